@@ -1,0 +1,129 @@
+// The controller's core: pure. Events and the time come in, actions go out; no clock, socket, thread,
+// file or random number. The daemon, opus-sim and the tests drive the very same object.
+//
+// Gathers demand into gangs, plans circuits, schedules them first come first served, grants, suspends,
+// passes, and keeps the inventory of what each switch says. The rules are docs/protocol.md; names here
+// are the names there.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "opus/fabric.h"
+#include "opus/switch_driver.h"
+#include "opus/wire.h"
+
+namespace opus::controller {
+
+struct CoreOptions {
+    std::uint64_t epoch = 1;
+    TimeNs t_break_ns = 0;              // 0: twice the dark time of the switches concerned, at least 20 ms
+    TimeNs register_timeout_ns = 10'000'000'000;  // first to last member of a communicator; then it passes
+    TimeNs node_silence_ns = 5'000'000'000;       // no frame for so long: the node's session is lost
+    TimeNs node_grace_ns = 30'000'000'000;        // a lost or never seen node keeps its ports busy so long
+    TimeNs switch_timeout_ns = 0;       // deadline of one change set; 0: 4 x dark time + 1 s
+    std::uint32_t port_failures_to_fence = 3;
+};
+
+// --- events ---------------------------------------------------------------------------------------
+
+struct NodeMessage {                    // a decoded frame's message, after session checks by the shell
+    NodeIndex node = kNone;
+    std::uint64_t session = 0;
+    wire::Message message;
+};
+struct NodeSession { NodeIndex node = kNone; std::uint64_t session = 0; };  // Hello accepted: forget the old session
+struct NodeLost { NodeIndex node = kNone; std::uint64_t session = 0; };     // silence or end of session
+struct SwitchEvent { SwitchIndex sw = kNone; DriverEvent event; };
+struct CtlConnect { std::uint64_t id = 0; PortId a = kNone, b = kNone; bool force = false; };
+struct CtlDisconnect { std::uint64_t id = 0; PortId port = kNone; bool force = false; };
+struct Tick {};                         // at or after the time of the last WakeAt
+
+using Event = std::variant<NodeSession, NodeMessage, NodeLost, SwitchEvent, CtlConnect, CtlDisconnect, Tick>;
+
+// --- actions --------------------------------------------------------------------------------------
+
+struct SendTo { NodeIndex node = kNone; std::uint64_t session = 0; wire::Message message; };
+struct Program { SwitchIndex sw = kNone; OpId op = 0; ChangeSet changes; TimeNs timeout_ns = 0; };
+struct ReadMap { SwitchIndex sw = kNone; OpId op = 0; TimeNs timeout_ns = 0; };
+struct CtlDone { std::uint64_t id = 0; bool ok = false; std::string text; };
+struct WakeAt { TimeNs at_ns = 0; };    // replaces the last one
+enum class LogLevel : std::uint8_t { debug, info, warn, error };
+struct Log { LogLevel level = LogLevel::info; std::string text; };
+
+// What happened, for traces, recordings and metrics; names resolve against the fabric.
+struct Trace {
+    enum class Kind : std::uint8_t {
+        gang_complete, gang_granted, gang_done, launch_done, circuit_up, circuit_down, program_begin, program_end,
+        suspend, resume, pass, port_fenced,
+    };
+    Kind kind{};
+    TimeNs at_ns = 0;
+    std::uint64_t id = 0;               // gang ticket, op, or 0
+    LaunchId launch;
+    Circuit circuit;
+    CommId comm;
+    OpKind op = OpKind::none;
+    std::uint64_t bytes = 0;
+    TimeNs ready_ns = 0, go_ns = 0, done_ns = 0;
+};
+
+using Action = std::variant<SendTo, Program, ReadMap, CtlDone, WakeAt, Log, Trace>;
+using Actions = std::vector<Action>;
+
+// --- what people may ask --------------------------------------------------------------------------
+
+struct Counters {
+    std::uint64_t demands = 0, grants = 0, gangs = 0, gangs_without_move = 0, reconfigurations = 0, circuits_moved = 0,
+                  suspensions = 0, passes = 0, aborts = 0, switch_errors = 0, launches_done = 0, unroutable = 0;
+    // Sum over granted gangs from completion to grant, without the time switches took (control-plane
+    // time), and that time itself.
+    TimeNs control_ns = 0, dark_wait_ns = 0, queue_wait_ns = 0;
+};
+
+enum class PortUse : std::uint8_t { dark, idle, busy, moving, reserved, unknown, fenced, absent };
+struct PortStatus { PortId port = kNone; PortUse use{}; PortId peer = kNone; std::vector<LaunchId> holders; TimeNs since_ns = 0; std::string note; };
+struct RankStatus { NodeIndex node = kNone; wire::RankInfo info; std::uint32_t launches_in_flight = 0, launches_ready = 0; };
+struct GroupStatus { CommId comm; std::uint32_t size = 0, registered = 0; Verdict verdict{}; std::vector<std::pair<GpuId, LaunchId>> members; std::string job; };
+struct SwitchStatus { SwitchIndex sw = kNone; bool session = false; bool map_known = false; std::string identity; std::string last_error; std::uint32_t circuits = 0; std::vector<std::string> differences; };
+struct NodeStatus { NodeIndex node = kNone; bool session = false; bool reported = false; TimeNs last_seen_ns = 0; std::uint32_t ranks = 0; };
+
+// Why a launch waits: one line each, in the order in which they must end.
+struct Why {
+    LaunchId launch;
+    CommId comm;
+    OpKind op = OpKind::none;
+    std::uint64_t bytes = 0;
+    TimeNs since_ns = 0;
+    enum class State : std::uint8_t { missing_member, queued, programming, granted, suspended, passed } state{};
+    std::vector<std::string> reasons;   // "missing n2.g1 (rank 5 of 8): not ready", "port n0.g1.p0 held by ...", ...
+};
+
+class Core {
+public:
+    Core(const Fabric& fabric, CoreOptions options);  // keeps a reference to fabric
+    ~Core();
+    Core(const Core&) = delete;
+    Core& operator=(const Core&) = delete;
+
+    // Appends to `out`. `now` never goes back.
+    void on(const Event& event, TimeNs now, Actions& out);
+
+    const Counters& counters() const;
+    std::vector<PortStatus> ports() const;
+    std::vector<RankStatus> ranks() const;
+    std::vector<GroupStatus> groups() const;
+    std::vector<SwitchStatus> switches() const;
+    std::vector<NodeStatus> nodes() const;
+    std::vector<Why> why(TimeNs now) const;           // every launch that is ready and not granted, or suspended
+    std::string check() const;                        // empty, or the first internal invariant that does not hold
+
+private:
+    struct Impl;
+    std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace opus::controller

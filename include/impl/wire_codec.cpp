@@ -1,0 +1,1 @@
+// see wire_codec.h

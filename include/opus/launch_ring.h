@@ -1,0 +1,225 @@
+// The launch ring: one shared-memory segment per rank process, between libopus_shim.so and
+// opus-manager. This header is the whole contract. Version 1.
+//
+//   segment (a file of the manager's runtime directory, tmpfs, mode 0600; descriptor passed over the
+//   manager's Unix socket, attach.h)
+//
+//   offset 0      ┌───────────────────────────────────────────────┐
+//                 │ SegmentHeader   identity, written once         │  manager, before the shim maps it
+//                 │   line: manager word  heartbeat, open, asleep  │  manager
+//                 │   line: head          next free slot           │  shim threads, by CAS
+//                 │   line: retired       slots below are free     │  manager
+//                 │   line: counters      what the shim did        │  shim
+//   comms_offset  ├───────────────────────────────────────────────┤
+//                 │ CommEntry[kMaxComms]                           │
+//                 │   line 0: identity    written once a life      │  shim
+//                 │   line 1: open, lost                           │  shim
+//                 │   line 2: verdict, freed                       │  manager
+//   slots_offset  ├───────────────────────────────────────────────┤
+//                 │ LaunchRecord / LaunchExtension[slots], 64 B    │  shim
+//   ready_offset  │ GateWord[slots]   ready = seq + 1              │  shim (host gate) or GPU (stream gate)
+//   done_offset   │ GateWord[slots]   done  = seq + 1              │  GPU, or shim when a call failed
+//   go_offset     │ GateWord[slots]   go    = seq + 1              │  manager
+//   lit_offset    │ u32[kLitPeers]    epoch of light per peer      │  manager (read by the net gate)
+//                 └───────────────────────────────────────────────┘
+//
+// Life of a launch in slot s = seq % slots:
+//
+//     free ──claim (CAS head), write ops, commit (release)──▶ recorded          shim
+//     recorded ──gate reached──▶ ready[s] = seq + 1                              shim | GPU
+//     ready ──its circuits are up, or it may pass──▶ go[s] = seq + 1 (| abort)   manager
+//     go ──kernel finished──▶ done[s] = seq + 1                                  GPU | shim
+//     done, and all before it done──▶ retired > seq: the slot is free            manager
+//
+// Every word has one writer and only grows, so a reader needs no lock and either side may die at any
+// instruction. The manager trusts no byte the shim wrote: it copies, then validates (manager/ring.*).
+// A gate is open when  go >= seq + 1,  or `open` of the segment is not 0,  or `open` of its
+// communicator is not 0,  or the heartbeat has stood still for the hold time.
+//
+// Freestanding on purpose: the shim includes this and links nothing but libc.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "opus/types.h"
+
+namespace opus::ring {
+
+inline constexpr std::uint64_t kMagic = 0x31474e525355504full;  // "OPUSRNG1"
+inline constexpr std::uint32_t kVersionMajor = 1;
+inline constexpr std::uint32_t kVersionMinor = 0;
+inline constexpr std::uint32_t kMaxComms = 256;
+inline constexpr std::uint32_t kDefaultSlots = 4096;  // power of two
+inline constexpr std::uint32_t kMaxSlots = 65536;
+inline constexpr std::uint32_t kMaxOps = 1024;        // op entries of one launch; more passes unrecorded
+inline constexpr std::uint32_t kLitPeers = 4096;
+inline constexpr std::size_t kLine = 64;
+
+// A committed header slot holds kCommitTag | (seq + 1). No op entry can look like one: its top 32
+// bits are a peer, below 2^31.
+inline constexpr std::uint64_t kCommitTag = 0xc0de'0000'0000'0000ull;
+inline constexpr std::uint64_t kSeqMask = 0x0000'ffff'ffff'ffffull;
+
+inline constexpr std::uint64_t kGoAbort = 1ull << 63;  // in a go word: do not start, fail
+
+enum class Gate : std::uint16_t { none = 0, host = 1, stream = 2, net = 3 };
+
+// One operation, or `count` like ones to one peer, of a launch. 32 bytes.
+struct OpEntry {
+    std::uint8_t kind;      // OpKind
+    std::uint8_t dtype;     // ncclDataType_t
+    std::uint16_t comm;     // index into CommEntry[]
+    std::uint32_t peer;     // p2p: peer rank; rooted collectives: root; else 0. Below 2^31.
+    std::uint64_t n;        // first key number: collectives, or transfers with that peer and direction
+    std::uint32_t count;    // consecutive key numbers n .. n + count - 1, at least 1
+    std::uint32_t flags;    // kOpFirstUse
+    std::uint64_t bytes;    // per rank, summed over count
+};
+inline constexpr std::uint32_t kOpFirstUse = 1;  // brings its conn key as well (launch with kLaunchConn, or host gate)
+
+// First slot of a launch. `commit` is stored last, with release. 64 bytes.
+struct LaunchRecord {
+    std::atomic<std::uint64_t> commit;  // kCommitTag | (seq + 1)
+    std::uint64_t ticks;                // time stamp counter at the call, or 0
+    std::uint16_t gate;                 // Gate
+    std::uint16_t op_count;             // 1 .. kMaxOps; further ops follow in extensions
+    std::uint16_t flags;                // kLaunch*
+    std::uint16_t reserved;
+    std::uint64_t stream;               // opaque: launches of equal `stream` become ready in order
+    OpEntry op;
+};
+inline constexpr std::uint16_t kLaunchConn = 1;      // connections only: keys are the conn keys of its ops; done when the real call returns
+inline constexpr std::uint16_t kLaunchUngated = 2;   // observe mode: recorded, never held
+inline constexpr std::uint16_t kLaunchHostDone = 4;  // done is written by the host (no stream write available)
+
+// Slots 2.. of a launch: two more ops each. 64 bytes.
+struct LaunchExtension {
+    OpEntry op[2];
+};
+
+struct alignas(kLine) GateWord {
+    std::atomic<std::uint64_t> value;
+    std::atomic<std::uint32_t> waiter;  // ready words only: a host thread sleeps on go (futex on its low half)
+};
+
+enum class CommState : std::uint32_t { free = 0, registered = 1, retired = 2 };
+
+// One communicator of this rank. Line 0 is written, then `state` stored with release.
+struct CommEntry {
+    alignas(kLine) CommId id;
+    CommId parent;                        // zero for a root communicator
+    std::uint32_t rank;
+    std::uint32_t size;
+    std::uint32_t device;                 // CUDA ordinal as the process sees it
+    std::uint32_t family;                 // entries of equal family serialise inside NCCL (splitShare)
+    std::uint32_t generation;             // grows each time the entry is reused
+    std::uint32_t mode;                   // Mode
+    std::atomic<std::uint32_t> state;     // CommState
+    std::uint32_t reserved0;
+    // line 1
+    alignas(kLine) std::atomic<std::uint32_t> open;  // 1: Abort or Revoke: every gate of it is open
+    std::atomic<std::uint32_t> lost;      // launches that passed unrecorded (ring full, too many ops)
+    // line 2
+    alignas(kLine) std::atomic<std::uint32_t> verdict;  // Verdict; futex word
+    std::atomic<std::uint32_t> freed;     // generation whose retirement the manager has seen through
+};
+
+enum class Open : std::uint32_t { closed = 0, pass = 1, abort = 2 };
+
+struct SegmentHeader {
+    // line 0, written by the manager before it hands the descriptor out; version stored last.
+    alignas(kLine) std::uint64_t magic;
+    std::atomic<std::uint32_t> version;   // major << 16 | minor
+    std::uint32_t bytes;                  // of the whole segment
+    std::uint32_t slots;                  // power of two
+    RankId rank_id;
+    std::uint32_t pid;                    // of the rank, as the manager sees it
+    std::uint32_t hold_ms;
+    std::uint64_t pid_start;              // start time of pid (/proc/pid/stat field 22): tells a reused pid
+    std::uint32_t mode;                   // Mode
+    std::uint32_t policy;                 // Policy
+    std::uint32_t gpu;                    // local GPU index, kNone until a communicator says
+    std::uint32_t reserved0;
+    // line 1
+    alignas(kLine) std::atomic<std::uint64_t> heartbeat;  // manager: grows at least every second while it lives
+    std::atomic<std::uint32_t> open;      // Open: lets everything pass, or fails everything. Sticky.
+    std::atomic<std::uint32_t> asleep;    // 1: ring the doorbell after recording or a host `ready`
+    // line 2
+    alignas(kLine) std::atomic<std::uint64_t> head;
+    // line 3
+    alignas(kLine) std::atomic<std::uint64_t> retired;
+    // line 4, shim, relaxed counters for people
+    alignas(kLine) std::atomic<std::uint64_t> recorded;
+    std::atomic<std::uint64_t> gated;
+    std::atomic<std::uint64_t> passed;    // formed a launch but did not ask (intra, passes, degraded)
+    std::atomic<std::uint64_t> lost;
+    std::atomic<std::uint64_t> gave_up;   // gates opened by a stale heartbeat
+    // line 5: identity the shim adds after attaching, job name for people
+    alignas(kLine) char job[64];
+};
+
+static_assert(sizeof(OpEntry) == 32);
+static_assert(sizeof(LaunchRecord) == 64 && offsetof(LaunchRecord, op) == 32);
+static_assert(sizeof(LaunchExtension) == 64);
+static_assert(sizeof(GateWord) == 64 && offsetof(GateWord, waiter) == 8);
+static_assert(sizeof(CommEntry) == 192 && offsetof(CommEntry, open) == 64 && offsetof(CommEntry, verdict) == 128);
+static_assert(offsetof(CommEntry, state) == 56);
+static_assert(sizeof(SegmentHeader) == 384);
+static_assert(offsetof(SegmentHeader, heartbeat) == 64 && offsetof(SegmentHeader, open) == 72);
+static_assert(offsetof(SegmentHeader, head) == 128 && offsetof(SegmentHeader, retired) == 192);
+static_assert(std::atomic<std::uint64_t>::is_always_lock_free && std::atomic<std::uint32_t>::is_always_lock_free);
+
+// Where things lie, from the number of slots alone. The only place that computes offsets.
+struct Layout {
+    std::uint32_t slots;
+    constexpr std::size_t comms_offset() const { return 4096; }
+    constexpr std::size_t slots_offset() const { return comms_offset() + kMaxComms * sizeof(CommEntry); }
+    constexpr std::size_t ready_offset() const { return slots_offset() + std::size_t(slots) * kLine; }
+    constexpr std::size_t done_offset() const { return ready_offset() + std::size_t(slots) * kLine; }
+    constexpr std::size_t go_offset() const { return done_offset() + std::size_t(slots) * kLine; }
+    constexpr std::size_t lit_offset() const { return go_offset() + std::size_t(slots) * kLine; }
+    constexpr std::size_t bytes() const { return lit_offset() + kLitPeers * sizeof(std::uint32_t); }
+};
+static_assert(Layout{kDefaultSlots}.slots_offset() == 53248);
+static_assert(Layout{kDefaultSlots}.bytes() % 4096 == 0);
+
+// Slots a launch of `op_count` ops takes.
+constexpr std::uint32_t slots_for(std::uint32_t op_count) { return 1 + op_count / 2; }
+
+// A mapped segment. Does not own the mapping.
+struct View {
+    SegmentHeader* header = nullptr;
+    CommEntry* comms = nullptr;
+    std::byte* slots = nullptr;
+    GateWord* ready = nullptr;
+    GateWord* done = nullptr;
+    GateWord* go = nullptr;
+    std::atomic<std::uint32_t>* lit = nullptr;
+    std::uint32_t mask = 0;  // slots - 1
+
+    LaunchRecord& record(std::uint64_t seq) const {
+        return *reinterpret_cast<LaunchRecord*>(slots + (seq & mask) * kLine);
+    }
+    LaunchExtension& extension(std::uint64_t seq) const {
+        return *reinterpret_cast<LaunchExtension*>(slots + (seq & mask) * kLine);
+    }
+};
+
+inline View view_of(void* base, std::uint32_t slots) {
+    auto* b = static_cast<std::byte*>(base);
+    const Layout at{slots};
+    View v;
+    v.header = reinterpret_cast<SegmentHeader*>(b);
+    v.comms = reinterpret_cast<CommEntry*>(b + at.comms_offset());
+    v.slots = b + at.slots_offset();
+    v.ready = reinterpret_cast<GateWord*>(b + at.ready_offset());
+    v.done = reinterpret_cast<GateWord*>(b + at.done_offset());
+    v.go = reinterpret_cast<GateWord*>(b + at.go_offset());
+    v.lit = reinterpret_cast<std::atomic<std::uint32_t>*>(b + at.lit_offset());
+    v.mask = slots - 1;
+    return v;
+}
+
+}  // namespace opus::ring

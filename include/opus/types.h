@@ -1,0 +1,125 @@
+// Words that more than one program uses: identities, keys and circuits.
+//
+// Plain values, no ownership, safe to copy between threads. Standard library only, header only.
+// The words themselves are those of docs/design.md: rail, port, circuit, launch, gang, grant, done.
+#pragma once
+
+#include <array>
+#include <compare>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+
+namespace opus {
+
+using TimeNs = std::int64_t;  // nanoseconds of whatever clock the caller lives in; the cores never read one
+
+// Indices into Fabric (fabric.h). They mean something only beside the fabric that gave them.
+using NodeIndex = std::uint32_t;
+using GpuId = std::uint32_t;     // fabric-wide GPU index
+using PortId = std::uint32_t;    // fabric-wide NIC port index
+using RailIndex = std::uint32_t;
+using SwitchIndex = std::uint32_t;
+using SwitchPort = std::uint32_t;  // port number as printed on the switch, from 1
+
+inline constexpr std::uint32_t kNone = 0xffffffffu;
+
+// A communicator. Every member derives the same 128 bits (shim/communicator.*), whoever it is.
+struct CommId {
+    std::uint64_t hi = 0;
+    std::uint64_t lo = 0;
+    auto operator<=>(const CommId&) const = default;
+};
+
+// A rank process on a node. The manager numbers them; the number is kept in the rank's segment, so
+// it survives the manager.
+using RankId = std::uint32_t;
+
+// One launch of one rank: `seq` is its slot sequence in that rank's ring (launch_ring.h).
+struct LaunchId {
+    NodeIndex node = kNone;
+    RankId rank = kNone;
+    std::uint64_t seq = 0;
+    auto operator<=>(const LaunchId&) const = default;
+};
+
+// What members of a communicator meet at (docs/protocol.md, "Keys").
+enum class KeyKind : std::uint8_t {
+    coll = 0,       // the communicator's n-th collective
+    p2p = 1,        // the n-th transfer src -> dst of the communicator, directed
+    conn = 2,       // first collective use: NCCL makes its connections, on the host
+    conn_p2p = 3,   // first use of src -> dst, likewise
+};
+inline constexpr std::uint8_t kKeyKinds = 4;
+
+struct Key {
+    CommId comm;
+    KeyKind kind = KeyKind::coll;
+    std::uint32_t src = 0;  // rank in the communicator; 0 for coll and conn
+    std::uint32_t dst = 0;
+    std::uint64_t n = 0;    // counted from 0 by the shim on every call; 0 for conn kinds
+    auto operator<=>(const Key&) const = default;
+};
+
+// A cross-connect between two NIC ports, light both ways. Normalised: a < b.
+struct Circuit {
+    PortId a = kNone;
+    PortId b = kNone;
+    auto operator<=>(const Circuit&) const = default;
+};
+inline Circuit make_circuit(PortId x, PortId y) { return x < y ? Circuit{x, y} : Circuit{y, x}; }
+
+// Operations as the launch ring and the wire name them. Numbers are part of both contracts: never
+// renumber, never reuse.
+enum class OpKind : std::uint8_t {
+    none = 0, all_reduce = 1, all_gather = 2, reduce_scatter = 3, reduce = 4, broadcast = 5,
+    all_to_all = 6, gather = 7, scatter = 8, send = 9, recv = 10,
+    put_signal = 11, signal = 12, wait_signal = 13,
+};
+inline constexpr std::uint8_t kOpKinds = 14;
+
+// How a rank asks to be treated (OPUS_MODE).
+enum class Mode : std::uint8_t { off = 0, observe = 1, enforce = 2 };
+
+// What becomes of a communicator's launches. The controller decides (intra: the manager).
+enum class Verdict : std::uint32_t {
+    unknown = 0,   // not all members have registered yet
+    enforced = 1,  // every member registered in enforce mode: launches are gated
+    passes = 2,    // some member is not in enforce mode, or never came: nothing is held
+    intra = 3,     // all members on one node: never asks
+    degraded = 4,  // a launch was passed (hold expiry, unroutable, ring overflow, dead member)
+};
+inline constexpr std::uint32_t kVerdicts = 5;
+
+// What to do when a launch cannot have its circuits (OPUS_POLICY).
+enum class Policy : std::uint8_t { proceed = 0, abort = 1 };
+
+inline std::size_t hash_mix(std::size_t h, std::uint64_t v) {
+    v += 0x9e3779b97f4a7c15ull + h;
+    v = (v ^ (v >> 30)) * 0xbf58476d1ce4e5b9ull;
+    v = (v ^ (v >> 27)) * 0x94d049bb133111ebull;
+    return static_cast<std::size_t>(v ^ (v >> 31));
+}
+
+}  // namespace opus
+
+template <> struct std::hash<opus::CommId> {
+    std::size_t operator()(const opus::CommId& c) const noexcept { return opus::hash_mix(c.hi, c.lo); }
+};
+template <> struct std::hash<opus::Key> {
+    std::size_t operator()(const opus::Key& k) const noexcept {
+        auto h = opus::hash_mix(k.comm.hi, k.comm.lo);
+        h = opus::hash_mix(h, (std::uint64_t(k.src) << 32) | k.dst);
+        return opus::hash_mix(h, (k.n << 2) | std::uint64_t(k.kind));
+    }
+};
+template <> struct std::hash<opus::LaunchId> {
+    std::size_t operator()(const opus::LaunchId& l) const noexcept {
+        return opus::hash_mix((std::uint64_t(l.node) << 32) | l.rank, l.seq);
+    }
+};
+template <> struct std::hash<opus::Circuit> {
+    std::size_t operator()(const opus::Circuit& c) const noexcept {
+        return opus::hash_mix(0, (std::uint64_t(c.a) << 32) | c.b);
+    }
+};

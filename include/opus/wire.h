@@ -1,0 +1,213 @@
+// Messages between managers, the controller and opus-ctl: msgpack over ZeroMQ (managers and opus-ctl
+// are DEALERs, the controller is a ROUTER). Protocol version 1.
+//
+//   frame = [ magic, major, minor, epoch, session, sequence, [ [type, body], ... ] ]
+//
+// A frame carries every message that its sender had ready when it looked, in order. `epoch` is the
+// controller's life, `session` the connection's (drawn at random by the manager at each hello),
+// `sequence` counts frames of the session from 1 in each direction. A frame of another epoch or
+// session is dropped; a gap in the sequence ends the session (the manager says hello again).
+// Exception: a frame with Hello or Ctl carries epoch 0 and is judged by its content.
+//
+// A body is an array of the struct's members in order. Minor versions append members; a reader ignores
+// what it does not know and keeps defaults for what is missing. Another major is refused by name.
+// Message numbers are never reused. Every struct has `valid()`: decode() calls it, so whoever holds a
+// message holds one that was checked (sizes, enumerators, ranges; not what only the fabric knows).
+//
+// Encoding and decoding: wire_codec.h.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "opus/types.h"
+
+namespace opus::wire {
+
+inline constexpr std::uint32_t kMagic = 0x4f505553;  // "OPUS"
+inline constexpr std::uint32_t kMajor = 1;
+inline constexpr std::uint32_t kMinor = 0;
+inline constexpr std::size_t kMaxFrameBytes = 16u << 20;
+inline constexpr std::size_t kMaxName = 255;
+inline constexpr std::size_t kMaxKeysPerLaunch = 65536;
+
+// --- parts -------------------------------------------------------------------------------------
+
+struct LocalLaunch {        // a launch of the node that the frame is from or for
+    RankId rank = kNone;
+    std::uint64_t seq = 0;
+    auto operator<=>(const LocalLaunch&) const = default;
+};
+
+// Consecutive keys of one sequence: n .. n + count - 1.
+struct KeyRange {
+    Key first;
+    std::uint32_t count = 1;
+    bool operator==(const KeyRange&) const = default;
+};
+
+struct LaunchDemand {
+    LocalLaunch launch;
+    std::vector<KeyRange> keys;
+    OpKind op = OpKind::none;   // of the first op, for people and cost models
+    std::uint64_t bytes = 0;
+    std::int64_t ready_ns = 0;  // CLOCK_REALTIME when its gate was seen reached
+};
+
+struct LaunchDone {
+    LocalLaunch launch;
+    std::int64_t ready_ns = 0, go_ns = 0, done_ns = 0;  // CLOCK_REALTIME, 0 where it never was
+    bool ungated = false;       // passed or observed: it never waited for go
+};
+
+enum class LaunchState : std::uint8_t { ready = 0, in_flight = 1, suspended = 2, passed = 3 };
+
+// A launch as a snapshot tells it.
+struct LaunchSnapshot {
+    LaunchDemand demand;
+    LaunchState state = LaunchState::ready;
+    std::uint64_t grant = 0;    // token it started under; 0: none
+};
+
+struct CommMember {             // this node's member of a communicator
+    CommId comm;
+    CommId parent;
+    std::uint32_t rank_in_comm = 0;
+    std::uint32_t size = 0;
+    RankId rank = kNone;        // the process
+    std::uint32_t gpu = kNone;  // local GPU index
+    Mode mode = Mode::enforce;
+    std::uint32_t generation = 0;
+};
+
+struct RankInfo {
+    RankId rank = kNone;
+    std::uint32_t pid = 0;
+    std::uint32_t gpu = kNone;  // local GPU index, kNone until known
+    std::uint32_t hold_ms = 0;
+    Policy policy = Policy::proceed;
+    std::string job;
+};
+
+// A port of this node and where its circuit leads. dark: peer_* are kNone.
+struct PortSteering {
+    std::uint32_t gpu = 0, port = 0;                              // local indices
+    NodeIndex peer_node = kNone;
+    std::uint32_t peer_gpu = kNone, peer_port = kNone;            // local indices on the peer
+};
+
+// --- manager -> controller -----------------------------------------------------------------------
+
+struct Hello {              // opens a session; controller answers Welcome or Refused
+    std::string node;
+    std::uint64_t session = 0;
+    std::uint64_t known_epoch = 0;  // highest epoch this manager has seen
+    std::string version;    // of the program, for people
+};
+
+struct Token {              // what a manager still holds of a grant
+    std::uint64_t grant = 0;
+    std::vector<LocalLaunch> firm;
+    std::vector<KeyRange> soft;
+    bool frozen = false;
+};
+
+struct Snapshot {           // first message after Welcome; replaces all the controller knew of the node
+    std::vector<RankInfo> ranks;
+    std::vector<CommMember> comms;
+    std::vector<LaunchSnapshot> launches;
+    std::vector<Token> tokens;
+};
+
+struct Register {           // ranks and communicators that came
+    std::vector<RankInfo> ranks;
+    std::vector<CommMember> comms;
+};
+
+struct CommGone { CommId comm; RankId rank = kNone; };
+
+struct Retire {             // ranks that ended (crashed or detached), communicators destroyed or degraded
+    std::vector<RankId> ranks;
+    std::vector<CommGone> comms;
+    std::vector<CommGone> degraded;  // lost launches: the controller degrades the communicator for all
+};
+
+struct Demand { std::vector<LaunchDemand> launches; };
+struct Done { std::vector<LaunchDone> launches; };
+
+struct Returned {           // answer to Revoke and Recall
+    std::uint64_t id = 0;
+    std::vector<LocalLaunch> started;    // of those asked about: already past their gate
+    std::vector<LocalLaunch> returned;   // not started; ready again
+    std::vector<KeyRange> started_upto;  // Revoke: per soft sequence, what was started
+};
+
+struct Expired { std::vector<LocalLaunch> launches; };  // passed or failed by the manager while it had no controller
+
+struct Heartbeat { std::int64_t sent_ns = 0; };          // both ways, once a second
+
+// --- controller -> manager -----------------------------------------------------------------------
+
+struct GpuAssignment { std::uint32_t local = 0; std::uint32_t ports = 1; std::string pci; std::string rail; };
+
+struct Welcome {
+    std::uint64_t session = 0;
+    std::uint64_t epoch = 0;
+    NodeIndex node = kNone;
+    std::vector<GpuAssignment> gpus;
+};
+
+struct Refused { std::uint64_t session = 0; std::string reason; };
+
+struct CommVerdict { CommId comm; Verdict verdict = Verdict::unknown; };
+struct Verdicts { std::vector<CommVerdict> comms; };
+
+struct Grant {
+    std::uint64_t id = 0;
+    std::vector<LocalLaunch> firm;       // this node's launches that may start
+    std::vector<KeyRange> soft;          // its run: revocable (empty until provisioning)
+    std::vector<PortSteering> steering;  // what changed since this node was last told
+};
+
+struct Revoke { std::uint64_t id = 0; std::vector<PortSteering> ports; };
+struct Recall { std::uint64_t id = 0; std::vector<LocalLaunch> launches; };
+
+struct Pass {               // gang-wide decision: open the gates without circuits, or fail them
+    std::vector<LocalLaunch> launches;
+    Policy how = Policy::proceed;
+    std::string why;        // one line, names the thing and the remedy
+};
+
+struct Suspended { std::vector<LocalLaunch> launches; bool back = false; };  // for people and lit[]; back: its circuits returned
+
+struct WaitingLaunch { LocalLaunch launch; std::string misses; };
+struct Waiting { std::vector<WaitingLaunch> launches; };  // complete but not granted, and why
+
+struct Resync { std::string reason; };  // start a new session with a snapshot
+
+// --- opus-ctl <-> controller ----------------------------------------------------------------------
+
+struct CtlRequest { std::uint64_t id = 0; std::string command; std::string arguments; };  // arguments: JSON object
+struct CtlReply { std::uint64_t id = 0; bool ok = false; bool more = false; std::string body; };  // JSON, or error text
+
+// The one list of messages: number, struct.
+#define OPUS_WIRE_MESSAGES(X) \
+    X(1, Hello) X(2, Snapshot) X(3, Register) X(4, Retire) X(5, Demand) X(6, Done) X(7, Returned) \
+    X(8, Expired) X(9, Heartbeat) X(20, Welcome) X(21, Refused) X(22, Verdicts) X(23, Grant) \
+    X(24, Revoke) X(25, Recall) X(26, Pass) X(27, Suspended) X(28, Waiting) X(29, Resync) \
+    X(40, CtlRequest) X(41, CtlReply)
+
+using Message = std::variant<
+    Hello, Snapshot, Register, Retire, Demand, Done, Returned, Expired, Heartbeat, Welcome, Refused,
+    Verdicts, Grant, Revoke, Recall, Pass, Suspended, Waiting, Resync, CtlRequest, CtlReply>;
+
+struct Frame {
+    std::uint64_t epoch = 0;
+    std::uint64_t session = 0;
+    std::uint64_t sequence = 0;
+    std::vector<Message> messages;
+};
+
+}  // namespace opus::wire

@@ -1,0 +1,111 @@
+// The manager's core: pure. What the ranks of this node did and what the controller said comes in with
+// the time; messages and words to store go out. No clock, socket, thread, file or random number.
+//
+// Keeps each rank's launches in order, decides which are ready, coalesces demand, starts what lies
+// under a token, answers revocations, watches the hold time. The rules are docs/protocol.md.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "opus/launch_ring.h"
+#include "opus/types.h"
+#include "opus/wire.h"
+
+namespace opus::manager {
+
+struct CoreOptions {
+    std::uint32_t default_hold_ms = 30'000;
+    TimeNs controller_silence_ns = 5'000'000'000;  // no frame for so long: no controller
+    TimeNs heartbeat_ns = 1'000'000'000;
+};
+
+// --- events: from rings (copied and validated by the shell) ---------------------------------------
+
+struct RankUp {
+    wire::RankInfo info;
+    Mode mode = Mode::enforce;
+    bool recovered = false;             // found alive after a restart of the manager
+};
+struct RankDown { RankId rank = kNone; };
+
+struct CommUp {                         // an entry became registered
+    RankId rank = kNone;
+    std::uint32_t index = 0;            // in the rank's table
+    std::uint32_t family = 0;
+    wire::CommMember member;
+};
+struct CommDown { RankId rank = kNone; std::uint32_t index = 0; };  // retired
+struct CommLost { RankId rank = kNone; std::uint32_t index = 0; };  // its `lost` count grew
+
+struct Recorded {                       // a committed launch, in ring order
+    RankId rank = kNone;
+    std::uint64_t seq = 0;
+    std::uint16_t flags = 0;            // ring::kLaunch*
+    ring::Gate gate{};
+    std::uint64_t stream = 0;
+    std::vector<ring::OpEntry> ops;     // comm indices checked to be registered
+    std::uint32_t slots = 1;
+};
+struct Ready { RankId rank = kNone; std::uint64_t seq = 0; };
+struct DoneSeen { RankId rank = kNone; std::uint64_t seq = 0; };
+
+// --- events: from the controller and time ---------------------------------------------------------
+
+struct ControllerUp { std::uint64_t session = 0; };    // the transport is connected: say Hello with this session
+struct ControllerDown {};
+struct FromController { std::uint64_t epoch = 0, session = 0; wire::Message message; };
+struct Tick {};
+
+using Event = std::variant<RankUp, RankDown, CommUp, CommDown, CommLost, Recorded, Ready, DoneSeen,
+                           ControllerUp, ControllerDown, FromController, Tick>;
+
+// --- actions --------------------------------------------------------------------------------------
+
+struct Send { wire::Message message; };                // in order; the shell puts all of one look into one frame
+struct SetGo { RankId rank = kNone; std::uint64_t seq = 0; bool abort = false; };
+struct SetVerdict { RankId rank = kNone; std::uint32_t index = 0; Verdict verdict{}; };
+struct SetOpen { RankId rank = kNone; ring::Open open{}; };
+struct Retired { RankId rank = kNone; std::uint64_t upto = 0; };      // slots below are free
+struct FreeComm { RankId rank = kNone; std::uint32_t index = 0; std::uint32_t generation = 0; };
+struct Steer { std::vector<wire::PortSteering> ports; };
+struct SetNode { NodeIndex node = kNone; };
+struct ForgetRank { RankId rank = kNone; };            // its segment may be removed
+struct WakeAt { TimeNs at_ns = 0; };                   // replaces the last one
+enum class LogLevel : std::uint8_t { debug, info, warn, error };
+struct Log { LogLevel level = LogLevel::info; std::string text; };
+
+using Action = std::variant<Send, SetGo, SetVerdict, SetOpen, Retired, FreeComm, Steer, SetNode, ForgetRank, WakeAt, Log>;
+using Actions = std::vector<Action>;
+
+struct Counters {
+    std::uint64_t recorded = 0, ready = 0, gone = 0, done = 0, demand_messages = 0, demand_launches = 0,
+                  done_messages = 0, passed = 0, expired = 0, rejected = 0;
+};
+
+class Core {
+public:
+    Core(std::string node_name, CoreOptions options);
+    ~Core();
+    Core(const Core&) = delete;
+    Core& operator=(const Core&) = delete;
+
+    // Feeds one event. Demand and done are only collected here; flush() sends what has come together.
+    void on(const Event& event, TimeNs now, TimeNs realtime_ns, Actions& out);
+    // At the end of one look at rings and socket: at most one Demand and one Done.
+    void flush(TimeNs now, Actions& out);
+
+    // Launches recorded and not done: while there are any with a stream gate, the shell polls.
+    bool pending() const;
+    const Counters& counters() const;
+    std::string check() const;
+
+private:
+    struct Impl;
+    std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace opus::manager
