@@ -11,4 +11,4 @@ elif [ -e /usr/include/cuda_runtime.h ]; then cuda=/usr/include
 else cuda=$PWD/.deps/nvidia/cuda_runtime/include,$PWD/.deps/nvidia/cuda_nvcc/include; fi
 ptxas=$(command -v ptxas || true)
 [ -n "$ptxas" ] || { [ -x .deps/nvidia/cuda_nvcc/bin/ptxas ] && ptxas=$PWD/.deps/nvidia/cuda_nvcc/bin/ptxas; } || true
-meson setup "$folder" "-Dnccl_headers=$nccl" "-Dcuda_headers=$cuda" "-Dptxas=$ptxas" "$@"
+meson setup "$folder" "-Dheaders_nccl=$nccl" "-Dheaders_cuda=$cuda" "-Dptxas=$ptxas" "$@"
