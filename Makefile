@@ -1,0 +1,69 @@
+# Opus: `make help` lists what there is. Each target does all its own set-up on a bare Debian 12.
+BUILD   ?= build
+PREFIX  ?= /usr/local
+DESTDIR ?=
+# Compiler warnings are errors in CI.
+WERROR  ?= $(if $(CI),true,false)
+JOBS    ?= $(shell nproc)
+
+CONFIGURE = ./tools/configure.sh
+RELEASE   = -Dbuildtype=release -Dlibdir=lib -Dwerror=$(WERROR)
+
+.PHONY: help build test demo install clean sanitize sanitize-address sanitize-thread lint format fuzz bench soak
+
+help: ## this list
+	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 26
+
+build: ## install what is missing, configure, compile (release)
+	@./tools/bootstrap.sh build
+	@$(CONFIGURE) $(BUILD) $(RELEASE)
+	@ninja -C $(BUILD) -j $(JOBS)
+
+demo: build ## the main job: 16 ranks, 4 nodes, 4 emulated optical rails, with and without Opus
+	@python3 tools/opus-demo --build $(BUILD)
+
+test: build ## every test; ends with "N passed, N failed"
+	@./tools/bootstrap.sh bench
+	@python3 test/run.py $(BUILD)
+
+sanitize: sanitize-address sanitize-thread ## the tests again under ASan+UBSan and under TSan
+
+sanitize-address:
+	@./tools/bootstrap.sh build
+	@$(CONFIGURE) $(BUILD)-asan -Dbuildtype=debugoptimized -Dwerror=$(WERROR) -Db_sanitize=address,undefined -Db_lundef=false
+	@ninja -C $(BUILD)-asan -j $(JOBS)
+	@python3 test/run.py $(BUILD)-asan
+
+sanitize-thread:
+	@./tools/bootstrap.sh build
+	@$(CONFIGURE) $(BUILD)-tsan -Dbuildtype=debugoptimized -Dwerror=$(WERROR) -Db_sanitize=thread -Db_lundef=false
+	@ninja -C $(BUILD)-tsan -j $(JOBS)
+	@python3 test/run.py $(BUILD)-tsan
+
+install: build ## PREFIX (default /usr/local) and DESTDIR are honoured
+	@meson configure $(BUILD) --prefix $(abspath $(PREFIX))
+	@meson install -C $(BUILD) --quiet $(if $(DESTDIR),--destdir $(abspath $(DESTDIR)))
+
+lint: ## clang-format (no change wanted) and clang-tidy
+	@./tools/bootstrap.sh build lint
+	@$(CONFIGURE) $(BUILD) $(RELEASE)
+	@./tools/lint.sh $(BUILD)
+
+format: ## rewrite the sources with clang-format
+	@./tools/bootstrap.sh lint
+	@git ls-files '*.h' '*.cpp' '*.c' | xargs clang-format -i
+
+fuzz: ## fuzz every decoder (clang, libFuzzer); FUZZ_SECONDS each, default 60
+	@./tools/bootstrap.sh build fuzz
+	@CC=clang CXX=clang++ $(CONFIGURE) $(BUILD)-fuzz -Dbuildtype=debugoptimized -Dfuzz=true -Db_lundef=false
+	@python3 test/fuzz/campaign.py $(BUILD)-fuzz
+
+bench: build ## the figures, as ratios in one run; writes bench-results/
+	@./tools/bootstrap.sh bench
+	@python3 test/bench/run.py $(BUILD)
+
+soak: build ## the long campaigns: random workloads and kills; SOAK_WORKLOADS, default 1000
+	@python3 test/process/soak.py $(BUILD)
+
+clean: ## remove what was built (headers fetched into .deps/ stay)
+	@rm -rf build build-* bench-results

@@ -1,0 +1,7 @@
+#!/usr/bin/env bash
+# clang-format must have nothing to change; clang-tidy's findings are printed and fail the run.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+git ls-files '*.h' '*.cpp' '*.c' | xargs clang-format --dry-run --Werror
+git ls-files 'shim/*.cpp' 'manager/*.cpp' 'controller/*.cpp' 'drivers/*.cpp' 'tools/*.cpp' 'include/*.cpp' |
+  xargs -n 4 -P "$(nproc)" clang-tidy -quiet -p "$1" --warnings-as-errors='*'
