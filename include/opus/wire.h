@@ -11,8 +11,9 @@
 //
 // A body is an array of the struct's members in order. Minor versions append members; a reader ignores
 // what it does not know and keeps defaults for what is missing. Another major is refused by name.
-// Message numbers are never reused. Every struct has `valid()`: decode() calls it, so whoever holds a
-// message holds one that was checked (sizes, enumerators, ranges; not what only the fabric knows).
+// Message numbers are never reused. decode() checks every field (include/impl/wire_rules.h: sizes,
+// enumerators, ranges), so whoever holds a decoded message holds a checked one; what only the fabric
+// knows (is there such a GPU?) its receiver checks.
 //
 // Encoding and decoding: wire_codec.h.
 #pragma once
@@ -30,8 +31,13 @@ inline constexpr std::uint32_t kMagic = 0x4f505553;  // "OPUS"
 inline constexpr std::uint32_t kMajor = 1;
 inline constexpr std::uint32_t kMinor = 0;
 inline constexpr std::size_t kMaxFrameBytes = 16u << 20;
-inline constexpr std::size_t kMaxName = 255;
-inline constexpr std::size_t kMaxKeysPerLaunch = 65536;
+inline constexpr std::size_t kMaxName = 255;            // names: printable, one line
+inline constexpr std::size_t kMaxText = 4095;           // reasons: printable, one line
+inline constexpr std::size_t kMaxBody = 8u << 20;       // JSON of opus-ctl
+inline constexpr std::size_t kMaxList = 1u << 18;       // elements of any list
+inline constexpr std::size_t kMaxKeysPerLaunch = 65536; // summed over its ranges
+inline constexpr std::uint32_t kMaxRanks = 1u << 22;    // of one communicator
+inline constexpr std::uint32_t kMaxLocal = 64;          // GPUs of a node, ports of a GPU
 
 // --- parts -------------------------------------------------------------------------------------
 

@@ -1,0 +1,86 @@
+// The members of every wire struct, in wire order: the one list from which encoding, decoding and
+// error paths come. A struct whose list lacks a member does not compile (see member_count_of).
+// Append only: the position of a member is the protocol.
+#pragma once
+
+#include <concepts>
+#include <cstddef>
+#include <type_traits>
+#include <utility>
+
+#include "opus/wire.h"
+
+namespace opus::wire {
+
+// members(s, v) calls v(name, member) for each member of s, const or not, until one call says false.
+#define OPUS_WIRE_STRUCT(T, list)                                           \
+    template <class S, class V>                                             \
+        requires std::same_as<std::remove_const_t<S>, T>                    \
+    constexpr bool members([[maybe_unused]] S& s, [[maybe_unused]] V&& v) { \
+        return list;                                                        \
+    }
+#define M(member) v(#member, s.member)
+
+OPUS_WIRE_STRUCT(CommId, M(hi) && M(lo))
+OPUS_WIRE_STRUCT(Key, M(comm) && M(kind) && M(src) && M(dst) && M(n))
+OPUS_WIRE_STRUCT(LocalLaunch, M(rank) && M(seq))
+OPUS_WIRE_STRUCT(KeyRange, M(first) && M(count))
+OPUS_WIRE_STRUCT(LaunchDemand, M(launch) && M(keys) && M(op) && M(bytes) && M(ready_ns))
+OPUS_WIRE_STRUCT(LaunchDone, M(launch) && M(ready_ns) && M(go_ns) && M(done_ns) && M(ungated))
+OPUS_WIRE_STRUCT(LaunchSnapshot, M(demand) && M(state) && M(grant))
+OPUS_WIRE_STRUCT(CommMember, M(comm) && M(parent) && M(rank_in_comm) && M(size) && M(rank) && M(gpu) && M(mode) && M(generation))
+OPUS_WIRE_STRUCT(RankInfo, M(rank) && M(pid) && M(gpu) && M(hold_ms) && M(policy) && M(job))
+OPUS_WIRE_STRUCT(PortSteering, M(gpu) && M(port) && M(peer_node) && M(peer_gpu) && M(peer_port))
+OPUS_WIRE_STRUCT(Hello, M(node) && M(session) && M(known_epoch) && M(version))
+OPUS_WIRE_STRUCT(Token, M(grant) && M(firm) && M(soft) && M(frozen))
+OPUS_WIRE_STRUCT(Snapshot, M(ranks) && M(comms) && M(launches) && M(tokens))
+OPUS_WIRE_STRUCT(Register, M(ranks) && M(comms))
+OPUS_WIRE_STRUCT(CommGone, M(comm) && M(rank))
+OPUS_WIRE_STRUCT(Retire, M(ranks) && M(comms) && M(degraded))
+OPUS_WIRE_STRUCT(Demand, M(launches))
+OPUS_WIRE_STRUCT(Done, M(launches))
+OPUS_WIRE_STRUCT(Returned, M(id) && M(started) && M(returned) && M(started_upto))
+OPUS_WIRE_STRUCT(Expired, M(launches))
+OPUS_WIRE_STRUCT(Heartbeat, M(sent_ns))
+OPUS_WIRE_STRUCT(GpuAssignment, M(local) && M(ports) && M(pci) && M(rail))
+OPUS_WIRE_STRUCT(Welcome, M(session) && M(epoch) && M(node) && M(gpus))
+OPUS_WIRE_STRUCT(Refused, M(session) && M(reason))
+OPUS_WIRE_STRUCT(CommVerdict, M(comm) && M(verdict))
+OPUS_WIRE_STRUCT(Verdicts, M(comms))
+OPUS_WIRE_STRUCT(Grant, M(id) && M(firm) && M(soft) && M(steering))
+OPUS_WIRE_STRUCT(Revoke, M(id) && M(ports))
+OPUS_WIRE_STRUCT(Recall, M(id) && M(launches))
+OPUS_WIRE_STRUCT(Pass, M(launches) && M(how) && M(why))
+OPUS_WIRE_STRUCT(Suspended, M(launches) && M(back))
+OPUS_WIRE_STRUCT(WaitingLaunch, M(launch) && M(misses))
+OPUS_WIRE_STRUCT(Waiting, M(launches))
+OPUS_WIRE_STRUCT(Resync, M(reason))
+OPUS_WIRE_STRUCT(CtlRequest, M(id) && M(command) && M(arguments))
+OPUS_WIRE_STRUCT(CtlReply, M(id) && M(ok) && M(more) && M(body))
+
+#undef M
+#undef OPUS_WIRE_STRUCT
+
+template <class T>
+concept WireStruct = std::is_aggregate_v<T> && requires(T& t) { members(t, [](const char*, auto&) { return true; }); };
+
+template <WireStruct T> constexpr std::size_t member_count() {
+    std::size_t count = 0;
+    T t{};
+    members(t, [&](const char*, auto&) { return ++count, true; });
+    return count;
+}
+
+// How many members the compiler sees: the most values that can initialise T.
+struct AnyValue {
+    template <class T> operator T() const;
+};
+template <class T, std::size_t... I> constexpr bool takes(std::index_sequence<I...>) {
+    return requires { T{(static_cast<void>(I), AnyValue{})...}; };
+}
+template <class T, std::size_t N = 16> constexpr std::size_t aggregate_size() {
+    if constexpr (takes<T>(std::make_index_sequence<N>{})) return N;
+    else return aggregate_size<T, N - 1>();
+}
+
+}  // namespace opus::wire
