@@ -32,7 +32,7 @@ struct Switch {
     std::uint32_t ingress = 0; // N
     std::uint32_t egress = 0;  // M; 0 when any_to_any
     Sidedness sidedness = Sidedness::any_to_any;
-    std::string technology;    // piezo, mems, ... (Technology table, fabric/technology.h)
+    std::string technology;    // piezo, mems, ... (opus/technology.h)
     TimeNs dark_ns = 0;        // command to light, from the technology or dark_ms
     TimeNs guard_ns = 0;       // added under Settle::time
     Settle settle = Settle::power;
