@@ -86,6 +86,7 @@ struct CommMember {             // this node's member of a communicator
     std::uint32_t gpu = kNone;  // local GPU index
     Mode mode = Mode::enforce;
     std::uint32_t generation = 0;
+    std::vector<KeyRange> done;  // snapshot only, one a sequence: this member has finished the keys 0 .. n + count - 1
 };
 
 struct RankInfo {
@@ -120,7 +121,9 @@ struct Token {              // what a manager still holds of a grant
     bool frozen = false;
 };
 
-struct Snapshot {           // first message after Welcome; replaces all the controller knew of the node
+// First message after Welcome; replaces all the controller knew of the node. A launch that the controller
+// knew, of a rank that is in it, and that it lacks, is done.
+struct Snapshot {
     std::vector<RankInfo> ranks;
     std::vector<CommMember> comms;
     std::vector<LaunchSnapshot> launches;

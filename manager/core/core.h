@@ -37,6 +37,7 @@ struct CommUp {                         // an entry became registered
     std::uint32_t index = 0;            // in the rank's table
     std::uint32_t family = 0;
     wire::CommMember member;
+    Verdict verdict = Verdict::unknown; // what an earlier manager had stored for it
 };
 struct CommDown { RankId rank = kNone; std::uint32_t index = 0; };  // retired
 struct CommLost { RankId rank = kNone; std::uint32_t index = 0; };  // its `lost` count grew
@@ -49,7 +50,10 @@ struct Recorded {                       // a committed launch, in ring order
     std::uint64_t stream = 0;
     std::vector<ring::OpEntry> ops;     // comm indices checked to be registered
     std::uint32_t slots = 1;
+    bool go = false;                    // recovered: an earlier manager has let it start
 };
+// The shim opened gates by itself, because the heartbeat stood still: whatever waits has passed.
+struct GaveUp { RankId rank = kNone; };
 struct Ready { RankId rank = kNone; std::uint64_t seq = 0; };
 struct DoneSeen { RankId rank = kNone; std::uint64_t seq = 0; };
 
@@ -60,7 +64,7 @@ struct ControllerDown {};
 struct FromController { std::uint64_t epoch = 0, session = 0; wire::Message message; };
 struct Tick {};
 
-using Event = std::variant<RankUp, RankDown, CommUp, CommDown, CommLost, Recorded, Ready, DoneSeen,
+using Event = std::variant<RankUp, RankDown, CommUp, CommDown, CommLost, Recorded, Ready, DoneSeen, GaveUp,
                            ControllerUp, ControllerDown, FromController, Tick>;
 
 // --- actions --------------------------------------------------------------------------------------
@@ -74,11 +78,13 @@ struct FreeComm { RankId rank = kNone; std::uint32_t index = 0; std::uint32_t ge
 struct Steer { std::vector<wire::PortSteering> ports; };
 struct SetNode { NodeIndex node = kNone; };
 struct ForgetRank { RankId rank = kNone; };            // its segment may be removed
+struct EndSession { std::string reason; };             // drop the connection, make another, then ControllerUp anew
 struct WakeAt { TimeNs at_ns = 0; };                   // replaces the last one
 enum class LogLevel : std::uint8_t { debug, info, warn, error };
 struct Log { LogLevel level = LogLevel::info; std::string text; };
 
-using Action = std::variant<Send, SetGo, SetVerdict, SetOpen, Retired, FreeComm, Steer, SetNode, ForgetRank, WakeAt, Log>;
+using Action = std::variant<Send, SetGo, SetVerdict, SetOpen, Retired, FreeComm, Steer, SetNode, ForgetRank,
+                            EndSession, WakeAt, Log>;
 using Actions = std::vector<Action>;
 
 struct Counters {
