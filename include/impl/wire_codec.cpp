@@ -35,15 +35,17 @@ public:
         packer_.pack_str_body(x.data(), static_cast<std::uint32_t>(x.size()));
     }
     template <class T>
-        requires std::is_enum_v<T>
+    requires std::is_enum_v<T>
     void value(T x) { value(static_cast<std::uint32_t>(x)); }
-    template <class T> void value(const std::vector<T>& list) {
+    template <class T>
+    void value(const std::vector<T>& list) {
         array(list.size());
         for (const auto& x : list) value(x);
     }
-    template <WireStruct T> void value(const T& x) {
-        static_assert(member_count<T>() == aggregate_size<T>(), "a member is missing in wire_members.h");
-        array(member_count<T>());
+    template <WireStruct T>
+    void value(const T& x) {
+        static_assert(member_count<T> == aggregate_size<T>(), "a member is missing in wire_members.h");
+        array(member_count<T>);
         members(x, [&](const char*, const auto& member) { return value(member), true; });
     }
 
@@ -77,10 +79,11 @@ public:
     bool value(std::uint32_t& x) { return narrow(x, std::numeric_limits<std::uint32_t>::max()); }
     bool value(std::string& x) { return raw_.text(x, kMaxBody); }
     template <class T>
-        requires std::is_enum_v<T>
+    requires std::is_enum_v<T>
     bool value(T& x) { return narrow(x, last_of(T{})); }
 
-    template <class T> bool value(std::vector<T>& list) {
+    template <class T>
+    bool value(std::vector<T>& list) {
         std::uint32_t count = 0;
         if (!raw_.array(count)) return false;
         if (count > kMaxList) return fail("too many elements");
@@ -94,7 +97,8 @@ public:
     }
 
     // Members that a newer peer appended are stepped over; those that an older one lacks keep defaults.
-    template <WireStruct T> bool value(T& x) {
+    template <WireStruct T>
+    bool value(T& x) {
         std::uint32_t given = 0;
         if (!raw_.array(given)) return false;
         const auto read = [&](const char* name, auto& member) {
@@ -133,7 +137,8 @@ private:
     const char* own_fault_ = nullptr;
 
     bool fail(const char* fault) { return own_fault_ = fault, false; }
-    template <class T> bool narrow(T& x, std::uint64_t most) {
+    template <class T>
+    bool narrow(T& x, std::uint64_t most) {
         std::uint64_t wide = 0;
         if (!raw_.unsigned_integer(wide, most)) return false;
         return x = static_cast<T>(wide), true;
@@ -145,11 +150,14 @@ DecodeError error(std::string text) { return {std::move(text), false}; }
 // The variant holds an empty message of that number afterwards; false for a number nobody here knows.
 bool select(std::uint64_t number, Message& message) {
     switch (number) {
-#define OPUS_CASE(n, T) \
-    case n: message.emplace<T>(); return true;
+#define OPUS_CASE(n, T)       \
+    case n:                   \
+        message.emplace<T>(); \
+        return true;
         OPUS_WIRE_MESSAGES(OPUS_CASE)
 #undef OPUS_CASE
-        default: return false;
+        default:
+            return false;
     }
 }
 
@@ -177,7 +185,8 @@ std::variant<Frame, DecodeError> decode_checked(std::string_view bytes) {
     if (major != kMajor)
         return DecodeError{"the peer speaks protocol " + std::to_string(major) + "." + std::to_string(minor) +
                                ", this program " + std::to_string(kMajor) + "." + std::to_string(kMinor) +
-                               ": run the same major version of Opus on both sides", true};
+                               ": run the same major version of Opus on both sides",
+                           true};
     if (members < 7) return error("frame: cut short");
 
     Frame frame;
@@ -235,9 +244,7 @@ void encode(const Frame& frame, std::string& out) {
 std::variant<Frame, DecodeError> decode(std::string_view bytes) {
     try {
         return decode_checked(bytes);
-    } catch (const std::bad_alloc&) {
-        return error("frame: not enough memory for it");
-    }
+    } catch (const std::bad_alloc&) { return error("frame: not enough memory for it"); }
 }
 
 const char* message_name(const Message& message) {

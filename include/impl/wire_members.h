@@ -12,13 +12,23 @@
 
 namespace opus::wire {
 
+template <class T>
+inline constexpr std::size_t member_count = 0;
+
+// Members of a list written M(a) && M(b) && ...
+constexpr std::size_t members_in(const char* list) {
+    std::size_t ands = 0;
+    for (; *list != 0; ++list) ands += *list == '&';
+    return ands / 2 + 1;
+}
+
 // members(s, v) calls v(name, member) for each member of s, const or not, until one call says false.
-#define OPUS_WIRE_STRUCT(T, list)                                           \
-    template <class S, class V>                                             \
-        requires std::same_as<std::remove_const_t<S>, T>                    \
-    constexpr bool members([[maybe_unused]] S& s, [[maybe_unused]] V&& v) { \
-        return list;                                                        \
-    }
+#define OPUS_WIRE_STRUCT(T, list)                                     \
+    template <>                                                       \
+    inline constexpr std::size_t member_count<T> = members_in(#list); \
+    template <class S, class V>                                       \
+    requires std::same_as<std::remove_const_t<S>, T>                  \
+    constexpr bool members([[maybe_unused]] S& s, [[maybe_unused]] V&& v) { return list; }
 #define M(member) v(#member, s.member)
 
 OPUS_WIRE_STRUCT(CommId, M(hi) && M(lo))
@@ -28,7 +38,8 @@ OPUS_WIRE_STRUCT(KeyRange, M(first) && M(count))
 OPUS_WIRE_STRUCT(LaunchDemand, M(launch) && M(keys) && M(op) && M(bytes) && M(ready_ns))
 OPUS_WIRE_STRUCT(LaunchDone, M(launch) && M(ready_ns) && M(go_ns) && M(done_ns) && M(ungated))
 OPUS_WIRE_STRUCT(LaunchSnapshot, M(demand) && M(state) && M(grant))
-OPUS_WIRE_STRUCT(CommMember, M(comm) && M(parent) && M(rank_in_comm) && M(size) && M(rank) && M(gpu) && M(mode) && M(generation))
+OPUS_WIRE_STRUCT(CommMember,
+                 M(comm) && M(parent) && M(rank_in_comm) && M(size) && M(rank) && M(gpu) && M(mode) && M(generation))
 OPUS_WIRE_STRUCT(RankInfo, M(rank) && M(pid) && M(gpu) && M(hold_ms) && M(policy) && M(job))
 OPUS_WIRE_STRUCT(PortSteering, M(gpu) && M(port) && M(peer_node) && M(peer_gpu) && M(peer_port))
 OPUS_WIRE_STRUCT(Hello, M(node) && M(session) && M(known_epoch) && M(version))
@@ -62,25 +73,24 @@ OPUS_WIRE_STRUCT(CtlReply, M(id) && M(ok) && M(more) && M(body))
 #undef OPUS_WIRE_STRUCT
 
 template <class T>
-concept WireStruct = std::is_aggregate_v<T> && requires(T& t) { members(t, [](const char*, auto&) { return true; }); };
-
-template <WireStruct T> constexpr std::size_t member_count() {
-    std::size_t count = 0;
-    T t{};
-    members(t, [&](const char*, auto&) { return ++count, true; });
-    return count;
-}
+concept WireStruct = member_count<T> >
+0;
 
 // How many members the compiler sees: the most values that can initialise T.
 struct AnyValue {
-    template <class T> operator T() const;
+    template <class T>
+    operator T() const;
 };
-template <class T, std::size_t... I> constexpr bool takes(std::index_sequence<I...>) {
+template <class T, std::size_t... I>
+constexpr bool takes(std::index_sequence<I...>) {
     return requires { T{(static_cast<void>(I), AnyValue{})...}; };
 }
-template <class T, std::size_t N = 16> constexpr std::size_t aggregate_size() {
-    if constexpr (takes<T>(std::make_index_sequence<N>{})) return N;
-    else return aggregate_size<T, N - 1>();
+template <class T, std::size_t N = 16>
+constexpr std::size_t aggregate_size() {
+    if constexpr (takes<T>(std::make_index_sequence<N>{}))
+        return N;
+    else
+        return aggregate_size<T, N - 1>();
 }
 
 }  // namespace opus::wire

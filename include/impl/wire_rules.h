@@ -16,7 +16,10 @@ struct Fault {
     explicit operator bool() const { return text != nullptr; }
 };
 
-template <class T> Fault rule(const T&) { return {}; }
+template <class T>
+Fault rule(const T&) {
+    return {};
+}
 
 inline bool is_zero(const CommId& c) { return c == CommId{}; }
 inline bool is_printable(const std::string& s) {

@@ -1,0 +1,50 @@
+// One message of every kind with nothing left at its default, for tests of the codec.
+#pragma once
+
+#include <vector>
+
+#include "opus/wire.h"
+
+namespace opus::wire::samples {
+
+inline LocalLaunch launch(std::uint64_t seq) { return {7, seq}; }
+inline Key coll() { return {{0x1122334455667788, 0x99aabbccddeeff00}, KeyKind::coll, 0, 0, 300}; }
+inline Key transfer() { return {{1, 2}, KeyKind::p2p, 5, 6, 70'000}; }
+inline LaunchDemand demand() {
+    return {launch(41), {{coll(), 1}, {transfer(), 4}}, OpKind::reduce_scatter, 1ull << 33, 1'700'000'000'000'000'000};
+}
+inline RankInfo rank_info() { return {7, 4242, 3, 30'000, Policy::abort, "llama3-8b"}; }
+inline CommMember member() { return {{1, 2}, {3, 4}, 5, 16, 7, 3, Mode::observe, 9}; }
+inline PortSteering lit() { return {1, 1, 3, 2, 1}; }
+inline PortSteering dark() { return {1, 0, kNone, kNone, kNone}; }
+
+inline std::vector<Message> all() {
+    return {
+        Hello{"n0", 0xfeedface12345678, 12, "0.1.0"},
+        Snapshot{{rank_info()},
+                 {member()},
+                 {{demand(), LaunchState::suspended, 17}},
+                 {{17, {launch(1)}, {{coll(), 3}}, true}}},
+        Register{{rank_info(), rank_info()}, {member()}},
+        Retire{{7, 8}, {{{1, 2}, 7}}, {{{3, 4}, 8}}},
+        Demand{{demand(), demand()}},
+        Done{{{launch(41), 10, 20, 30, true}}},
+        Returned{5, {launch(1)}, {launch(2)}, {{transfer(), 2}}},
+        Expired{{launch(1), launch(2)}},
+        Heartbeat{-5},
+        Welcome{9, 10, 2, {{0, 2, "0000:17:00.0", "r0"}, {1, 2, "", "r1"}}},
+        Refused{9, "node n9 is not in the fabric file"},
+        Verdicts{{{{1, 2}, Verdict::degraded}}},
+        Grant{18, {launch(41)}, {{coll(), 2}}, {lit(), dark()}},
+        Revoke{6, {lit()}},
+        Recall{7, {launch(3)}},
+        Pass{{launch(4)}, Policy::abort, "needs 3 neighbours, 2 ports"},
+        Suspended{{launch(5)}, true},
+        Waiting{{{launch(6), "port n0.g1.p0 is busy"}}},
+        Resync{"frame 5 after frame 3"},
+        CtlRequest{3, "connect", R"({"a":"n0.g0.p0","b":"n1.g0.p0"})"},
+        CtlReply{3, true, true, "{\"circuits\":\n[]}"},
+    };
+}
+
+}  // namespace opus::wire::samples
