@@ -38,8 +38,8 @@ OPUS_WIRE_STRUCT(KeyRange, M(first) && M(count))
 OPUS_WIRE_STRUCT(LaunchDemand, M(launch) && M(keys) && M(op) && M(bytes) && M(ready_ns))
 OPUS_WIRE_STRUCT(LaunchDone, M(launch) && M(ready_ns) && M(go_ns) && M(done_ns) && M(ungated))
 OPUS_WIRE_STRUCT(LaunchSnapshot, M(demand) && M(state) && M(grant))
-OPUS_WIRE_STRUCT(CommMember,
-                 M(comm) && M(parent) && M(rank_in_comm) && M(size) && M(rank) && M(gpu) && M(mode) && M(generation))
+OPUS_WIRE_STRUCT(CommMember, M(comm) && M(parent) && M(rank_in_comm) && M(size) && M(rank) && M(gpu) && M(mode) &&
+                                 M(generation) && M(done))
 OPUS_WIRE_STRUCT(RankInfo, M(rank) && M(pid) && M(gpu) && M(hold_ms) && M(policy) && M(job))
 OPUS_WIRE_STRUCT(PortSteering, M(gpu) && M(port) && M(peer_node) && M(peer_gpu) && M(peer_port))
 OPUS_WIRE_STRUCT(Hello, M(node) && M(session) && M(known_epoch) && M(version))

@@ -86,7 +86,7 @@ struct CommMember {             // this node's member of a communicator
     std::uint32_t gpu = kNone;  // local GPU index
     Mode mode = Mode::enforce;
     std::uint32_t generation = 0;
-    std::vector<KeyRange> done;  // snapshot only, one a sequence: this member has finished the keys 0 .. n + count - 1
+    std::vector<KeyRange> done = {};  // snapshot only, one a sequence: this member has finished the keys 0 .. n + count - 1
 };
 
 struct RankInfo {

@@ -14,7 +14,7 @@ inline LaunchDemand demand() {
     return {launch(41), {{coll(), 1}, {transfer(), 4}}, OpKind::reduce_scatter, 1ull << 33, 1'700'000'000'000'000'000};
 }
 inline RankInfo rank_info() { return {7, 4242, 3, 30'000, Policy::abort, "llama3-8b"}; }
-inline CommMember member() { return {{1, 2}, {3, 4}, 5, 16, 7, 3, Mode::observe, 9}; }
+inline CommMember member() { return {{1, 2}, {3, 4}, 5, 16, 7, 3, Mode::observe, 9, {{coll(), 3}}}; }
 inline PortSteering lit() { return {1, 1, 3, 2, 1}; }
 inline PortSteering dark() { return {1, 0, kNone, kNone, kNone}; }
 
