@@ -48,15 +48,15 @@ constexpr std::uint32_t kSlots = 1024;
     std::uint64_t asked = 0, answered = 0;
     v.header->asleep.store(1, std::memory_order_seq_cst);
     for (;;) {
+        while (v.ready[asked & v.mask].value.load(std::memory_order_seq_cst) == asked + 1) {
+            ::zmq_send(dealer, request.data(), request.size(), 0);
+            ++asked;
+        }
         zmq_pollitem_t items[2] = {{dealer, 0, ZMQ_POLLIN, 0}, {nullptr, doorbell, ZMQ_POLLIN, 0}};
         if (::zmq_poll(items, 2, -1) < 0) ::_exit(0);
         if (items[1].revents != 0) {
             char bytes[64];
             [[maybe_unused]] const ssize_t ignored = ::read(doorbell, bytes, sizeof(bytes));
-        }
-        while (v.ready[asked & v.mask].value.load(std::memory_order_acquire) == asked + 1) {
-            ::zmq_send(dealer, request.data(), request.size(), 0);
-            ++asked;
         }
         if (items[0].revents != 0 && ::zmq_recv(dealer, reply.data(), reply.size(), ZMQ_DONTWAIT) >= 0) {
             ring::GateWord& go = v.go[answered & v.mask];

@@ -108,6 +108,12 @@ struct Series {
 int measure(const Options& o) {
     BarePath bare(o.core, o.demand_bytes, o.grant_bytes);
     pin_to(o.core);
+    if (o.near.empty()) {
+        Series floor;
+        for (unsigned r = 0; r < o.runs; ++r) floor.run(o.trips, [&] { return bare_trip(bare); });
+        std::puts(nlohmann::json{{"bare", floor.json()}}.dump().c_str());
+        return 0;
+    }
     std::vector<RankPlayer> near, far;
     for (std::uint32_t g = 0; g < o.gpus; ++g) {
         near.push_back(RankPlayer::attach(o.near, g, "bench"));
@@ -134,8 +140,8 @@ int measure(const Options& o) {
 int main(int argc, char** argv) {
     Options o;
     CLI::App app{"ready -> grant -> go through real daemons against the bare path"};
-    app.add_option("--near", o.near, "socket of the manager under test")->required();
-    app.add_option("--far", o.far, "socket of the other node's manager")->required();
+    app.add_option("--near", o.near, "socket of the manager under test; without it, the bare path alone");
+    app.add_option("--far", o.far, "socket of the other node's manager");
     app.add_option("--gpus", o.gpus, "ranks of the wide gang on each node");
     app.add_option("--runs", o.runs, "alternating runs");
     app.add_option("--trips", o.trips, "round trips of a run")->check(CLI::Range(10, 100000));

@@ -1,0 +1,55 @@
+#!/usr/bin/env python3
+"""Measures every figure of the benchmark table against its floor, in one run.
+
+    test/bench/run.py BUILD [--only NAME...] [--runs N] [--out DIR]
+
+Prints the table, writes DIR/table.md and DIR/table.json (default: bench-results/). A row whose program is not
+built, or that cannot run here, says so and why. Exit code 1 when a goal is missed or a row has no figure.
+What each row means: docs/benchmarks.md.
+"""
+import argparse
+import os
+import pathlib
+import subprocess
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent))
+import controller_rows
+import figure
+import idle_rows
+import path_rows
+from stage import NotBuilt
+
+GROUPS = {
+    "path": path_rows.rows,
+    "controller": controller_rows.rows,
+    "idle": idle_rows.rows,
+}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("build", type=pathlib.Path)
+    parser.add_argument("--only", nargs="*", choices=GROUPS, default=list(GROUPS))
+    parser.add_argument("--runs", type=int, default=7, help="alternating runs of each side, at least 5 for the record")
+    parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("bench-results"))
+    options = parser.parse_args()
+    cores = sorted(os.sched_getaffinity(0))
+    core, other = cores[0], cores[-1]
+    figures = []
+    for name in options.only:
+        print(f"bench: {name} ...", file=sys.stderr, flush=True)
+        try:
+            figures += GROUPS[name](options.build, options.runs, core, other)
+        except NotBuilt as e:
+            figures.append(figure.missing(name, "", f"{e} is not built"))
+        except (OSError, RuntimeError, subprocess.SubprocessError) as e:
+            figures.append(figure.missing(name, "", str(e)))
+    figure.write(figures, options.out)
+    print(figure.markdown(figures))
+    print(f"written to {options.out}/table.md and table.json")
+    return 0 if all(f.met for f in figures) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
