@@ -1,0 +1,558 @@
+// See fabric_file.h. The only file that includes toml++ (header only: it is slow to compile). Nothing is
+// thrown on purpose; toml++ itself throws on bad syntax and that is caught at once.
+#include "controller/fabric/fabric_file.h"
+
+#include <algorithm>
+#include <cctype>
+#include <cerrno>
+#include <charconv>
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <sstream>
+#include <stdexcept>
+
+#include "controller/fabric/spelling.h"
+#include "opus/steering.h"
+#include "opus/technology.h"
+
+// The parser of toml++ 3.3 asserts on some files that are merely wrong ("[ #"). A wrong file is no bug.
+[[noreturn]] static void refuse_toml() { throw std::logic_error("not valid TOML: brackets or a key out of place"); }
+#define TOML_ASSERT(condition) static_cast<void>((condition) || (refuse_toml(), true))
+#include <toml++/toml.h>
+
+namespace opus::fabric {
+namespace {
+
+constexpr std::uint32_t kMaxSwitchPorts = 65'536;
+
+std::string in_quotes(std::string_view text) { return "'" + std::string(text) + "'"; }
+
+const char* type_name(const toml::node& node) {
+    switch (node.type()) {
+        case toml::node_type::string:
+            return "text";
+        case toml::node_type::integer:
+            return "a whole number";
+        case toml::node_type::floating_point:
+            return "a number";
+        case toml::node_type::boolean:
+            return "true or false";
+        case toml::node_type::array:
+            return "a list";
+        case toml::node_type::table:
+            return "a table";
+        default:
+            return "a date";
+    }
+}
+
+bool whole_number(std::string_view text, std::uint32_t& value) {
+    const auto [end, failed] = std::from_chars(text.data(), text.data() + text.size(), value);
+    return failed == std::errc{} && end == text.data() + text.size();
+}
+
+bool is_address(std::string_view text) {
+    const auto colon = text.rfind(':');
+    std::uint32_t port = 0;
+    if (colon == std::string_view::npos || colon == 0 || !whole_number(text.substr(colon + 1), port)) return false;
+    const std::string_view host = text.substr(0, colon);
+    const bool bracketed = host.front() == '[' && host.back() == ']' && host.size() > 2;
+    if (host.find(':') != std::string_view::npos && !bracketed) return false;
+    if (std::any_of(host.begin(), host.end(), [](unsigned char c) { return c <= ' ' || c == '/' || c == 0x7f; }))
+        return false;
+    return port >= 1 && port <= 65'535;
+}
+
+bool is_pci(std::string_view text) {
+    const auto hex = [](unsigned char c) { return std::isxdigit(c) != 0; };
+    const auto colon = text.find(':');
+    if (colon != 4 && colon != 8) return false;
+    const std::string_view tail = text.substr(colon);
+    if (tail.size() != 8 || tail[3] != ':' || tail[6] != '.') return false;
+    return std::all_of(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(colon), hex) && hex(tail[1]) &&
+           hex(tail[2]) && hex(tail[4]) && hex(tail[5]) && tail[7] >= '0' && tail[7] <= '7';
+}
+
+class FabricReader {
+public:
+    explicit FabricReader(const std::vector<std::string>& drivers) : drivers_(drivers) {}
+    FabricLoad read(const toml::table& root);
+
+private:
+    // A table of the file, and how people call it.
+    struct Item {
+        const toml::table& table;
+        std::string called;
+    };
+    struct Place {
+        std::uint32_t index = kNone;
+        std::uint32_t line = 0;
+    };
+    using Places = std::map<std::string, Place, std::less<>>;
+
+    const std::vector<std::string>& drivers_;
+    Fabric fabric_;
+    std::vector<FabricError> errors_, warnings_;
+    Places switches_, rails_, nodes_, addresses_;
+    std::map<std::pair<SwitchIndex, SwitchPort>, std::string> cables_;  // -> port name
+
+    static FabricError at(const toml::node& node, std::string text) {
+        return {node.source().begin.line, node.source().begin.column, std::move(text)};
+    }
+    void wrong(const toml::node& node, std::string text) { errors_.push_back(at(node, std::move(text))); }
+    void warn(const toml::node& node, std::string text) { warnings_.push_back(at(node, std::move(text))); }
+
+    void only(const Item& item, const std::vector<std::string>& known);
+    const toml::node* need(const Item& item, const char* key, const char* meaning);
+    bool text(const Item& item, const char* key, const char* meaning, std::string& value, bool required = true);
+    bool milliseconds(const Item& item, const char* key, TimeNs& value);
+    std::vector<Item> tables(const Item& parent, const char* key, const char* called);
+    bool name(Item& item, std::string& value, std::uint32_t index, Places& taken);
+
+    void read_switch(Item item);
+    void read_size(const Item& item, Switch& s);
+    void read_timing(const Item& item, Switch& s);
+    void read_rail(Item item);
+    void read_node(Item item);
+    void read_gpu(const Item& item, NodeIndex node);
+    void read_cable(const toml::node& cable, GpuId gpu);
+    void judge_whole(const toml::table& root);
+};
+
+// Keys nobody knows: most often a slip of the finger.
+void FabricReader::only(const Item& item, const std::vector<std::string>& known) {
+    for (const auto& [key, value] : item.table) {
+        const std::string_view word = key.str();
+        if (std::find(known.begin(), known.end(), word) != known.end()) continue;
+        const auto& begin = key.source().begin;
+        errors_.push_back(
+            {begin.line, begin.column, item.called + ": unknown key " + in_quotes(word) + suggestion(word, known)});
+    }
+}
+
+const toml::node* FabricReader::need(const Item& item, const char* key, const char* meaning) {
+    const toml::node* node = item.table.get(key);
+    if (!node) wrong(item.table, item.called + " has no " + key + ": add " + meaning);
+    return node;
+}
+
+bool FabricReader::text(const Item& item, const char* key, const char* meaning, std::string& value, bool required) {
+    const toml::node* node = required ? need(item, key, meaning) : item.table.get(key);
+    if (!node) return false;
+    const auto* string = node->as_string();
+    if (!string)
+        return wrong(*node, item.called + ": " + key + " is " + type_name(*node) + ", must be " + meaning), false;
+    value = string->get();
+    return true;
+}
+
+bool FabricReader::milliseconds(const Item& item, const char* key, TimeNs& value) {
+    constexpr double kLongest = 3'600'000;
+    const toml::node* node = item.table.get(key);
+    if (!node) return false;
+    const auto number = node->value<double>();
+    if (!number || node->is_boolean())
+        return wrong(*node,
+                     item.called + ": " + key + " is " + type_name(*node) + ", must be a number of milliseconds"),
+               false;
+    if (!(*number >= 0 && *number <= kLongest))
+        return wrong(*node, item.called + ": " + key + " must be 0 to 3600000 milliseconds"), false;
+    value = std::llround(*number * 1e6);
+    return true;
+}
+
+// The tables of an [[array]]; anything else under that key is a mistake.
+std::vector<FabricReader::Item> FabricReader::tables(const Item& parent, const char* key, const char* called) {
+    std::vector<Item> items;
+    const toml::node* node = parent.table.get(key);
+    if (!node) {
+        wrong(parent.table, parent.called + " has no [[" + called + "]]");
+        return items;
+    }
+    const toml::array* list = node->as_array();
+    if (!list) {
+        wrong(*node, std::string(key) + " is " + type_name(*node) + ": write [[" + called + "]], with two brackets");
+        return items;
+    }
+    if (list->empty()) wrong(*node, parent.called + " has no [[" + called + "]]");
+    for (const toml::node& element : *list) {
+        if (const toml::table* table = element.as_table())
+            items.push_back({*table, std::string("[[") + called + "]]"});
+        else
+            wrong(element, std::string(key) + " holds " + type_name(element) + ": write [[" + called + "]] tables");
+    }
+    return items;
+}
+
+// Reads the name, makes it unique and calls the item by it from now on.
+bool FabricReader::name(Item& item, std::string& value, std::uint32_t index, Places& taken) {
+    if (!text(item, "name", "a name", value)) return false;
+    const toml::node& node = *item.table.get("name");
+    const auto good = [](unsigned char c) { return std::isalnum(c) || c == '-' || c == '_' || c == '.'; };
+    if (value.empty() || value.size() > 64 || !std::all_of(value.begin(), value.end(), good))
+        return wrong(node,
+                     item.called + ": name " + in_quotes(value) + " must be 1 to 64 letters, digits, '-', '_' or '.'"),
+               false;
+    item.called = value;
+    const auto [place, fresh] = taken.try_emplace(value, Place{index, node.source().begin.line});
+    if (!fresh)
+        wrong(node,
+              "the name " + in_quotes(value) + " is taken already (line " + std::to_string(place->second.line) + ")");
+    return fresh;
+}
+
+void FabricReader::read_size(const Item& item, Switch& s) {
+    const toml::node* node = need(item, "size", "its number of ports (32), or \"16x16\" for ingress x egress");
+    if (!node) return;
+    if (const auto* number = node->as_integer()) {
+        if (number->get() < 2 || number->get() > kMaxSwitchPorts)
+            return wrong(*node, item.called + ": size " + std::to_string(number->get()) + " must be 2 to 65536 ports");
+        s.ingress = static_cast<std::uint32_t>(number->get());
+        return;
+    }
+    const auto* sides = node->as_string();
+    if (!sides)
+        return wrong(*node, item.called + ": size is " + type_name(*node) + ", must be a whole number or \"16x16\"");
+    const std::string_view text = sides->get();
+    const auto x = text.find('x');
+    std::uint32_t in = 0, out = 0;
+    if (x == std::string_view::npos || !whole_number(text.substr(0, x), in) || !whole_number(text.substr(x + 1), out) ||
+        in == 0 || out == 0 || in > kMaxSwitchPorts || out > kMaxSwitchPorts)
+        return wrong(*node, item.called + ": size " + in_quotes(text) +
+                                " must be like 32 (any to any) or \"16x16\" (ingress x egress)");
+    s.sidedness = Sidedness::two_sided;
+    s.ingress = in;
+    s.egress = out;
+}
+
+void FabricReader::read_timing(const Item& item, Switch& s) {
+    const Technology* technology = nullptr;
+    std::vector<std::string> known;
+    for (const Technology& t : kTechnologies) known.emplace_back(t.name);
+    if (text(item, "technology", "a technology", s.technology, false)) {
+        technology = find_technology(s.technology);
+        if (!technology)
+            wrong(*item.table.get("technology"),
+                  item.called + ": unknown technology " + in_quotes(s.technology) + suggestion(s.technology, known));
+        else if (technology->ports != 0 && s.size() > technology->ports)
+            warn(*item.table.get("technology"), item.called + ": " + std::to_string(s.size()) +
+                                                    " ports, and the largest known " + s.technology + " switch has " +
+                                                    std::to_string(technology->ports));
+    }
+    if (!milliseconds(item, "dark_ms", s.dark_ns)) {
+        if (technology)
+            s.dark_ns = technology->dark_ns;
+        else if (!item.table.get("technology") && !item.table.get("dark_ms"))
+            wrong(item.table, item.called + " has neither technology nor dark_ms: add technology = \"piezo\", say");
+    }
+    std::string settle;
+    if (text(item, "settle", "\"power\" or \"time\"", settle, false)) {
+        if (settle == "time")
+            s.settle = Settle::time;
+        else if (settle != "power")
+            wrong(*item.table.get("settle"),
+                  item.called + ": settle " + in_quotes(settle) + " must be \"power\" or \"time\"");
+    }
+    if (!milliseconds(item, "guard_ms", s.guard_ns) && s.settle == Settle::time) s.guard_ns = 30'000'000;
+}
+
+void FabricReader::read_switch(Item item) {
+    Switch s;
+    name(item, s.name, static_cast<std::uint32_t>(fabric_.switches.size()), switches_);
+    only(item, {"name", "driver", "address", "size", "technology", "dark_ms", "guard_ms", "settle"});
+    if (text(item, "driver", "the protocol it is driven by", s.driver) && !drivers_.empty() &&
+        std::find(drivers_.begin(), drivers_.end(), s.driver) == drivers_.end())
+        wrong(*item.table.get("driver"),
+              item.called + ": unknown driver " + in_quotes(s.driver) + suggestion(s.driver, drivers_));
+    if (text(item, "address", "host:port", s.address)) {
+        const toml::node& node = *item.table.get("address");
+        if (!is_address(s.address)) {
+            wrong(node, item.called + ": address " + in_quotes(s.address) +
+                            " must be host:port, like 192.0.2.7:5025 or [2001:db8::7]:5025");
+        } else {
+            const auto [place, fresh] =
+                addresses_.try_emplace(s.address, Place{static_cast<std::uint32_t>(fabric_.switches.size())});
+            if (!fresh)
+                wrong(node, item.called + ": address " + s.address + " is that of " +
+                                fabric_.switches[place->second.index].name + " already");
+        }
+    }
+    read_size(item, s);
+    read_timing(item, s);
+    fabric_.switches.push_back(std::move(s));
+}
+
+void FabricReader::read_rail(Item item) {
+    Rail rail;
+    name(item, rail.name, static_cast<std::uint32_t>(fabric_.rails.size()), rails_);
+    only(item, {"name", "switches"});
+    if (const toml::node* node = need(item, "switches", "a list of switch names")) {
+        const toml::array* list = node->as_array();
+        if (!list)
+            wrong(*node, item.called + ": switches is " + type_name(*node) + ", must be a list of switch names");
+        else if (list->empty())
+            wrong(*node, item.called + ": switches is empty: a rail needs at least one");
+        for (std::size_t i = 0; list && i < list->size(); ++i) {
+            const toml::node& element = *list->get(i);
+            const auto* word = element.as_string();
+            if (!word) {
+                wrong(element, item.called + ": switches holds " + type_name(element) + ", must hold switch names");
+                continue;
+            }
+            const auto place = switches_.find(word->get());
+            std::vector<std::string> known;
+            for (const auto& [known_name, unused] : switches_) known.push_back(known_name);
+            if (place == switches_.end())
+                wrong(element,
+                      item.called + ": unknown switch " + in_quotes(word->get()) + suggestion(word->get(), known));
+            else if (std::count(rail.switches.begin(), rail.switches.end(), place->second.index))
+                wrong(element, item.called + ": switch " + word->get() + " is listed twice");
+            else
+                rail.switches.push_back(place->second.index);
+        }
+    }
+    fabric_.rails.push_back(std::move(rail));
+}
+
+void FabricReader::read_node(Item item) {
+    Node node;
+    const auto index = static_cast<NodeIndex>(fabric_.nodes.size());
+    if (!name(item, node.name, index, nodes_) && node.name.empty()) node.name = "node " + std::to_string(index);
+    item.called = node.name;
+    only(item, {"name", "gpu"});
+    fabric_.nodes.push_back(std::move(node));
+    const auto gpus = tables(item, "gpu", "node.gpu");
+    if (gpus.size() > steering::kMaxGpus)
+        wrong(item.table, item.called + " has " + std::to_string(gpus.size()) + " GPUs, at most " +
+                              std::to_string(steering::kMaxGpus) + " are served");
+    for (const Item& gpu : gpus) read_gpu(gpu, index);
+}
+
+void FabricReader::read_gpu(const Item& table, NodeIndex node) {
+    const auto id = static_cast<GpuId>(fabric_.gpus.size());
+    Gpu gpu;
+    gpu.node = node;
+    gpu.local = static_cast<std::uint32_t>(fabric_.nodes[node].gpus.size());
+    gpu.name = fabric_.nodes[node].name + ".g" + std::to_string(gpu.local);
+    fabric_.nodes[node].gpus.push_back(id);
+    const Item item{table.table, gpu.name};
+    only(item, {"rail", "ports", "pci"});
+
+    if (const toml::node* rail = item.table.get("rail"); rail && rail->is_array()) {
+        wrong(*rail, gpu.name + " is on " + std::to_string(rail->as_array()->size()) + " rails: a GPU is on one");
+    } else if (std::string word; text(item, "rail", "a rail's name", word)) {
+        const auto place = rails_.find(word);
+        std::vector<std::string> known;
+        for (const auto& [known_name, unused] : rails_) known.push_back(known_name);
+        if (place == rails_.end()) {
+            wrong(*rail, gpu.name + ": unknown rail " + in_quotes(word) + suggestion(word, known));
+        } else {
+            gpu.rail = place->second.index;
+            fabric_.rails[gpu.rail].gpus.push_back(id);
+            for (NodeIndex other = 0; other < node; ++other) {
+                const auto& gpus = fabric_.nodes[other].gpus;
+                if (gpu.local >= gpus.size() || fabric_.gpus[gpus[gpu.local]].rail == kNone) continue;
+                const Gpu& first = fabric_.gpus[gpus[gpu.local]];
+                if (first.rail != gpu.rail)
+                    wrong(*rail, gpu.name + " is on rail " + word + " but " + first.name + " on rail " +
+                                     fabric_.rails[first.rail].name + ": GPUs of one local index share a rail");
+                break;
+            }
+        }
+    }
+    if (text(item, "pci", "a PCI address", gpu.pci, false)) {
+        const toml::node& pci = *item.table.get("pci");
+        if (!is_pci(gpu.pci)) wrong(pci, gpu.name + ": pci " + in_quotes(gpu.pci) + " must be like 0000:17:00.0");
+        for (const GpuId other : fabric_.nodes[node].gpus)
+            if (other != id && fabric_.gpus[other].pci == gpu.pci)
+                wrong(pci, gpu.name + ": pci " + gpu.pci + " is that of " + fabric_.gpus[other].name + " already");
+    }
+    fabric_.gpus.push_back(std::move(gpu));
+
+    const toml::node* ports = need(item, "ports", "its cables, [\"switch:port\", ...]");
+    if (!ports) return;
+    const toml::array* list = ports->as_array();
+    if (!list)
+        return wrong(*ports, item.called + ": ports is " + type_name(*ports) +
+                                 ", must be a list like [\"ocs-r0:1\", \"ocs-r0:2\"]");
+    if (list->size() != 1 && list->size() != 2 && list->size() != 4)
+        wrong(*ports, item.called + " has " + std::to_string(list->size()) + " ports: a GPU has 1, 2 or 4");
+    for (const toml::node& cable : *list) read_cable(cable, id);
+}
+
+void FabricReader::read_cable(const toml::node& cable, GpuId gpu_id) {
+    Gpu& gpu = fabric_.gpus[gpu_id];
+    Port port;
+    port.gpu = gpu_id;
+    port.index = static_cast<std::uint32_t>(gpu.ports.size());
+    port.name = gpu.name + ".p" + std::to_string(port.index);
+    gpu.ports.push_back(static_cast<PortId>(fabric_.ports.size()));
+    fabric_.ports.push_back(port);
+
+    const auto* string = cable.as_string();
+    if (!string) return wrong(cable, port.name + " is " + type_name(cable) + ", must be \"switch:port\"");
+    const std::string_view text = string->get();
+    const auto colon = text.rfind(':');
+    std::uint32_t number = 0;
+    if (colon == std::string_view::npos || colon == 0 || !whole_number(text.substr(colon + 1), number))
+        return wrong(cable, port.name + ": cable " + in_quotes(text) + " must be \"switch:port\", like \"ocs-r0:1\"");
+    const std::string_view switch_name = text.substr(0, colon);
+    const auto place = switches_.find(switch_name);
+    if (place == switches_.end()) {
+        std::vector<std::string> known;
+        for (const auto& [known_name, unused] : switches_) known.push_back(known_name);
+        return wrong(cable, port.name + ": unknown switch " + in_quotes(switch_name) + suggestion(switch_name, known));
+    }
+    const SwitchIndex sw = place->second.index;
+    const Switch& s = fabric_.switches[sw];
+    fabric_.ports.back().sw = sw;
+    fabric_.ports.back().sw_port = number;
+    if (s.size() != 0 && (number < 1 || number > s.size()))
+        wrong(cable, port.name + ": " + s.name + " has ports 1 to " + std::to_string(s.size()) + ", not " +
+                         std::to_string(number));
+    const auto [other, fresh] = cables_.try_emplace({sw, number}, port.name);
+    if (!fresh)
+        wrong(cable, "port " + std::to_string(number) + " of " + s.name + " is cabled twice (" + other->second +
+                         " and " + port.name + ")");
+    if (gpu.rail != kNone) {
+        const Rail& rail = fabric_.rails[gpu.rail];
+        if (!std::count(rail.switches.begin(), rail.switches.end(), sw))
+            wrong(cable, port.name + " is cabled to " + s.name + ", which is not a switch of its rail " + rail.name);
+    }
+}
+
+// What only the whole file shows.
+void FabricReader::judge_whole(const toml::table& root) {
+    std::vector<int> sides(fabric_.switches.size() * 2), used(fabric_.switches.size());
+    for (const Rail& rail : fabric_.rails)
+        for (const SwitchIndex sw : rail.switches) used[sw] = 1;
+    for (const Port& port : fabric_.ports)
+        if (port.sw != kNone) ++sides[port.sw * 2 + (port.sw_port > fabric_.switches[port.sw].ingress ? 1 : 0)];
+    for (SwitchIndex sw = 0; sw < fabric_.switches.size(); ++sw) {
+        const Switch& s = fabric_.switches[sw];
+        const auto place = switches_.find(s.name);
+        const std::uint32_t line = place == switches_.end() ? 0 : place->second.line;
+        if (!used[sw]) warnings_.push_back({line, 0, s.name + " belongs to no rail"});
+        const int in = sides[sw * 2], out = sides[sw * 2 + 1];
+        if (s.sidedness == Sidedness::two_sided && in + out > 0 && (in == 0 || out == 0))
+            warnings_.push_back({line, 0,
+                                 s.name + " is cabled on its " + (out == 0 ? "ingress" : "egress") +
+                                     " side only: it can make no circuit"});
+    }
+    const toml::array* nodes = root["node"].as_array();
+    for (std::size_t n = 1; nodes && n < fabric_.nodes.size() && n < nodes->size(); ++n) {
+        const Node &first = fabric_.nodes[0], &node = fabric_.nodes[n];
+        if (node.gpus.size() != first.gpus.size())
+            warn(*nodes->get(n), node.name + " has " + std::to_string(node.gpus.size()) + " GPUs, " + first.name +
+                                     " has " + std::to_string(first.gpus.size()));
+    }
+}
+
+FabricLoad FabricReader::read(const toml::table& root) {
+    const Item file{root, "the file"};
+    only(file, {"version", "name", "switch", "rail", "node"});
+    if (const toml::node* version = need(file, "version", "version = 1")) {
+        const auto* number = version->as_integer();
+        if (!number || number->get() != 1)
+            wrong(*version, "version must be 1: this program reads fabric files of version 1");
+    }
+    text(file, "name", "text", fabric_.name, false);
+    for (Item& item : tables(file, "switch", "switch")) read_switch(item);
+    for (Item& item : tables(file, "rail", "rail")) read_rail(item);
+    for (Item& item : tables(file, "node", "node")) read_node(item);
+    judge_whole(root);
+
+    const auto by_line = [](const FabricError& a, const FabricError& b) {
+        return std::pair(a.line, a.column) < std::pair(b.line, b.column);
+    };
+    FabricLoad load;
+    std::stable_sort(errors_.begin(), errors_.end(), by_line);
+    std::stable_sort(warnings_.begin(), warnings_.end(), by_line);
+    load.errors = std::move(errors_);
+    load.warnings = std::move(warnings_);
+    if (load.errors.empty()) load.fabric = std::move(fabric_);
+    return load;
+}
+
+// toml++ 3.3 runs into undefined behaviour on some characters outside ASCII. Nothing but a comment needs
+// one, so it never sees any: those of comments become '?', the first elsewhere is a mistake of the file.
+std::optional<FabricError> to_ascii(std::string& toml) {
+    std::uint32_t line = 1, column = 0;
+    std::string_view quotes;  // that end the string we are in
+    bool comment = false;
+    for (std::size_t i = 0; i < toml.size(); ++i) {
+        const char c = toml[i];
+        ++column;
+        if (c == '\n') {
+            ++line, column = 0, comment = false;
+            if (quotes.size() == 1) quotes = {};
+        } else if (static_cast<unsigned char>(c) >= 0x80) {
+            if (!comment) return FabricError{line, column, "a character outside ASCII: only comments may hold one"};
+            toml[i] = '?';
+        } else if (comment) {
+            continue;
+        } else if (!quotes.empty()) {
+            if (c == '\\' && quotes[0] == '"' && i + 1 < toml.size() && toml[i + 1] != '\n')
+                ++i, ++column;
+            else if (toml.compare(i, quotes.size(), quotes) == 0)
+                i += quotes.size() - 1, quotes = {};
+        } else if (c == '"') {
+            quotes = toml.compare(i, 3, "\"\"\"") == 0 ? "\"\"\"" : "\"";
+            i += quotes.size() - 1;
+        } else if (c == '\'') {
+            quotes = toml.compare(i, 3, "'''") == 0 ? "'''" : "'";
+            i += quotes.size() - 1;
+        } else if (c == '#') {
+            comment = true;
+        }
+    }
+    return std::nullopt;
+}
+
+}  // namespace
+
+FabricLoad parse_fabric(std::string_view toml, const std::vector<std::string>& drivers) {
+    std::string ascii(toml);
+    if (const auto stray = to_ascii(ascii)) {
+        FabricLoad load;
+        load.errors.push_back(*stray);
+        return load;
+    }
+    try {
+        return FabricReader(drivers).read(toml::parse(ascii));
+    } catch (const toml::parse_error& error) {
+        FabricLoad load;
+        const auto& begin = error.source().begin;
+        load.errors.push_back({begin.line, begin.column, std::string(error.description())});
+        return load;
+    } catch (const std::logic_error& error) {
+        FabricLoad load;
+        load.errors.push_back({0, 0, error.what()});
+        return load;
+    }
+}
+
+FabricLoad read_fabric(const std::string& path, const std::vector<std::string>& drivers) {
+    std::ifstream file(path, std::ios::binary);
+    std::stringstream text;
+    if (file) text << file.rdbuf();
+    std::error_code unused;
+    const bool is_directory = std::filesystem::is_directory(path, unused);
+    if (!file || file.bad() || is_directory) {
+        FabricLoad load;
+        load.errors.push_back({0, 0, std::string("cannot be read: ") + std::strerror(is_directory ? EISDIR : errno)});
+        return load;
+    }
+    return parse_fabric(text.str(), drivers);
+}
+
+std::string error_line(std::string_view path, const FabricError& error) {
+    std::string text(path);
+    if (error.line != 0) text += ":" + std::to_string(error.line);
+    return text + ": " + error.text;
+}
+
+}  // namespace opus::fabric
