@@ -9,6 +9,7 @@ cd "$(dirname "$0")/.."
 NCCL_WHEEL=nvidia-nccl-cu12==2.32.3
 CUDART_WHEEL=nvidia-cuda-runtime-cu12==12.9.79
 NVCC_WHEEL=nvidia-cuda-nvcc-cu12==12.9.86
+CCCL_WHEEL=nvidia-cuda-cccl-cu12==12.9.27  # nv/target, which cuda_fp16.h includes
 
 packages_build="g++ meson ninja-build pkg-config python3 python3-pip libzmq3-dev cppzmq-dev libmsgpack-cxx-dev
   libspdlog-dev doctest-dev libtomlplusplus-dev libcli11-dev nlohmann-json3-dev libboost-dev"
@@ -37,14 +38,14 @@ if [ -n "$missing" ]; then
 fi
 
 have_system_headers() { [ -e /usr/include/nccl.h ] && { [ -e /usr/local/cuda/include/cuda_runtime.h ] || [ -e /usr/include/cuda_runtime.h ]; }; }
-if ! have_system_headers && [ ! -e .deps/.complete ]; then
-  echo "opus: fetching NCCL and CUDA headers ($NCCL_WHEEL, $CUDART_WHEEL, $NVCC_WHEEL)"
+if ! have_system_headers && [ ! -e .deps/.complete-2 ]; then
+  echo "opus: fetching NCCL and CUDA headers ($NCCL_WHEEL, $CUDART_WHEEL, $NVCC_WHEEL, $CCCL_WHEEL)"
   tmp=$(mktemp -d)
   trap 'rm -rf "$tmp"' EXIT
   python3 -m pip download -q --disable-pip-version-check --no-deps --only-binary=:all: --platform manylinux_2_28_x86_64 \
     --platform manylinux_2_27_x86_64 --platform manylinux_2_17_x86_64 --platform manylinux2014_x86_64 \
     --platform manylinux2010_x86_64 --platform manylinux_2_12_x86_64 \
-    -d "$tmp" "$NCCL_WHEEL" "$CUDART_WHEEL" "$NVCC_WHEEL"
+    -d "$tmp" "$NCCL_WHEEL" "$CUDART_WHEEL" "$NVCC_WHEEL" "$CCCL_WHEEL"
   mkdir -p .deps
   python3 - "$tmp" <<'PY'
 import pathlib, sys, zipfile
@@ -52,9 +53,9 @@ for wheel in pathlib.Path(sys.argv[1]).glob("*.whl"):
     with zipfile.ZipFile(wheel) as z:
         for name in z.namelist():
             parts = name.split("/")
-            if len(parts) > 3 and parts[0] == "nvidia" and (parts[2] == "include" or parts[2:] == ["bin", "ptxas"]):
+            if len(parts) > 3 and parts[0] == "nvidia" and (parts[2] == "include" and (parts[1] != "cuda_cccl" or parts[3] == "nv") or parts[2:] == ["bin", "ptxas"]):
                 z.extract(name, ".deps")
 PY
   chmod +x .deps/nvidia/cuda_nvcc/bin/ptxas 2>/dev/null || true
-  touch .deps/.complete
+  touch .deps/.complete-2
 fi

@@ -6,25 +6,44 @@ import subprocess
 import time
 
 from figure import Figure, median_ratio, us
-from stage import Stage, pinned, program
+from stage import Stage, program
 
 GPUS = 8
+COUNTED_TRIPS = 100
 GOAL_ONE, GOAL_TAIL, GOAL_ALL = 1.4, 2.0, 1.7
 
 
-def rows(build: pathlib.Path, runs: int, core: int, other: int) -> list[Figure]:
-    sizes = subprocess.check_output([program(build, "bench_frame_sizes")], text=True).split()
+def latency(stage: Stage, near_controller: str, address: str, core: int, other: int, *more: str) -> dict:
+    """Round trips over two managers, of which the near one speaks to `near_controller`."""
+    sizes = subprocess.check_output([program(stage.build, "bench_frame_sizes")], text=True).split()
+    _, near = stage.manager("n0", near_controller, core)
+    _, far = stage.manager("n1", address, other)
+    time.sleep(1)
+    out = subprocess.check_output(
+        [program(stage.build, "bench_latency"), "--near", str(near), "--far", str(far), "--gpus", str(GPUS), "--core",
+         str(core), "--demand-bytes", sizes[0], "--grant-bytes", sizes[1], *more], text=True, timeout=300)
+    return json.loads(out.splitlines()[-1])
+
+
+def messages(build: pathlib.Path, core: int, other: int) -> Figure:
+    """Demand messages a gang, counted on the wire."""
     with Stage(build) as stage:
-        fabric = stage.fabric(nodes=2, gpus=GPUS, ports=2, core=core)
-        _, address = stage.controller(fabric, core)
-        _, near = stage.manager("n0", address, core)
-        _, far = stage.manager("n1", address, other)
-        time.sleep(1)
-        out = subprocess.check_output(
-            [program(build, "bench_latency"), "--near", str(near), "--far", str(far), "--gpus", str(GPUS),
-             "--runs", str(runs), "--core", str(core), "--demand-bytes", sizes[0], "--grant-bytes", sizes[1]],
-            text=True, timeout=300)
-    data = json.loads(out.splitlines()[-1])
+        _, address = stage.controller(stage.fabric(nodes=2, gpus=GPUS, ports=2, core=core), core)
+        tap, at = stage.start("bench_frame_tap", ["--controller", address], other)
+        trips = latency(stage, at["wire"], address, core, other, "--runs", "1", "--trips", str(COUNTED_TRIPS))["trips"]
+        tap.stdin.close()
+        counted = json.loads(tap.stdout.read().decode().splitlines()[-1])
+    sent, launches = counted["up"]["messages"].get("Demand", 0), counted["up"]["demanded"]
+    # Half of the gangs were of one rank, half of all ranks.
+    whole = launches == trips * (1 + GPUS)
+    return Figure(f"{GPUS} ranks of a node ready at the same look, messages", f"{sent} demands for {2 * trips} gangs",
+                  f"{launches} launches", sent / (2 * trips), "exactly one", whole and sent == 2 * trips, data=counted)
+
+
+def rows(build: pathlib.Path, runs: int, core: int, other: int) -> list[Figure]:
+    with Stage(build) as stage:
+        _, address = stage.controller(stage.fabric(nodes=2, gpus=GPUS, ports=2, core=core), core)
+        data = latency(stage, address, address, core, other, "--runs", str(runs))
     bare, one, every = data["bare"], data["one_rank"], data["all_ranks"]
     ratio_one = median_ratio(one["median_us"], bare["median_us"])
     tail = statistics.median(p / m for p, m in zip(one["p99_us"], one["median_us"]))
@@ -34,6 +53,7 @@ def rows(build: pathlib.Path, runs: int, core: int, other: int) -> list[Figure]:
                ratio_one, f"<= {GOAL_ONE} x", ratio_one <= GOAL_ONE, data=data),
         Figure("the same, 99th percentile", us(one["p99_us"]), us(one["median_us"]) + " its median", tail,
                f"<= {GOAL_TAIL:g} x its median", tail <= GOAL_TAIL),
+        messages(build, core, other),
         Figure(f"{GPUS} ranks of a node ready at the same look", us(every["median_us"]), us(one["median_us"]) + " one rank",
                ratio_all, f"<= {GOAL_ALL} x one rank", ratio_all <= GOAL_ALL),
     ]

@@ -1,0 +1,135 @@
+// What the controller says, once its session is checked.
+#include <algorithm>
+
+#include "manager/core/state.h"
+
+namespace opus::manager {
+
+void Core::Impl::welcome(const wire::Welcome& m) {
+    if (m.session != session.id || m.epoch < known_epoch) {
+        ++counters.rejected;
+        if (m.epoch < known_epoch) {
+            log(LogLevel::error, "the controller of epoch " + std::to_string(m.epoch) + " is older than epoch " +
+                                     std::to_string(known_epoch) + ", already seen: not followed");
+            session.retry_at = now + options.heartbeat_ns;
+        }
+        return;
+    }
+    known_epoch = m.epoch;
+    session.state = SessionState::up;
+    session.epoch = m.epoch;
+    session.retry_at = 0;
+    session.last_frame = session.last_heartbeat = now;
+    alone_since.reset();
+    outbox.clear();
+    refusal.clear();
+    log(LogLevel::info, "controller of epoch " + std::to_string(m.epoch) + ": this is node " + std::to_string(m.node) +
+                            " with " + std::to_string(m.gpus.size()) + " GPUs");
+    emit(SetNode{m.node});
+    emit(Send{snapshot()});
+    if (!expired.empty()) emit(Send{wire::Expired{std::move(expired)}});
+    expired.clear();
+    tell_degraded();
+}
+
+void Core::Impl::hear(const wire::Refused& m) {
+    if (m.session != session.id) {
+        ++counters.rejected;
+        return;
+    }
+    if (m.reason != refusal) log(LogLevel::error, "refused by the controller: " + m.reason);
+    refusal = m.reason;
+    if (session.state == SessionState::up) lose_controller("refused");
+    session.state = SessionState::refused;
+    session.retry_at = now + 2 * options.heartbeat_ns;
+}
+
+void Core::Impl::hear(const wire::Resync& m) {
+    log(LogLevel::warn, "the controller asks to start over: " + m.reason);
+    end_session("asked to start over");
+}
+
+void Core::Impl::hear(const wire::Heartbeat&) {
+    if (now - session.last_heartbeat >= options.heartbeat_ns / 2) send_heartbeat();
+}
+
+void Core::Impl::hear(const wire::Verdicts& m) {
+    for (const wire::CommVerdict& v : m.comms) {
+        const auto it = groups.find(v.comm);
+        if (it == groups.end() || it->second.verdict == Verdict::intra || v.verdict == Verdict::intra) continue;
+        set_verdict(v.comm, v.verdict);
+    }
+    decide_all();
+}
+
+void Core::Impl::hear(const wire::Grant& m) {
+    if (!m.steering.empty()) emit(Steer{m.steering});
+    for (const wire::LocalLaunch& id : m.firm) {
+        Rank* rank = nullptr;
+        Launch* launch = launch_of(id, &rank);
+        if (launch == nullptr || launch->phase == Phase::done || launch->running()) continue;
+        launch->grant = m.id;
+        launch->firm = true;
+        if (launch->phase == Phase::waiting) start(*rank, *launch, Phase::started);
+    }
+    if (m.soft.empty()) return;
+    soft.add(m.id, m.soft);
+    decide_all();
+}
+
+// Grants do not say on which ports their soft part lies, so all of it goes back; the firm part stays.
+void Core::Impl::hear(const wire::Revoke& m) {
+    wire::Returned answer;
+    answer.id = m.id;
+    for (const auto& [id, rank] : ranks)
+        for (const Launch& launch : rank.launches)
+            if (launch.phase == Phase::started && launch.grant != 0 && !launch.firm)
+                answer.started.push_back({id, launch.seq});
+    answer.started_upto = soft.revoke();
+    emit(Send{std::move(answer)});
+}
+
+// What has go was started, seen by its GPU or not.
+void Core::Impl::hear(const wire::Recall& m) {
+    wire::Returned answer;
+    answer.id = m.id;
+    for (const wire::LocalLaunch& id : m.launches) {
+        Launch* launch = launch_of(id);
+        if (launch == nullptr || launch->phase == Phase::done || launch->running()) {
+            answer.started.push_back(id);
+            continue;
+        }
+        launch->firm = false;
+        launch->grant = 0;
+        answer.returned.push_back(id);
+    }
+    emit(Send{std::move(answer)});
+}
+
+void Core::Impl::hear(const wire::Pass& m) {
+    const bool abort = m.how == Policy::abort;
+    for (const wire::LocalLaunch& id : m.launches) {
+        Rank* rank = nullptr;
+        Launch* launch = launch_of(id, &rank);
+        if (launch == nullptr || launch->phase == Phase::done || launch->running()) continue;
+        launch->told = true;
+        start(*rank, *launch, Phase::passed, abort);
+        log(LogLevel::warn, name_of(id) + (abort ? " aborted: " : " passes without circuits: ") + m.why);
+    }
+}
+
+void Core::Impl::hear(const wire::Suspended& m) {
+    for (const wire::LocalLaunch& id : m.launches) {
+        Launch* launch = launch_of(id);
+        if (launch == nullptr) continue;
+        if (!m.back && launch->phase == Phase::started) launch->phase = Phase::suspended;
+        if (m.back && launch->phase == Phase::suspended) launch->phase = Phase::started;
+        log(LogLevel::info, name_of(id) + (m.back ? ": circuits are back" : ": suspended, its circuits are moved"));
+    }
+}
+
+void Core::Impl::hear(const wire::Waiting& m) {
+    for (const wire::WaitingLaunch& w : m.launches) log(LogLevel::debug, name_of(w.launch) + " waits: " + w.misses);
+}
+
+}  // namespace opus::manager

@@ -1,0 +1,390 @@
+#include "manager/core/core.h"
+
+#include <algorithm>
+#include <set>
+
+#include "manager/core/state.h"
+
+namespace opus::manager {
+
+Core::Core(std::string node_name, CoreOptions options) : impl_(std::make_unique<Impl>(std::move(node_name), options)) {}
+Core::~Core() = default;
+
+void Core::on(const Event& event, TimeNs now, TimeNs realtime_ns, Actions& out) {
+    impl_->now = now;
+    impl_->realtime = realtime_ns;
+    impl_->out = &out;
+    if (!impl_->has_controller() && !impl_->alone_since) impl_->alone_since = now;
+    std::visit([this](const auto& e) { impl_->handle(e); }, event);
+}
+
+void Core::flush(TimeNs now, Actions& out) {
+    impl_->now = now;
+    impl_->out = &out;
+    impl_->flush();
+}
+
+bool Core::pending() const {
+    for (const auto& entry : impl_->ranks)
+        for (const Launch& launch : entry.second.launches)
+            if (launch.phase != Phase::done) return true;
+    return false;
+}
+
+const Counters& Core::counters() const { return impl_->counters; }
+
+std::string Core::check() const {
+    for (const auto& [id, rank] : impl_->ranks) {
+        if (rank.info.rank != id) return "rank " + std::to_string(id) + " is filed under another number";
+        if (auto fault = rank.check(); !fault.empty()) return fault;
+    }
+    for (const auto& [comm, group] : impl_->groups) {
+        if (group.members.empty()) return "a communicator without members";
+        for (const auto& [id, index] : group.members) {
+            const auto rank = impl_->ranks.find(id);
+            if (rank == impl_->ranks.end() || !rank->second.members[index]) return "a communicator's member is gone";
+            const Member& member = *rank->second.members[index];
+            if (member.info.comm != comm) return "a communicator's member belongs to another";
+            if (member.verdict != group.verdict) return "members of one communicator with different verdicts";
+        }
+    }
+    if (impl_->has_controller() == impl_->alone_since.has_value() && impl_->has_controller())
+        return "alone, and with a controller";
+    return {};
+}
+
+std::string name_of(const wire::LocalLaunch& launch) {
+    return "launch " + std::to_string(launch.seq) + " of rank " + std::to_string(launch.rank);
+}
+
+Rank* Core::Impl::rank_of(RankId id) {
+    const auto it = ranks.find(id);
+    if (it != ranks.end()) return &it->second;
+    ++counters.rejected;
+    return nullptr;
+}
+
+Launch* Core::Impl::launch_of(const wire::LocalLaunch& id, Rank** rank) {
+    const auto it = ranks.find(id.rank);
+    if (it == ranks.end()) return nullptr;
+    if (rank != nullptr) *rank = &it->second;
+    return it->second.find(id.seq);
+}
+
+// --- ranks and communicators ----------------------------------------------------------------------
+
+void Core::Impl::handle(const RankUp& e) {
+    const auto [it, fresh] = ranks.try_emplace(e.info.rank);
+    if (!fresh) {
+        ++counters.rejected;
+        return;
+    }
+    it->second.info = e.info;
+    it->second.mode = e.mode;
+    outbox.registered.ranks.push_back(e.info);
+    log(LogLevel::info, "rank " + std::to_string(e.info.rank) + (e.recovered ? " found again" : " came") + ": pid " +
+                            std::to_string(e.info.pid) + ", job " + e.info.job);
+}
+
+void Core::Impl::handle(const RankDown& e) {
+    Rank* rank = rank_of(e.rank);
+    if (rank == nullptr) return;
+    std::size_t unfinished = 0;
+    for (const Launch& launch : rank->launches) unfinished += launch.phase != Phase::done;
+    for (std::size_t i = 0; i < rank->members.size(); ++i)
+        if (rank->members[i]) release_member(*rank, static_cast<std::uint16_t>(i), false);
+    std::erase_if(expired, [&e](const auto& launch) { return launch.rank == e.rank; });
+    ranks.erase(e.rank);
+    outbox.retire.ranks.push_back(e.rank);
+    emit(ForgetRank{e.rank});
+    log(LogLevel::info,
+        "rank " + std::to_string(e.rank) + " ended with " + std::to_string(unfinished) + " launches not done");
+}
+
+void Core::Impl::handle(const CommUp& e) {
+    Rank* rank = rank_of(e.rank);
+    if (rank == nullptr || e.index >= ring::kMaxComms || rank->members[e.index]) {
+        counters.rejected += rank != nullptr;
+        return;
+    }
+    auto member = std::make_unique<Member>();
+    member->info = e.member;
+    member->family = e.family;
+    member->since = now;
+    rank->members[e.index] = std::move(member);
+    if (rank->info.gpu == kNone && e.member.gpu != kNone) {
+        rank->info.gpu = e.member.gpu;
+        outbox.registered.ranks.push_back(rank->info);
+    }
+    outbox.registered.comms.push_back(e.member);
+
+    Group& group = groups[e.member.comm];
+    group.members.emplace_back(e.rank, static_cast<std::uint16_t>(e.index));
+    if (group.verdict == Verdict::unknown && e.verdict != Verdict::unknown) {
+        set_verdict(e.member.comm, e.verdict);
+    } else if (group.verdict != Verdict::unknown) {
+        rank->members[e.index]->verdict = group.verdict;
+        emit(SetVerdict{e.rank, e.index, group.verdict});
+    }
+    judge_intra(e.member.comm);
+}
+
+void Core::Impl::handle(const CommDown& e) {
+    Rank* rank = rank_of(e.rank);
+    if (rank == nullptr || e.index >= ring::kMaxComms || !rank->members[e.index]) return;
+    Member& member = *rank->members[e.index];
+    member.retired = true;
+    if (member.outstanding == 0) release_member(*rank, static_cast<std::uint16_t>(e.index), true);
+}
+
+void Core::Impl::handle(const CommLost& e) {
+    Rank* rank = rank_of(e.rank);
+    if (rank == nullptr || e.index >= ring::kMaxComms || !rank->members[e.index]) return;
+    Member& member = *rank->members[e.index];
+    if (member.verdict != Verdict::unknown && member.verdict != Verdict::enforced) return;
+    member.lost = true;
+    outbox.retire.degraded.push_back({member.info.comm, e.rank});
+    log(LogLevel::warn, "rank " + std::to_string(e.rank) + ": launches passed unrecorded; its communicator of " +
+                            std::to_string(member.info.size) + " ranks is no longer held for circuits");
+}
+
+// The entry is free again; its launches are done, or its rank is dead.
+void Core::Impl::release_member(Rank& rank, std::uint16_t index, bool tell) {
+    const Member& member = *rank.members[index];
+    const CommId comm = member.info.comm;
+    if (tell) {
+        emit(FreeComm{rank.info.rank, index, member.info.generation});
+        outbox.retire.comms.push_back({comm, rank.info.rank});
+    }
+    rank.sequences -= member.finished.size();
+    const auto group = groups.find(comm);
+    if (group != groups.end()) {
+        std::erase(group->second.members, std::pair{rank.info.rank, index});
+        if (group->second.members.empty()) {
+            groups.erase(group);
+            soft.drop_comm(comm);
+        }
+    }
+    rank.members[index].reset();
+}
+
+// --- verdicts -------------------------------------------------------------------------------------
+
+void Core::Impl::set_verdict(const CommId& comm, Verdict verdict) {
+    const auto it = groups.find(comm);
+    if (it == groups.end() || it->second.verdict == verdict) return;
+    it->second.verdict = verdict;
+    for (const auto& [id, index] : it->second.members) {
+        Member& member = *ranks.at(id).members[index];
+        member.verdict = verdict;
+        if (verdict != Verdict::unknown && verdict != Verdict::enforced) member.lost = false;
+        emit(SetVerdict{id, index, verdict});
+    }
+}
+
+// All members are here: what they do never leaves the node.
+void Core::Impl::judge_intra(const CommId& comm) {
+    const Group& group = groups.at(comm);
+    std::uint32_t size = 0;
+    std::set<std::uint32_t> present;
+    for (const auto& [id, index] : group.members) {
+        const Member& member = *ranks.at(id).members[index];
+        if (member.retired || (size != 0 && member.info.size != size)) return;
+        size = member.info.size;
+        if (size > group.members.size()) return;
+        present.insert(member.info.rank_in_comm);
+    }
+    if (present.size() != size) return;
+    set_verdict(comm, Verdict::intra);
+    decide_all();
+}
+
+// Without a controller: hold no more here, and tell it when there is one.
+void Core::Impl::degrade_here(const CommId& comm) {
+    const auto it = groups.find(comm);
+    if (it == groups.end() || it->second.verdict == Verdict::degraded || it->second.verdict == Verdict::intra) return;
+    set_verdict(comm, Verdict::degraded);
+    for (const auto& [id, index] : it->second.members) ranks.at(id).members[index]->lost = true;
+}
+
+// --- launches -------------------------------------------------------------------------------------
+
+void Core::Impl::handle(const Recorded& e) {
+    Rank* rank = rank_of(e.rank);
+    if (rank == nullptr) return;
+    Launch launch;
+    launch.seq = e.seq;
+    launch.slots = e.slots;
+    launch.flags = e.flags;
+    launch.gate = e.gate;
+    for (const ring::OpEntry& op : e.ops) {
+        if (op.comm >= ring::kMaxComms || !rank->members[op.comm]) continue;
+        if (std::find(launch.members.begin(), launch.members.end(), op.comm) == launch.members.end())
+            launch.members.push_back(op.comm);
+        const std::uint32_t family = rank->members[op.comm]->family;
+        if (std::find(launch.families.begin(), launch.families.end(), family) == launch.families.end())
+            launch.families.push_back(family);
+        launch.bytes += op.bytes;
+    }
+    if (!e.ops.empty()) launch.op = static_cast<OpKind>(e.ops.front().kind);
+    launch.keys = keys_of(e.ops, e.flags, e.gate, rank->lookup());
+    if (e.go) {
+        launch.phase = Phase::started;
+        launch.reached = launch.told = true;
+    }
+    if (e.gate == ring::Gate::none) launch.reached = true;  // nothing will ever say that it was reached
+    if (!rank->append(std::move(launch))) {
+        ++counters.rejected;
+        return;
+    }
+    ++counters.recorded;
+    consider(*rank, rank->launches.back());
+}
+
+void Core::Impl::handle(const Ready& e) {
+    Rank* rank = nullptr;
+    Launch* launch = launch_of({e.rank, e.seq}, &rank);
+    if (launch == nullptr) {
+        ++counters.rejected;
+        return;
+    }
+    if (launch->ready_ns == 0) launch->ready_ns = realtime;
+    if (launch->reached) return;
+    launch->reached = true;
+    consider(*rank, *launch);
+}
+
+void Core::Impl::handle(const DoneSeen& e) {
+    Rank* rank = nullptr;
+    Launch* launch = launch_of({e.rank, e.seq}, &rank);
+    if (launch == nullptr || launch->phase == Phase::done) {
+        ++counters.rejected;
+        return;
+    }
+    finish(*rank, *launch);
+}
+
+// The gates opened by themselves: the gang's network is decided, whoever decided it.
+void Core::Impl::handle(const GaveUp& e) {
+    Rank* rank = rank_of(e.rank);
+    if (rank == nullptr) return;
+    const auto waiting = rank->waiting;
+    for (const std::uint64_t seq : waiting)
+        if (Launch* launch = rank->find(seq); launch != nullptr && launch->phase == Phase::waiting)
+            expire(*rank, *launch);
+    log(LogLevel::warn, "rank " + std::to_string(e.rank) + ": gates opened because this manager stood still");
+}
+
+void Core::Impl::consider(Rank& rank, Launch& launch) {
+    if (launch.phase != Phase::recorded || !launch.reached) return;
+    if (launch.ungated()) {
+        launch.phase = Phase::started;
+        return;
+    }
+    if (!rank.has_turn(launch)) return;
+    ++counters.ready;
+    if (launch.ready_ns == 0) launch.ready_ns = realtime;
+    launch.phase = Phase::waiting;
+    launch.waiting_since = now;
+    rank.waiting.push_back(launch.seq);
+    decide(rank, launch);
+}
+
+void Core::Impl::decide(Rank& rank, Launch& launch) {
+    if (launch.firm) return start(rank, launch, Phase::started);
+    bool enforced = false;
+    for (const LaunchKey& key : launch.keys) {
+        const Member* member = rank.members[key.member].get();
+        if (member == nullptr) continue;
+        if (member->verdict == Verdict::unknown) return;  // whether it is held at all is not known yet
+        enforced |= member->verdict == Verdict::enforced;
+    }
+    if (!enforced) return start(rank, launch, Phase::passed);
+    if (const std::uint64_t grant = soft_cover(rank, launch); grant != 0) {
+        launch.grant = grant;
+        launch.told = true;  // by its done
+        return start(rank, launch, Phase::started);
+    }
+    if (has_controller() && !launch.asked) {
+        launch.asked = true;
+        outbox.demand.push_back({rank.info.rank, launch.seq});
+    }
+}
+
+void Core::Impl::decide_all() {
+    for (auto& entry : ranks) {
+        const auto waiting = entry.second.waiting;
+        for (const std::uint64_t seq : waiting)
+            if (Launch* launch = entry.second.find(seq); launch != nullptr && launch->phase == Phase::waiting)
+                decide(entry.second, *launch);
+    }
+}
+
+// Every key of it, or none of it: a launch that is half lit would start in the dark (D1).
+std::uint64_t Core::Impl::soft_cover(const Rank& rank, const Launch& launch) const {
+    if (soft.empty()) return 0;
+    std::uint64_t grant = 0;
+    for (const LaunchKey& key : launch.keys) {
+        const Member* member = rank.members[key.member].get();
+        if (member == nullptr || member->verdict != Verdict::enforced) continue;
+        const std::uint64_t by = soft.covers(key.range);
+        if (by == 0) return 0;
+        if (grant == 0) grant = by;
+    }
+    return grant;
+}
+
+std::uint32_t Core::Impl::local_members(const Key& key) const {
+    const auto it = groups.find(key.comm);
+    if (it == groups.end()) return 0;
+    if (key.kind == KeyKind::coll || key.kind == KeyKind::conn)
+        return static_cast<std::uint32_t>(it->second.members.size());
+    std::uint32_t count = 0;
+    for (const auto& [id, index] : it->second.members) {
+        const std::uint32_t r = ranks.at(id).members[index]->info.rank_in_comm;
+        count += r == key.src || r == key.dst;
+    }
+    return count;
+}
+
+void Core::Impl::start(Rank& rank, Launch& launch, Phase phase, bool abort) {
+    if (launch.phase == Phase::waiting) rank.stop_waiting(launch);
+    launch.phase = phase;
+    launch.go_ns = realtime;
+    emit(SetGo{rank.info.rank, launch.seq, abort});
+    ++counters.gone;
+    counters.passed += phase == Phase::passed;
+    if (soft.empty()) return;
+    for (const LaunchKey& key : launch.keys)
+        soft.started(key.range, rank.info.rank, key.member, local_members(key.range.first));
+}
+
+bool Core::Impl::is_intra(const Rank& rank, const Launch& launch) const {
+    return std::all_of(launch.members.begin(), launch.members.end(), [&rank](std::uint16_t m) {
+        return rank.members[m] && rank.members[m]->verdict == Verdict::intra;
+    });
+}
+
+void Core::Impl::finish(Rank& rank, Launch& launch) {
+    const bool passed = launch.phase == Phase::passed || !launch.running() || launch.ungated();
+    if (launch.phase == Phase::waiting) rank.stop_waiting(launch);
+    launch.phase = Phase::done;
+    launch.done_ns = realtime;
+    ++counters.done;
+    if (has_controller() && (launch.told || (launch.ungated() && !is_intra(rank, launch))))
+        outbox.done.launches.push_back(
+            {{rank.info.rank, launch.seq}, launch.ready_ns, launch.go_ns, launch.done_ns, passed});
+    rank.note_finished(launch);
+
+    std::vector<std::uint64_t> heads;
+    rank.leave(launch, heads);
+    const std::vector<std::uint16_t> touched = launch.members;
+    if (const std::uint64_t upto = rank.retire(); upto != 0) emit(Retired{rank.info.rank, upto});
+    for (const std::uint16_t m : touched)
+        if (rank.members[m] && rank.members[m]->retired && rank.members[m]->outstanding == 0)
+            release_member(rank, m, true);
+    for (const std::uint64_t seq : heads)
+        if (Launch* next = rank.find(seq)) consider(rank, *next);
+}
+
+}  // namespace opus::manager

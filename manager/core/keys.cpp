@@ -1,0 +1,88 @@
+#include "manager/core/keys.h"
+
+#include <algorithm>
+#include <tuple>
+
+namespace opus::manager {
+namespace {
+
+enum class Direction { none, outward, inward };
+
+Direction direction_of(OpKind kind) {
+    switch (kind) {
+        case OpKind::send:
+        case OpKind::put_signal:
+        case OpKind::signal:
+            return Direction::outward;
+        case OpKind::recv:
+        case OpKind::wait_signal:
+            return Direction::inward;
+        default:
+            return Direction::none;
+    }
+}
+
+// No key for what stays inside the rank.
+bool stays_inside(const ring::OpEntry& op, const wire::CommMember& member) {
+    const bool directed = direction_of(static_cast<OpKind>(op.kind)) != Direction::none;
+    return member.size <= 1 || (directed && op.peer == member.rank_in_comm);
+}
+
+Key key_of(const ring::OpEntry& op, const wire::CommMember& member, bool conn) {
+    Key key;
+    key.comm = member.comm;
+    const Direction direction = direction_of(static_cast<OpKind>(op.kind));
+    if (direction == Direction::none) {
+        key.kind = conn ? KeyKind::conn : KeyKind::coll;
+    } else {
+        key.kind = conn ? KeyKind::conn_p2p : KeyKind::p2p;
+        const bool outward = direction == Direction::outward;
+        key.src = outward ? member.rank_in_comm : op.peer;
+        key.dst = outward ? op.peer : member.rank_in_comm;
+    }
+    key.n = conn ? 0 : op.n;
+    return key;
+}
+
+auto sequence_order(const LaunchKey& k) {
+    const Key& f = k.range.first;
+    return std::tie(k.member, f.comm, f.kind, f.src, f.dst);
+}
+
+void join_neighbours(std::vector<LaunchKey>& keys) {
+    std::sort(keys.begin(), keys.end(), [](const LaunchKey& a, const LaunchKey& b) {
+        const auto x = sequence_order(a), y = sequence_order(b);
+        return x != y ? x < y : a.range.first.n < b.range.first.n;
+    });
+    std::size_t last = 0;
+    for (std::size_t i = 1; i < keys.size(); ++i) {
+        wire::KeyRange& into = keys[last].range;
+        const wire::KeyRange& next = keys[i].range;
+        const std::uint64_t end = into.first.n + into.count;
+        if (sequence_order(keys[last]) == sequence_order(keys[i]) && next.first.n <= end) {
+            into.count = static_cast<std::uint32_t>(std::max(end, next.first.n + next.count) - into.first.n);
+        } else {
+            keys[++last] = keys[i];
+        }
+    }
+    if (!keys.empty()) keys.resize(last + 1);
+}
+
+}  // namespace
+
+std::vector<LaunchKey> keys_of(const std::vector<ring::OpEntry>& ops, std::uint16_t launch_flags, ring::Gate gate,
+                               const MemberLookup& members) {
+    std::vector<LaunchKey> keys;
+    const bool only_conn = (launch_flags & ring::kLaunchConn) != 0;
+    for (const ring::OpEntry& op : ops) {
+        const wire::CommMember* member = op.comm < members.size() ? members[op.comm] : nullptr;
+        if (member == nullptr || stays_inside(op, *member)) continue;
+        if (!only_conn) keys.push_back({op.comm, {key_of(op, *member, false), op.count}});
+        if (only_conn || (gate == ring::Gate::host && (op.flags & ring::kOpFirstUse)))
+            keys.push_back({op.comm, {key_of(op, *member, true), 1}});
+    }
+    join_neighbours(keys);
+    return keys;
+}
+
+}  // namespace opus::manager

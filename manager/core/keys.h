@@ -1,0 +1,33 @@
+// The keys at which a launch meets its peers (docs/protocol.md, "Keys"), from the ops of its record.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "opus/launch_ring.h"
+#include "opus/wire.h"
+
+namespace opus::manager {
+
+// A range of keys and whose they are: the index of the member (communicator entry) of this rank.
+struct LaunchKey {
+    std::uint16_t member = 0;
+    wire::KeyRange range;
+    bool operator==(const LaunchKey&) const = default;
+};
+
+// A sequence of keys without its number.
+inline Key sequence_of(Key key) {
+    key.n = 0;
+    return key;
+}
+
+using MemberLookup = std::array<const wire::CommMember*, ring::kMaxComms>;  // null: not registered
+
+// Sorted, neighbours joined, each key once a member (two members of one process meet at equal keys: each
+// of them counts). Self-sends and communicators of one rank have none.
+std::vector<LaunchKey> keys_of(const std::vector<ring::OpEntry>& ops, std::uint16_t launch_flags, ring::Gate gate,
+                               const MemberLookup& members);
+
+}  // namespace opus::manager

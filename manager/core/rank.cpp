@@ -1,0 +1,113 @@
+#include "manager/core/rank.h"
+
+#include <algorithm>
+#include <string>
+
+namespace opus::manager {
+
+Launch* Rank::find(std::uint64_t seq) {
+    const auto it = std::lower_bound(launches.begin(), launches.end(), seq,
+                                     [](const Launch& launch, std::uint64_t s) { return launch.seq < s; });
+    return it != launches.end() && it->seq == seq ? &*it : nullptr;
+}
+
+bool Rank::append(Launch launch) {
+    if (!launches.empty() && launch.seq < launches.back().seq + launches.back().slots) return false;
+    for (const std::uint32_t family : launch.families) families_[family].push_back(launch.seq);
+    for (const std::uint16_t m : launch.members)
+        if (members[m]) ++members[m]->outstanding;
+    launches.push_back(std::move(launch));
+    return true;
+}
+
+bool Rank::has_turn(const Launch& launch) const {
+    return std::all_of(launch.families.begin(), launch.families.end(), [&](std::uint32_t family) {
+        const auto it = families_.find(family);
+        return it != families_.end() && it->second.front() == launch.seq;
+    });
+}
+
+void Rank::leave(const Launch& launch, std::vector<std::uint64_t>& heads) {
+    for (const std::uint32_t family : launch.families) {
+        const auto it = families_.find(family);
+        if (it == families_.end()) continue;
+        auto& order = it->second;
+        if (!order.empty() && order.front() == launch.seq) {
+            order.pop_front();
+            if (!order.empty()) heads.push_back(order.front());
+        } else {
+            std::erase(order, launch.seq);
+        }
+        if (order.empty()) families_.erase(it);
+    }
+    for (const std::uint16_t m : launch.members)
+        if (members[m] && members[m]->outstanding > 0) --members[m]->outstanding;
+}
+
+void Rank::stop_waiting(const Launch& launch) { std::erase(waiting, launch.seq); }
+
+void Rank::note_finished(const Launch& launch) {
+    for (const LaunchKey& key : launch.keys) {
+        Member* member = members[key.member].get();
+        if (member == nullptr || member->verdict != Verdict::enforced) continue;
+        const Key sequence = sequence_of(key.range.first);
+        auto it = member->finished.find(sequence);
+        if (it == member->finished.end()) {
+            if (sequences >= kMaxSequences) continue;
+            ++sequences;
+            it = member->finished.emplace(sequence, 0).first;
+        }
+        it->second = std::max(it->second, key.range.first.n + key.range.count);
+    }
+}
+
+std::uint64_t Rank::retire() {
+    std::uint64_t upto = 0;
+    while (!launches.empty() && launches.front().phase == Phase::done) {
+        upto = launches.front().seq + launches.front().slots;
+        launches.pop_front();
+    }
+    return upto;
+}
+
+MemberLookup Rank::lookup() const {
+    MemberLookup table{};
+    for (std::size_t i = 0; i < members.size(); ++i)
+        if (members[i]) table[i] = &members[i]->info;
+    return table;
+}
+
+std::string Rank::check() const {
+    const std::string name = "rank " + std::to_string(info.rank) + ": ";
+    std::array<std::uint32_t, ring::kMaxComms> outstanding{};
+    std::unordered_map<std::uint32_t, std::vector<std::uint64_t>> expected;
+    std::uint64_t end = 0;
+    std::size_t waits = 0;
+    for (const Launch& launch : launches) {
+        const std::string which = name + "launch " + std::to_string(launch.seq) + ": ";
+        if (launch.seq < end) return which + "out of ring order";
+        end = launch.seq + launch.slots;
+        if (launch.phase == Phase::done) continue;
+        for (const std::uint16_t m : launch.members) ++outstanding[m];
+        for (const std::uint32_t family : launch.families) expected[family].push_back(launch.seq);
+        const bool listed = std::find(waiting.begin(), waiting.end(), launch.seq) != waiting.end();
+        if (listed != (launch.phase == Phase::waiting)) return which + "waits without being listed, or the reverse";
+        waits += listed;
+        if (launch.phase == Phase::waiting && !has_turn(launch)) return which + "waits out of its family's order";
+        if (launch.phase == Phase::waiting && launch.firm) return which + "holds a firm token and waits";
+        if (launch.phase == Phase::recorded && launch.asked) return which + "asked for before it was ready";
+    }
+    if (waits != waiting.size()) return name + "a launch waits twice, or is gone";
+    if (expected.size() != families_.size()) return name + "families of launches that are gone";
+    for (const auto& [family, order] : expected) {
+        const auto it = families_.find(family);
+        if (it == families_.end() || !std::equal(order.begin(), order.end(), it->second.begin(), it->second.end()))
+            return name + "family " + std::to_string(family) + " lost its order";
+    }
+    for (std::size_t m = 0; m < members.size(); ++m)
+        if (members[m] && members[m]->outstanding != outstanding[m])
+            return name + "communicator entry " + std::to_string(m) + " miscounts its launches";
+    return {};
+}
+
+}  // namespace opus::manager

@@ -1,0 +1,86 @@
+// One rank process of this node: its communicators and its launches, in ring order.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+#include "manager/core/keys.h"
+#include "opus/launch_ring.h"
+#include "opus/wire.h"
+
+namespace opus::manager {
+
+// recorded ─gate reached, its families' turn─▶ waiting ─token─▶ started ◀──▶ suspended ─▶ done
+//                                                 └──pass, no verdict to wait for──▶ passed ─▶ done
+enum class Phase : std::uint8_t { recorded, waiting, started, suspended, passed, done };
+
+struct Launch {
+    std::uint64_t seq = 0;
+    std::uint32_t slots = 1;
+    std::uint16_t flags = 0;
+    ring::Gate gate{};
+    OpKind op = OpKind::none;  // of the first op, for people
+    std::uint64_t bytes = 0;
+    std::vector<LaunchKey> keys;
+    std::vector<std::uint16_t> members;  // communicator entries it touches
+    std::vector<std::uint32_t> families;
+
+    Phase phase = Phase::recorded;
+    bool reached = false;     // ready word seen
+    bool firm = false;        // `grant` names it
+    bool asked = false;       // in a Demand or Snapshot of this session
+    bool told = false;        // the controller has ever heard of it: it must hear of its end
+    std::uint64_t grant = 0;  // token it may start, or has started, under
+    TimeNs waiting_since = 0;
+    std::int64_t ready_ns = 0, go_ns = 0, done_ns = 0;  // real time, for people
+
+    bool ungated() const { return (flags & ring::kLaunchUngated) != 0; }
+    bool running() const { return phase == Phase::started || phase == Phase::suspended || phase == Phase::passed; }
+};
+
+struct Member {
+    wire::CommMember info;
+    std::uint32_t family = 0;
+    Verdict verdict = Verdict::unknown;
+    TimeNs since = 0;               // registered
+    bool retired = false;           // destroyed by the application; freed when its launches are done
+    bool lost = false;              // launches passed unrecorded: tell the controller until it degrades it
+    std::uint32_t outstanding = 0;  // launches not done
+    std::unordered_map<Key, std::uint64_t> finished;  // per sequence: keys below are done
+};
+
+class Rank {
+public:
+    // A hostile rank must not make us remember without end.
+    static constexpr std::size_t kMaxSequences = 1u << 17;
+
+    wire::RankInfo info;
+    Mode mode = Mode::enforce;
+    std::array<std::unique_ptr<Member>, ring::kMaxComms> members;
+    std::deque<Launch> launches;         // not retired, by seq
+    std::vector<std::uint64_t> waiting;  // launches in Phase::waiting
+    std::size_t sequences = 0;           // entries of all `finished`
+
+    Launch* find(std::uint64_t seq);
+    // Takes a launch at the end of the ring order. False: out of order, not taken.
+    bool append(Launch launch);
+    // Every earlier launch of its families is done.
+    bool has_turn(const Launch& launch) const;
+    // A launch ended: appends the launches that have now come to the head of a family.
+    void leave(const Launch& launch, std::vector<std::uint64_t>& heads);
+    void stop_waiting(const Launch& launch);
+    void note_finished(const Launch& launch);
+    // Ring position below which slots are free now; 0 when nothing new.
+    std::uint64_t retire();
+    MemberLookup lookup() const;
+    std::string check() const;
+
+private:
+    std::unordered_map<std::uint32_t, std::deque<std::uint64_t>> families_;  // not done, in ring order
+};
+
+}  // namespace opus::manager

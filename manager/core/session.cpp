@@ -1,0 +1,187 @@
+// Sessions with the controller, and what time does: heartbeats, silence, the hold.
+#include <algorithm>
+#include <limits>
+
+#include "manager/core/state.h"
+#include "opus/opus.h"
+
+namespace opus::manager {
+namespace {
+
+constexpr std::size_t kMaxExpired = 65536;
+
+std::string program_version() {
+    return std::to_string(OPUS_VERSION_MAJOR) + "." + std::to_string(OPUS_VERSION_MINOR) + "." +
+           std::to_string(OPUS_VERSION_PATCH);
+}
+
+}  // namespace
+
+void Core::Impl::handle(const ControllerUp& e) {
+    if (session.state != SessionState::down) lose_controller("another connection");
+    session = {};
+    session.state = SessionState::greeting;
+    session.id = e.session;
+    session.last_frame = now;
+    emit(Send{wire::Hello{node, e.session, known_epoch, program_version()}});
+}
+
+void Core::Impl::handle(const ControllerDown&) { lose_controller("connection lost"); }
+
+// Nothing is forgotten: launches go on within their tokens, and the next snapshot tells all.
+void Core::Impl::lose_controller(const std::string& why) {
+    if (session.state == SessionState::up) log(LogLevel::warn, "controller lost: " + why);
+    session.state = SessionState::down;
+    if (!alone_since) alone_since = now;
+    outbox.clear();
+    for (auto& entry : ranks)
+        for (Launch& launch : entry.second.launches) launch.asked = false;
+}
+
+void Core::Impl::end_session(const std::string& reason) {
+    lose_controller(reason);
+    emit(EndSession{reason});
+}
+
+void Core::Impl::handle(const FromController& e) {
+    if (session.state == SessionState::down || e.session != session.id) {
+        ++counters.rejected;
+        return;
+    }
+    if (session.state != SessionState::up) {
+        if (const auto* m = std::get_if<wire::Welcome>(&e.message)) return welcome(*m);
+        if (const auto* m = std::get_if<wire::Refused>(&e.message)) return hear(*m);
+        ++counters.rejected;
+        return;
+    }
+    if (e.epoch != session.epoch) {
+        ++counters.rejected;
+        return;
+    }
+    session.last_frame = now;
+    std::visit([this](const auto& m) { hear(m); }, e.message);
+}
+
+void Core::Impl::send_heartbeat() {
+    session.last_heartbeat = now;
+    emit(Send{wire::Heartbeat{realtime}});
+}
+
+void Core::Impl::handle(const Tick&) {
+    if (session.retry_at != 0 && now >= session.retry_at && session.state != SessionState::down) {
+        end_session("trying again");
+    } else if (session.state == SessionState::greeting && now - session.last_frame >= options.controller_silence_ns) {
+        end_session("no answer to hello");
+    } else if (session.state == SessionState::up) {
+        if (now - session.last_frame >= options.controller_silence_ns) {
+            end_session("silent");
+        } else if (now - session.last_heartbeat >= options.heartbeat_ns) {
+            send_heartbeat();
+        }
+    }
+    expire_overdue();
+}
+
+// --- the hold -------------------------------------------------------------------------------------
+// It runs here only while there is no controller; a late peer never ends it (docs/protocol.md, "Hold").
+
+TimeNs Core::Impl::hold_deadline(const Rank& rank, TimeNs since) const {
+    const std::uint32_t hold_ms = rank.info.hold_ms != 0 ? rank.info.hold_ms : options.default_hold_ms;
+    return std::max(since, *alone_since) + TimeNs(hold_ms) * 1'000'000;
+}
+
+void Core::Impl::expire(Rank& rank, Launch& launch) {
+    const bool abort = rank.info.policy == Policy::abort;
+    const wire::LocalLaunch id{rank.info.rank, launch.seq};
+    launch.told = true;
+    start(rank, launch, Phase::passed, abort);
+    ++counters.expired;
+    if (has_controller()) {
+        outbox.expired.launches.push_back(id);
+    } else if (expired.size() < kMaxExpired) {
+        expired.push_back(id);
+    }
+    log(LogLevel::error, name_of(id) + ": held for " + std::to_string(rank.info.hold_ms) +
+                             " ms without a controller; " + (abort ? "aborted" : "passed without circuits"));
+    if (abort) return;
+    std::vector<CommId> comms;
+    for (const LaunchKey& key : launch.keys)
+        if (rank.members[key.member]) comms.push_back(rank.members[key.member]->info.comm);
+    for (const CommId& comm : comms) degrade_here(comm);
+}
+
+void Core::Impl::expire_overdue() {
+    if (has_controller() || !alone_since) return;
+    for (auto& entry : ranks) {
+        Rank& rank = entry.second;
+        const auto waiting = rank.waiting;
+        for (const std::uint64_t seq : waiting) {
+            Launch* launch = rank.find(seq);
+            if (launch == nullptr || launch->phase != Phase::waiting) continue;
+            if (now >= hold_deadline(rank, launch->waiting_since)) expire(rank, *launch);
+        }
+        if (rank.info.policy == Policy::abort) continue;
+        // A communicator nobody can judge: its creator waits on the verdict.
+        for (const auto& member : rank.members)
+            if (member && member->verdict == Verdict::unknown && now >= hold_deadline(rank, member->since))
+                degrade_here(CommId(member->info.comm));
+    }
+    decide_all();
+}
+
+TimeNs Core::Impl::next_deadline() const {
+    TimeNs at = std::numeric_limits<TimeNs>::max();
+    if (session.state != SessionState::down && session.retry_at != 0) at = session.retry_at;
+    if (session.state == SessionState::greeting) at = std::min(at, session.last_frame + options.controller_silence_ns);
+    if (session.state == SessionState::up) {
+        at = std::min(at, session.last_frame + options.controller_silence_ns);
+        // A little late: the controller's own heartbeat, which ours answers, usually comes first, so that
+        // an idle manager wakes once for both.
+        at = std::min(at, session.last_heartbeat + options.heartbeat_ns + options.heartbeat_ns / 8);
+    } else if (alone_since) {
+        for (const auto& [id, rank] : ranks) {
+            for (const std::uint64_t seq : rank.waiting)
+                if (const Launch* launch = const_cast<Rank&>(rank).find(seq))
+                    at = std::min(at, hold_deadline(rank, launch->waiting_since));
+            if (rank.info.policy == Policy::abort) continue;
+            for (const auto& member : rank.members)
+                if (member && member->verdict == Verdict::unknown)
+                    at = std::min(at, hold_deadline(rank, member->since));
+        }
+    }
+    return at;
+}
+
+// --- one look -------------------------------------------------------------------------------------
+
+void Core::Impl::flush() {
+    if (has_controller()) {
+        wire::Demand demand;
+        for (const wire::LocalLaunch& id : outbox.demand) {
+            Rank* rank = nullptr;
+            Launch* launch = launch_of(id, &rank);
+            if (launch == nullptr || launch->phase != Phase::waiting) continue;
+            launch->told = true;
+            demand.launches.push_back(demand_of(*rank, *launch));
+        }
+        counters.demand_launches += demand.launches.size();
+        counters.demand_messages += !demand.launches.empty();
+        counters.done_messages += !outbox.done.launches.empty();
+        const auto send_if = [this](bool any, auto& message) {
+            if (any) emit(Send{std::move(message)});
+        };
+        auto& [registered, done, retire, passed, asked] = outbox;
+        send_if(!registered.ranks.empty() || !registered.comms.empty(), registered);
+        send_if(!done.launches.empty(), done);
+        send_if(!passed.launches.empty(), passed);
+        send_if(!demand.launches.empty(), demand);
+        send_if(!retire.ranks.empty() || !retire.comms.empty() || !retire.degraded.empty(), retire);
+    }
+    outbox.clear();
+    if (const TimeNs at = next_deadline(); at != wake_at) {
+        wake_at = at;
+        emit(WakeAt{at});
+    }
+}
+
+}  // namespace opus::manager

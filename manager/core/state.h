@@ -1,0 +1,135 @@
+// What the manager's core holds. core.cpp: what ranks do. conversation.cpp: what the controller says.
+// session.cpp: sessions, time, the hold. snapshot.cpp: what is told of all this.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "manager/core/core.h"
+#include "manager/core/rank.h"
+#include "manager/core/soft_tokens.h"
+
+namespace opus::manager {
+
+// A communicator, as far as this node has members of it.
+struct Group {
+    std::vector<std::pair<RankId, std::uint16_t>> members;  // rank, its communicator entry
+    Verdict verdict = Verdict::unknown;
+};
+
+enum class SessionState : std::uint8_t { down, greeting, up, refused };
+
+struct Session {
+    SessionState state = SessionState::down;
+    std::uint64_t id = 0;
+    std::uint64_t epoch = 0;
+    TimeNs last_frame = 0;      // or the Hello
+    TimeNs last_heartbeat = 0;  // ours
+    TimeNs retry_at = 0;        // refused, or asked to start over: end the session then
+};
+
+// Collected between two flushes.
+struct Outbox {
+    wire::Register registered;
+    wire::Done done;
+    wire::Retire retire;
+    wire::Expired expired;
+    std::vector<wire::LocalLaunch> demand;
+    void clear() { *this = {}; }
+};
+
+struct Core::Impl {
+    Impl(std::string node_name, CoreOptions core_options) : node(std::move(node_name)), options(core_options) {}
+
+    std::string node;
+    CoreOptions options;
+    Counters counters;
+    std::map<RankId, Rank> ranks;
+    std::unordered_map<CommId, Group> groups;
+    SoftTokens soft;
+    Session session;
+    Outbox outbox;
+    std::uint64_t known_epoch = 0;
+    std::optional<TimeNs> alone_since;       // no controller
+    TimeNs wake_at = -1;                     // last WakeAt
+    std::string refusal;                     // last reason shown
+    std::vector<wire::LocalLaunch> expired;  // decided here without a controller, to be told at the next welcome
+
+    // The call being served.
+    TimeNs now = 0;
+    std::int64_t realtime = 0;
+    Actions* out = nullptr;
+
+    void emit(Action action) { out->push_back(std::move(action)); }
+    void log(LogLevel level, std::string text) { out->push_back(Log{level, std::move(text)}); }
+    bool has_controller() const { return session.state == SessionState::up; }
+
+    // Ranks (core.cpp).
+    void handle(const RankUp& e);
+    void handle(const RankDown& e);
+    void handle(const CommUp& e);
+    void handle(const CommDown& e);
+    void handle(const CommLost& e);
+    void handle(const Recorded& e);
+    void handle(const Ready& e);
+    void handle(const DoneSeen& e);
+    void handle(const GaveUp& e);
+    Rank* rank_of(RankId id);
+    Launch* launch_of(const wire::LocalLaunch& id, Rank** rank = nullptr);
+    void consider(Rank& rank, Launch& launch);  // it may have become ready
+    void decide(Rank& rank, Launch& launch);    // it waits: may it start?
+    void decide_all();
+    void start(Rank& rank, Launch& launch, Phase phase, bool abort = false);
+    void finish(Rank& rank, Launch& launch);
+    std::uint64_t soft_cover(const Rank& rank, const Launch& launch) const;
+    std::uint32_t local_members(const Key& key) const;
+    bool is_intra(const Rank& rank, const Launch& launch) const;
+    void release_member(Rank& rank, std::uint16_t index, bool tell);
+    void set_verdict(const CommId& comm, Verdict verdict);
+    void judge_intra(const CommId& comm);
+    void degrade_here(const CommId& comm);
+
+    // Sessions and time (session.cpp).
+    void handle(const ControllerUp& e);
+    void handle(const ControllerDown& e);
+    void handle(const FromController& e);
+    void handle(const Tick& e);
+    void lose_controller(const std::string& why);
+    void send_heartbeat();
+    void end_session(const std::string& reason);
+    void expire(Rank& rank, Launch& launch);
+    void expire_overdue();
+    TimeNs hold_deadline(const Rank& rank, TimeNs since) const;
+    TimeNs next_deadline() const;
+    void flush();
+
+    // What the controller says (conversation.cpp); messages that are not for a manager are counted.
+    void welcome(const wire::Welcome& m);
+    void hear(const wire::Refused& m);
+    void hear(const wire::Verdicts& m);
+    void hear(const wire::Grant& m);
+    void hear(const wire::Revoke& m);
+    void hear(const wire::Recall& m);
+    void hear(const wire::Pass& m);
+    void hear(const wire::Suspended& m);
+    void hear(const wire::Waiting& m);
+    void hear(const wire::Resync& m);
+    void hear(const wire::Heartbeat& m);
+    template <class Other>
+    void hear(const Other&) {
+        ++counters.rejected;
+    }
+
+    // What is told (snapshot.cpp).
+    wire::LaunchDemand demand_of(const Rank& rank, const Launch& launch) const;
+    wire::Snapshot snapshot();
+    void tell_degraded();
+};
+
+std::string name_of(const wire::LocalLaunch& launch);
+
+}  // namespace opus::manager

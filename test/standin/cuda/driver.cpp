@@ -1,0 +1,270 @@
+// libcuda.so.1, a stand-in: the part of the driver API that a preload, a runtime and NCCL programs use, on
+// the engine. Anything else is absent from the library and from cuGetProcAddress.
+#pragma GCC visibility push(default)
+#include <cuda.h>
+#pragma GCC visibility pop
+
+#include <dlfcn.h>
+
+#include <cstdio>
+#include <cstring>
+#include <string>
+#include <utility>
+
+#include "driver_objects.h"
+#include "engine/engine.h"
+#include "gate.h"
+
+using namespace opus::standin;
+
+namespace opus::standin {
+
+CUresult status(int device) { return static_cast<CUresult>(device_error(device)); }
+CUresult status() { return status(current_device()); }
+
+bool valid_device(int device) { return device >= 0 && device < device_count(); }
+
+// One primary context a device; the handle is a tagged index.
+CUcontext context_of(int device) { return reinterpret_cast<CUcontext>(0xC0DE0000ul + static_cast<unsigned>(device)); }
+int device_of(CUcontext context) { return static_cast<int>(reinterpret_cast<std::uintptr_t>(context) - 0xC0DE0000ul); }
+
+}  // namespace opus::standin
+
+extern "C" {
+
+CUresult CUDAAPI cuInit(unsigned int flags) {
+    if (flags != 0) return CUDA_ERROR_INVALID_VALUE;
+    return device_count() == 0 ? CUDA_ERROR_NO_DEVICE : CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuDriverGetVersion(int* version) {
+    if (!version) return CUDA_ERROR_INVALID_VALUE;
+    *version = CUDA_VERSION;
+    return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuDeviceGetCount(int* count) {
+    if (!count) return CUDA_ERROR_INVALID_VALUE;
+    *count = device_count();
+    return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuDeviceGet(CUdevice* device, int ordinal) {
+    if (!device) return CUDA_ERROR_INVALID_VALUE;
+    if (!valid_device(ordinal)) return CUDA_ERROR_INVALID_DEVICE;
+    *device = ordinal;
+    return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuDeviceGetName(char* name, int length, CUdevice device) {
+    if (!name || length <= 0) return CUDA_ERROR_INVALID_VALUE;
+    if (!valid_device(device)) return CUDA_ERROR_INVALID_DEVICE;
+    std::snprintf(name, static_cast<std::size_t>(length), "Opus stand-in GPU %d", physical_device(device));
+    return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuDeviceTotalMem_v2(size_t* bytes, CUdevice device) {
+    if (!bytes) return CUDA_ERROR_INVALID_VALUE;
+    if (!valid_device(device)) return CUDA_ERROR_INVALID_DEVICE;
+    *bytes = std::size_t{80} << 30;
+    return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuDeviceGetPCIBusId(char* text, int length, CUdevice device) {
+    if (!text || length <= 0) return CUDA_ERROR_INVALID_VALUE;
+    if (!valid_device(device)) return CUDA_ERROR_INVALID_DEVICE;
+    std::snprintf(text, static_cast<std::size_t>(length), "0000:%02x:00.0", 0x10 + physical_device(device));
+    return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuDeviceGetUuid_v2(CUuuid* uuid, CUdevice device) {
+    if (!uuid) return CUDA_ERROR_INVALID_VALUE;
+    if (!valid_device(device)) return CUDA_ERROR_INVALID_DEVICE;
+    std::memset(uuid, 0, sizeof *uuid);
+    std::snprintf(uuid->bytes, sizeof uuid->bytes, "standin-%d", physical_device(device));
+    return CUDA_SUCCESS;
+}
+CUresult CUDAAPI cuDeviceGetUuid(CUuuid* uuid, CUdevice device) { return cuDeviceGetUuid_v2(uuid, device); }
+
+CUresult CUDAAPI cuDeviceGetAttribute(int* value, CUdevice_attribute attribute, CUdevice device) {
+    if (!value) return CUDA_ERROR_INVALID_VALUE;
+    if (!valid_device(device)) return CUDA_ERROR_INVALID_DEVICE;
+    switch (static_cast<int>(attribute)) {
+        case CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK: *value = 1024; break;
+        case CU_DEVICE_ATTRIBUTE_WARP_SIZE: *value = 32; break;
+        case CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT: *value = 8; break;
+        case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR: *value = 8; break;
+        case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR: *value = 0; break;
+        case CU_DEVICE_ATTRIBUTE_PCI_BUS_ID: *value = 0x10 + physical_device(device); break;
+        case CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY:
+        case CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING:
+        case CU_DEVICE_ATTRIBUTE_CONCURRENT_KERNELS:
+        case CU_DEVICE_ATTRIBUTE_STREAM_PRIORITIES_SUPPORTED:
+        case CU_DEVICE_ATTRIBUTE_HOST_REGISTER_SUPPORTED:
+        case CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM:
+        case CU_DEVICE_ATTRIBUTE_CAN_USE_STREAM_MEM_OPS_V1:
+        case CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS_V1:
+        case CU_DEVICE_ATTRIBUTE_CAN_USE_STREAM_WAIT_VALUE_NOR_V1:
+        case CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS:
+        case CU_DEVICE_ATTRIBUTE_CAN_USE_STREAM_WAIT_VALUE_NOR: *value = 1; break;
+        default: *value = 0; break;
+    }
+    return CUDA_SUCCESS;
+}
+
+// --- contexts ----------------------------------------------------------------------------------------
+
+CUresult CUDAAPI cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device) {
+    if (!context) return CUDA_ERROR_INVALID_VALUE;
+    if (!valid_device(device)) return CUDA_ERROR_INVALID_DEVICE;
+    *context = context_of(device);
+    return CUDA_SUCCESS;
+}
+CUresult CUDAAPI cuDevicePrimaryCtxRelease_v2(CUdevice device) {
+    return valid_device(device) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
+}
+CUresult CUDAAPI cuDevicePrimaryCtxGetState(CUdevice device, unsigned int* flags, int* active) {
+    if (!valid_device(device)) return CUDA_ERROR_INVALID_DEVICE;
+    if (flags) *flags = 0;
+    if (active) *active = 1;
+    return CUDA_SUCCESS;
+}
+CUresult CUDAAPI cuDevicePrimaryCtxSetFlags_v2(CUdevice device, unsigned int) {
+    return valid_device(device) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
+}
+
+CUresult CUDAAPI cuCtxGetCurrent(CUcontext* context) {
+    if (!context) return CUDA_ERROR_INVALID_VALUE;
+    *context = device_count() ? context_of(current_device()) : nullptr;
+    return CUDA_SUCCESS;
+}
+CUresult CUDAAPI cuCtxSetCurrent(CUcontext context) {
+    if (!context) return CUDA_SUCCESS;
+    return set_current_device(device_of(context)) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
+}
+CUresult CUDAAPI cuCtxPushCurrent_v2(CUcontext context) {
+    if (!context || !valid_device(device_of(context))) return CUDA_ERROR_INVALID_CONTEXT;
+    context_stack().push_back(current_device());
+    set_current_device(device_of(context));
+    return CUDA_SUCCESS;
+}
+CUresult CUDAAPI cuCtxPopCurrent_v2(CUcontext* context) {
+    if (context_stack().empty()) return CUDA_ERROR_INVALID_CONTEXT;
+    if (context) *context = context_of(current_device());
+    set_current_device(context_stack().back());
+    context_stack().pop_back();
+    return CUDA_SUCCESS;
+}
+CUresult CUDAAPI cuCtxGetDevice(CUdevice* device) {
+    if (!device) return CUDA_ERROR_INVALID_VALUE;
+    *device = current_device();
+    return CUDA_SUCCESS;
+}
+CUresult CUDAAPI cuCtxGetFlags(unsigned int* flags) {
+    if (!flags) return CUDA_ERROR_INVALID_VALUE;
+    *flags = 0;
+    return CUDA_SUCCESS;
+}
+CUresult CUDAAPI cuCtxGetApiVersion(CUcontext, unsigned int* version) {
+    if (!version) return CUDA_ERROR_INVALID_VALUE;
+    *version = CUDA_VERSION;
+    return CUDA_SUCCESS;
+}
+CUresult CUDAAPI cuCtxGetStreamPriorityRange(int* least, int* greatest) {
+    if (least) *least = 0;
+    if (greatest) *greatest = -5;
+    return CUDA_SUCCESS;
+}
+CUresult CUDAAPI cuCtxSynchronize(void) {
+    sync_device(current_device());
+    return status();
+}
+CUresult CUDAAPI cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode* mode) {
+    if (!mode) return CUDA_ERROR_INVALID_VALUE;
+    std::swap(capture_mode(), *mode);
+    return CUDA_SUCCESS;
+}
+
+// --- modules: text is searched for the entry, binaries are taken on trust --------------------------------
+
+CUresult CUDAAPI cuModuleLoadData(CUmodule* module, const void* image) {
+    if (!module || !image) return CUDA_ERROR_INVALID_VALUE;
+    if (status() != CUDA_SUCCESS) return status();
+    const auto* text = static_cast<const char*>(image);
+    const bool is_text = text[0] == '/' || text[0] == '.' || text[0] == '\n' || text[0] == ' ';
+    if (is_text && !std::strstr(text, ".entry")) return CUDA_ERROR_INVALID_PTX;
+    *module = reinterpret_cast<CUmodule>(new Module{is_text ? text : "", {}});
+    return CUDA_SUCCESS;
+}
+CUresult CUDAAPI cuModuleLoadDataEx(CUmodule* module, const void* image, unsigned int, CUjit_option*, void**) {
+    return cuModuleLoadData(module, image);
+}
+CUresult CUDAAPI cuModuleUnload(CUmodule module) {
+    if (!module) return CUDA_ERROR_INVALID_VALUE;
+    delete reinterpret_cast<Module*>(module);
+    return CUDA_SUCCESS;
+}
+CUresult CUDAAPI cuModuleGetFunction(CUfunction* function, CUmodule module, const char* name) {
+    if (!function || !module || !name) return CUDA_ERROR_INVALID_VALUE;
+    auto* held = reinterpret_cast<Module*>(module);
+    if (std::strcmp(name, "opus_gate") != 0) return CUDA_ERROR_NOT_FOUND;
+    if (!held->text.empty() && held->text.find(name) == std::string::npos) return CUDA_ERROR_NOT_FOUND;
+    held->gate.magic = Function::kGate;
+    *function = reinterpret_cast<CUfunction>(&held->gate);
+    return CUDA_SUCCESS;
+}
+CUresult CUDAAPI cuFuncGetAttribute(int* value, CUfunction_attribute, CUfunction function) {
+    if (!value || !function) return CUDA_ERROR_INVALID_VALUE;
+    *value = 0;
+    return CUDA_SUCCESS;
+}
+CUresult CUDAAPI cuFuncLoad(CUfunction function) { return function ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE; }
+
+CUresult CUDAAPI cuLaunchKernel(CUfunction function, unsigned int gx, unsigned int gy, unsigned int gz, unsigned int bx,
+                                unsigned int by, unsigned int bz, unsigned int, CUstream stream, void** params,
+                                void** extra) {
+    if (!function || reinterpret_cast<Function*>(function)->magic != Function::kGate) return CUDA_ERROR_INVALID_HANDLE;
+    if (!params || extra || !gx || !gy || !gz || !bx || !by || !bz) return CUDA_ERROR_INVALID_VALUE;
+    Stream* on = resolve_stream(stream);
+    if (!on) return CUDA_ERROR_INVALID_HANDLE;
+    if (status() != CUDA_SUCCESS) return status();
+    launch_gate(on, gate_parameters(params));
+    return CUDA_SUCCESS;
+}
+
+// --- strings, lookup -------------------------------------------------------------------------------------
+
+CUresult CUDAAPI cuGetErrorName(CUresult error, const char** text) {
+    if (!text) return CUDA_ERROR_INVALID_VALUE;
+    *text = error_name(error);
+    return *text ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+CUresult CUDAAPI cuGetErrorString(CUresult error, const char** text) {
+    if (!text) return CUDA_ERROR_INVALID_VALUE;
+    *text = error_text(error);
+    return *text ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+#undef cuGetProcAddress
+#undef cuGetProcAddress_v2
+
+// Newest form first: cuStreamWriteValue64 means cuStreamWriteValue64_v2.
+CUresult CUDAAPI cuGetProcAddress_v2(const char* symbol, void** function, int, cuuint64_t,
+                                     CUdriverProcAddressQueryResult* result) {
+    if (!symbol || !function) return CUDA_ERROR_INVALID_VALUE;
+    static void* self = [] {
+        Dl_info info;
+        dladdr(reinterpret_cast<void*>(&cuInit), &info);
+        return dlopen(info.dli_fname, RTLD_LAZY | RTLD_NOLOAD);
+    }();
+    *function = self ? dlsym(self, (std::string(symbol) + "_v2").c_str()) : nullptr;
+    if (self && !*function) *function = dlsym(self, symbol);
+    if (result) *result = *function ? CU_GET_PROC_ADDRESS_SUCCESS : CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
+    return *function ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
+}
+__attribute__((visibility("default"))) CUresult CUDAAPI cuGetProcAddress(const char* symbol, void** function,
+                                                                        int version, cuuint64_t flags) {
+    return cuGetProcAddress_v2(symbol, function, version, flags, nullptr);
+}
+
+}  // extern "C"

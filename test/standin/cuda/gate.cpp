@@ -1,0 +1,65 @@
+#include "gate.h"
+
+#include <atomic>
+
+namespace opus::standin {
+
+namespace {
+
+constexpr std::uint64_t kGoAbort = 1ull << 63;
+constexpr std::uint32_t kOpenAbort = 2;
+
+template <typename T>
+T load(T* word) {
+    return std::atomic_ref<T>(*word).load(std::memory_order_acquire);
+}
+
+template <typename T>
+T parameter(void** params, int index) {
+    return *static_cast<T*>(params[index]);
+}
+
+struct Gate {
+    GateParameters words;
+    bool announced = false;
+    std::uint64_t beat = 0;
+    std::int64_t beat_ns = 0;
+
+    int look(std::int64_t now) {
+        if (!announced) {
+            announced = true;
+            std::atomic_ref(*words.ready).store(words.value, std::memory_order_release);
+            beat = load(words.heartbeat);
+            beat_ns = now;
+        }
+        const std::uint64_t go = load(words.go);
+        const std::uint32_t open = load(words.open_segment);
+        if ((go & kGoAbort) != 0 || open == kOpenAbort) return kLaunchFailure;
+        if (go >= words.value || open != 0 || load(words.open_comm) != 0) return 0;
+        const std::uint64_t seen = load(words.heartbeat);
+        if (seen != beat) {
+            beat = seen;
+            beat_ns = now;
+        } else if (now - beat_ns >= static_cast<std::int64_t>(words.hold_ns)) {
+            std::atomic_ref(*words.gave_up).fetch_add(1);
+            return 0;
+        }
+        return kPending;
+    }
+};
+
+}  // namespace
+
+GateParameters gate_parameters(void** p) {
+    return {parameter<std::uint64_t*>(p, 0), parameter<std::uint64_t*>(p, 1), parameter<std::uint64_t>(p, 2),
+            parameter<std::uint64_t*>(p, 3), parameter<std::uint32_t*>(p, 4), parameter<std::uint32_t*>(p, 5),
+            parameter<std::uint64_t>(p, 6),  parameter<std::uint64_t*>(p, 7)};
+}
+
+OpRef launch_gate(Stream* stream, const GateParameters& parameters) {
+    auto op = std::make_shared<Op>();
+    op->poll_locked = [gate = Gate{parameters}](std::int64_t now) mutable { return gate.look(now); };
+    return submit(stream, std::move(op));
+}
+
+}  // namespace opus::standin

@@ -1,0 +1,247 @@
+// libcudart.so.12, a stand-in: devices, errors, versions, kernels it refuses.
+#pragma GCC visibility push(default)
+#include <cuda_runtime_api.h>
+#pragma GCC visibility pop
+
+#include <cuda.h>
+
+#include <cstdio>
+#include <cstring>
+#include <utility>
+
+#include "runtime_error.h"
+
+using namespace opus::standin;
+
+namespace {
+
+thread_local cudaError_t last_error = cudaSuccess;
+thread_local cudaStreamCaptureMode capture_mode = cudaStreamCaptureModeGlobal;
+
+bool valid(int device) { return device >= 0 && device < device_count(); }
+
+}  // namespace
+
+namespace opus::standin {
+
+cudaError_t noted(cudaError_t error) {
+    if (error != cudaSuccess && error != cudaErrorNotReady) last_error = error;
+    return error;
+}
+
+}  // namespace opus::standin
+
+extern "C" {
+
+cudaError_t cudaGetLastError(void) {
+    const cudaError_t error = std::exchange(last_error, cudaSuccess);
+    const auto sticky = static_cast<cudaError_t>(device_error(current_device()));
+    return sticky != cudaSuccess ? sticky : error;
+}
+cudaError_t cudaPeekAtLastError(void) {
+    const auto sticky = static_cast<cudaError_t>(device_error(current_device()));
+    return sticky != cudaSuccess ? sticky : last_error;
+}
+
+#define STANDIN_CUDA_ERRORS(X)                                                                    \
+    X(cudaSuccess, "no error")                                                                    \
+    X(cudaErrorInvalidValue, "invalid argument")                                                  \
+    X(cudaErrorMemoryAllocation, "out of memory")                                                 \
+    X(cudaErrorInitializationError, "initialization error")                                       \
+    X(cudaErrorInvalidDevicePointer, "invalid device pointer")                                    \
+    X(cudaErrorNoDevice, "no stand-in device is visible (STANDIN_GPUS, CUDA_VISIBLE_DEVICES)")    \
+    X(cudaErrorInvalidDevice, "invalid device ordinal")                                           \
+    X(cudaErrorInvalidDeviceFunction, "the stand-in runs no device code")                         \
+    X(cudaErrorInvalidResourceHandle, "invalid resource handle")                                  \
+    X(cudaErrorNotReady, "device not ready")                                                      \
+    X(cudaErrorLaunchFailure, "unspecified launch failure")                                       \
+    X(cudaErrorHostMemoryAlreadyRegistered, "part or all of the memory is already registered")    \
+    X(cudaErrorHostMemoryNotRegistered, "pointer is not registered host memory")                  \
+    X(cudaErrorPeerAccessAlreadyEnabled, "peer access is already enabled")                        \
+    X(cudaErrorNotSupported, "operation not supported by the stand-in")                           \
+    X(cudaErrorStreamCaptureUnsupported, "the stand-in captures no streams")                      \
+    X(cudaErrorUnknown, "unknown error")
+
+const char* cudaGetErrorName(cudaError_t error) {
+    switch (error) {
+#define STANDIN_CASE(code, text) \
+    case code: return #code;
+        STANDIN_CUDA_ERRORS(STANDIN_CASE)
+#undef STANDIN_CASE
+        default: return "unrecognized error code";
+    }
+}
+const char* cudaGetErrorString(cudaError_t error) {
+    switch (error) {
+#define STANDIN_CASE(code, text) \
+    case code: return text;
+        STANDIN_CUDA_ERRORS(STANDIN_CASE)
+#undef STANDIN_CASE
+        default: return "unrecognized error code";
+    }
+}
+
+// --- devices -------------------------------------------------------------------------------------------
+
+cudaError_t cudaGetDeviceCount(int* count) {
+    if (!count) return wrong();
+    *count = device_count();
+    return *count ? cudaSuccess : wrong(cudaErrorNoDevice);
+}
+cudaError_t cudaSetDevice(int device) {
+    return set_current_device(device) ? settled() : wrong(cudaErrorInvalidDevice);
+}
+cudaError_t cudaInitDevice(int device, unsigned, unsigned) {
+    return valid(device) ? cudaSuccess : wrong(cudaErrorInvalidDevice);
+}
+cudaError_t cudaGetDevice(int* device) {
+    if (!device) return wrong();
+    *device = current_device();
+    return cudaSuccess;
+}
+cudaError_t cudaSetDeviceFlags(unsigned) { return cudaSuccess; }
+cudaError_t cudaGetDeviceFlags(unsigned* flags) {
+    if (!flags) return wrong();
+    *flags = 0;
+    return cudaSuccess;
+}
+cudaError_t cudaDeviceSynchronize(void) {
+    sync_device(current_device());
+    return settled();
+}
+cudaError_t cudaDeviceReset(void) { return cudaDeviceSynchronize(); }
+cudaError_t cudaDeviceSetLimit(cudaLimit, size_t) { return cudaSuccess; }
+cudaError_t cudaDeviceGetLimit(size_t* value, cudaLimit) {
+    if (!value) return wrong();
+    *value = 0;
+    return cudaSuccess;
+}
+cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
+    if (least) *least = 0;
+    if (greatest) *greatest = -5;
+    return cudaSuccess;
+}
+cudaError_t cudaDeviceGetPCIBusId(char* text, int length, int device) {
+    if (!text || length <= 0) return wrong();
+    if (!valid(device)) return wrong(cudaErrorInvalidDevice);
+    std::snprintf(text, static_cast<std::size_t>(length), "0000:%02x:00.0", 0x10 + physical_device(device));
+    return cudaSuccess;
+}
+cudaError_t cudaDeviceGetByPCIBusId(int* device, const char* text) {
+    if (!device || !text) return wrong();
+    for (int i = 0; i < device_count(); ++i) {
+        char id[16];
+        cudaDeviceGetPCIBusId(id, sizeof id, i);
+        if (std::strcmp(id, text) != 0) continue;
+        *device = i;
+        return cudaSuccess;
+    }
+    return wrong(cudaErrorInvalidDevice);
+}
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device) {
+    if (!value) return wrong();
+    if (!valid(device)) return wrong(cudaErrorInvalidDevice);
+    return noted(static_cast<cudaError_t>(
+        cuDeviceGetAttribute(value, static_cast<CUdevice_attribute>(attribute), device)));
+}
+
+#undef cudaGetDeviceProperties
+__attribute__((visibility("default"))) cudaError_t cudaGetDeviceProperties_v2(cudaDeviceProp* p, int device) {
+    if (!p) return wrong();
+    if (!valid(device)) return wrong(cudaErrorInvalidDevice);
+    std::memset(p, 0, sizeof *p);
+    std::snprintf(p->name, sizeof p->name, "Opus stand-in GPU %d", physical_device(device));
+    p->totalGlobalMem = std::size_t{80} << 30;
+    p->sharedMemPerBlock = 48 << 10;
+    p->warpSize = 32;
+    p->maxThreadsPerBlock = 1024;
+    p->major = 8;
+    p->multiProcessorCount = 8;
+    p->pciBusID = 0x10 + physical_device(device);
+    p->canMapHostMemory = p->unifiedAddressing = p->concurrentKernels = p->streamPrioritiesSupported = 1;
+    p->hostRegisterSupported = p->canUseHostPointerForRegisteredMem = 1;
+    p->asyncEngineCount = 1;
+    return cudaSuccess;
+}
+// What programs built before CUDA 12 ask for: the older struct is a prefix for all that is set here.
+__attribute__((visibility("default"))) cudaError_t cudaGetDeviceProperties(cudaDeviceProp* p, int device) {
+    return cudaGetDeviceProperties_v2(p, device);
+}
+
+cudaError_t cudaDeviceCanAccessPeer(int* can, int device, int peer) {
+    if (!can) return wrong();
+    if (!valid(device) || !valid(peer)) return wrong(cudaErrorInvalidDevice);
+    *can = device != peer;
+    return cudaSuccess;
+}
+cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned) {
+    return valid(peer) ? cudaSuccess : wrong(cudaErrorInvalidDevice);
+}
+cudaError_t cudaDeviceDisablePeerAccess(int peer) {
+    return valid(peer) ? cudaSuccess : wrong(cudaErrorInvalidDevice);
+}
+
+// --- versions ------------------------------------------------------------------------------------------
+
+cudaError_t cudaDriverGetVersion(int* version) {
+    if (!version) return wrong();
+    *version = CUDA_VERSION;
+    return cudaSuccess;
+}
+cudaError_t cudaRuntimeGetVersion(int* version) {
+    if (!version) return wrong();
+    *version = CUDART_VERSION;
+    return cudaSuccess;
+}
+#undef cudaGetDriverEntryPoint
+#undef cudaGetDriverEntryPointByVersion
+__attribute__((visibility("default"))) cudaError_t cudaGetDriverEntryPoint(const char* symbol, void** function,
+                                                                          unsigned long long flags,
+                                                                          cudaDriverEntryPointQueryResult* result) {
+    CUdriverProcAddressQueryResult found = CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
+    const CUresult status = cuGetProcAddress_v2(symbol, function, CUDA_VERSION, flags, &found);
+    if (result) *result = static_cast<cudaDriverEntryPointQueryResult>(found);
+    return status == CUDA_ERROR_INVALID_VALUE ? wrong() : cudaSuccess;
+}
+__attribute__((visibility("default"))) cudaError_t cudaGetDriverEntryPointByVersion(
+    const char* symbol, void** function, unsigned, unsigned long long flags, cudaDriverEntryPointQueryResult* result) {
+    return cudaGetDriverEntryPoint(symbol, function, flags, result);
+}
+
+// --- kernels: there is no device to run them -------------------------------------------------------------
+
+cudaError_t cudaLaunchKernel(const void*, dim3, dim3, void**, size_t, cudaStream_t) {
+    return wrong(cudaErrorInvalidDeviceFunction);
+}
+cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t*, const void*, void**) {
+    return wrong(cudaErrorInvalidDeviceFunction);
+}
+cudaError_t cudaFuncGetAttributes(cudaFuncAttributes*, const void*) { return wrong(cudaErrorInvalidDeviceFunction); }
+cudaError_t cudaFuncSetAttribute(const void*, cudaFuncAttribute, int) { return wrong(cudaErrorInvalidDeviceFunction); }
+
+// --- capture: none ---------------------------------------------------------------------------------------
+
+cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode* mode) {
+    if (!mode) return wrong();
+    std::swap(capture_mode, *mode);
+    return cudaSuccess;
+}
+cudaError_t cudaStreamBeginCapture(cudaStream_t, cudaStreamCaptureMode) {
+    return wrong(cudaErrorStreamCaptureUnsupported);
+}
+cudaError_t cudaStreamEndCapture(cudaStream_t, cudaGraph_t*) { return wrong(cudaErrorStreamCaptureUnsupported); }
+cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* status) {
+    if (!status) return wrong();
+    if (!resolve_stream(stream)) return wrong(cudaErrorInvalidResourceHandle);
+    *status = cudaStreamCaptureStatusNone;
+    return cudaSuccess;
+}
+#undef cudaStreamGetCaptureInfo
+__attribute__((visibility("default"))) cudaError_t cudaStreamGetCaptureInfo_v2(cudaStream_t stream,
+                                                                              cudaStreamCaptureStatus* status,
+                                                                              unsigned long long*, cudaGraph_t*,
+                                                                              const cudaGraphNode_t**, size_t*) {
+    return cudaStreamIsCapturing(stream, status);
+}
+
+}  // extern "C"

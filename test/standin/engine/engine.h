@@ -1,0 +1,111 @@
+// The GPU that is not there: streams, events and hardware queues on host threads. One engine a process,
+// in libcuda.so.1; the stand-in runtime, driver API and NCCL are three faces of it.
+//
+// Hardware queues (facts: CUDA_DEVICE_MAX_CONNECTIONS). Each device has a number of in-order queues, and
+// streams alias onto them round robin. An operation leaves its queue when it starts. One whose stream
+// predecessor, or awaited event, has not finished cannot start, so it holds its queue and with it every
+// stream that shares it. A running operation holds nothing by itself, as on a GPU (STANDIN_QUEUE_HOLD=running:
+// it does, the most pessimistic hardware).
+//
+// Whoever changes something pumps the queues, so short operations run on the thread that made them
+// possible; copies above a size and host functions run on a few workers, gates and value waits on one
+// poller that sleeps in between. All state is guarded by one mutex. Callbacks named *_locked run under it:
+// they may not call the engine.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#define STANDIN_API __attribute__((visibility("default")))
+
+namespace opus::standin {
+
+struct Op;
+struct Stream;
+struct Device;
+using OpRef = std::shared_ptr<Op>;
+
+enum class OpState : std::uint8_t { queued, running, done };
+
+struct Op {
+    Stream* stream = nullptr;
+    Device* device = nullptr;
+    std::vector<OpRef> after;                   // not to start before these are done
+    std::function<void()> instant;              // runs at once, under the lock
+    std::function<void()> work;                 // runs on a worker
+    std::function<void(const OpRef&)> kernel_locked;  // starts it; whoever it told calls complete()
+    std::function<int(std::int64_t now_ns)> poll_locked;  // kPending, or the error to finish with (0: none)
+    bool poll_in_queue = false;                 // a wait: stays at the head of its queue until poll says so
+    OpState state = OpState::queued;
+    int error = 0;                              // CUDA error it ended with
+    std::int64_t done_ns = 0;                   // CLOCK_MONOTONIC
+    std::int64_t polled_since_ns = 0;
+    bool in_poller = false;
+};
+
+inline constexpr int kPending = -1;
+inline constexpr int kLaunchFailure = 719;      // CUDA_ERROR_LAUNCH_FAILED, cudaErrorLaunchFailure
+
+struct Stream {
+    Device* device = nullptr;
+    std::size_t queue = 0;
+    unsigned flags = 0;                         // bit 0: does not synchronise with the legacy stream
+    int priority = 0;
+    std::uint64_t id = 0;
+    OpRef last;
+};
+
+struct Event {
+    unsigned flags = 0;
+    OpRef op;                                   // of the last record
+};
+
+// --- devices ---------------------------------------------------------------------------------------
+
+STANDIN_API std::int64_t now_ns();
+STANDIN_API int device_count();                 // visible ones
+STANDIN_API int physical_device(int device);    // index on the node, through CUDA_VISIBLE_DEVICES
+STANDIN_API int current_device();
+STANDIN_API bool set_current_device(int device);
+STANDIN_API int device_error(int device);       // sticky: 0, or what killed it
+STANDIN_API int hardware_queues();
+
+// --- streams: null, legacy (1) and per-thread (2) handles are resolved; a dead handle gives null -----
+
+STANDIN_API Stream* resolve_stream(void* handle);
+STANDIN_API Stream* create_stream(unsigned flags, int priority);
+STANDIN_API bool destroy_stream(void* handle);
+STANDIN_API void sync_stream(Stream* stream);
+STANDIN_API bool stream_idle(Stream* stream);
+STANDIN_API void sync_device(int device);
+
+// --- operations --------------------------------------------------------------------------------------
+
+STANDIN_API OpRef submit(Stream* stream, std::shared_ptr<Op> op);
+STANDIN_API OpRef record(Stream* stream);                       // done when all before it is
+STANDIN_API void wait_for(Stream* stream, const OpRef& op);     // what follows starts after op is done
+STANDIN_API OpRef launch_kernel(Stream* stream, std::function<void(const OpRef&)> start_locked);
+STANDIN_API void complete(const OpRef& op, int error = 0);
+STANDIN_API void sync_op(const OpRef& op);
+STANDIN_API bool op_done(const OpRef& op);
+STANDIN_API OpRef copy(Stream* stream, void* dst, const void* src, std::size_t bytes);
+STANDIN_API OpRef fill(Stream* stream, void* dst, std::uint64_t pattern, unsigned pattern_bytes, std::size_t count);
+STANDIN_API OpRef host_function(Stream* stream, void (*function)(void*), void* argument);
+
+// --- events --------------------------------------------------------------------------------------------
+
+STANDIN_API void record_event(Event* event, Stream* stream);
+STANDIN_API OpRef event_op(Event* event);
+
+// --- memory --------------------------------------------------------------------------------------------
+
+enum class Memory : std::uint8_t { unknown, device, pinned, registered, managed };
+STANDIN_API void* allocate(std::size_t bytes, Memory kind);
+STANDIN_API bool release(void* pointer);        // waits for the device first, as cudaFree does
+STANDIN_API bool register_host(void* pointer, std::size_t bytes);
+STANDIN_API bool unregister_host(void* pointer);
+STANDIN_API Memory memory_of(const void* pointer, int* device, void** base, std::size_t* bytes);
+
+}  // namespace opus::standin

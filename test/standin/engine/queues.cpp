@@ -1,0 +1,258 @@
+#include "queues.h"
+
+#include <sys/prctl.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <ctime>
+#include <string>
+
+namespace opus::standin {
+
+namespace {
+
+constexpr std::int64_t kPollShortest_ns = 20'000;
+constexpr std::int64_t kPollLongest_ns = 1'000'000;
+
+unsigned long number_of(const char* name, unsigned long otherwise) {
+    const char* text = std::getenv(name);
+    if (!text || !*text) return otherwise;
+    return std::strtoul(text, nullptr, 10);
+}
+
+// The GPUs this process sees, as indices on the node.
+std::vector<int> visible_devices(int present) {
+    std::vector<int> seen;
+    const char* text = std::getenv("CUDA_VISIBLE_DEVICES");
+    if (!text) {
+        for (int i = 0; i < present; ++i) seen.push_back(i);
+        return seen;
+    }
+    const std::string list = text;
+    std::size_t at = 0;
+    while (at < list.size()) {
+        char* end = nullptr;
+        const long index = std::strtol(list.c_str() + at, &end, 10);
+        if (end == list.c_str() + at || index < 0 || index >= present) break;  // CUDA stops at the first bad one
+        seen.push_back(static_cast<int>(index));
+        at = static_cast<std::size_t>(end - list.c_str());
+        if (at < list.size() && list[at] == ',') ++at;
+    }
+    return seen;
+}
+
+}  // namespace
+
+std::int64_t now_ns() {
+    timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return t.tv_sec * 1'000'000'000ll + t.tv_nsec;
+}
+
+Engine& Engine::get() {
+    static Engine* engine = new Engine;
+    return *engine;
+}
+
+Engine::Engine() {
+    const int present = static_cast<int>(std::min(number_of("STANDIN_GPUS", 8), 64ul));
+    const unsigned long queues = std::clamp(number_of("CUDA_DEVICE_MAX_CONNECTIONS", 8), 1ul, 32ul);
+    const char* hold = std::getenv("STANDIN_QUEUE_HOLD");
+    hold_running = hold && std::strcmp(hold, "running") == 0;
+    launch_blocking = number_of("CUDA_LAUNCH_BLOCKING", 0) != 0;
+    max_workers_ = static_cast<unsigned>(std::clamp(number_of("STANDIN_WORKERS", 8), 1ul, 64ul));
+    physical = visible_devices(present);
+    for (std::size_t i = 0; i < physical.size(); ++i) {
+        auto device = std::make_unique<Device>();
+        device->index = static_cast<int>(i);
+        device->queues.resize(queues);
+        devices.push_back(std::move(device));
+    }
+    for (auto& device : devices) device->legacy = make_stream(*device, 0, 0);
+}
+
+Stream* Engine::make_stream(Device& device, unsigned flags, int priority) {
+    static std::uint64_t ids = 0;
+    auto* stream = new Stream;
+    stream->device = &device;
+    stream->queue = device.next_queue++ % device.queues.size();
+    stream->flags = flags;
+    stream->priority = priority;
+    stream->id = ++ids;
+    device.streams.insert(stream);
+    streams.insert(stream);
+    return stream;
+}
+
+void Engine::pump() {
+    if (pumping_) {  // a start or a finish inside: the outer call goes round once more
+        again_ = true;
+        return;
+    }
+    pumping_ = true;
+    do {
+        again_ = false;
+        for (auto& device : devices) {
+            if (device->unfinished == 0) continue;
+            for (auto& queue : device->queues)
+                while (pump_queue(*device, queue)) again_ = true;
+        }
+    } while (again_);
+    pumping_ = false;
+}
+
+// Starts the head of the queue, if it may. False: nothing moved.
+bool Engine::pump_queue(Device& device, Queue& queue) {
+    if (queue.running && queue.running->state == OpState::done) queue.running.reset();
+    if (queue.ops.empty() || (hold_running && queue.running)) return false;
+    const OpRef op = queue.ops.front();
+    if (device.error != 0) {
+        queue.ops.pop_front();
+        finish(op, device.error);
+        return true;
+    }
+    if (op->in_poller) return false;
+    std::erase_if(op->after, [](const OpRef& before) { return before->state == OpState::done; });
+    if (!op->after.empty()) return false;
+    return start(queue, op);
+}
+
+bool Engine::start(Queue& queue, const OpRef& op) {
+    if (op->poll_in_queue) {
+        const int result = op->poll_locked(now_ns());
+        if (result == kPending) {
+            add_poll(op);
+            return false;
+        }
+        queue.ops.pop_front();
+        finish(op, result);
+        return true;
+    }
+    queue.ops.pop_front();
+    op->state = OpState::running;
+    if (op->instant) op->instant();
+    if (op->poll_locked) {
+        const int result = op->poll_locked(now_ns());
+        if (result == kPending) {
+            if (hold_running) queue.running = op;
+            add_poll(op);
+        } else {
+            finish(op, result);
+        }
+    } else if (op->work) {
+        if (hold_running) queue.running = op;
+        work_.push_back(op);
+        if (idle_workers_ >= work_.size()) {
+            work_wake_.notify_one();
+        } else if (workers_ < max_workers_) {
+            ++workers_;
+            std::thread([this] { work_loop(); }).detach();
+        }
+    } else if (op->kernel_locked) {
+        if (hold_running) queue.running = op;
+        op->kernel_locked(op);
+    } else {
+        finish(op, 0);
+    }
+    return true;
+}
+
+void Engine::finish(const OpRef& op, int error) {
+    if (op->state == OpState::done) return;
+    op->state = OpState::done;
+    op->error = error;
+    op->done_ns = now_ns();
+    op->after.clear();
+    op->instant = nullptr;
+    op->work = nullptr;
+    op->kernel_locked = nullptr;
+    --op->device->unfinished;
+    if (error == kLaunchFailure && op->device->error == 0) kill(*op->device, error);
+    if (waiters != 0) done.notify_all();
+    if (pumping_) again_ = true;
+}
+
+// A trap: the context is dead. What waits ends with the error, what polls is dropped.
+void Engine::kill(Device& device, int error) {
+    device.error = error;
+    if (waiters != 0) done.notify_all();
+    const auto polled = polls_;
+    for (const OpRef& op : polled)
+        if (op->device == &device && op->state == OpState::running) finish(op, error);
+    for (const OpRef& op : polled)
+        if (op->device == &device) op->in_poller = false;
+    std::erase_if(polls_, [&](const OpRef& op) { return op->device == &device; });
+    again_ = true;
+}
+
+void Engine::add_poll(const OpRef& op) {
+    op->in_poller = true;
+    op->polled_since_ns = now_ns();
+    polls_.push_back(op);
+    if (!poller_) {
+        poller_ = true;
+        std::thread([this] { poll_loop(); }).detach();
+    }
+    poll_wake_.notify_one();
+}
+
+// Sleeps between looks, the longer the longer the youngest has waited: no core is ever burnt, and the
+// time lost stays a small part of the time waited.
+void Engine::poll_loop() {
+    prctl(PR_SET_TIMERSLACK, 1000, 0, 0, 0);
+    std::unique_lock lock(mutex);
+    for (;;) {
+        if (polls_.empty()) {
+            poll_wake_.wait(lock);
+            continue;
+        }
+        const std::int64_t now = now_ns();
+        std::int64_t youngest = kPollLongest_ns * 16;
+        const auto polled = polls_;
+        bool moved = false;
+        for (const OpRef& op : polled) {
+            const int result = op->state == OpState::done ? op->error : op->poll_locked(now);
+            if (result == kPending) {
+                youngest = std::min(youngest, now - op->polled_since_ns);
+                continue;
+            }
+            std::erase(polls_, op);
+            op->in_poller = false;
+            moved = true;
+            // A wait is still at the head of its queue: the pump takes it from there.
+            if (op->poll_in_queue) op->poll_locked = [result](std::int64_t) { return result; };
+            else finish(op, result);
+        }
+        if (moved) {
+            pump();
+            continue;
+        }
+        const auto nap = std::clamp(youngest / 16, kPollShortest_ns, kPollLongest_ns);
+        poll_wake_.wait_for(lock, std::chrono::nanoseconds(nap));
+    }
+}
+
+void Engine::work_loop() {
+    std::unique_lock lock(mutex);
+    for (;;) {
+        if (work_.empty()) {
+            ++idle_workers_;
+            work_wake_.wait(lock);
+            --idle_workers_;
+            continue;
+        }
+        const OpRef op = work_.front();
+        work_.pop_front();
+        const auto work = std::move(op->work);
+        op->work = nullptr;
+        lock.unlock();
+        work();
+        lock.lock();
+        finish(op, 0);
+        pump();
+    }
+}
+
+}  // namespace opus::standin

@@ -1,0 +1,113 @@
+#include <map>
+#include <tuple>
+
+#include "tools/replay/workload.h"
+
+namespace opus::replay {
+namespace {
+
+struct Collective {
+    StepKind kind;
+    std::uint64_t bytes;
+    std::uint32_t root;
+    DType dtype;
+    Reduction reduction;
+    bool first_only;
+    std::uint32_t line;
+    bool same(const Collective& o) const {
+        return std::tie(kind, bytes, root, dtype, reduction, first_only) ==
+               std::tie(o.kind, o.bytes, o.root, o.dtype, o.reduction, o.first_only);
+    }
+};
+struct Transfer {
+    std::uint64_t bytes;
+    DType dtype;
+    bool first_only;
+    std::uint32_t line;
+    bool same(const Transfer& o) const { return bytes == o.bytes && dtype == o.dtype && first_only == o.first_only; }
+};
+
+class Agreement {
+public:
+    Agreement(const Workload& w, std::vector<WorkloadError>& errors) : w_(w), errors_(errors) {}
+
+    void run() {
+        for (const Role& role : w_.roles) {
+            const std::vector<Step> steps = unrolled(role.steps);
+            if (steps.size() >= kMaxSteps) fail(0, "role " + role.name + " has too many steps");
+            for (std::uint32_t rank : role.ranks)
+                for (const Step& s : steps)
+                    if (is_operation(s.kind)) add(rank, s);
+        }
+        if (!errors_.empty()) return;
+        collectives();
+        for (const auto& [key, sends] : sends_) match(key, sends, recvs_[key]);
+        for (const auto& [key, recvs] : recvs_)
+            if (!sends_.count(key)) match(key, {}, recvs);
+    }
+
+private:
+    using Pair = std::tuple<std::uint32_t, std::uint32_t, std::uint32_t>;  // communicator, world src, world dst
+
+    void fail(std::uint32_t line, const std::string& text) {
+        if (errors_.size() < 20) errors_.push_back({line, text});
+    }
+
+    void add(std::uint32_t rank, const Step& s) {
+        const Comm& comm = w_.comms[s.comm];
+        const Membership m = membership(comm, rank);
+        if (m.group == kNobody) return fail(s.line, "rank " + std::to_string(rank) + " is not in " + comm.name);
+        const auto& ranks = comm.groups[m.group];
+        const bool p2p = s.kind == StepKind::send || s.kind == StepKind::recv;
+        if ((p2p || is_rooted(s.kind)) && s.peer >= ranks.size())
+            return fail(s.line, "peer or root " + std::to_string(s.peer) + " is not in " + comm.name + ", which has " +
+                                    std::to_string(ranks.size()) + " ranks");
+        if (s.kind == StepKind::send)
+            sends_[{s.comm, rank, ranks[s.peer]}].push_back({s.bytes, s.dtype, s.first_only, s.line});
+        else if (s.kind == StepKind::recv)
+            recvs_[{s.comm, ranks[s.peer], rank}].push_back({s.bytes, s.dtype, s.first_only, s.line});
+        else
+            colls_[{s.comm, rank}].push_back({s.kind, s.bytes, s.peer, s.dtype, s.reduction, s.first_only, s.line});
+    }
+
+    void collectives() {
+        for (std::uint32_t c = 0; c < w_.comms.size(); ++c)
+            for (const auto& ranks : w_.comms[c].groups) {
+                const auto& first = colls_[{c, ranks.front()}];
+                for (std::uint32_t rank : ranks) same_order(c, ranks.front(), first, rank, colls_[{c, rank}]);
+            }
+    }
+
+    void same_order(std::uint32_t c, std::uint32_t a, const std::vector<Collective>& x, std::uint32_t b,
+                    const std::vector<Collective>& y) {
+        for (std::size_t i = 0; i < std::max(x.size(), y.size()); ++i) {
+            if (i < x.size() && i < y.size() && x[i].same(y[i])) continue;
+            return fail(i < y.size() ? y[i].line : x[i].line,
+                        "ranks " + std::to_string(a) + " and " + std::to_string(b) + " disagree on collective " +
+                            std::to_string(i) + " of " + w_.comms[c].name);
+        }
+    }
+
+    void match(const Pair& key, const std::vector<Transfer>& sends, const std::vector<Transfer>& recvs) {
+        for (std::size_t i = 0; i < std::max(sends.size(), recvs.size()); ++i) {
+            if (i < sends.size() && i < recvs.size() && sends[i].same(recvs[i])) continue;
+            return fail(i < sends.size() ? sends[i].line : recvs[i].line,
+                        "transfer " + std::to_string(i) + " of " + w_.comms[std::get<0>(key)].name + " from rank " +
+                            std::to_string(std::get<1>(key)) + " to rank " + std::to_string(std::get<2>(key)) +
+                            " has no equal other side");
+        }
+    }
+
+    const Workload& w_;
+    std::vector<WorkloadError>& errors_;
+    std::map<std::pair<std::uint32_t, std::uint32_t>, std::vector<Collective>> colls_;
+    std::map<Pair, std::vector<Transfer>> sends_, recvs_;
+};
+
+}  // namespace
+
+void check_agreement(const Workload& workload, std::vector<WorkloadError>& errors) {
+    Agreement(workload, errors).run();
+}
+
+}  // namespace opus::replay
