@@ -67,8 +67,9 @@ private:
     }
     static std::uint32_t index(std::vector<std::string>& names, const std::string& name) {
         const auto it = std::find(names.begin(), names.end(), name);
+        const auto at = static_cast<std::uint32_t>(it - names.begin());
         if (it == names.end()) names.push_back(name);
-        return static_cast<std::uint32_t>(it == names.end() ? names.size() - 1 : it - names.begin());
+        return at;
     }
     std::uint32_t comm_index(const std::string& name) const {
         std::uint32_t i = 0;

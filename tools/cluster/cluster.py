@@ -1,0 +1,223 @@
+"""The daemons of an emulated cluster, and the jobs that run on it."""
+import dataclasses
+import json
+import os
+import pathlib
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+
+from .fabric import Shape, fabric_toml, port_list
+from .leftovers import MARK
+from .play import Job, Play
+from .process import Child, ChildFailed, stop_all
+
+HOST = "127.0.0.1"
+
+
+class Build:
+    """Where the programs lie in a build folder."""
+
+    def __init__(self, folder: pathlib.Path | str):
+        self.folder = pathlib.Path(folder).resolve()
+        self.controller = self._find("controller/shell/opus-controller")
+        self.manager = self._find("manager/shell/opus-manager")
+        self.emulator = self._find("tools/emulator/opus-ocs-emu")
+        self.ctl = self._find("tools/ctl/opus-ctl")
+        self.replay = self._find("tools/replay/opus-replay")
+        self.shim = self._find("shim/libopus_shim.so")
+        self.standins = self.folder / "test" / "standin"
+
+    def _find(self, usual: str) -> pathlib.Path:
+        path = self.folder / usual
+        if path.exists():
+            return path
+        return next((p for p in sorted(self.folder.rglob(path.name)) if p.is_file()), path)
+
+    def missing(self) -> list[str]:
+        wanted = [self.controller, self.manager, self.emulator, self.replay, self.shim,
+                  self.standins / "libnccl.so.2", self.standins / "libcudart.so.12", self.standins / "libcuda.so.1"]
+        return [str(p) for p in wanted if not p.exists()]
+
+    def sanitizer_runtime(self) -> str:
+        """The sanitizer's library must come first in LD_PRELOAD; empty for ordinary builds."""
+        linked = subprocess.run(["ldd", str(self.replay)], capture_output=True, text=True, timeout=20).stdout
+        found = re.search(r"lib[at]san\.so\S* => (\S+)", linked)
+        return found[1] if found else ""
+
+
+@dataclasses.dataclass
+class Light:
+    """What all emulated switches counted, from the glass's point of view."""
+    delivered_frames: int = 0
+    delivered_bytes: int = 0
+    lost_frames: int = 0
+    lost_bytes: int = 0
+    misdelivered_frames: int = 0
+    misdelivered_bytes: int = 0
+    reconfigurations: int = 0
+
+    def __add__(self, other: "Light") -> "Light":
+        return Light(*(a + b for a, b in zip(dataclasses.astuple(self), dataclasses.astuple(other))))
+
+    def __sub__(self, other: "Light") -> "Light":
+        return Light(*(a - b for a, b in zip(dataclasses.astuple(self), dataclasses.astuple(other))))
+
+
+class Cluster:
+    """Context manager. `logs`: a folder for logs, kept; without it they go with everything else."""
+
+    def __init__(self, build: Build, shape: Shape, *, opus: bool = True, logs: pathlib.Path | None = None,
+                 mark: str = "", trace: pathlib.Path | None = None, env: dict[str, str] | None = None,
+                 emulator_options: list[str] | None = None):
+        self.build, self.shape, self.opus, self.trace = build, shape, opus, trace
+        self.emulator_options = emulator_options or []
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="opus-"))
+        self.logs = logs or self.folder / "logs"
+        self.logs.mkdir(parents=True, exist_ok=True)
+        keep = {k: v for k, v in os.environ.items()
+                if not k.startswith(("OPUS_", "STANDIN_", "NCCL_", "CUDA_")) and k not in ("LD_PRELOAD", "XDG_RUNTIME_DIR")}
+        self.mark = mark or os.environ.get(MARK, f"{os.getpid()}")
+        self.env = {**keep, MARK: self.mark, **(env or {})}
+        self.emulators: list[Child] = []
+        self.managers: list[Child] = []
+        self.controller: Child | None = None
+        self.jobs: list[Job] = []
+        self.unclean: list[str] = []
+
+    def __enter__(self) -> "Cluster":
+        try:
+            self._start()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(self, *_) -> None:
+        self.close()
+
+    # --- daemons ---------------------------------------------------------------------------------
+
+    def _start(self) -> None:
+        for r in range(self.shape.gpus):
+            self.emulators.append(self._emulator(r, f"{HOST}:0", f"{HOST}:0"))
+        ready = [e.wait_ready() for e in self.emulators]
+        self.scpi, self.data = [w["scpi"] for w in ready], [w["data"] for w in ready]
+        (self.folder / "ports").write_text(port_list(self.shape, self.data))
+        self.fabric = self.folder / "fabric.toml"
+        self.fabric.write_text(fabric_toml(self.shape, self.scpi))
+        if not self.opus:
+            return
+        self.start_controller(f"tcp://{HOST}:0")
+        for n in range(self.shape.nodes):
+            self.runtime(n).mkdir(mode=0o700)
+            self.managers.append(self._manager(n))
+        for m in self.managers:
+            m.wait_ready()
+
+    def _emulator(self, rail: int, scpi: str, data: str) -> Child:
+        options = list(self.emulator_options) if self.opus else ["--always-lit"]
+        return Child(f"emulator of rail {rail}", [
+            self.build.emulator, "--size", str(self.shape.switch_size), "--scpi", scpi, "--data", data, "--dark-ms",
+            f"{self.shape.dark_ms:g}", "--stats", self.folder / f"emulator{rail}.json", *options],
+            self.logs / f"emulator{rail}.log", self.env)
+
+    def start_controller(self, bind: str) -> None:
+        trace = ["--trace", self.trace] if self.trace else []
+        self.controller = Child("controller", [self.build.controller, "--fabric", self.fabric, "--bind", bind, *trace],
+                                self.logs / "controller.log", self.env)
+        words = self.controller.wait_ready()
+        self.address = next(a for a in words.values() if a.startswith("tcp://"))
+
+    def runtime(self, node: int) -> pathlib.Path:
+        return self.folder / f"n{node}"
+
+    def _manager(self, node: int) -> Child:
+        return Child(f"manager of n{node}", [self.build.manager, "--node", f"n{node}", "--controller", self.address,
+                                             "--runtime-dir", self.runtime(node)],
+                     self.logs / f"manager{node}.log", {**self.env, "OPUS_RUNTIME_DIR": str(self.runtime(node))})
+
+    def restart_manager(self, node: int) -> None:
+        self.managers[node].kill()
+        self.managers[node] = self._manager(node)
+        self.managers[node].wait_ready()
+
+    def restart_controller(self) -> None:
+        self.controller.kill()
+        self.start_controller(self.address)
+
+    def restart_emulator(self, rail: int) -> None:
+        self.emulators[rail].kill()
+        self.emulators[rail] = self._emulator(rail, self.scpi[rail], self.data[rail])
+        self.emulators[rail].wait_ready()
+
+    # --- jobs ------------------------------------------------------------------------------------
+
+    def start_job(self, play: Play, name: str = "job") -> Job:
+        folder = self.folder / name
+        folder.mkdir()
+        preload = [p for p in (self.build.sanitizer_runtime(), str(self.build.shim)) if p] if play.shim else []
+        ranks = []
+        for rank, (node, gpu) in enumerate(play.read_places()):
+            env = {**self.env, "LD_LIBRARY_PATH": str(self.build.standins), "STANDIN_NODE": str(node),
+                   "STANDIN_GPU": str(gpu), "STANDIN_PORTS": str(self.folder / "ports"),
+                   "STANDIN_STATS": str(folder / f"rank{rank}.transport")}
+            if self.opus:
+                env["STANDIN_STEERING"] = str(self.runtime(node) / "steering")
+            if preload:
+                env["LD_PRELOAD"] = ":".join(preload)
+                env |= {"OPUS_RUNTIME_DIR": str(self.runtime(node)), "OPUS_GPU": str(gpu), "OPUS_JOB": name}
+            command = [self.build.replay, "play", play.workload, "--rank", rank, "--rendezvous", f"file:{folder}/ids",
+                       "--iterations", play.iterations, "--scale-bytes", play.scale_bytes, "--scale-time",
+                       play.scale_time, "--seed", play.seed, "--timeout", play.timeout_s, "--progress",
+                       "--out", folder / f"rank{rank}.json", "--check" if play.check else "--no-check"]
+            if play.trace:
+                command += ["--trace", folder / f"rank{rank}.trace"]
+            ranks.append(Child(f"rank {rank}", command, self.logs / f"{name}-rank{rank}.log", {**env, **play.env}))
+        job = Job(name, ranks, folder)
+        self.jobs.append(job)
+        return job
+
+    def run_job(self, play: Play, timeout_s: float, name: str = "job", each=None):
+        return self.start_job(play, name).wait(timeout_s, each)
+
+    # --- looking ---------------------------------------------------------------------------------
+
+    def light(self) -> Light:
+        total = Light()
+        for address in self.scpi:
+            host, port = address.rsplit(":", 1)
+            with socket.create_connection((host, int(port)), timeout=5) as s, s.makefile("rw", newline="\n") as talk:
+                talk.write(":emulator:count?\n")
+                talk.flush()
+                numbers = re.findall(r"-?\d+", talk.readline())
+            total += Light(*(int(n) for n in numbers[:7]))
+        return total
+
+    def ctl(self, *arguments: str) -> dict | list:
+        """opus-ctl ... --json."""
+        done = subprocess.run([str(self.build.ctl), "--controller", self.address, "--json", *arguments],
+                              capture_output=True, text=True, timeout=20, env=self.env)
+        if done.returncode != 0:
+            raise ChildFailed(f"opus-ctl {' '.join(arguments)}: {done.stderr.strip() or done.stdout.strip()}")
+        return json.loads(done.stdout)
+
+    # --- the end ---------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Ends everything, whatever happens meanwhile; `unclean` then says which daemons did not end well."""
+        before = {s: signal.signal(s, signal.SIG_IGN) for s in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+        try:
+            for job in self.jobs:
+                for rank in job.ranks:
+                    rank.kill()
+            daemons = [*self.managers, *([self.controller] if self.controller else [])]
+            self.unclean += stop_all(daemons)
+            self.unclean += stop_all(self.emulators)
+        finally:
+            shutil.rmtree(self.folder, ignore_errors=True)
+            for s, handler in before.items():
+                signal.signal(s, handler)
