@@ -56,6 +56,7 @@ void PolatisSession::receive(std::string_view bytes, TimeNs now) {
         reply(*line, now);
     }
     if (lines_.overlong()) fail("garbage from the switch: a line without an end");
+    if (fault_.empty()) send_queued(now);  // what waited for a port that is free now
 }
 
 void PolatisSession::close(const std::string& reason) {
