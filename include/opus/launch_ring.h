@@ -122,8 +122,8 @@ struct CommEntry {
     alignas(kLine) std::atomic<std::uint32_t> open;  // 1: Abort or Revoke: every gate of it is open
     std::atomic<std::uint32_t> lost;      // launches that passed unrecorded (ring full, too many ops)
     // line 2
-    alignas(kLine) std::atomic<std::uint32_t> verdict;  // Verdict; futex word
-    std::atomic<std::uint32_t> freed;     // generation whose retirement the manager has seen through
+    alignas(kLine) std::atomic<std::uint32_t> verdict;  // Verdict; futex word. Back to unknown before `freed` is stored
+    std::atomic<std::uint32_t> freed;     // generation whose retirement the manager has seen through: the entry may be reused
 };
 
 enum class Open : std::uint32_t { closed = 0, pass = 1, abort = 2 };
