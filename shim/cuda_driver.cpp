@@ -1,0 +1,119 @@
+#include "shim/cuda_driver.h"
+
+#include "shim/library.h"
+#include "shim/lock.h"
+#include "shim/process.h"
+#include "shim/stream_gate.h"
+
+namespace opus::shim {
+
+constinit Driver driver{};
+
+namespace {
+
+Lock driver_lock;
+bool looked_up = false;
+bool registered = false;
+std::uint64_t device_offset = 0;  // from a host address of the segment to the device's
+
+constexpr unsigned kMostContexts = 17;
+DriverContext contexts[kMostContexts];  // [0]: no context, or more than can be kept: no stream gate
+unsigned context_count = 1;
+
+template <class F> void find(Library library, F& into, const char* symbol, const char* older) {
+    void* at = library.symbol(symbol);
+    if (at == nullptr && older != nullptr) at = library.symbol(older);
+    into = reinterpret_cast<F>(at);
+}
+
+void look_up() {
+    if (looked_up) return;
+    const Library cuda = Library::open("libcuda.so.1", true);
+    if (!cuda) return;  // perhaps later: the runtime loads it at its first call
+    looked_up = true;
+#define OPUS_DRIVER_FIND(name, symbol, older) find(cuda, driver.name, symbol, older);
+    OPUS_DRIVER_CALLS(OPUS_DRIVER_FIND)
+#undef OPUS_DRIVER_FIND
+}
+
+void look_up_runtime() {
+    if (driver.cudaGetDevice != nullptr) return;
+    for (const char* name : {"libcudart.so", "libcudart.so.13", "libcudart.so.12", "libcudart.so.11.0"}) {
+        const Library runtime = Library::open(name, true);
+        if (!runtime) continue;
+        find(runtime, driver.cudaGetDevice, "cudaGetDevice", nullptr);
+        find(runtime, driver.cudaLaunchHostFunc, "cudaLaunchHostFunc", nullptr);
+        return;
+    }
+}
+
+// The GPU reads and writes gate words in place.
+void register_segment() {
+    if (registered || driver.cuMemHostRegister == nullptr || driver.cuMemHostGetDevicePointer == nullptr) return;
+    void* base = process.view.header;
+    const std::size_t bytes = process.view.header->bytes;
+    CUdeviceptr at = 0;
+    if (driver.cuMemHostRegister(base, bytes, CU_MEMHOSTREGISTER_DEVICEMAP | CU_MEMHOSTREGISTER_PORTABLE) != CUDA_SUCCESS)
+        return;
+    if (driver.cuMemHostGetDevicePointer(&at, base, 0) != CUDA_SUCCESS) return;
+    device_offset = at - reinterpret_cast<std::uintptr_t>(base);
+    registered = true;
+}
+
+}  // namespace
+
+DriverContext* driver_context() {
+    const LockGuard guard(driver_lock);
+    look_up();
+    look_up_runtime();
+    CUcontext current = nullptr;
+    if (driver.cuCtxGetCurrent != nullptr && (driver.cuCtxGetCurrent(&current) != CUDA_SUCCESS || current == nullptr))
+        return &contexts[0];
+    if (driver.cuLaunchKernel == nullptr && driver.cuStreamWriteValue64 == nullptr) return &contexts[0];
+    for (unsigned i = 1; i < context_count; ++i)
+        if (contexts[i].handle == current) return &contexts[i];
+    if (context_count == kMostContexts) return &contexts[0];
+    DriverContext& made = contexts[context_count++];
+    made.handle = current;
+    register_segment();
+    prepare_gate(made);
+    return &made;
+}
+
+std::uint32_t current_device() {
+    {
+        const LockGuard guard(driver_lock);
+        look_up();
+        look_up_runtime();
+    }
+    int device = 0;
+    if (driver.cudaGetDevice != nullptr && driver.cudaGetDevice(&device) == cudaSuccess) return std::uint32_t(device);
+    CUdevice ordinal = 0;
+    if (driver.cuCtxGetDevice != nullptr && driver.cuCtxGetDevice(&ordinal) == CUDA_SUCCESS) return std::uint32_t(ordinal);
+    return 0;
+}
+
+InContext::InContext(const DriverContext& context) {
+    if (context.handle == nullptr || driver.cuCtxPushCurrent == nullptr || driver.cuCtxPopCurrent == nullptr) return;
+    CUcontext current = nullptr;
+    if (driver.cuCtxGetCurrent(&current) == CUDA_SUCCESS && current == context.handle) return;
+    pushed_ = driver.cuCtxPushCurrent(context.handle) == CUDA_SUCCESS;
+}
+
+InContext::~InContext() {
+    CUcontext popped = nullptr;
+    if (pushed_) driver.cuCtxPopCurrent(&popped);
+}
+
+CUdeviceptr device_address(const void* word) {
+    return registered ? reinterpret_cast<std::uintptr_t>(word) + device_offset : 0;
+}
+
+bool capturing(cudaStream_t stream) {
+    if (driver.cuStreamIsCapturing == nullptr) return false;
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+    // An error is the legacy stream while another captures: no operation of ours may be added then either.
+    return driver.cuStreamIsCapturing(stream, &status) != CUDA_SUCCESS || status != CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
+}  // namespace opus::shim

@@ -1,0 +1,76 @@
+// The CUDA driver, by handle: no CUDA library is linked, and a program without one never meets it.
+// Everything but the launch path is optional: what is missing closes the way that needs it.
+#pragma once
+
+#include <cuda.h>
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+namespace opus::shim {
+
+// name, symbols to try in order. The prototype is the first symbol's in cuda.h.
+#define OPUS_DRIVER_CALLS(X)                                              \
+    X(cuCtxGetCurrent, "cuCtxGetCurrent", nullptr)                        \
+    X(cuCtxGetDevice, "cuCtxGetDevice", nullptr)                          \
+    X(cuCtxPushCurrent, "cuCtxPushCurrent_v2", "cuCtxPushCurrent")        \
+    X(cuCtxPopCurrent, "cuCtxPopCurrent_v2", "cuCtxPopCurrent")           \
+    X(cuModuleLoadData, "cuModuleLoadData", nullptr)                      \
+    X(cuModuleGetFunction, "cuModuleGetFunction", nullptr)                \
+    X(cuLaunchKernel, "cuLaunchKernel", nullptr)                          \
+    X(cuLaunchHostFunc, "cuLaunchHostFunc", nullptr)                      \
+    X(cuMemHostRegister, "cuMemHostRegister_v2", "cuMemHostRegister")     \
+    X(cuMemHostGetDevicePointer, "cuMemHostGetDevicePointer_v2", "cuMemHostGetDevicePointer") \
+    X(cuStreamWriteValue64, "cuStreamWriteValue64_v2", "cuStreamWriteValue64") \
+    X(cuStreamIsCapturing, "cuStreamIsCapturing", nullptr)                \
+    X(cuStreamWaitEvent, "cuStreamWaitEvent", nullptr)                    \
+    X(cuStreamCreate, "cuStreamCreate", nullptr)                          \
+    X(cuStreamSynchronize, "cuStreamSynchronize", nullptr)                \
+    X(cuStreamDestroy, "cuStreamDestroy_v2", "cuStreamDestroy")           \
+    X(cuEventCreate, "cuEventCreate", nullptr)                            \
+    X(cuEventRecord, "cuEventRecord", nullptr)
+
+struct Driver {
+#define OPUS_DRIVER_MEMBER(name, symbol, older) decltype(&::name) name;
+    OPUS_DRIVER_CALLS(OPUS_DRIVER_MEMBER)
+#undef OPUS_DRIVER_MEMBER
+
+    // The runtime's, where it is a library of its own.
+    cudaError_t (*cudaGetDevice)(int*);
+    cudaError_t (*cudaLaunchHostFunc)(cudaStream_t, cudaHostFn_t, void*);
+};
+
+extern Driver driver;
+
+// One CUDA context of this process, and what is loaded in it. Never freed.
+struct DriverContext {
+    CUcontext handle = nullptr;   // null: this driver knows no contexts
+    CUfunction gate = nullptr;    // null: no stream gate here
+    bool gate_traps = false;      // the gate fails, rather than opens, when the hold time is over
+};
+
+// Looks the libraries up and registers the segment, once, at the first communicator; then finds or makes
+// the current context's entry. Under the creation lock. Never null.
+DriverContext* driver_context();
+
+// CUDA ordinal of the calling thread's device; 0 where nobody knows.
+std::uint32_t current_device();
+
+// Makes a communicator's context current for a few calls.
+class InContext {
+public:
+    explicit InContext(const DriverContext& context);
+    ~InContext();
+    InContext(const InContext&) = delete;
+    InContext& operator=(const InContext&) = delete;
+
+private:
+    bool pushed_ = false;
+};
+
+// The device's address of a word of the segment; 0: the segment is not registered.
+CUdeviceptr device_address(const void* word);
+
+bool capturing(cudaStream_t stream);
+
+}  // namespace opus::shim

@@ -1,0 +1,79 @@
+// The stream gate's kernel (docs/design.md section 5). One thread works; the rest of the warp leaves.
+//
+//   opus_gate(ready, go, value, heartbeat, open_segment, open_comm, hold_ns, gave_up)
+//
+// ready = value, then waits until  go's low 63 bits >= value  (with the top bit: trap), or the segment is
+// open (1: leave, 2: trap), or the communicator is open, or the heartbeat has stood still for hold_ns
+// (then adds 1 to gave_up). opus_gate_strict is the same but traps when the hold time is over
+// (OPUS_POLICY=abort). Waits by nanosleep, 32 ns doubling to 1 us, so that a closed gate leaves the
+// memory system to others. Text, so that the driver compiles it for whatever GPU there is (sm_70 on).
+#pragma once
+
+#define OPUS_GATE_ENTRY(name, at_end_of_hold)                                                \
+    ".visible .entry " name                                                                  \
+    "(.param .u64 ready, .param .u64 go, .param .u64 value, .param .u64 heartbeat,\n"        \
+    " .param .u64 open_segment, .param .u64 open_comm, .param .u64 hold_ns, .param .u64 gave_up)\n" \
+    "{\n"                                                                                    \
+    "  .reg .pred %p;\n"                                                                     \
+    "  .reg .b32 %open, %pause, %lane;\n"                                                    \
+    "  .reg .b64 %ready, %go, %value, %beat_at, %segment, %comm, %hold, %gave_up;\n"         \
+    "  .reg .b64 %word, %low, %beat, %last_beat, %now, %since;\n"                            \
+    "  mov.u32 %lane, %tid.x;\n"                                                             \
+    "  setp.ne.u32 %p, %lane, 0;\n"                                                          \
+    "  @%p bra LEAVE;\n"                                                                     \
+    "  ld.param.u64 %ready, [ready];\n"                                                      \
+    "  ld.param.u64 %go, [go];\n"                                                            \
+    "  ld.param.u64 %value, [value];\n"                                                      \
+    "  ld.param.u64 %beat_at, [heartbeat];\n"                                                \
+    "  ld.param.u64 %segment, [open_segment];\n"                                             \
+    "  ld.param.u64 %comm, [open_comm];\n"                                                   \
+    "  ld.param.u64 %hold, [hold_ns];\n"                                                     \
+    "  ld.param.u64 %gave_up, [gave_up];\n"                                                  \
+    "  st.release.sys.u64 [%ready], %value;\n"                                               \
+    "  ld.relaxed.sys.u64 %last_beat, [%beat_at];\n"                                         \
+    "  mov.u64 %since, %globaltimer;\n"                                                      \
+    "  mov.u32 %pause, 32;\n"                                                                \
+    "LOOK:\n"                                                                                \
+    "  ld.acquire.sys.u64 %word, [%go];\n"                                                   \
+    "  and.b64 %low, %word, 0x7fffffffffffffff;\n"                                           \
+    "  setp.lt.u64 %p, %low, %value;\n"                                                      \
+    "  @%p bra CLOSED;\n"                                                                    \
+    "  setp.lt.s64 %p, %word, 0;\n"                                                          \
+    "  @%p trap;\n"                                                                          \
+    "  bra LEAVE;\n"                                                                         \
+    "CLOSED:\n"                                                                              \
+    "  ld.relaxed.sys.u32 %open, [%segment];\n"                                              \
+    "  setp.eq.u32 %p, %open, 2;\n"                                                          \
+    "  @%p trap;\n"                                                                          \
+    "  setp.ne.u32 %p, %open, 0;\n"                                                          \
+    "  @%p bra LEAVE;\n"                                                                     \
+    "  ld.relaxed.sys.u32 %open, [%comm];\n"                                                 \
+    "  setp.ne.u32 %p, %open, 0;\n"                                                          \
+    "  @%p bra LEAVE;\n"                                                                     \
+    "  mov.u64 %now, %globaltimer;\n"                                                        \
+    "  ld.relaxed.sys.u64 %beat, [%beat_at];\n"                                              \
+    "  setp.eq.u64 %p, %beat, %last_beat;\n"                                                 \
+    "  @%p bra STILL;\n"                                                                     \
+    "  mov.u64 %last_beat, %beat;\n"                                                         \
+    "  mov.u64 %since, %now;\n"                                                              \
+    "STILL:\n"                                                                               \
+    "  sub.u64 %low, %now, %since;\n"                                                        \
+    "  setp.ge.u64 %p, %low, %hold;\n"                                                       \
+    "  @%p bra OVER;\n"                                                                      \
+    "  nanosleep.u32 %pause;\n"                                                              \
+    "  shl.b32 %pause, %pause, 1;\n"                                                         \
+    "  min.u32 %pause, %pause, 1024;\n"                                                      \
+    "  bra LOOK;\n"                                                                          \
+    "OVER:\n"                                                                                \
+    "  red.relaxed.sys.global.add.u64 [%gave_up], 1;\n"                                      \
+    at_end_of_hold                                                                           \
+    "LEAVE:\n"                                                                               \
+    "  ret;\n"                                                                               \
+    "}\n"
+
+#define OPUS_GATE_PTX                                   \
+    ".version 6.3\n"                                    \
+    ".target sm_70\n"                                   \
+    ".address_size 64\n"                                \
+    OPUS_GATE_ENTRY("opus_gate", "")                    \
+    OPUS_GATE_ENTRY("opus_gate_strict", "  trap;\n")

@@ -1,0 +1,402 @@
+// Forming launches at the outermost ncclGroupEnd. What NCCL does there: group.cc, enqueue.cc
+// (docs: nccl facts, "What happens at launch").
+#include "shim/group.h"
+
+#include <cstring>
+
+#include "shim/hooks.h"
+#include "shim/host_gate.h"
+#include "shim/stream_gate.h"
+#include "shim/thread_state.h"
+
+namespace opus::shim {
+
+GroupBuffers* GroupBuffers::make() {
+    auto* buffers = static_cast<GroupBuffers*>(calloc(1, sizeof(GroupBuffers)));
+    if (buffers != nullptr) buffers->connections = kFull;
+    return buffers;
+}
+
+void GroupBuffers::clear() {
+    ops.clear();
+    creations.clear();
+    leaving.clear();
+    parts.clear();
+    streams.clear();
+    entries.clear();
+    launches.clear();
+    failed = false;
+    connections = kFull;
+}
+
+void collect(Communicator& c, const PendingOp& op, ncclResult_t result) {
+    GroupBuffers* group = group_buffers();
+    if (group == nullptr) {
+        c.count_lost();
+    } else if (result != ncclSuccess && result != ncclInProgress) {
+        group->failed = true;
+    } else if (!group->ops.add(op)) {
+        c.count_lost();
+    }
+}
+
+namespace {
+
+std::atomic<std::uint64_t> group_stamps{0};
+
+class Formation {
+public:
+    explicit Formation(GroupBuffers& group) : group_(group) {}
+
+    // Numbers the operations, and records and holds what is to be held. False: do not start.
+    bool begin() {
+        number();
+        if (group_.entries.empty()) return true;
+        if (any_capturing()) {
+            // A graph's launches repeat without a call: they pass until graphs are served.
+            process.view.header->passed.fetch_add(1, std::memory_order_relaxed);
+            group_.entries.clear();
+            return true;
+        }
+        gate_ = gate_of_group();
+        if (gate_ == ring::Gate::stream) {
+            join_parts();
+            if (!hold_first_uses()) return false;
+        }
+        record_all();
+        return hold_all();
+    }
+
+    // After the real call.
+    void end(ncclResult_t result) {
+        if (group_.connections != kFull) {
+            if (result == ncclInProgress)
+                defer_done(lead_comm(group_.launches[0]), group_.connections, nullptr, 0);
+            else
+                store_done(group_.connections);
+        }
+        for (const GroupLaunch& launch : group_.launches) {
+            if (launch.seq == kFull) continue;
+            gather_streams(launch.set);
+            LaunchStream* streams = group_.launch_streams.data();
+            const std::uint32_t count = group_.launch_streams.size();
+            Communicator& lead = lead_comm(launch);
+            if (result == ncclInProgress) {
+                defer_done(lead, launch.seq, streams, count);
+            } else if (result == ncclSuccess) {
+                enqueue_done(launch.seq, streams, count);
+            } else {
+                store_done(launch.seq);
+                lead.count_lost();
+            }
+        }
+    }
+
+private:
+    Communicator& lead_comm(const GroupLaunch& launch) { return *group_.parts[launch.lead].comm; }
+
+    // Every operation takes its key number, whatever becomes of it.
+    void number() {
+        stamp_ = group_stamps.fetch_add(1, std::memory_order_relaxed) + 1;
+        for (const PendingOp& op : group_.ops) {
+            Communicator& c = *op.comm;
+            if (c.group != stamp_ && !add_part(c)) continue;
+            GroupPart& part = group_.parts[c.group_part];
+            if (op.kind == OpKind::send || op.kind == OpKind::recv)
+                number_transfer(part, op);
+            else
+                number_collective(part, op);
+            if (part.recorded) add_stream(part, c.group_part, {op.stream, c.context});
+        }
+    }
+
+    bool add_part(Communicator& c) {
+        if (c.slow != 0) settle_slow(c);
+        c.group = stamp_;
+        c.group_part = group_.parts.size();
+        const std::uint32_t self = group_.parts.size();
+        return group_.parts.add({&c, nullptr, self, kNone, c.sends != nullptr && records(c)});
+    }
+
+    void number_transfer(GroupPart& part, const PendingOp& op) {
+        Communicator& c = *op.comm;
+        if (c.sends == nullptr || op.peer >= c.size) return;
+        PeerSequence& peer = (op.kind == OpKind::send ? c.sends : c.recvs)[op.peer];
+        const std::uint64_t n = peer.next++;
+        if (!part.recorded) return;
+        if (peer.group == stamp_) {
+            extend(group_.entries[peer.entry].op, op);
+            return;
+        }
+        peer.group = stamp_;
+        peer.entry = group_.entries.size();
+        add_entry(op, n);
+    }
+
+    void number_collective(GroupPart& part, const PendingOp& op) {
+        const std::uint64_t n = op.comm->collectives++;
+        if (!part.recorded) return;
+        if (part.collective != kNone) {
+            ring::OpEntry& last = group_.entries[part.collective].op;
+            if (last.kind == std::uint8_t(op.kind) && last.peer == op.peer) {
+                extend(last, op);
+                return;
+            }
+        }
+        part.collective = group_.entries.size();
+        add_entry(op, n);
+    }
+
+    static void extend(ring::OpEntry& entry, const PendingOp& op) {
+        ++entry.count;
+        entry.bytes += op.bytes;
+    }
+
+    void add_entry(const PendingOp& op, std::uint64_t n) {
+        const Communicator& c = *op.comm;
+        const ring::OpEntry entry{std::uint8_t(op.kind), op.dtype, std::uint16_t(c.index),
+                                  op.peer,               n,        1,
+                                  n == 0 ? ring::kOpFirstUse : 0, op.bytes};
+        if (!group_.entries.add({entry, c.group_part})) op.comm->count_lost();
+    }
+
+    void add_stream(GroupPart& part, std::uint32_t index, LaunchStream at) {
+        for (std::uint32_t i = group_.streams.size(); i-- > 0;) {
+            const GroupStream& known = group_.streams[i];
+            if (known.part == index && known.at == at) return;
+        }
+        part.launch_stream = at.stream;
+        group_.streams.add({index, at});
+    }
+
+    bool any_capturing() {
+        for (const GroupStream& s : group_.streams) {
+            const InContext current(*s.at.context);
+            if (capturing(s.at.stream)) return true;
+        }
+        return false;
+    }
+
+    ring::Gate gate_of_group() {
+        ring::Gate gate = ring::Gate::stream;
+        for (const GroupPart& part : group_.parts) {
+            if (!part.recorded) continue;
+            const ring::Gate own = gate_for(*part.comm, part.launch_stream);
+            if (own != ring::Gate::stream) gate = own;
+        }
+        const bool joinable = driver.cuEventCreate != nullptr && driver.cuEventRecord != nullptr &&
+                              driver.cuStreamWaitEvent != nullptr;
+        return gate == ring::Gate::stream && group_.streams.size() > 1 && !joinable ? ring::Gate::host : gate;
+    }
+
+    std::uint32_t root_of(std::uint32_t part) const {
+        while (group_.parts[part].set != part) part = group_.parts[part].set;
+        return part;
+    }
+
+    // Communicators that share a stream are one launch: the first's gate would stand before the second's
+    // kernel anyway.
+    void join_parts() {
+        for (std::uint32_t i = 0; i < group_.streams.size(); ++i) {
+            for (std::uint32_t k = 0; k < i; ++k) {
+                if (!(group_.streams[i].at == group_.streams[k].at)) continue;
+                const std::uint32_t a = root_of(group_.streams[k].part), b = root_of(group_.streams[i].part);
+                if (a != b) group_.parts[b].set = a;
+                break;
+            }
+        }
+    }
+
+    bool in_set(std::uint32_t part, std::uint32_t set) const { return set == kNone || root_of(part) == set; }
+
+    bool hold_first_uses() {
+        group_.launch_ops.clear();
+        for (const GroupEntry& e : group_.entries)
+            if ((e.op.flags & ring::kOpFirstUse) != 0) group_.launch_ops.add(e.op);
+        if (group_.launch_ops.empty()) return true;
+        bool fail = false;
+        group_.connections = hold_connections(group_.launch_ops.data(), group_.launch_ops.size(), fail);
+        if (group_.connections == kFull) count_lost(kNone);
+        for (GroupEntry& e : group_.entries) e.op.flags = 0;
+        return !fail;
+    }
+
+    void count_lost(std::uint32_t set) {
+        for (std::uint32_t i = 0; i < group_.parts.size(); ++i)
+            if (group_.parts[i].recorded && in_set(i, set)) group_.parts[i].comm->count_lost();
+    }
+
+    void record_all() {
+        for (std::uint32_t i = 0; i < group_.parts.size(); ++i) {
+            if (!group_.parts[i].recorded) continue;
+            if (gate_ != ring::Gate::stream) {
+                record(kNone, i);
+                return;
+            }
+            if (root_of(i) == i) record(i, i);
+        }
+    }
+
+    void record(std::uint32_t set, std::uint32_t lead) {
+        gather_ops(set);
+        gather_streams(set);
+        GroupLaunch launch{kFull, set, lead};
+        const std::uint32_t count = group_.launch_ops.size();
+        if (recordable(process.view, count)) {
+            const GroupPart& part = group_.parts[lead];
+            const LaunchHead head{gate_, std::uint16_t(count), record_flags(group_.launch_streams.size()), 0};
+            launch.seq = push(process.view, head, stream_name(*part.comm, part.launch_stream), group_.launch_ops.data());
+        }
+        if (launch.seq == kFull)
+            count_lost(set);
+        else
+            process.view.header->recorded.fetch_add(1, std::memory_order_relaxed);
+        group_.launches.add(launch);
+    }
+
+    void gather_ops(std::uint32_t set) {
+        group_.launch_ops.clear();
+        for (const GroupEntry& e : group_.entries)
+            if (in_set(e.part, set)) group_.launch_ops.add(e.op);
+    }
+
+    // The distinct streams that the set's kernels stand on.
+    void gather_streams(std::uint32_t set) {
+        group_.launch_streams.clear();
+        for (std::uint32_t i = 0; i < group_.parts.size(); ++i) {
+            const GroupPart& part = group_.parts[i];
+            if (!part.recorded || !in_set(i, set)) continue;
+            const LaunchStream at{part.launch_stream, part.comm->context};
+            bool known = false;
+            for (const LaunchStream& other : group_.launch_streams) known = known || other == at;
+            if (!known) group_.launch_streams.add(at);
+        }
+    }
+
+    bool hold_all() {
+        for (const GroupLaunch& launch : group_.launches) {
+            if (launch.seq == kFull) continue;
+            if (gate_ == ring::Gate::none) {
+                store_ready(launch.seq);
+            } else if (gate_ == ring::Gate::stream && place_gate(launch)) {
+                process.view.header->gated.fetch_add(1, std::memory_order_relaxed);
+                ring_doorbell();
+            } else {
+                gather_ops(launch.set);
+                if (!pass_host_gate(launch.seq, group_.launch_ops.data(), group_.launch_ops.size())) return false;
+            }
+        }
+        return true;
+    }
+
+    // Behind all user streams of the set, before all its kernels.
+    bool place_gate(const GroupLaunch& launch) {
+        const Communicator& lead = lead_comm(launch);
+        const LaunchStream at{group_.parts[launch.lead].launch_stream, lead.context};
+        for (const GroupStream& s : group_.streams)
+            if (in_set(s.part, launch.set) && !(s.at == at)) order(s.at, at);
+        {
+            const InContext current(*at.context);
+            if (!enqueue_gate(lead, launch.seq, at.stream)) return false;
+        }
+        gather_streams(launch.set);
+        for (const LaunchStream& other : group_.launch_streams)
+            if (!(other == at)) order(at, other);
+        return true;
+    }
+
+    // What `after` gets from now on waits for what `before` has.
+    void order(const LaunchStream& before, const LaunchStream& after) {
+        CUevent event = event_in(*before.context);
+        if (event == nullptr) return;
+        {
+            const InContext current(*before.context);
+            if (driver.cuEventRecord(event, before.stream) != CUDA_SUCCESS) return;
+        }
+        const InContext current(*after.context);
+        driver.cuStreamWaitEvent(after.stream, event, 0);
+    }
+
+    // One event of this thread for each context: a wait refers to what was recorded when it was asked for,
+    // so the next may use it again.
+    CUevent event_in(const DriverContext& context) {
+        for (const GroupBuffers::ContextEvent& known : group_.events)
+            if (known.context == context.handle) return known.event;
+        const InContext current(context);
+        CUevent event = nullptr;
+        if (driver.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS) return nullptr;
+        group_.events.add({context.handle, event});
+        return event;
+    }
+
+    GroupBuffers& group_;
+    std::uint64_t stamp_ = 0;
+    ring::Gate gate_ = ring::Gate::none;
+};
+
+// NCCL launches nothing when a call of its group has failed: this one does. It takes a real call to close
+// the group.
+ncclResult_t end_without_launch() {
+    real.ncclAllReduce(nullptr, nullptr, 1, ncclInt8, ncclSum, nullptr, nullptr);
+    real.ncclGroupEnd();
+    return ncclSystemError;
+}
+
+// Communicators made or destroyed inside the group take effect at its end.
+void conclude_members(GroupBuffers& group, ncclResult_t result) {
+    for (Communicator* c : group.leaving) retire(c);
+    Array<Creation>& creations = group.creations;
+    std::uint32_t waiting = 0;
+    for (std::uint32_t i = 0; i < creations.size(); ++i) {
+        Communicator* c = conclude(creations[i], result);
+        if (c != nullptr) creations[waiting++].context = nullptr, creations[waiting - 1].out = &c->handle;
+    }
+    for (std::uint32_t i = 0; i < waiting; ++i)
+        if (Communicator* c = communicators.find(*creations[i].out); c != nullptr) await_verdict(*c);
+}
+
+bool outermost() { return thread_words.depth != 0 && --thread_words.depth == 0; }
+
+}  // namespace
+
+ncclResult_t handlers::ncclGroupStart() {
+    if (thread_words.inside != 0) return real.ncclGroupStart();
+    const ncclResult_t result = real.ncclGroupStart();
+    if (result == ncclSuccess && thread_words.depth++ == 0 && thread_words.buffers != nullptr)
+        thread_words.buffers->clear();
+    return result;
+}
+
+ncclResult_t handlers::ncclGroupEnd() {
+    if (thread_words.inside != 0 || !outermost()) return real.ncclGroupEnd();
+    GroupBuffers* group = thread_words.buffers;
+    const Inside inside;
+    if (group == nullptr) return real.ncclGroupEnd();
+    if (group->failed) group->ops.clear();
+    Formation formation(*group);
+    const bool start = group->ops.empty() || formation.begin();
+    const ncclResult_t result = start ? real.ncclGroupEnd() : end_without_launch();
+    if (!group->ops.empty()) formation.end(result);
+    conclude_members(*group, result);
+    group->clear();
+    return result;
+}
+
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 22, 0)
+// Closes the group and estimates; nothing is launched, so no key is used up. What the group connects for
+// the first time while it is simulated is not held (NCCL prepares its tasks on the host): simulate after
+// a first use.
+ncclResult_t handlers::ncclGroupSimulateEnd(ncclSimInfo_t* info) {
+    if (thread_words.inside != 0 || !outermost()) return real.ncclGroupSimulateEnd(info);
+    GroupBuffers* group = thread_words.buffers;
+    const Inside inside;
+    const ncclResult_t result = real.ncclGroupSimulateEnd(info);
+    if (group != nullptr) {
+        conclude_members(*group, result);
+        group->clear();
+    }
+    return result;
+}
+#endif
+
+}  // namespace opus::shim

@@ -1,0 +1,111 @@
+#include "shim/host_gate.h"
+
+#include <ctime>
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "shim/message.h"
+#include "shim/process.h"
+
+namespace opus::shim {
+
+namespace {
+
+enum class Look { closed, open, fail };
+
+void relax() {
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#endif
+}
+
+Look look_at_go(std::uint64_t word, std::uint64_t value) {
+    if ((word & ~ring::kGoAbort) < value) return Look::closed;
+    return (word & ring::kGoAbort) != 0 ? Look::fail : Look::open;
+}
+
+Look look_at_open(const ring::OpEntry* ops, std::uint32_t count) {
+    const auto open = static_cast<ring::Open>(process.view.header->open.load(std::memory_order_acquire));
+    if (open != ring::Open::closed) return open == ring::Open::abort ? Look::fail : Look::open;
+    for (std::uint32_t i = 0; i < count; ++i)
+        if (process.view.comms[ops[i].comm].open.load(std::memory_order_acquire) != 0) return Look::open;
+    return Look::closed;
+}
+
+// Watches the manager's heartbeat from the moment the wait begins.
+class Hold {
+public:
+    Look look(std::uint64_t now) {
+        const std::uint64_t beat = process.view.header->heartbeat.load(std::memory_order_relaxed);
+        if (beat != beat_) {
+            beat_ = beat;
+            since_ = now;
+        }
+        const bool known_dead = beat == process.dead_heartbeat.load(std::memory_order_relaxed);
+        if (!known_dead && now - since_ < process.hold_ns) return Look::closed;
+        process.dead_heartbeat.store(beat, std::memory_order_relaxed);
+        process.view.header->gave_up.fetch_add(1, std::memory_order_relaxed);
+        return process.policy == Policy::abort ? Look::fail : Look::open;
+    }
+
+private:
+    std::uint64_t beat_ = process.view.header->heartbeat.load(std::memory_order_relaxed);
+    std::uint64_t since_ = monotonic_ns();
+};
+
+bool spin(const std::atomic<std::uint64_t>& go, std::uint64_t value) {
+    const std::uint64_t until = monotonic_ns() + process.settings.OPUS_SPIN_US * 1000;
+    do {
+        for (int i = 0; i < 64; ++i) {
+            if (look_at_go(go.load(std::memory_order_acquire), value) != Look::closed) return true;
+            relax();
+        }
+    } while (monotonic_ns() < until);
+    return false;
+}
+
+Look sleep_until_open(std::uint64_t seq, const ring::OpEntry* ops, std::uint32_t count) {
+    const std::uint64_t slot = seq & process.view.mask;
+    std::atomic<std::uint64_t>& go = process.view.go[slot].value;
+    std::atomic<std::uint32_t>& waiter = process.view.ready[slot].waiter;
+    Hold hold;
+    Look seen = Look::closed;
+    waiter.store(1, std::memory_order_seq_cst);
+    for (;;) {
+        const std::uint64_t word = go.load(std::memory_order_seq_cst);
+        if ((seen = look_at_go(word, seq + 1)) != Look::closed) break;
+        if ((seen = look_at_open(ops, count)) != Look::closed) break;
+        if ((seen = hold.look(monotonic_ns())) != Look::closed) break;
+        // The low half of the word, which alone changes from launch to launch, and the abort bit with it.
+        const timespec slice{0, 20'000'000};
+        syscall(SYS_futex, &go, FUTEX_WAIT, std::uint32_t(word), &slice, nullptr, 0);
+    }
+    waiter.store(0, std::memory_order_relaxed);
+    return seen;
+}
+
+}  // namespace
+
+void store_ready(std::uint64_t seq) {
+    process.view.ready[seq & process.view.mask].value.store(seq + 1, std::memory_order_seq_cst);
+    ring_doorbell();
+}
+
+void store_done(std::uint64_t seq) {
+    process.view.done[seq & process.view.mask].value.store(seq + 1, std::memory_order_seq_cst);
+    ring_doorbell();
+}
+
+bool pass_host_gate(std::uint64_t seq, const ring::OpEntry* ops, std::uint32_t count) {
+    store_ready(seq);
+    process.view.header->gated.fetch_add(1, std::memory_order_relaxed);
+    const std::atomic<std::uint64_t>& go = process.view.go[seq & process.view.mask].value;
+    Look seen = spin(go, seq + 1) ? look_at_go(go.load(std::memory_order_acquire), seq + 1) : Look::closed;
+    if (seen == Look::closed) seen = sleep_until_open(seq, ops, count);
+    if (seen == Look::fail)
+        say_once(Level::error, "a launch cannot have its circuits and OPUS_POLICY is abort: the call fails with ncclSystemError (opus-ctl why tells more)");
+    return seen != Look::fail;
+}
+
+}  // namespace opus::shim

@@ -1,0 +1,21 @@
+// The gate on the calling thread: it waits before the real call. Also what a first use needs under the
+// stream gate, since NCCL makes its connections on the host.
+#pragma once
+
+#include <cstdint>
+
+#include "opus/launch_ring.h"
+
+namespace opus::shim {
+
+// Says that launch `seq` is ready, and wakes the manager if it sleeps.
+void store_ready(std::uint64_t seq);
+// Says that launch `seq` has finished, likewise.
+void store_done(std::uint64_t seq);
+
+// Stores ready and waits for go: spins OPUS_SPIN_US, then sleeps. False: do not start (policy abort); one
+// line has been said. Bounded: opens by itself when the manager's heartbeat has stood still for the hold
+// time, or one of the operations' communicators is aborted.
+bool pass_host_gate(std::uint64_t seq, const ring::OpEntry* ops, std::uint32_t count);
+
+}  // namespace opus::shim

@@ -1,0 +1,158 @@
+#include "shim/launch.h"
+
+#include <cstdlib>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "shim/hooks.h"
+#include "shim/host_gate.h"
+#include "shim/message.h"
+#include "shim/stream_gate.h"
+#include "shim/thread_state.h"
+
+namespace opus::shim {
+
+struct DeferredDone {
+    DeferredDone* next;
+    std::uint64_t seq;
+    std::uint32_t count;
+    LaunchStream* streams() { return reinterpret_cast<LaunchStream*>(this + 1); }  // [count], behind it
+};
+
+namespace {
+
+// A launch whose kernels stand on several streams is done when the last of them is; one for each slot.
+struct Countdown {
+    std::atomic<std::uint32_t> left;
+    std::uint64_t seq;
+};
+
+Countdown* countdown_of(std::uint64_t seq) {
+    static Lock lock;
+    static Countdown* all = nullptr;
+    const LockGuard guard(lock);
+    if (all == nullptr) all = static_cast<Countdown*>(calloc(process.view.mask + 1, sizeof(Countdown)));
+    return all == nullptr ? nullptr : all + (seq & process.view.mask);
+}
+
+void count_down(void* object) {
+    auto* countdown = static_cast<Countdown*>(object);
+    const std::uint64_t seq = countdown->seq;
+    if (countdown->left.fetch_sub(1, std::memory_order_acq_rel) == 1) store_done(seq);
+}
+
+bool enqueue_function(const LaunchStream& on, Countdown* countdown) {
+    const InContext current(*on.context);
+    if (driver.cuLaunchHostFunc != nullptr)
+        return driver.cuLaunchHostFunc(on.stream, &count_down, countdown) == CUDA_SUCCESS;
+    return driver.cudaLaunchHostFunc != nullptr &&
+           driver.cudaLaunchHostFunc(on.stream, &count_down, countdown) == cudaSuccess;
+}
+
+bool stream_writes() { return driver.cuStreamWriteValue64 != nullptr && device_address(process.view.header) != 0; }
+
+}  // namespace
+
+bool records_slowly(Communicator& c) {
+    Verdict verdict = static_cast<Verdict>(c.verdict->load(std::memory_order_acquire));
+    if (process.mode == Mode::observe && c.index != kNone && verdict != Verdict::intra) return true;
+    if (verdict == Verdict::unknown) verdict = await_verdict(c);
+    if (verdict == Verdict::enforced) return true;
+    process.view.header->passed.fetch_add(1, std::memory_order_relaxed);
+    return false;
+}
+
+void settle_slow(Communicator& c) {
+    if ((c.slow & kSlowIncomplete) != 0) complete(c);
+    if ((c.slow & kSlowDeferred) == 0) return;
+    ncclResult_t result = ncclSuccess;
+    {
+        const Inside inside;
+        if (real.ncclCommGetAsyncError(c.handle, &result) != ncclSuccess) return;
+    }
+    settle_deferred(c, result);
+}
+
+ring::Gate gate_for(const Communicator& c, cudaStream_t stream) {
+    if (process.mode != Mode::enforce || process.gate == GateChoice::none) return ring::Gate::none;
+    if (process.gate != GateChoice::host && stream_gate_serves(c, stream)) return ring::Gate::stream;
+    return ring::Gate::host;
+}
+
+std::uint16_t record_flags(std::uint32_t streams) {
+    const std::uint16_t ungated = process.mode == Mode::observe ? ring::kLaunchUngated : 0;
+    return ungated | (streams == 1 && stream_writes() ? 0 : ring::kLaunchHostDone);
+}
+
+std::uint64_t stream_name(const Communicator& c, cudaStream_t stream) {
+    const auto value = reinterpret_cast<std::uintptr_t>(stream);
+    if (value > 2) return value;
+    // The default streams: one for each device, or (2) for each device and thread.
+    const std::uint64_t thread = value == 2 ? std::uint64_t(syscall(SYS_gettid)) : 0;
+    return (std::uint64_t(c.device + 1) << 48) | (thread << 4) | (value == 1 ? 0 : value);
+}
+
+std::uint64_t hold_connections(const ring::OpEntry* ops, std::uint32_t count, bool& fail) {
+    fail = false;
+    if (!recordable(process.view, count)) return kFull;
+    const LaunchHead head{ring::Gate::host, std::uint16_t(count), ring::kLaunchConn | ring::kLaunchHostDone, 0};
+    const std::uint64_t seq = push(process.view, head, 0, ops);
+    if (seq == kFull) return kFull;
+    process.view.header->recorded.fetch_add(1, std::memory_order_relaxed);
+    fail = !pass_host_gate(seq, ops, count);
+    if (fail) store_done(seq);
+    return seq;
+}
+
+void enqueue_done(std::uint64_t seq, const LaunchStream* streams, std::uint32_t count) {
+    if (count == 1 && stream_writes()) {
+        const InContext current(*streams[0].context);
+        const CUdeviceptr word = device_address(&process.view.done[seq & process.view.mask].value);
+        if (driver.cuStreamWriteValue64(streams[0].stream, word, seq + 1, CU_STREAM_WRITE_VALUE_DEFAULT) == CUDA_SUCCESS) return;
+    }
+    Countdown* countdown =
+        driver.cuLaunchHostFunc != nullptr || driver.cudaLaunchHostFunc != nullptr ? countdown_of(seq) : nullptr;
+    if (countdown == nullptr) {  // no CUDA in this process: the call itself was the work
+        store_done(seq);
+        return;
+    }
+    countdown->seq = seq;
+    countdown->left.store(count, std::memory_order_release);
+    for (std::uint32_t i = 0; i < count; ++i)
+        if (!enqueue_function(streams[i], countdown)) count_down(countdown);
+}
+
+void defer_done(Communicator& c, std::uint64_t seq, const LaunchStream* streams, std::uint32_t count) {
+    auto* deferred = static_cast<DeferredDone*>(malloc(sizeof(DeferredDone) + count * sizeof(LaunchStream)));
+    if (deferred == nullptr) {
+        store_done(seq);
+        return;
+    }
+    deferred->next = nullptr;
+    deferred->seq = seq;
+    deferred->count = count;
+    for (std::uint32_t i = 0; i < count; ++i) deferred->streams()[i] = streams[i];
+    DeferredDone** last = &c.deferred;
+    while (*last != nullptr) last = &(*last)->next;
+    *last = deferred;
+    c.slow |= kSlowDeferred;
+}
+
+void settle_deferred(Communicator& c, ncclResult_t result) {
+    if (result == ncclInProgress) return;
+    DeferredDone* next = c.deferred;
+    c.deferred = nullptr;
+    c.slow &= ~kSlowDeferred;
+    if (next != nullptr && result != ncclSuccess) c.count_lost();
+    while (next != nullptr) {
+        DeferredDone* deferred = next;
+        next = deferred->next;
+        if (deferred->count == 0 || result != ncclSuccess)
+            store_done(deferred->seq);
+        else
+            enqueue_done(deferred->seq, deferred->streams(), deferred->count);
+        free(deferred);
+    }
+}
+
+}  // namespace opus::shim

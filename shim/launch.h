@@ -1,0 +1,56 @@
+// One launch, from its record to its done. Used by the lone calls (calls.cpp) and by groups (group.cpp).
+#pragma once
+
+#include <nccl.h>
+
+#include <cstdint>
+
+#include "opus/launch_ring.h"
+#include "shim/communicator.h"
+#include "shim/process.h"
+#include "shim/ring_writer.h"
+
+namespace opus::shim {
+
+// A stream that NCCL's kernels stand on, and where it is valid.
+struct LaunchStream {
+    cudaStream_t stream;
+    const DriverContext* context;
+    bool operator==(const LaunchStream&) const = default;
+};
+
+// Whether launches of `c` are recorded now. Waits for its verdict if that is still to come, and counts
+// what passes.
+bool records_slowly(Communicator& c);
+inline bool records(Communicator& c) {
+    const std::uint32_t verdict = c.verdict->load(std::memory_order_acquire);
+    if (verdict == std::uint32_t(Verdict::enforced)) [[likely]] return true;
+    return records_slowly(c);
+}
+
+// Settles what `c.slow` says before its next launch.
+void settle_slow(Communicator& c);
+
+// Where a launch of `c` on `stream` is held.
+ring::Gate gate_for(const Communicator& c, cudaStream_t stream);
+
+// Flags of a record whose finish will be written for `streams` launch streams.
+std::uint16_t record_flags(std::uint32_t streams);
+
+// LaunchRecord::stream: equal for what becomes ready in order.
+std::uint64_t stream_name(const Communicator& c, cudaStream_t stream);
+
+// Records the connections of `count` operations, all of first use, and holds the thread until their
+// circuits are up. The sequence, kFull if it could not be recorded; `fail`: do not start.
+std::uint64_t hold_connections(const ring::OpEntry* ops, std::uint32_t count, bool& fail);
+
+// After the real call: writes done behind what it enqueued on `streams` (distinct, at least one).
+void enqueue_done(std::uint64_t seq, const LaunchStream* streams, std::uint32_t count);
+
+// The real call of a non-blocking communicator goes on in a thread of NCCL's: done is written once that has
+// ended. count 0: by the host, at once then (a launch of connections).
+void defer_done(Communicator& c, std::uint64_t seq, const LaunchStream* streams, std::uint32_t count);
+// The result that ncclCommGetAsyncError gave; ncclInProgress changes nothing.
+void settle_deferred(Communicator& c, ncclResult_t result);
+
+}  // namespace opus::shim

@@ -1,0 +1,274 @@
+// The handlers of everything that makes, changes or ends a communicator.
+#include <climits>
+#include <cstddef>
+#include <cstdlib>
+#include <cstring>
+
+#include "shim/group.h"
+#include "shim/hooks.h"
+#include "shim/host_gate.h"
+#include "shim/identity.h"
+#include "shim/launch.h"
+#include "shim/process.h"
+#include "shim/thread_state.h"
+
+namespace opus::shim {
+
+namespace {
+
+// Where ncclCommInitAll's own unique id is to be kept, when NCCL asks itself for one.
+thread_local ncclUniqueId* wanted_id __attribute__((tls_model("initial-exec"))) = nullptr;
+
+CommId unique(const ncclUniqueId& id, int rank) {
+    // Several ranks of one process may use the same id, so each rank counts for itself.
+    CommId what = hash_bytes(Origin::unique_id, &id, sizeof id);
+    what.lo ^= std::uint64_t(std::uint32_t(rank)) * 0x9e3779b97f4a7c15ull;
+    return id_of_unique(&id, sizeof id, occurrence_of(what));
+}
+
+// A member of the caller's config, if its version has it and it was set.
+bool config_says(const ncclConfig_t* config, std::size_t offset, bool standard) {
+    if (config == nullptr || config->size < offset + sizeof(int)) return standard;
+    int value = 0;
+    memcpy(&value, reinterpret_cast<const char*>(config) + offset, sizeof value);
+    return value == NCCL_CONFIG_UNDEF_INT ? standard : value != 0;
+}
+
+bool environment_says(const char* name, bool standard) {
+    const char* value = getenv(name);
+    return value == nullptr || value[0] == '\0' ? standard : value[0] != '0';
+}
+
+void read_sharing(Creation& creation, const ncclConfig_t* config) {
+    creation.split_shares = config_says(config, offsetof(ncclConfig_t, splitShare), creation.split_shares);
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 27, 0)
+    creation.shrink_shares = config_says(config, offsetof(ncclConfig_t, shrinkShare), creation.shrink_shares);
+#endif
+}
+
+// Ends a creation after the real call, now or, in a group, at its end.
+ncclResult_t concluded(Creation& creation, ncclResult_t result) {
+    const bool fine = result == ncclSuccess || result == ncclInProgress;
+    if (thread_words.depth != 0 && fine) {
+        GroupBuffers* group = group_buffers();
+        if (group != nullptr && group->creations.add(creation)) return result;
+    }
+    if (Communicator* c = conclude(creation, result); c != nullptr && thread_words.depth == 0) await_verdict(*c);
+    return result;
+}
+
+template <class Call>
+ncclResult_t create_root(ncclComm_t* out, const ncclUniqueId* id, int size, int rank, const ncclConfig_t* config, Call call) {
+    if (thread_words.inside != 0 || out == nullptr || id == nullptr || size < 1 || rank < 0 || rank >= size ||
+        !process.attach())
+        return call();
+    const Inside inside;
+    Creation creation;
+    creation.out = out;
+    creation.id = unique(*id, rank);
+    creation.rank = std::uint32_t(rank);
+    creation.size = std::uint32_t(size);
+    read_sharing(creation, config);
+    *out = nullptr;  // as NCCL does first; a failed call leaves no pointer of ours behind
+    register_early(creation);
+    return concluded(creation, call());
+}
+
+// Fills in what a child has from its parent.
+Creation child_of(const Communicator& parent, ncclComm_t* out, const ncclConfig_t* config) {
+    Creation creation;
+    creation.out = out;
+    creation.parent = parent.id;
+    creation.device = parent.device;
+    creation.split_shares = parent.split_shares;
+    creation.shrink_shares = parent.shrink_shares;
+    read_sharing(creation, config);
+    return creation;
+}
+
+// Launches of it that are not yet marked done are settled while the pointer still means something.
+Communicator* leave(ncclComm_t comm) {
+    Communicator* c = forget(comm);
+    if (c != nullptr && c->slow != 0) settle_slow(*c);
+    return c;
+}
+
+void left(Communicator* c) {
+    GroupBuffers* group = thread_words.depth != 0 ? group_buffers() : nullptr;
+    if (c == nullptr || (group != nullptr && group->leaving.add(c))) return;
+    if (c->deferred != nullptr) settle_deferred(*c, ncclSystemError);
+    retire(c);
+}
+
+void open_gates(Communicator* c) {
+    if (c == nullptr || c->index == kNone) return;
+    c->entry()->open.store(1, std::memory_order_seq_cst);
+    ring_doorbell();
+}
+
+}  // namespace
+
+ncclResult_t handlers::ncclGetUniqueId(ncclUniqueId* id) {
+    const ncclResult_t result = real.ncclGetUniqueId(id);
+    if (result == ncclSuccess && wanted_id != nullptr && id != nullptr) *wanted_id = *id;
+    return result;
+}
+
+ncclResult_t handlers::ncclCommInitRank(ncclComm_t* comm, int nranks, ncclUniqueId id, int rank) {
+    return create_root(comm, &id, nranks, rank, nullptr, [&] { return real.ncclCommInitRank(comm, nranks, id, rank); });
+}
+
+ncclResult_t handlers::ncclCommInitRankConfig(ncclComm_t* comm, int nranks, ncclUniqueId id, int rank, ncclConfig_t* config) {
+    return create_root(comm, &id, nranks, rank, config,
+                       [&] { return real.ncclCommInitRankConfig(comm, nranks, id, rank, config); });
+}
+
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 23, 0)
+ncclResult_t handlers::ncclCommInitRankScalable(ncclComm_t* comm, int nranks, int rank, int nids, ncclUniqueId* ids,
+                                                ncclConfig_t* config) {
+    return create_root(comm, nids > 0 ? ids : nullptr, nranks, rank, config,
+                       [&] { return real.ncclCommInitRankScalable(comm, nranks, rank, nids, ids, config); });
+}
+#endif
+
+ncclResult_t handlers::ncclCommInitAll(ncclComm_t* comms, int ndev, const int* devices) {
+    if (thread_words.inside != 0 || comms == nullptr || ndev < 1 || !process.attach())
+        return real.ncclCommInitAll(comms, ndev, devices);
+    const Inside inside;
+    ncclUniqueId id{};
+    memcpy(id.internal, &comms, sizeof comms);  // never used by others: should NCCL not ask us, any id will do
+    wanted_id = &id;
+    const ncclResult_t result = real.ncclCommInitAll(comms, ndev, devices);
+    wanted_id = nullptr;
+    if (result != ncclSuccess) return result;
+    const CommId all = unique(id, -1);
+    for (int rank = 0; rank < ndev; ++rank) {
+        Creation creation;
+        creation.out = &comms[rank];
+        creation.id = all;
+        creation.rank = std::uint32_t(rank);
+        creation.size = std::uint32_t(ndev);
+        creation.device = std::uint32_t(devices != nullptr ? devices[rank] : rank);
+        register_early(creation);
+        conclude(creation, result);
+    }
+    // Only now can the last member be known, and with it the verdict.
+    for (int rank = 0; rank < ndev && process.mode == Mode::enforce; ++rank) {
+        Communicator* c = communicators.find(comms[rank]);
+        if (c != nullptr && c->index != kNone) await_verdict(*c);
+    }
+    return result;
+}
+
+ncclResult_t handlers::ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* newcomm, ncclConfig_t* config) {
+    Communicator* parent = thread_words.inside != 0 || newcomm == nullptr ? nullptr : communicators.find(comm);
+    if (parent == nullptr) return real.ncclCommSplit(comm, color, key, newcomm, config);
+    const Inside inside;
+    if (parent->slow != 0) settle_slow(*parent);
+    Creation creation = child_of(*parent, newcomm, config);
+    creation.id = id_of_split(parent->id, parent->splits++, color);
+    if (environment_says("NCCL_COMM_SPLIT_SHARE_RESOURCES", parent->split_shares)) creation.family = parent->family;
+    creation.context = parent->context;
+    *newcomm = nullptr;
+    return concluded(creation, real.ncclCommSplit(comm, color, key, newcomm, config));
+}
+
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 27, 0)
+ncclResult_t handlers::ncclCommShrink(ncclComm_t comm, int* excluded, int count, ncclComm_t* newcomm, ncclConfig_t* config,
+                                      int flags) {
+    Communicator* parent = thread_words.inside != 0 || newcomm == nullptr || excluded == nullptr || count < 1
+                               ? nullptr
+                               : communicators.find(comm);
+    if (parent == nullptr) return real.ncclCommShrink(comm, excluded, count, newcomm, config, flags);
+    const Inside inside;
+    if ((flags & NCCL_SHRINK_ABORT) != 0) open_gates(parent);
+    Creation creation = child_of(*parent, newcomm, config);
+    const CommId list = id_of_shrink(parent->id, excluded, std::size_t(count), 0);
+    creation.id = id_of_shrink(parent->id, excluded, std::size_t(count), occurrence_of(list));
+    if ((flags & NCCL_SHRINK_ABORT) == 0 &&
+        environment_says("NCCL_COMM_SHRINK_SHARE_RESOURCES", parent->shrink_shares))
+        creation.family = parent->family;
+    creation.context = parent->context;
+    *newcomm = nullptr;
+    return concluded(creation, real.ncclCommShrink(comm, excluded, count, newcomm, config, flags));
+}
+#endif
+
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 29, 2)
+ncclResult_t handlers::ncclCommGetUniqueId(ncclComm_t comm, ncclUniqueId* id) { return real.ncclCommGetUniqueId(comm, id); }
+
+// A grown communicator has no identity that its old and new members could derive alike from what they
+// pass: it stays unknown, and its launches, and those of its children, pass.
+ncclResult_t handlers::ncclCommGrow(ncclComm_t comm, int nranks, const ncclUniqueId* id, int rank, ncclComm_t* newcomm,
+                                    ncclConfig_t* config) {
+    if (thread_words.inside != 0) return real.ncclCommGrow(comm, nranks, id, rank, newcomm, config);
+    const Inside inside;
+    return real.ncclCommGrow(comm, nranks, id, rank, newcomm, config);
+}
+#endif
+
+// Neither opens a gate: they drain, and what is pending still needs its circuits.
+ncclResult_t handlers::ncclCommFinalize(ncclComm_t comm) {
+    if (thread_words.inside != 0) return real.ncclCommFinalize(comm);
+    const Inside inside;
+    if (Communicator* c = communicators.find(comm); c != nullptr && c->slow != 0) settle_slow(*c);
+    return real.ncclCommFinalize(comm);
+}
+
+ncclResult_t handlers::ncclCommDestroy(ncclComm_t comm) {
+    if (thread_words.inside != 0) return real.ncclCommDestroy(comm);
+    const Inside inside;
+    Communicator* c = leave(comm);
+    const ncclResult_t result = real.ncclCommDestroy(comm);
+    left(c);
+    return result;
+}
+
+ncclResult_t handlers::ncclCommAbort(ncclComm_t comm) {
+    if (thread_words.inside != 0) return real.ncclCommAbort(comm);
+    const Inside inside;
+    Communicator* c = forget(comm);
+    open_gates(c);
+    if (c != nullptr && c->deferred != nullptr) settle_deferred(*c, ncclSystemError);
+    const ncclResult_t result = real.ncclCommAbort(comm);
+    left(c);
+    return result;
+}
+
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 28, 7)
+ncclResult_t handlers::ncclCommRevoke(ncclComm_t comm, int flags) {
+    if (thread_words.inside != 0) return real.ncclCommRevoke(comm, flags);
+    const Inside inside;
+    open_gates(communicators.find(comm));
+    return real.ncclCommRevoke(comm, flags);
+}
+#endif
+
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 29, 7)
+// A suspended communicator keeps its identity; NCCL drains it and refuses launches until it resumes.
+ncclResult_t handlers::ncclCommSuspend(ncclComm_t comm, int flags) {
+    if (thread_words.inside != 0) return real.ncclCommSuspend(comm, flags);
+    const Inside inside;
+    if (Communicator* c = communicators.find(comm); c != nullptr && c->slow != 0) settle_slow(*c);
+    return real.ncclCommSuspend(comm, flags);
+}
+
+ncclResult_t handlers::ncclCommResume(ncclComm_t comm) {
+    if (thread_words.inside != 0) return real.ncclCommResume(comm);
+    const Inside inside;
+    return real.ncclCommResume(comm);
+}
+#endif
+
+ncclResult_t handlers::ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* error) {
+    const ncclResult_t result = real.ncclCommGetAsyncError(comm, error);
+    if (thread_words.inside != 0 || result != ncclSuccess || error == nullptr) return result;
+    Communicator* c = communicators.find(comm);
+    if (c == nullptr || c->slow == 0 || *error == ncclInProgress) return result;
+    const Inside inside;
+    if ((c->slow & kSlowIncomplete) != 0 && *error == ncclSuccess) complete(*c);
+    if ((c->slow & kSlowDeferred) != 0) settle_deferred(*c, *error);
+    return result;
+}
+
+}  // namespace opus::shim

@@ -1,0 +1,59 @@
+// What this process is to Opus: its settings, its segment, and whether it still takes part.
+// One object, constant-initialised: it is used before any constructor has run.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include "opus/launch_ring.h"
+#include "opus/opus.h"
+#include "shim/lock.h"
+#include "shim/settings.h"
+
+namespace opus::shim {
+
+struct Process {
+    Settings settings;
+    Mode mode = Mode::off;
+    Policy policy = Policy::proceed;
+    GateChoice gate = GateChoice::automatic;
+    std::uint64_t hold_ns = 0;
+
+    // Valid once attached; then constant until the process ends.
+    ring::View view;
+    int socket = -1;
+    int doorbell = -1;
+    std::atomic<bool> attached{false};
+
+    // The heartbeat at which a gate gave up: until it moves, further gates do not wait for it again.
+    std::atomic<std::uint64_t> dead_heartbeat{~std::uint64_t{0}};
+
+    void read_settings();
+    // Registers the fork handler: the child is inert. False: it could not be, so neither are we active.
+    bool watch_fork();
+    // Meets the manager, at the first communicator. False, now and ever after: this process is inert.
+    bool attach();
+    // Stops taking part, for good.
+    void retreat();
+
+    opus_state_t state() const;
+
+private:
+    Lock attach_lock_;
+    bool attach_tried_ = false;
+
+    static void in_child();
+};
+
+extern Process process;
+
+// Wakes a sleeping manager. After a sequentially consistent store of a word that it waits for.
+void ring_doorbell_now();
+inline void ring_doorbell() {
+    if (process.view.header->asleep.load(std::memory_order_seq_cst) != 0) [[unlikely]]
+        ring_doorbell_now();
+}
+
+std::uint64_t monotonic_ns();
+
+}  // namespace opus::shim

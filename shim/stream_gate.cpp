@@ -1,0 +1,131 @@
+#include "shim/stream_gate.h"
+
+#include <cstdlib>
+#include <cstring>
+#include <sys/mman.h>
+
+#include "shim/gate_ptx.h"
+#include "shim/message.h"
+#include "shim/process.h"
+
+namespace opus::shim {
+
+namespace {
+
+// Hardware queues of the device: streams beyond their number share them, and a gate stops its queue. Set
+// before the first context has a gate.
+std::uint64_t queues = 8;
+
+std::uint64_t hardware_queues() {
+    std::uint64_t n = 0;
+    const char* given = getenv("CUDA_DEVICE_MAX_CONNECTIONS");
+    return given != nullptr && parse_number(given, n) && n >= 1 && n <= 32 ? n : 8;
+}
+
+bool environment_allows() {
+    const char* blocking = getenv("CUDA_LAUNCH_BLOCKING");
+    return (blocking == nullptr || strcmp(blocking, "1") != 0) && hardware_queues() > 1;
+}
+
+// The streams that were gated so far, at most as many as there are queues. Lock-free: entries are only
+// added.
+bool within_queues(cudaStream_t stream) {
+    static std::atomic<cudaStream_t> seen[32];
+    const auto key = reinterpret_cast<cudaStream_t>(reinterpret_cast<std::uintptr_t>(stream) + 1);
+    for (std::uint64_t i = 0; i < queues; ++i) {
+        cudaStream_t at = seen[i].load(std::memory_order_relaxed);
+        if (at == key) return true;
+        if (at == nullptr && seen[i].compare_exchange_strong(at, key, std::memory_order_relaxed)) return true;
+        if (at == key) return true;
+    }
+    say_once(Level::info, "more gated streams than the GPU's %llu hardware queues; the others are held on the host",
+             static_cast<unsigned long long>(queues));
+    return false;
+}
+
+struct GateArguments {
+    CUdeviceptr ready, go;
+    std::uint64_t value;
+    CUdeviceptr heartbeat, open_segment, open_comm;
+    std::uint64_t hold_ns;
+    CUdeviceptr gave_up;
+};
+
+bool launch(const DriverContext& context, GateArguments& a, CUstream stream) {
+    void* list[] = {&a.ready, &a.go, &a.value, &a.heartbeat, &a.open_segment, &a.open_comm, &a.hold_ns, &a.gave_up};
+    return driver.cuLaunchKernel(context.gate, 1, 1, 1, 32, 1, 1, 0, stream, list, nullptr) == CUDA_SUCCESS;
+}
+
+// A gate on words of our own that is open before it starts. On a stream of its own: the null stream
+// would wait for the program's.
+void touch(DriverContext& context) {
+    if (driver.cuStreamCreate == nullptr || driver.cuStreamSynchronize == nullptr || driver.cuStreamDestroy == nullptr)
+        return;
+    void* page = mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (page == MAP_FAILED) return;
+    CUstream stream = nullptr;
+    CUdeviceptr base = 0;
+    if (driver.cuMemHostRegister(page, 4096, CU_MEMHOSTREGISTER_DEVICEMAP | CU_MEMHOSTREGISTER_PORTABLE) == CUDA_SUCCESS &&
+        driver.cuMemHostGetDevicePointer(&base, page, 0) == CUDA_SUCCESS &&
+        driver.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS) {
+        GateArguments a{base, base + 64, 0, base + 128, base + 192, base + 256, 0, base + 320};
+        if (!launch(context, a, stream) || driver.cuStreamSynchronize(stream) != CUDA_SUCCESS) context.gate = nullptr;
+        driver.cuStreamDestroy(stream);
+    }
+    // The page stays registered: 4 kB once a context, against a call that may wait for the device.
+}
+
+CUfunction gate_function(CUmodule module, bool& traps) {
+    CUfunction function = nullptr;
+    traps = process.policy == Policy::abort &&
+            driver.cuModuleGetFunction(&function, module, "opus_gate_strict") == CUDA_SUCCESS;
+    if (!traps && driver.cuModuleGetFunction(&function, module, "opus_gate") != CUDA_SUCCESS) return nullptr;
+    return function;
+}
+
+}  // namespace
+
+void prepare_gate(DriverContext& context) {
+    const bool wanted = process.gate == GateChoice::stream || (process.gate == GateChoice::automatic && environment_allows());
+    if (!wanted || process.mode != Mode::enforce || context.gate != nullptr) return;
+    queues = hardware_queues();
+    const bool able = driver.cuModuleLoadData != nullptr && driver.cuModuleGetFunction != nullptr &&
+                      driver.cuLaunchKernel != nullptr && device_address(process.view.header) != 0;
+    CUmodule module = nullptr;
+    if (able && driver.cuModuleLoadData(&module, OPUS_GATE_PTX) == CUDA_SUCCESS) {
+        context.gate = gate_function(module, context.gate_traps);
+        if (context.gate != nullptr) touch(context);
+    }
+    if (context.gate == nullptr && process.gate == GateChoice::stream)
+        say_once(Level::warn, "OPUS_GATE=stream is not possible here (no CUDA driver, or it refuses the gate kernel); launches are held on the host");
+}
+
+bool stream_gate_serves(const Communicator& c, cudaStream_t stream) {
+    if (c.context == nullptr || c.context->gate == nullptr) return false;
+    return process.gate == GateChoice::stream || within_queues(stream);
+}
+
+bool enqueue_gate(const Communicator& c, std::uint64_t seq, cudaStream_t stream) {
+    const ring::View& view = process.view;
+    const std::uint64_t slot = seq & view.mask;
+    // Gates that gave up tell the host by their count: until the manager is back, the next do not wait
+    // the whole hold time each.
+    static std::atomic<std::uint64_t> given_up{0};
+    const std::uint64_t beat = view.header->heartbeat.load(std::memory_order_relaxed);
+    const std::uint64_t gave_up = view.header->gave_up.load(std::memory_order_relaxed);
+    if (given_up.exchange(gave_up, std::memory_order_relaxed) != gave_up)
+        process.dead_heartbeat.store(beat, std::memory_order_relaxed);
+    const bool dead = beat == process.dead_heartbeat.load(std::memory_order_relaxed);
+    GateArguments a{};
+    a.ready = device_address(&view.ready[slot].value);
+    a.go = device_address(&view.go[slot].value);
+    a.value = seq + 1;
+    a.heartbeat = device_address(&view.header->heartbeat);
+    a.open_segment = device_address(&view.header->open);
+    a.open_comm = device_address(&c.entry()->open);
+    a.hold_ns = dead ? 0 : process.hold_ns;
+    a.gave_up = device_address(&view.header->gave_up);
+    return launch(*c.context, a, stream);
+}
+
+}  // namespace opus::shim

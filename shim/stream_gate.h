@@ -1,0 +1,21 @@
+// The gate on the GPU's timeline: a kernel that stands before NCCL's own.
+#pragma once
+
+#include <cstdint>
+
+#include "shim/communicator.h"
+
+namespace opus::shim {
+
+// Whether launches of `c` on `stream` may be held by a kernel: the choice (OPUS_GATE), what the driver
+// offers in its context, and, where the choice is ours, not more gated streams than hardware queues.
+bool stream_gate_serves(const Communicator& c, cudaStream_t stream);
+
+// Loads the kernel into a context and runs it once, open, so that no launch pays for loading. Called
+// when a communicator is made. Leaves context.gate null where that does not work.
+void prepare_gate(DriverContext& context);
+
+// Enqueues the gate of launch `seq`. In the communicator's context. False: it could not be.
+bool enqueue_gate(const Communicator& c, std::uint64_t seq, cudaStream_t stream);
+
+}  // namespace opus::shim

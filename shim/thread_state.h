@@ -1,0 +1,32 @@
+// What a thread is in the middle of. The part that every hooked call looks at is 16 bytes of
+// initial-exec TLS (a library opened late finds little of it); the rest is allocated at a thread's first
+// group and returned when the thread ends.
+#pragma once
+
+#include <cstdint>
+
+namespace opus::shim {
+
+struct GroupBuffers;
+
+struct ThreadWords {
+    std::uint32_t inside = 0;  // in the real library on our behalf: NCCL calling itself is not seen again
+    std::uint32_t depth = 0;   // of ncclGroupStart
+    GroupBuffers* buffers = nullptr;
+};
+
+extern constinit thread_local ThreadWords thread_words __attribute__((tls_model("initial-exec")));
+
+// Marks calls into the real library. Nests.
+class Inside {
+public:
+    Inside() { ++thread_words.inside; }
+    ~Inside() { --thread_words.inside; }
+    Inside(const Inside&) = delete;
+    Inside& operator=(const Inside&) = delete;
+};
+
+// This thread's buffers, made at first use; null when there is no memory (then its group passes).
+GroupBuffers* group_buffers();
+
+}  // namespace opus::shim
