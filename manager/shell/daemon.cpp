@@ -1,0 +1,342 @@
+#include "manager/shell/daemon.h"
+
+#include <fcntl.h>
+#include <spdlog/spdlog.h>
+#include <sys/epoll.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <ctime>
+#include <limits>
+#include <stdexcept>
+
+#include "manager/shell/futex.h"
+#include "manager/shell/process_watch.h"
+
+namespace opus::manager {
+namespace {
+
+constexpr TimeNs kUs = 1'000, kMs = 1'000'000, kSecond = 1'000'000'000;
+constexpr TimeNs kShortestPoll = 10 * kUs, kLongestPoll = 500 * kUs;
+constexpr TimeNs kPollGrowth = 8;  // the interval is the time since the last event over this
+constexpr TimeNs kScanInterval = 100 * kUs;
+
+TimeNs clock_ns(clockid_t clock) {
+    timespec t{};
+    ::clock_gettime(clock, &t);
+    return TimeNs(t.tv_sec) * kSecond + t.tv_nsec;
+}
+TimeNs now_ns() { return clock_ns(CLOCK_MONOTONIC); }
+
+Descriptor open_doorbell(const std::string& path) {
+    if (::mkfifo(path.c_str(), 0600) != 0 && errno != EEXIST)
+        throw std::runtime_error("cannot make the doorbell " + path + ": " + std::strerror(errno));
+    Descriptor fifo(::open(path.c_str(), O_RDWR | O_NONBLOCK | O_CLOEXEC));
+    if (!fifo) throw std::runtime_error("cannot open the doorbell " + path + ": " + std::strerror(errno));
+    return fifo;
+}
+
+Descriptor catch_signals() {
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGTERM);
+    sigaddset(&set, SIGINT);
+    ::pthread_sigmask(SIG_BLOCK, &set, nullptr);
+    return Descriptor(::signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC));
+}
+
+void add(int poller, int fd) {
+    epoll_event event{};
+    event.events = EPOLLIN;
+    event.data.fd = fd;
+    ::epoll_ctl(poller, EPOLL_CTL_ADD, fd, &event);
+}
+
+}  // namespace
+
+Daemon::Daemon(const DaemonOptions& options)
+    : options_(options),
+      directory_(options.runtime_directory),
+      poller_(::epoll_create1(EPOLL_CLOEXEC)),
+      signals_(catch_signals()),
+      doorbell_(open_doorbell(directory_.doorbell_path())),
+      steering_(directory_.steering_path()),
+      core_(options.node, CoreOptions{}) {
+    ::prctl(PR_SET_TIMERSLACK, 1'000UL);  // the default adds 50 us to every short sleep
+    add(poller_.get(), signals_.get());
+    add(poller_.get(), doorbell_.get());
+    recover_ranks();
+    server_ = std::make_unique<AttachServer>(
+        directory_.socket_path(), poller_.get(),
+        AttachServer::Sink{
+            [this](pid_t pid, const auto& request, auto& accepted) { return attach(pid, request, accepted); },
+            [this](RankId rank) { check_rank(rank); }, [](const std::string& text) { spdlog::warn("{}", text); }});
+    link_ = std::make_unique<ControllerLink>(
+        options_.controller,
+        ControllerLink::Sink{[this](std::uint64_t session) {
+                                 outgoing_.clear();
+                                 feed(ControllerUp{session});
+                             },
+                             [this] {
+                                 outgoing_.clear();
+                                 feed(ControllerDown{});
+                             },
+                             [this](std::uint64_t epoch, std::uint64_t session, wire::Message&& message) {
+                                 feed(FromController{epoch, session, std::move(message)});
+                             },
+                             [](const std::string& text) { spdlog::error("controller: {}", text); }});
+    watch_link();
+}
+
+void Daemon::run() {
+    while (!stopping_) {
+        beat(now_ns());
+        look(now_ns() - last_scan_ >= kScanInterval);
+        link_->receive();
+        settle();
+        wait();
+    }
+    server_.reset();
+    link_.reset();
+    set_asleep(0);
+    std::erase_if(ranks_, [this](const auto& entry) {
+        if (lives(entry.second)) return false;
+        ::unlink(entry.second.segment.path().c_str());
+        return true;
+    });
+    if (ranks_.empty()) {
+        directory_.remove_all();
+    } else {
+        ::unlink(directory_.socket_path().c_str());
+        spdlog::info("{} ranks live on; a manager in {} finds them again", ranks_.size(), directory_.path());
+    }
+}
+
+// --- one look -------------------------------------------------------------------------------------
+
+bool Daemon::look(bool scan) {
+    if (scan) last_scan_ = now_ns();
+    events_.clear();
+    for (auto& [id, rank] : ranks_) {
+        rank.ring.look(events_, scan);
+        if (!rank.ring.broken() || rank.fault_told) continue;
+        rank.fault_told = true;
+        spdlog::error("rank {} (pid {}): its launch ring is broken: {}; its launches are no longer held", id, rank.pid,
+                      rank.ring.fault());
+        open_gates(rank, ring::Open::pass);
+    }
+    if (events_.empty()) return false;
+    last_event_ = now_ns();
+    std::vector<Event> events;
+    events.swap(events_);
+    for (const Event& event : events) feed(event);
+    events.swap(events_);  // its memory serves again
+    return true;
+}
+
+void Daemon::feed(const Event& event) {
+    core_.on(event, now_ns(), clock_ns(CLOCK_REALTIME), actions_);
+    perform_all();
+}
+
+void Daemon::perform_all() {
+    Actions actions;
+    actions.swap(actions_);
+    for (const Action& action : actions) std::visit([this](const auto& a) { perform(a); }, action);
+    actions.clear();
+    if (actions_.empty()) actions_.swap(actions);  // its memory serves again
+}
+
+void Daemon::settle() {
+    core_.flush(now_ns(), actions_);
+    perform_all();
+    while (!outgoing_.empty()) {
+        link_->send(std::move(outgoing_));
+        outgoing_.clear();
+        link_->receive();  // sending may have taken the signal of what arrived
+        core_.flush(now_ns(), actions_);
+        perform_all();
+    }
+    if (reconnect_) {
+        reconnect_ = false;
+        link_->restart();
+    }
+    watch_link();
+}
+
+// --- actions --------------------------------------------------------------------------------------
+
+void Daemon::perform(const Send& a) { outgoing_.push_back(a.message); }
+
+void Daemon::perform(const SetGo& a) {
+    const auto it = ranks_.find(a.rank);
+    if (it == ranks_.end()) return;
+    const ring::View& view = it->second.segment.view();
+    auto& go = view.go[a.seq & view.mask].value;
+    // Sequentially consistent with the waiter's word: either the sleeper sees go, or we see the sleeper.
+    go.store((a.seq + 1) | (a.abort ? ring::kGoAbort : 0), std::memory_order_seq_cst);
+    if (view.ready[a.seq & view.mask].waiter.load(std::memory_order_seq_cst) != 0) futex_wake(go);
+}
+
+void Daemon::perform(const SetVerdict& a) {
+    const auto it = ranks_.find(a.rank);
+    if (it == ranks_.end()) return;
+    auto& word = it->second.segment.view().comms[a.index].verdict;
+    word.store(static_cast<std::uint32_t>(a.verdict), std::memory_order_release);
+    futex_wake(word);
+}
+
+void Daemon::perform(const SetOpen& a) {
+    if (const auto it = ranks_.find(a.rank); it != ranks_.end()) open_gates(it->second, a.open);
+}
+
+void Daemon::open_gates(LocalRank& rank, ring::Open how) {
+    const ring::View& view = rank.segment.view();
+    view.header->open.store(static_cast<std::uint32_t>(how), std::memory_order_seq_cst);
+    for (std::uint32_t i = 0; i <= view.mask; ++i)
+        if (view.ready[i].waiter.load(std::memory_order_relaxed) != 0) futex_wake(view.go[i].value);
+    for (std::uint32_t i = 0; i < ring::kMaxComms; ++i) futex_wake(view.comms[i].verdict);
+}
+
+void Daemon::perform(const Retired& a) {
+    const auto it = ranks_.find(a.rank);
+    if (it == ranks_.end()) return;
+    it->second.ring.retired(a.upto);
+    it->second.segment.view().header->retired.store(a.upto, std::memory_order_release);
+}
+
+void Daemon::perform(const FreeComm& a) {
+    const auto it = ranks_.find(a.rank);
+    if (it == ranks_.end()) return;
+    ring::CommEntry& entry = it->second.segment.view().comms[a.index];
+    entry.verdict.store(static_cast<std::uint32_t>(Verdict::unknown), std::memory_order_relaxed);
+    entry.freed.store(a.generation, std::memory_order_release);
+    it->second.ring.comm_freed(a.index, a.generation);
+}
+
+void Daemon::perform(const Steer& a) {
+    if (const std::size_t beyond = steering_.steer(a.ports); beyond != 0)
+        spdlog::error("{} ports beyond the steering table ({} GPUs of {} ports): not steered", beyond,
+                      steering::kMaxGpus, steering::kMaxPorts);
+}
+
+void Daemon::perform(const SetNode& a) { steering_.set_node(a.node); }
+
+void Daemon::perform(const ForgetRank& a) {
+    const auto it = ranks_.find(a.rank);
+    if (it == ranks_.end()) return;
+    if (it->second.watch) watches_.erase(it->second.watch.get());
+    if (server_) server_->forget(a.rank);
+    ::unlink(it->second.segment.path().c_str());
+    ranks_.erase(it);
+}
+
+void Daemon::perform(const EndSession&) {
+    outgoing_.clear();
+    reconnect_ = true;
+}
+
+void Daemon::perform(const WakeAt& a) { wake_at_ = a.at_ns; }
+
+void Daemon::perform(const Log& a) {
+    static constexpr std::array levels{spdlog::level::debug, spdlog::level::info, spdlog::level::warn,
+                                       spdlog::level::err};
+    spdlog::log(levels[static_cast<std::size_t>(a.level)], "{}", a.text);
+}
+
+// --- waiting --------------------------------------------------------------------------------------
+
+// The word by which gates tell a living manager from a dead one. A rank that holds for less than a few
+// seconds needs to see it more often than once a second.
+void Daemon::beat(TimeNs now) {
+    if (now - last_beat_ < kMs) return;
+    last_beat_ = now;
+    for (auto& entry : ranks_) entry.second.segment.view().header->heartbeat.fetch_add(1, std::memory_order_relaxed);
+}
+
+TimeNs Daemon::until_next_deadline(TimeNs now) const {
+    TimeNs at = wake_at_;
+    TimeNs interval = kSecond + kSecond / 8;  // the controller's heartbeat usually wakes us before
+    for (const auto& entry : ranks_)
+        interval =
+            std::min(interval, std::max<TimeNs>(10 * kMs, entry.second.segment.view().header->hold_ms * kMs / 4));
+    if (!ranks_.empty()) at = std::min(at, last_beat_ + interval);
+    return std::clamp<TimeNs>(at - now, 0, 3600 * kSecond);
+}
+
+void Daemon::wait() {
+    const bool poll =
+        std::any_of(ranks_.begin(), ranks_.end(), [](const auto& e) { return e.second.ring.needs_poll(); });
+    TimeNs timeout = until_next_deadline(now_ns());
+    if (poll) {
+        const TimeNs quiet = now_ns() - last_event_;
+        timeout = std::min(timeout, std::clamp(quiet / kPollGrowth, kShortestPoll, kLongestPoll));
+    } else {
+        // Told first, looked again then: a word stored in between is seen here, a later one rings.
+        set_asleep(1);
+        if (look(true)) {
+            set_asleep(0);
+            settle();
+            return;
+        }
+    }
+    std::array<epoll_event, 64> ready{};
+    const timespec limit{timeout / kSecond, timeout % kSecond};
+    const int room = static_cast<int>(ready.size());
+    int count = ::epoll_pwait2(poller_.get(), ready.data(), room, &limit, nullptr);
+    if (count < 0 && errno == ENOSYS)  // before Linux 5.11: whole milliseconds
+        count = ::epoll_wait(poller_.get(), ready.data(), room, static_cast<int>((timeout + kMs - 1) / kMs));
+    if (!poll) {
+        set_asleep(0);
+        last_scan_ = 0;  // whoever rang may have registered a communicator
+    }
+    for (int i = 0; i < count; ++i) handle_ready(ready[static_cast<std::size_t>(i)].data.fd);
+    if (now_ns() >= wake_at_) {
+        wake_at_ = std::numeric_limits<TimeNs>::max();
+        check_unwatched();
+        feed(Tick{});
+    }
+}
+
+bool Daemon::handle_ready(int fd) {
+    if (fd == signals_.get()) {
+        on_signal();
+    } else if (fd == doorbell_.get()) {
+        char rings[256];
+        while (::read(fd, rings, sizeof rings) == static_cast<ssize_t>(sizeof rings)) {}
+    } else if (const auto it = watches_.find(fd); it != watches_.end()) {
+        check_rank(RankId(it->second));
+    } else {
+        return server_->handle(fd);  // or the link's: run() asks it every time
+    }
+    return true;
+}
+
+void Daemon::on_signal() {
+    signalfd_siginfo info{};
+    while (::read(signals_.get(), &info, sizeof info) == static_cast<ssize_t>(sizeof info)) stopping_ = true;
+}
+
+void Daemon::set_asleep(std::uint32_t value) {
+    for (auto& entry : ranks_) entry.second.segment.view().header->asleep.store(value, std::memory_order_seq_cst);
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+}
+
+// ZeroMQ's descriptors change with each new socket; epoll forgets the closed ones by itself.
+void Daemon::watch_link() {
+    const std::array now{link_->descriptor(), link_->monitor_descriptor()};
+    for (const int fd : now) {
+        epoll_event event{};
+        event.events = EPOLLIN;
+        event.data.fd = fd;
+        ::epoll_ctl(poller_.get(), EPOLL_CTL_ADD, fd, &event);  // EEXIST: watched already
+    }
+    link_descriptors_ = now;
+}
+
+}  // namespace opus::manager

@@ -1,0 +1,105 @@
+// opus-manager's one thread: looks at rings, the socket and the controller, feeds the core, does what it
+// says, sleeps as long as it may.
+#pragma once
+
+#include <array>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "manager/core/core.h"
+#include "manager/shell/attach_server.h"
+#include "manager/shell/controller_link.h"
+#include "manager/shell/descriptor.h"
+#include "manager/shell/ring_reader.h"
+#include "manager/shell/runtime_directory.h"
+#include "manager/shell/segment.h"
+#include "manager/shell/steering_table.h"
+
+namespace opus::manager {
+
+struct DaemonOptions {
+    std::string node;
+    std::string controller;
+    std::string runtime_directory;
+    std::uint32_t max_ranks = 256;
+};
+
+class Daemon {
+public:
+    explicit Daemon(const DaemonOptions& options);  // throws std::runtime_error: cannot serve
+    // Until SIGTERM or SIGINT. Living ranks keep their segments, for the next manager.
+    void run();
+
+private:
+    struct LocalRank {
+        Segment segment;
+        RingReader ring;
+        Descriptor watch;  // pidfd, or empty
+        std::uint32_t pid = 0;
+        std::uint64_t pid_start = 0;
+        bool fault_told = false;
+    };
+
+    // Ranks that come and go.
+    void recover_ranks();
+    void recover_rank(RankId id, const std::string& path);
+    attach::AttachStatus attach(pid_t pid, const attach::AttachRequest& request, AttachServer::Accepted& accepted);
+    void add_rank(RankId id, Segment segment, std::uint32_t pid, std::uint64_t pid_start, bool recovered);
+    void check_rank(RankId id);  // its socket or its pidfd spoke
+    bool lives(const LocalRank& rank) const;
+    void check_unwatched();
+
+    // One look.
+    bool look(bool scan);
+    void feed(const Event& event);
+    void perform_all();
+    void settle();  // flush, do what the core says, send
+    void perform(const Send& a);
+    void perform(const SetGo& a);
+    void perform(const SetVerdict& a);
+    void perform(const SetOpen& a);
+    void perform(const Retired& a);
+    void perform(const FreeComm& a);
+    void perform(const Steer& a);
+    void perform(const SetNode& a);
+    void perform(const ForgetRank& a);
+    void perform(const EndSession& a);
+    void perform(const WakeAt& a);
+    void perform(const Log& a);
+    void open_gates(LocalRank& rank, ring::Open how);
+
+    // Waiting.
+    void wait();
+    void beat(TimeNs now);
+    TimeNs until_next_deadline(TimeNs now) const;
+    bool handle_ready(int fd);
+    void watch_link();
+    void set_asleep(std::uint32_t value);
+    void on_signal();
+
+    DaemonOptions options_;
+    RuntimeDirectory directory_;
+    Descriptor poller_, signals_, doorbell_;
+    SteeringTable steering_;
+    Core core_;
+    std::map<RankId, LocalRank> ranks_;
+    std::map<int, RankId> watches_;
+    RankId next_rank_ = 0;
+    std::unique_ptr<AttachServer> server_;
+    std::unique_ptr<ControllerLink> link_;
+    std::array<int, 2> link_descriptors_{-1, -1};
+
+    Actions actions_;
+    std::vector<Event> events_;
+    std::vector<wire::Message> outgoing_;
+    bool reconnect_ = false;
+    bool stopping_ = false;
+    TimeNs wake_at_ = 0;
+    TimeNs last_event_ = 0;  // of a ring
+    TimeNs last_scan_ = 0;   // of communicator entries
+    TimeNs last_beat_ = 0;
+};
+
+}  // namespace opus::manager

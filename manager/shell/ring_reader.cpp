@@ -1,0 +1,260 @@
+#include "manager/shell/ring_reader.h"
+
+#include <algorithm>
+
+namespace opus::manager {
+namespace {
+
+// What the wire carries (opus/wire.h): more would have our frames refused.
+constexpr std::uint32_t kMaxRanks = 1u << 22;
+constexpr std::uint32_t kMaxLocal = 64;
+constexpr std::uint64_t kMaxKeys = wire::kMaxKeysPerLaunch / 2;  // a first use doubles them at most
+
+bool is_directed(std::uint8_t kind) {
+    switch (static_cast<OpKind>(kind)) {
+        case OpKind::send:
+        case OpKind::recv:
+        case OpKind::put_signal:
+        case OpKind::signal:
+        case OpKind::wait_signal:
+            return true;
+        default:
+            return false;
+    }
+}
+
+}  // namespace
+
+RingReader::RingReader(ring::View view, RankId rank, bool recovered) : view_(view), rank_(rank), recovered_(recovered) {
+    if (recovered) next_ = retired_ = view_.header->retired.load(std::memory_order_acquire);
+}
+
+void RingReader::look(std::vector<Event>& events, bool scan) {
+    if (!broken()) {
+        if (scan || recovered_) scan_comms(events);
+        read_records(events);
+        end_entries(events);
+    }
+    watch_lanes(events);
+    if (scan || recovered_) {
+        const std::uint64_t gave_up = view_.header->gave_up.load(std::memory_order_relaxed);
+        if (gave_up > gave_up_) events.push_back(GaveUp{rank_});
+        gave_up_ = gave_up;
+    }
+    recovered_ = false;
+}
+
+void RingReader::break_ring(std::string fault, std::vector<Event>& events) {
+    if (broken()) return;
+    fault_ = std::move(fault);
+    for (std::uint32_t i = 0; i < entries_.size(); ++i)
+        if (entries_[i].life != Life::free) events.push_back(CommLost{rank_, i});
+}
+
+// --- communicators --------------------------------------------------------------------------------
+
+void RingReader::scan_comms(std::vector<Event>& events) {
+    for (std::uint32_t i = 0; i < entries_.size() && !broken(); ++i) scan_entry(i, events);
+}
+
+void RingReader::scan_entry(std::uint32_t index, std::vector<Event>& events) {
+    const ring::CommEntry& shared = view_.comms[index];
+    Entry& entry = entries_[index];
+    const auto state = static_cast<ring::CommState>(shared.state.load(std::memory_order_acquire));
+    if (entry.life == Life::free) {
+        if (state != ring::CommState::registered && state != ring::CommState::retired) return;
+        // Retired and freed before: its last life, already told.
+        if (entry.ever_freed && shared.generation == entry.generation) return;
+        if (recovered_ && state == ring::CommState::retired &&
+            shared.freed.load(std::memory_order_relaxed) == shared.generation) {
+            entry.ever_freed = true;
+            entry.generation = shared.generation;
+            return;
+        }
+        register_entry(index, events);
+        if (entry.life == Life::free) return;
+    }
+    if (entry.life == Life::live) {
+        const std::uint32_t lost = shared.lost.load(std::memory_order_relaxed);
+        if (lost > entry.lost) events.push_back(CommLost{rank_, index});
+        entry.lost = lost;
+        if (state == ring::CommState::retired) {
+            entry.life = Life::ending;
+            entry.ends_at = view_.header->head.load(std::memory_order_acquire);
+            ++ending_;
+        } else if (state != ring::CommState::registered || shared.generation != entry.generation) {
+            break_ring("communicator entry " + std::to_string(index) + " changed while it was registered", events);
+        }
+    }
+}
+
+void RingReader::register_entry(std::uint32_t index, std::vector<Event>& events) {
+    const ring::CommEntry& shared = view_.comms[index];
+    CommUp up;
+    up.rank = rank_;
+    up.index = index;
+    up.family = shared.family;
+    up.member = {shared.id, shared.parent, shared.rank, shared.size, rank_, kNone, Mode::off, shared.generation, {}};
+    wire::CommMember& m = up.member;
+    const std::uint32_t mode = shared.mode, device = shared.device;
+    const std::string name = "communicator entry " + std::to_string(index);
+    if (m.comm == CommId{}) return break_ring(name + " has no id", events);
+    if (m.size == 0 || m.size > kMaxRanks || m.rank_in_comm >= m.size)
+        return break_ring(name + ": rank " + std::to_string(m.rank_in_comm) + " of " + std::to_string(m.size), events);
+    if (mode > static_cast<std::uint32_t>(Mode::enforce))
+        return break_ring(name + ": mode " + std::to_string(mode), events);
+    m.mode = static_cast<Mode>(mode);
+    const std::uint32_t gpu = std::atomic_ref(view_.header->gpu).load(std::memory_order_relaxed);
+    if (gpu < kMaxLocal) {
+        m.gpu = gpu;
+    } else if (device < kMaxLocal) {
+        m.gpu = device;
+    }
+    if (recovered_) {
+        const std::uint32_t verdict = shared.verdict.load(std::memory_order_relaxed);
+        if (verdict < kVerdicts) up.verdict = static_cast<Verdict>(verdict);
+    }
+    entries_[index] = {Life::live, true, m.generation, m.size, 0, 0};
+    events.push_back(std::move(up));
+}
+
+void RingReader::end_entries(std::vector<Event>& events) {
+    if (ending_ == 0) return;
+    for (std::uint32_t i = 0; i < entries_.size(); ++i) {
+        Entry& entry = entries_[i];
+        if (entry.life != Life::ending || entry.ends_at == kSeqNone || next_ < entry.ends_at) continue;
+        entry.ends_at = kSeqNone;
+        --ending_;
+        events.push_back(CommDown{rank_, i});
+    }
+}
+
+void RingReader::comm_freed(std::uint32_t index, std::uint32_t generation) {
+    if (index >= entries_.size() || entries_[index].generation != generation) return;
+    entries_[index].life = Life::free;
+}
+
+// --- records --------------------------------------------------------------------------------------
+
+void RingReader::retired(std::uint64_t upto) { retired_ = std::max(retired_, upto); }
+
+void RingReader::read_records(std::vector<Event>& events) {
+    const std::uint64_t head = view_.header->head.load(std::memory_order_acquire);
+    const std::uint64_t slots = std::uint64_t(view_.mask) + 1;
+    if (head < next_ || head - retired_ > slots || head > ring::kSeqMask) {
+        if (head == next_) return;
+        return break_ring("head " + std::to_string(head) + " with " + std::to_string(retired_) + " retired and " +
+                              std::to_string(slots) + " slots",
+                          events);
+    }
+    while (next_ < head && !broken() && read_record(head, events)) {}
+}
+
+// False: nothing more to read now.
+bool RingReader::read_record(std::uint64_t head, std::vector<Event>& events) {
+    const ring::LaunchRecord& shared = view_.record(next_);
+    if (shared.commit.load(std::memory_order_acquire) != (ring::kCommitTag | (next_ + 1))) return false;
+    Recorded record;
+    record.rank = rank_;
+    record.seq = next_;
+    record.flags = shared.flags;
+    record.stream = shared.stream;
+    const std::uint16_t gate = shared.gate, op_count = shared.op_count;
+    const std::string name = "launch " + std::to_string(next_);
+    if (op_count == 0 || op_count > ring::kMaxOps || gate > static_cast<std::uint16_t>(ring::Gate::net)) {
+        break_ring(name + ": " + std::to_string(op_count) + " operations, gate " + std::to_string(gate), events);
+        return false;
+    }
+    record.gate = static_cast<ring::Gate>(gate);
+    record.slots = ring::slots_for(op_count);
+    if (record.slots > head - next_) {
+        break_ring(name + ": reaches beyond the head of the ring", events);
+        return false;
+    }
+    record.ops.reserve(op_count);
+    record.ops.push_back(shared.op);
+    for (std::uint32_t i = 1; i < op_count; ++i)
+        record.ops.push_back(view_.extension(next_ + 1 + (i - 1) / 2).op[(i - 1) % 2]);
+    std::uint64_t keys = 0;
+    for (std::size_t i = 0; i < record.ops.size(); ++i) {
+        std::string fault = fault_of(record.ops[i], events);
+        keys += record.ops[i].count;
+        if (fault.empty() && keys > kMaxKeys) fault = "more than " + std::to_string(kMaxKeys) + " keys";
+        if (fault.empty()) continue;
+        break_ring(name + ", operation " + std::to_string(i) + ": " + fault, events);
+        return false;
+    }
+    record.go = went(next_);
+    const bool conn = (record.flags & ring::kLaunchConn) != 0;
+    // Connections are made by whichever thread comes first: each in a lane of its own.
+    const LaneKey lane{record.stream, conn ? 16 + next_ : gate};
+    lanes_[lane].launches.push_back({next_, record.flags, record.gate, false});
+    next_ += record.slots;
+    events.push_back(std::move(record));
+    return true;
+}
+
+std::string RingReader::fault_of(const ring::OpEntry& op, std::vector<Event>& events) {
+    if (op.kind == 0 || op.kind >= kOpKinds) return "kind " + std::to_string(op.kind);
+    if (op.comm >= entries_.size()) return "communicator entry " + std::to_string(op.comm);
+    if (entries_[op.comm].life == Life::free) scan_entry(op.comm, events);  // registered since the scan
+    if (broken()) return fault_;
+    if (entries_[op.comm].life == Life::free) return "communicator entry " + std::to_string(op.comm) + " is free";
+    const std::uint32_t size = entries_[op.comm].size;
+    if (is_directed(op.kind) && op.peer >= size)
+        return "peer " + std::to_string(op.peer) + " of " + std::to_string(size);
+    if (op.count == 0 || op.count > wire::kMaxKeysPerLaunch) return "count " + std::to_string(op.count);
+    if (op.n > ring::kSeqMask - op.count) return "number " + std::to_string(op.n);
+    return {};
+}
+
+// --- words ----------------------------------------------------------------------------------------
+
+bool RingReader::reached(std::uint64_t seq) const {
+    return view_.ready[seq & view_.mask].value.load(std::memory_order_acquire) == seq + 1;
+}
+bool RingReader::ended(std::uint64_t seq) const {
+    return view_.done[seq & view_.mask].value.load(std::memory_order_acquire) == seq + 1;
+}
+bool RingReader::went(std::uint64_t seq) const {
+    return (view_.go[seq & view_.mask].value.load(std::memory_order_relaxed) & ~ring::kGoAbort) == seq + 1;
+}
+
+void RingReader::watch_lanes(std::vector<Event>& events) {
+    for (auto it = lanes_.begin(); it != lanes_.end();) {
+        watch_lane(it->second, events);
+        it = it->second.launches.empty() ? lanes_.erase(it) : std::next(it);
+    }
+}
+
+void RingReader::watch_lane(Lane& lane, std::vector<Event>& events) {
+    auto& launches = lane.launches;
+    // Host gates are reached by several threads, in no order; a GPU reaches those of one stream in order.
+    const bool any_order = launches.front().gate == ring::Gate::host;
+    for (std::size_t i = lane.ready; i < launches.size(); ++i) {
+        if (!launches[i].ready && reached(launches[i].seq)) {
+            launches[i].ready = true;
+            events.push_back(Ready{rank_, launches[i].seq});
+        }
+        if (launches[i].ready && i == lane.ready) ++lane.ready;
+        if (!launches[i].ready && !any_order) break;
+    }
+    while (!launches.empty() && ended(launches.front().seq)) {
+        events.push_back(DoneSeen{rank_, launches.front().seq});
+        launches.pop_front();
+        if (lane.ready > 0) --lane.ready;
+    }
+}
+
+bool RingReader::needs_poll() const {
+    return std::any_of(lanes_.begin(), lanes_.end(), [this](const auto& entry) {
+        const Tracked& first = entry.second.launches.front();
+        if ((first.flags & ring::kLaunchConn) != 0) return false;  // the host reaches it and ends it
+        const bool runs =
+            went(first.seq) || (first.flags & ring::kLaunchUngated) != 0 || first.gate == ring::Gate::none;
+        if (runs) return (first.flags & ring::kLaunchHostDone) == 0;
+        return first.gate != ring::Gate::host && !first.ready;
+    });
+}
+
+}  // namespace opus::manager

@@ -1,0 +1,90 @@
+// Reads one rank's launch ring and tells what happened since the last look, as events of the core.
+//
+// The shim is not trusted: what it wrote is copied first and checked then, and what is counted on
+// (positions, which communicator entries live) is kept here, never read back. A record that breaks the
+// contract ends the reading of new ones: the ring is `broken`, its communicators are told lost, and the
+// owner opens the segment. A look reads at most one ring's worth of records.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "manager/core/core.h"
+#include "opus/launch_ring.h"
+
+namespace opus::manager {
+
+class RingReader {
+public:
+    // `recovered`: another manager served this ring; reads on from where that one had retired it.
+    RingReader(ring::View view, RankId rank, bool recovered);
+
+    // Appends events. `scan`: look at all communicator entries too, not only at those that launches name.
+    void look(std::vector<Event>& events, bool scan);
+
+    // Something can change that only looking shows: a GPU rings no doorbell.
+    bool needs_poll() const;
+
+    // Actions of the core.
+    void retired(std::uint64_t upto);
+    void comm_freed(std::uint32_t index, std::uint32_t generation);
+
+    bool broken() const { return !fault_.empty(); }
+    const std::string& fault() const { return fault_; }
+
+private:
+    enum class Life : std::uint8_t { free, live, ending };
+    struct Entry {
+        Life life = Life::free;
+        bool ever_freed = false;
+        std::uint32_t generation = 0;  // of its life, or the one last freed
+        std::uint32_t size = 0;
+        std::uint32_t lost = 0;
+        std::uint64_t ends_at = 0;  // Life::ending: told when all records before are read
+    };
+    struct Tracked {
+        std::uint64_t seq = 0;
+        std::uint16_t flags = 0;
+        ring::Gate gate{};
+        bool ready = false;
+    };
+    // Launches that become ready and done in order: those of one stream and one kind of gate.
+    struct Lane {
+        std::deque<Tracked> launches;  // not done
+        std::size_t ready = 0;         // so many of them are known to be ready
+    };
+    static constexpr std::uint64_t kSeqNone = ~0ull;
+    using LaneKey = std::pair<std::uint64_t, std::uint64_t>;
+
+    void scan_comms(std::vector<Event>& events);
+    void scan_entry(std::uint32_t index, std::vector<Event>& events);
+    void register_entry(std::uint32_t index, std::vector<Event>& events);
+    void end_entries(std::vector<Event>& events);
+    void read_records(std::vector<Event>& events);
+    bool read_record(std::uint64_t head, std::vector<Event>& events);
+    std::string fault_of(const ring::OpEntry& op, std::vector<Event>& events);
+    void watch_lanes(std::vector<Event>& events);
+    void watch_lane(Lane& lane, std::vector<Event>& events);
+    bool reached(std::uint64_t seq) const;
+    bool ended(std::uint64_t seq) const;
+    bool went(std::uint64_t seq) const;
+    void break_ring(std::string fault, std::vector<Event>& events);
+
+    ring::View view_;
+    RankId rank_;
+    bool recovered_;          // until the first scan is done
+    std::uint64_t next_ = 0;  // first position not read
+    std::uint64_t retired_ = 0;
+    std::uint64_t gave_up_ = 0;
+    std::uint32_t gpu_ = kNone;
+    std::array<Entry, ring::kMaxComms> entries_{};
+    std::uint32_t ending_ = 0;
+    std::map<LaneKey, Lane> lanes_;
+    std::string fault_;
+};
+
+}  // namespace opus::manager
