@@ -205,6 +205,11 @@ class Cluster:
             raise ChildFailed(f"opus-ctl {' '.join(arguments)}: {done.stderr.strip() or done.stdout.strip()}")
         return json.loads(done.stdout)
 
+    def counters(self) -> dict[str, int]:
+        """The controller's own, by the names of controller::Counters."""
+        found = self.ctl("status")
+        return found.get("counters", found)
+
     # --- the end ---------------------------------------------------------------------------------
 
     def close(self) -> None:

@@ -1,0 +1,72 @@
+"""`make demo` itself, shrunk: its table, and that nothing is left of it however it ends."""
+import json
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+from cases import ROOT, SLOW, case, expect, run
+from cluster import Leftovers
+from cluster.leftovers import MARK, marked_processes
+
+DEMO = ROOT / "tools" / "opus-demo"
+
+
+def start(context, logs: str, iterations: int, *more: str) -> subprocess.Popen:
+    return subprocess.Popen([sys.executable, str(DEMO), "--build", str(context.build.folder), "--logs", logs + "/demo",
+                             "--iterations", str(iterations), "--scale-time", "1/20" if SLOW == 1 else "1/5",
+                             "--scale-bytes", "1/8192", *more], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                            env=dict(os.environ, **{MARK: context.mark}), start_new_session=True)
+
+
+@case("the demo ends by itself with its table and its trace")
+def whole(context) -> None:
+    logs = tempfile.mkdtemp(prefix="demo-test-")
+    try:
+        demo = start(context, logs, 2)
+        said, _ = demo.communicate(timeout=150 * SLOW)
+        expect(demo.returncode == 0, f"it ended with {demo.returncode}:\n{said}")
+        for word in ("iteration time", "overhead", "reconfigurations", "bytes lost in the dark", "misdelivered", "suspensions",
+                     "launches gated", "control plane", "time scale"):
+            expect(word in said, f"the table lacks '{word}':\n{said}")
+        events = json.loads((pathlib.Path(logs) / "demo" / "trace.json").read_text())["traceEvents"]
+        expect(sum(e.get("ph") == "X" for e in events) > 100, "the trace is nearly empty")
+    finally:
+        shutil.rmtree(logs)
+
+
+def interrupted(context, number: signal.Signals, only: str) -> None:
+    logs = tempfile.mkdtemp(prefix="demo-test-")
+    left = Leftovers(context.mark)
+    try:
+        demo = start(context, logs, 400, "--only", only)
+        until = time.monotonic() + 60 * SLOW
+        while len(marked_processes(context.mark)) < (26 if only == "opus" else 21):  # ranks, daemons, and itself
+            expect(demo.poll() is None and time.monotonic() < until, f"not all was started: {marked_processes(context.mark)}")
+            time.sleep(0.05)
+        time.sleep(2)
+        expect(demo.poll() is None, "it ended before it was interrupted")
+        demo.send_signal(number)
+        demo.communicate(timeout=30 * SLOW)
+        expect(demo.returncode != 0, "it said that all was well")
+        found = left.found(5 * SLOW)
+        if number == signal.SIGKILL:  # nobody can remove its folder then; processes and shared memory go
+            for path in [f for f in found if f.startswith(tempfile.gettempdir() + "/opus-")]:
+                found.remove(path)
+                shutil.rmtree(path, ignore_errors=True)
+        expect(not found, f"left behind: {found}")
+    finally:
+        shutil.rmtree(logs, ignore_errors=True)
+
+
+for sent, during in ((signal.SIGINT, "always-lit"), (signal.SIGINT, "opus"), (signal.SIGTERM, "opus"), (signal.SIGKILL, "opus")):
+    case(f"{sent.name} in the {during} run leaves no process and no shared memory")(
+        lambda c, sent=sent, during=during: interrupted(c, sent, during))
+
+
+if __name__ == "__main__":
+    sys.exit(run())

@@ -1,0 +1,105 @@
+"""What a gate cannot serve, shown: the cases themselves end the wait (docs/workloads.md, the manual).
+
+A receive that is posted before its sender can send: the host gate stops the thread that would enable the
+sender. With one hardware queue the stream gate may do the same to other streams. Stream gates with
+enough queues serve both programs.
+"""
+import sys
+import time
+
+from cases import SLOW, case, expect, run
+from cluster import JobFailed, Play, Shape
+from workload_text import Workload, grid
+
+SHAPE = Shape(nodes=2, gpus=1, ports=2, dark_ms=1)
+
+
+def early_receive() -> Workload:
+    """Rank 0 posts a receive, then the all-reduce that rank 1 must see through before it sends."""
+    w = Workload("early-receive", grid(2, 1), iterations=3)
+    w.comm("p2p", [[0, 1]])
+    w.comm("dp", [[0, 1]])
+    w.step(0, "recv", comm="p2p", peer=1, stream="receive", bytes=9000)
+    w.step(0, "all_reduce", comm="dp", stream="s", bytes=9000)
+    w.step(1, "all_reduce", comm="dp", stream="s", bytes=9000)
+    w.step(1, "send", comm="p2p", peer=0, stream="s", bytes=9000)
+    return w
+
+
+def crossed() -> Workload:
+    """Two communicators that share ports, reached in different stream orders, receives posted early."""
+    w = Workload("crossed", grid(2, 1), iterations=5)
+    for name in ("x", "y", "p2p"):
+        w.comm(name, [[0, 1]])
+    for rank, order in ((0, "xy"), (1, "yx")):
+        w.step(rank, "recv", comm="p2p", peer=1 - rank, stream="receive", bytes=3000)
+        for name in order:
+            w.step(rank, "compute", stream=name, us=0, jitter_us=2000)
+            w.step(rank, "all_reduce", comm=name, stream=name, bytes=20_000)
+        w.step(rank, "record", stream="x", event="x")
+        w.step(rank, "wait", stream="y", event="x")
+        w.step(rank, "compute", stream="y", us=500)
+    # A communicator's launches are in order: the sends ride a communicator of their own direction.
+    w.comm("back", [[0, 1]])
+    w.programs = [[s for s in p if s["do"] != "recv"] for p in w.programs]
+    for rank, (here, there) in enumerate((("p2p", "back"), ("back", "p2p"))):
+        w.programs[rank].insert(0, {"do": "recv", "comm": there, "peer": 1 - rank, "stream": "receive", "bytes": 3000})
+        w.step(rank, "send", comm=here, peer=1 - rank, stream="y", bytes=3000)
+    return w
+
+
+def play(context, workload: Workload, env: dict[str, str], patience_s: float = 30):
+    with context.cluster(SHAPE) as cluster:
+        path = workload.write(cluster.folder / "w.jsonl")
+        cluster.run_job(Play(path, timeout_s=patience_s * SLOW, env={"OPUS_REQUIRE": "1", **env}), (patience_s + 30) * SLOW)
+        return cluster.light()
+
+
+def stalls(context, workload: Workload, env: dict[str, str]) -> None:
+    """The ranks make no progress, and the controller can say for whom they wait."""
+    with context.cluster(SHAPE) as cluster:
+        path = workload.write(cluster.folder / "w.jsonl")
+        job = cluster.start_job(Play(path, timeout_s=300, env={"OPUS_REQUIRE": "1", **env}))
+        until, why = time.monotonic() + 30 * SLOW, []
+        while time.monotonic() < until and not why:
+            expect(None in job.poll(), "the job ended: this backend serves it after all")
+            why = cluster.ctl("why")
+            time.sleep(0.2)
+        time.sleep(2)
+        expect(None in job.poll(), "the job ended: this backend serves it after all")
+        expect(bool(why), "opus-ctl why does not say who waits")
+        job.stop()
+
+
+@case("stream gates serve receives posted before their sender can send")
+def stream(context) -> None:
+    light = play(context, early_receive(), {"OPUS_GATE": "stream", "CUDA_DEVICE_MAX_CONNECTIONS": "32"})
+    expect(light.lost_bytes == 0, f"{light.lost_bytes} bytes were lost")
+
+
+@case("stream gates serve two communicators reached in different stream orders")
+def orders(context) -> None:
+    light = play(context, crossed(), {"OPUS_GATE": "stream", "CUDA_DEVICE_MAX_CONNECTIONS": "32"})
+    expect(light.misdelivered_bytes == 0, f"{light.misdelivered_bytes} bytes were misdelivered")
+
+
+@case("the same programs end without Opus")
+def bare(context) -> None:
+    for workload in (early_receive(), crossed()):
+        with context.cluster(SHAPE, opus=False) as cluster:
+            path = workload.write(cluster.folder / "w.jsonl")
+            cluster.run_job(Play(path, shim=False, timeout_s=30 * SLOW), 60 * SLOW)
+
+
+@case("host gates stop at a receive posted before its sender can send, and why says so")
+def host(context) -> None:
+    stalls(context, early_receive(), {"OPUS_GATE": "host"})
+
+
+@case("one hardware queue stops stream gates likewise, and why says so")
+def one_queue(context) -> None:
+    stalls(context, early_receive(), {"OPUS_GATE": "stream", "CUDA_DEVICE_MAX_CONNECTIONS": "1"})
+
+
+if __name__ == "__main__":
+    sys.exit(run())

@@ -1,0 +1,150 @@
+#define DOCTEST_CONFIG_IMPLEMENT_WITH_MAIN
+#include <doctest/doctest.h>
+
+#include <cstring>
+#include <sstream>
+
+#include "tools/replay/generate.h"
+#include "tools/replay/pattern.h"
+
+using namespace opus::replay;
+
+namespace {
+
+std::string text_of(const Workload& w) {
+    std::ostringstream out;
+    write_workload(w, out);
+    return out.str();
+}
+Workload read(const std::string& text, std::vector<WorkloadError>& errors) {
+    std::istringstream in(text);
+    return read_workload(in, errors);
+}
+std::vector<WorkloadError> errors_of(const std::string& lines) {
+    std::vector<WorkloadError> errors;
+    read(R"({"workload":1,"name":"t","places":[[0,0],[1,0]]}
+{"comm":"c","groups":[[0,1]]}
+{"role":"a","ranks":[0]}
+{"role":"b","ranks":[1]}
+)" + lines, errors);
+    return errors;
+}
+bool mentions(const std::vector<WorkloadError>& errors, std::uint32_t line, const std::string& what) {
+    for (const WorkloadError& e : errors)
+        if (e.line == line && e.text.find(what) != std::string::npos) return true;
+    return false;
+}
+
+}  // namespace
+
+TEST_CASE("every generator writes a file that reads back the same and agrees with itself") {
+    for (const Generator& g : generators()) {
+        CAPTURE(g.name);
+        const std::string once = text_of(g.make({}));
+        CHECK(once == text_of(g.make({})));
+        std::vector<WorkloadError> errors;
+        const Workload back = read(once, errors);
+        for (const WorkloadError& e : errors) FAIL_CHECK(e.line << ": " << e.text);
+        CHECK(text_of(back) == once);
+    }
+}
+
+TEST_CASE("pipelines of any depth and number of micro-batches agree") {
+    for (std::uint32_t nodes = 1; nodes <= 6; ++nodes)
+        for (std::uint32_t micro_batches = 1; micro_batches <= 9; ++micro_batches) {
+            GenerateOptions o;
+            o.nodes = nodes, o.gpus = 1, o.micro_batches = micro_batches;
+            std::vector<WorkloadError> errors;
+            read(text_of(generate_pp(o)), errors);
+            for (const WorkloadError& e : errors) FAIL_CHECK(nodes << " stages, " << micro_batches << ": " << e.text);
+        }
+}
+
+TEST_CASE("the paper's job has the paper's volumes in the profile's order") {
+    const Workload w = generate_llama3_8b({});
+    REQUIRE(w.world() == 16);
+    // Stage 0 of the profile without its first iteration's set-up: fwd, send, fwd, exchange, bwd, recv, gradients.
+    std::string order;
+    std::uint64_t gathered = 0, scattered = 0;
+    for (const Step& s : unrolled(w.role_of(0).steps)) {
+        if (s.first_only || !is_operation(s.kind) || w.comms[s.comm].name == "tp") continue;
+        const char letter = s.kind == StepKind::all_gather ? 'G' : s.kind == StepKind::reduce_scatter ? 'S'
+                          : s.kind == StepKind::send ? '>' : s.kind == StepKind::recv ? '<' : 'r';
+        order += letter;
+        if (letter == 'G') gathered += s.bytes;
+        if (letter == 'S') scattered += s.bytes;
+        if (letter == '>' || letter == '<') CHECK(s.bytes == 64u << 20);
+    }
+    const std::string pass(17, 'G');
+    CHECK(order == pass + '>' + pass + "><" + pass + '<' + std::string(17, 'S') + "rrrr");
+    CHECK(gathered == 3 * 957ull << 20);
+    CHECK(scattered == 3828ull << 20);
+}
+
+TEST_CASE("each mistake of a file is told with its line") {
+    CHECK(mentions(errors_of("nonsense\n"), 5, "not a JSON object"));
+    CHECK(mentions(errors_of(R"({"role":"z","do":"host","us":1})"), 5, "no such role"));
+    CHECK(mentions(errors_of(R"({"role":"a","do":"dance"})"), 5, "unknown step dance"));
+    CHECK(mentions(errors_of(R"({"role":"a","do":"all_reduce","comm":"x","stream":"s"})"), 5, "no communicator x"));
+    CHECK(mentions(errors_of(R"({"role":"a","do":"all_reduce","comm":"c"})"), 5, "needs a stream"));
+    CHECK(mentions(errors_of(R"({"role":"a","do":"host","us":-1})"), 5, "whole number"));
+    CHECK(mentions(errors_of(R"({"role":"a","do":"end"})"), 5, "end without repeat"));
+    CHECK(mentions(errors_of(R"({"role":"a","do":"group_begin"})"), 5, "without end"));
+    CHECK(mentions(errors_of("{\"role\":\"a\",\"do\":\"repeat\",\"times\":9}\n{\"role\":\"a\",\"do\":\"end\"}"), 6, "empty loop"));
+}
+
+TEST_CASE("programs that would hang any NCCL are refused") {
+    CHECK(mentions(errors_of(R"({"role":"a","do":"all_reduce","comm":"c","stream":"s","bytes":8})"), 5, "disagree"));
+    CHECK(mentions(errors_of(R"({"role":"a","do":"send","comm":"c","stream":"s","peer":1,"bytes":8})"), 5, "no equal other side"));
+    CHECK(mentions(errors_of(R"({"role":"b","do":"recv","comm":"c","stream":"s","peer":7,"bytes":8})"), 5, "peer or root 7"));
+    CHECK(errors_of("{\"role\":\"a\",\"do\":\"send\",\"comm\":\"c\",\"stream\":\"s\",\"peer\":1,\"bytes\":8}\n"
+                    "{\"role\":\"b\",\"do\":\"recv\",\"comm\":\"c\",\"stream\":\"s\",\"peer\":0,\"bytes\":8}").empty());
+}
+
+TEST_CASE("a reduction of what the ranks give is what is expected, in every type and order") {
+    for (int t = 0; t < 10; ++t)
+        for (int r = 0; r < 4; ++r) {
+            const auto type = static_cast<DType>(t);
+            const auto reduction = static_cast<Reduction>(r);
+            const std::vector<std::uint64_t> seeds = {3, 1, 4, 1, 5};
+            const std::size_t count = 2 * kPeriod + 7;
+            std::vector<unsigned char> all(count * size_of(type));
+            Block::reduced(seeds, type, reduction, count).fill(all.data());
+            CHECK_FALSE(Block::reduced(seeds, type, reduction, count).mismatch(all.data()));
+            if (type != DType::int32) continue;
+            std::vector<std::int32_t> sum(count, 0), one(count), must(count);
+            std::memcpy(must.data(), all.data(), all.size());
+            for (std::size_t rank = 0; rank < seeds.size(); ++rank) {
+                Block::given(seeds[rank], type, reduction, rank, seeds.size(), count).fill(one.data());
+                for (std::size_t e = 0; e < count; ++e)
+                    sum[e] = rank == 0                        ? one[e]
+                             : reduction == Reduction::sum   ? sum[e] + one[e]
+                             : reduction == Reduction::prod  ? sum[e] * one[e]
+                             : reduction == Reduction::max   ? std::max(sum[e], one[e])
+                                                             : std::min(sum[e], one[e]);
+            }
+            CHECK(sum == must);
+        }
+}
+
+TEST_CASE("one wrong bit anywhere is found, by element") {
+    const std::size_t count = 3 * kPeriod + 11;
+    const Block block = Block::copied(99, DType::bfloat16, count);
+    std::vector<unsigned char> data(block.bytes());
+    block.fill(data.data());
+    CHECK_FALSE(block.mismatch(data.data()));
+    for (std::size_t element : {std::size_t{0}, kPeriod, count - 1}) {
+        data[element * 2 + 1] ^= 0x10;
+        REQUIRE(block.mismatch(data.data()));
+        CHECK(*block.mismatch(data.data()) == element);
+        data[element * 2 + 1] ^= 0x10;
+    }
+}
+
+TEST_CASE("chunks that a transport swaps are found") {
+    const Block block = Block::copied(7, DType::uint8, 1 << 20);
+    std::vector<unsigned char> data(block.bytes());
+    block.fill(data.data());
+    std::swap_ranges(data.begin(), data.begin() + 65536, data.begin() + 131072);
+    CHECK(block.mismatch(data.data()));
+}
