@@ -52,6 +52,8 @@ def _run_one(name: str, function, build: Build, number: int) -> str:
     leftovers = Leftovers(mark)
     begin = time.monotonic()
     try:
+        if missing := build.missing():
+            raise Skip("not built: " + ", ".join(missing))
         function(Context(build, mark))
         if left := leftovers.found():
             raise AssertionError("left behind: " + ", ".join(left))
