@@ -4,6 +4,10 @@
 // Gathers demand into gangs, plans circuits, schedules them first come first served, grants, suspends,
 // passes, and keeps the inventory of what each switch says. The rules are docs/protocol.md; names here
 // are the names there.
+//
+// The shell answers Hello (Welcome, Refused), checks epoch, session and sequence, and hands every other
+// message of a frame here in order, Heartbeat included: the core watches for silence (node_silence_ns).
+// Actions are to be carried out in order: what a node is told comes before the switch is.
 #pragma once
 
 #include <cstdint>

@@ -51,6 +51,7 @@ struct LocalLaunch {        // a launch of the node that the frame is from or fo
 struct KeyRange {
     Key first;
     std::uint32_t count = 1;
+    bool mesh = false;      // of collectives: needs every pair of nodes (AlltoAll, Gather, Scatter), not NCCL's ring
     bool operator==(const KeyRange&) const = default;
 };
 
@@ -87,6 +88,7 @@ struct CommMember {             // this node's member of a communicator
     Mode mode = Mode::enforce;
     std::uint32_t generation = 0;
     std::vector<KeyRange> done = {};  // snapshot only, one a sequence: this member has finished the keys 0 .. n + count - 1
+    Verdict verdict = Verdict::unknown;  // what its launches go by now: a new controller must not hold what an old one passed
 };
 
 struct RankInfo {

@@ -28,6 +28,10 @@ bool stays_inside(const ring::OpEntry& op, const wire::CommMember& member) {
     return member.size <= 1 || (directed && op.peer == member.rank_in_comm);
 }
 
+bool is_mesh(OpKind kind) {
+    return kind == OpKind::all_to_all || kind == OpKind::gather || kind == OpKind::scatter;
+}
+
 Key key_of(const ring::OpEntry& op, const wire::CommMember& member, bool conn) {
     Key key;
     key.comm = member.comm;
@@ -61,6 +65,7 @@ void join_neighbours(std::vector<LaunchKey>& keys) {
         const std::uint64_t end = into.first.n + into.count;
         if (sequence_order(keys[last]) == sequence_order(keys[i]) && next.first.n <= end) {
             into.count = static_cast<std::uint32_t>(std::max(end, next.first.n + next.count) - into.first.n);
+            into.mesh |= next.mesh;
         } else {
             keys[++last] = keys[i];
         }
@@ -77,9 +82,10 @@ std::vector<LaunchKey> keys_of(const std::vector<ring::OpEntry>& ops, std::uint1
     for (const ring::OpEntry& op : ops) {
         const wire::CommMember* member = op.comm < members.size() ? members[op.comm] : nullptr;
         if (member == nullptr || stays_inside(op, *member)) continue;
-        if (!only_conn) keys.push_back({op.comm, {key_of(op, *member, false), op.count}});
+        const bool mesh = is_mesh(static_cast<OpKind>(op.kind));
+        if (!only_conn) keys.push_back({op.comm, {key_of(op, *member, false), op.count, mesh}});
         if (only_conn || (gate == ring::Gate::host && (op.flags & ring::kOpFirstUse)))
-            keys.push_back({op.comm, {key_of(op, *member, true), 1}});
+            keys.push_back({op.comm, {key_of(op, *member, true), 1, mesh}});
     }
     join_neighbours(keys);
     return keys;

@@ -49,6 +49,7 @@ wire::Snapshot Core::Impl::snapshot() {
         for (const auto& member : rank.members) {
             if (!member) continue;
             s.comms.push_back(member->info);
+            s.comms.back().verdict = member->verdict;
             for (const auto& [sequence, end] : member->finished) {
                 if (end == 0) continue;
                 Key last = sequence;
