@@ -105,11 +105,10 @@ void RingReader::register_entry(std::uint32_t index, std::vector<Event>& events)
         return break_ring(name + ": mode " + std::to_string(mode), events);
     m.mode = static_cast<Mode>(mode);
     const std::uint32_t gpu = std::atomic_ref(view_.header->gpu).load(std::memory_order_relaxed);
-    if (gpu < kMaxLocal) {
-        m.gpu = gpu;
-    } else if (device < kMaxLocal) {
-        m.gpu = device;
-    }
+    // The header names the GPU of the process's first communicator; its other devices count on from there.
+    if (first_device_ == kNone) first_device_ = device;
+    const std::uint32_t local = gpu < kMaxLocal ? gpu + (device - first_device_) : device;
+    if (local < kMaxLocal) m.gpu = local;
     if (recovered_) {
         const std::uint32_t verdict = shared.verdict.load(std::memory_order_relaxed);
         if (verdict < kVerdicts) up.verdict = static_cast<Verdict>(verdict);

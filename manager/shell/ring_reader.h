@@ -80,7 +80,7 @@ private:
     std::uint64_t next_ = 0;  // first position not read
     std::uint64_t retired_ = 0;
     std::uint64_t gave_up_ = 0;
-    std::uint32_t gpu_ = kNone;
+    std::uint32_t first_device_ = kNone;
     std::array<Entry, ring::kMaxComms> entries_{};
     std::uint32_t ending_ = 0;
     std::map<LaneKey, Lane> lanes_;

@@ -1,0 +1,385 @@
+// Readiness, keys, coalescing, tokens.
+#include "test/manager/core/node.h"
+
+using namespace opus;
+using namespace opus::manager;
+using namespace opus::manager::test;
+
+TEST_CASE("a launch is asked for when its gate is reached, not when it is recorded") {
+    Node n;
+    n.serve(1);
+    n.record(0, 0, {coll(0, 0)});
+    n.flush();
+    CHECK(n.said<wire::Demand>().empty());
+    n.ready(0, 0);
+    n.flush();
+    const auto demands = n.said<wire::Demand>();
+    REQUIRE(demands.size() == 1);
+    REQUIRE(demands[0].launches.size() == 1);
+    const wire::LaunchDemand& d = demands[0].launches[0];
+    CHECK(d.launch == wire::LocalLaunch{0, 0});
+    CHECK(d.keys == std::vector<wire::KeyRange>{{coll_key(kCommA, 0), 1}});
+    CHECK(d.op == OpKind::all_reduce);
+    CHECK(d.bytes == 4096);
+    CHECK(!n.went(0, 0));
+    n.grant(1, {{0, 0}});
+    CHECK(n.went(0, 0));
+}
+
+TEST_CASE("eight ranks ready at the same look make exactly one demand") {
+    Node n;
+    n.serve(8);
+    for (RankId r = 0; r < 8; ++r) n.launch(r, 0, {coll(0, 0)});
+    n.flush();
+    const auto demands = n.said<wire::Demand>();
+    REQUIRE(demands.size() == 1);
+    CHECK(demands[0].launches.size() == 8);
+    CHECK(n.frames.size() == 1);
+    CHECK(n.core.counters().demand_messages == 1);
+}
+
+TEST_CASE("nobody waits for other local ranks") {
+    Node n;
+    n.serve(8);
+    n.launch(0, 0, {coll(0, 0)});
+    n.flush();
+    CHECK(n.said<wire::Demand>().size() == 1);
+}
+
+TEST_CASE("the end of one launch and the demand for the next travel in one frame") {
+    Node n;
+    n.serve(1);
+    n.launch(0, 0, {coll(0, 0)});
+    n.launch(0, 1, {coll(0, 1)});
+    n.flush();
+    n.grant(1, {{0, 0}});
+    n.take();
+    n.done(0, 0);
+    n.flush();
+    REQUIRE(n.frames.size() == 1);
+    REQUIRE(n.frames[0].size() == 2);
+    REQUIRE(std::holds_alternative<wire::Done>(n.frames[0][0]));
+    REQUIRE(std::holds_alternative<wire::Demand>(n.frames[0][1]));
+    const auto done = n.said<wire::Done>()[0].launches;
+    REQUIRE(done.size() == 1);
+    CHECK(done[0].launch == wire::LocalLaunch{0, 0});
+    CHECK(!done[0].ungated);
+    CHECK(done[0].ready_ns != 0);
+    CHECK(done[0].go_ns != 0);
+    CHECK(done[0].done_ns != 0);
+}
+
+TEST_CASE("A1: a group's launch has the keys of all its transfers, each way its own") {
+    Node n;
+    n.connect();
+    n.rank(0);
+    n.comm(0, 0, kCommA, 0, 3);
+    n.flush();
+    n.enforce(kCommA);
+    n.take();
+    n.launch(0, 0, {send(0, 1, 0), recv(0, 1, 0), recv(0, 2, 4)});
+    n.flush();
+    const auto demands = n.said<wire::Demand>();
+    REQUIRE(demands.size() == 1);
+    auto keys = demands[0].launches[0].keys;
+    std::sort(keys.begin(), keys.end(), [](auto& a, auto& b) { return a.first < b.first; });
+    CHECK(keys == std::vector<wire::KeyRange>{
+                      {p2p_key(kCommA, 0, 1, 0), 1}, {p2p_key(kCommA, 1, 0, 0), 1}, {p2p_key(kCommA, 2, 0, 4), 1}});
+}
+
+TEST_CASE("like transfers to one peer are one range of keys") {
+    Node n;
+    n.serve(1);
+    n.launch(0, 0, {send(0, 1, 5, 2), send(0, 1, 7), send(0, 1, 9)});
+    n.flush();
+    const auto demands = n.said<wire::Demand>();
+    REQUIRE(demands.size() == 1);
+    CHECK(demands[0].launches[0].keys ==
+          std::vector<wire::KeyRange>{{p2p_key(kCommA, 0, 1, 5), 3}, {p2p_key(kCommA, 0, 1, 9), 1}});
+}
+
+TEST_CASE("a send to oneself has no key, and a launch without keys starts at once") {
+    Node n;
+    n.serve(1);
+    n.launch(0, 0, {send(0, 0, 0), recv(0, 0, 0)});
+    n.flush();
+    CHECK(n.said<wire::Demand>().empty());
+    CHECK(n.went(0, 0));
+}
+
+TEST_CASE("connections have keys of their own") {
+    Node n;
+    n.serve(1);
+    SUBCASE("a launch that only connects") {
+        n.record(0, 0, {coll(0, 0, ring::kOpFirstUse), send(0, 1, 0)}, ring::Gate::host, ring::kLaunchConn);
+        n.ready(0, 0);
+        n.flush();
+        const auto keys = n.said<wire::Demand>().at(0).launches.at(0).keys;
+        CHECK(keys == std::vector<wire::KeyRange>{{{kCommA, KeyKind::conn, 0, 0, 0}, 1},
+                                                  {{kCommA, KeyKind::conn_p2p, 0, 1, 0}, 1}});
+    }
+    SUBCASE("a first use behind a host gate brings both") {
+        n.record(0, 0, {coll(0, 0, ring::kOpFirstUse)}, ring::Gate::host);
+        n.ready(0, 0);
+        n.flush();
+        const auto keys = n.said<wire::Demand>().at(0).launches.at(0).keys;
+        CHECK(keys == std::vector<wire::KeyRange>{{coll_key(kCommA, 0), 1}, {{kCommA, KeyKind::conn, 0, 0, 0}, 1}});
+    }
+    SUBCASE("a first use behind a stream gate is connected before") {
+        n.record(0, 0, {coll(0, 0, ring::kOpFirstUse)}, ring::Gate::stream);
+        n.ready(0, 0);
+        n.flush();
+        CHECK(n.said<wire::Demand>().at(0).launches.at(0).keys ==
+              std::vector<wire::KeyRange>{{coll_key(kCommA, 0), 1}});
+    }
+}
+
+TEST_CASE("G1: the first launch waits for its connection to be made, and is asked for then") {
+    Node n;
+    n.serve(1);
+    n.record(0, 0, {coll(0, 0, ring::kOpFirstUse)}, ring::Gate::host, ring::kLaunchConn);
+    n.ready(0, 0);
+    n.record(0, 1, {coll(0, 0)});
+    n.ready(0, 1);
+    n.flush();
+    CHECK(n.said<wire::Demand>().at(0).launches.size() == 1);
+    n.grant(1, {{0, 0}});
+    n.take();
+    n.done(0, 0);  // the real call has returned
+    n.flush();
+    CHECK(n.said<wire::Demand>().at(0).launches.at(0).launch == wire::LocalLaunch{0, 1});
+}
+
+TEST_CASE("G2: of one communicator on two streams, only the first in order is asked for") {
+    Node n;
+    n.connect();
+    n.rank(0);
+    n.comm(0, 0, kCommA, 0, 2);
+    n.comm(0, 1, kCommB, 0, 2);
+    n.flush();
+    n.enforce(kCommA);
+    n.enforce(kCommB);
+    n.take();
+    n.record(0, 0, {coll(1, 0)});  // D, of another communicator, in the first stream
+    n.record(0, 1, {coll(0, 0)});  // a: behind it
+    n.record(0, 2, {coll(0, 1)});  // b: on the second stream, ready first
+    n.ready(0, 2);
+    n.flush();
+    CHECK(n.said<wire::Demand>().empty());
+    n.ready(0, 0);
+    n.flush();
+    CHECK(n.said<wire::Demand>().at(0).launches.at(0).launch == wire::LocalLaunch{0, 0});
+    n.grant(1, {{0, 0}});
+    n.done(0, 0);
+    n.ready(0, 1);
+    n.take();
+    n.flush();
+    CHECK(n.said<wire::Demand>().at(0).launches.at(0).launch == wire::LocalLaunch{0, 1});
+    n.grant(2, {{0, 1}});
+    n.take();
+    n.done(0, 1);
+    n.flush();
+    CHECK(n.said<wire::Demand>().at(0).launches.at(0).launch == wire::LocalLaunch{0, 2});
+}
+
+TEST_CASE("communicators that share resources take turns; others do not wait for them") {
+    Node n;
+    n.connect();
+    n.rank(0);
+    n.comm(0, 0, kCommA, 0, 2, 9);
+    n.comm(0, 1, kCommB, 0, 2, 9);
+    n.comm(0, 2, kCommC, 0, 2, 10);
+    n.flush();
+    for (const CommId comm : {kCommA, kCommB, kCommC}) n.enforce(comm);
+    n.take();
+    n.record(0, 0, {coll(0, 0)});
+    n.launch(0, 1, {coll(1, 0)});
+    n.launch(0, 2, {coll(2, 0)});
+    n.flush();
+    CHECK(n.said<wire::Demand>().at(0).launches.size() == 1);
+    CHECK(n.said<wire::Demand>().at(0).launches.at(0).launch == wire::LocalLaunch{0, 2});
+    n.ready(0, 0);
+    n.flush();
+    n.grant(1, {{0, 0}, {0, 2}});
+    n.take();
+    n.done(0, 0);
+    n.flush();
+    CHECK(n.said<wire::Demand>().at(0).launches.at(0).launch == wire::LocalLaunch{0, 1});
+}
+
+TEST_CASE("a launch over two communicators waits for both their turns") {
+    Node n;
+    n.connect();
+    n.rank(0);
+    n.comm(0, 0, kCommA, 0, 2);
+    n.comm(0, 1, kCommB, 0, 2);
+    n.flush();
+    n.enforce(kCommA);
+    n.enforce(kCommB);
+    n.take();
+    n.launch(0, 0, {coll(0, 0)});
+    n.launch(0, 1, {coll(1, 0)});
+    n.launch(0, 2, {coll(0, 1), coll(1, 1), coll(0, 2)});
+    n.flush();
+    n.grant(1, {{0, 0}, {0, 1}});
+    n.take();
+    n.done(0, 0);
+    n.flush();
+    CHECK(n.said<wire::Demand>().empty());
+    n.done(0, 1);
+    n.flush();
+    const auto keys = n.said<wire::Demand>().at(0).launches.at(0).keys;
+    CHECK(keys == std::vector<wire::KeyRange>{{coll_key(kCommA, 1), 2}, {coll_key(kCommB, 1), 1}});
+}
+
+TEST_CASE("D1: a launch over two sequences does not start when a run covers only one") {
+    Node n;
+    n.connect();
+    n.rank(0);
+    n.comm(0, 0, kCommA, 0, 2);
+    n.comm(0, 1, kCommB, 0, 2);
+    n.flush();
+    n.enforce(kCommA);
+    n.enforce(kCommB);
+    n.take();
+    n.grant(1, {}, {{coll_key(kCommA, 0), 10}});
+    n.launch(0, 0, {coll(0, 0), coll(1, 0)});
+    n.flush();
+    CHECK(!n.went(0, 0));
+    CHECK(n.said<wire::Demand>().size() == 1);
+    n.grant(2, {}, {{coll_key(kCommB, 0), 10}});
+    CHECK(n.went(0, 0));
+}
+
+TEST_CASE("a launch under a run starts without a message, and its end is told") {
+    Node n;
+    n.serve(1);
+    n.grant(1, {}, {{coll_key(kCommA, 0), 2}});
+    n.take();
+    n.launch(0, 0, {coll(0, 0)});
+    n.flush();
+    CHECK(n.went(0, 0));
+    CHECK(n.frames.empty());
+    n.done(0, 0);
+    n.launch(0, 1, {coll(0, 1)});
+    n.launch(0, 2, {coll(0, 2)});
+    n.flush();
+    CHECK(n.went(0, 1));
+    CHECK(n.said<wire::Done>().at(0).launches.size() == 1);
+    n.done(0, 1);
+    n.flush();
+    CHECK(!n.went(0, 2));  // beyond the run
+    CHECK(n.said<wire::Demand>().at(0).launches.at(0).launch == wire::LocalLaunch{0, 2});
+}
+
+TEST_CASE("a range of keys is covered by runs that join, and not by runs with a hole") {
+    Node n;
+    n.serve(1);
+    n.launch(0, 0, {send(0, 1, 0, 4)});
+    n.flush();
+    n.grant(1, {}, {{p2p_key(kCommA, 0, 1, 2), 2}});
+    CHECK(!n.went(0, 0));
+    n.grant(2, {}, {{p2p_key(kCommA, 0, 1, 0), 1}});
+    CHECK(!n.went(0, 0));
+    n.grant(3, {}, {{p2p_key(kCommA, 0, 1, 1), 1}});
+    CHECK(n.went(0, 0));
+}
+
+TEST_CASE("a grant that comes before its launch is ready waits for it") {
+    Node n;
+    n.serve(1);
+    n.record(0, 0, {coll(0, 0)});
+    n.grant(1, {{0, 0}});
+    CHECK(!n.went(0, 0));
+    n.take();
+    n.ready(0, 0);
+    n.flush();
+    CHECK(n.went(0, 0));
+    CHECK(n.said<wire::Demand>().empty());
+}
+
+TEST_CASE("slots become free in ring order only") {
+    Node n;
+    n.connect();
+    n.rank(0);
+    n.comm(0, 0, kCommA, 0, 2);
+    n.comm(0, 1, kCommB, 0, 2);
+    n.flush();
+    n.record(0, 0, {coll(0, 0), coll(0, 1), coll(0, 2)});  // two slots
+    n.record(0, 2, {coll(1, 0)});
+    n.done(0, 2);
+    n.flush();
+    CHECK(!n.retired.contains(0));
+    CHECK(n.core.pending());
+    n.done(0, 0);
+    n.flush();
+    CHECK(n.retired[0] == 3);
+    CHECK(!n.core.pending());
+}
+
+TEST_CASE("launches of an observing rank are never asked for and their end is told") {
+    Node n;
+    n.connect();
+    n.rank(0, Mode::observe);
+    n.comm(0, 0, kCommA, 0, 2);
+    n.flush();
+    n.hear(wire::Verdicts{{{kCommA, Verdict::passes}}});
+    n.take();
+    n.record(0, 0, {coll(0, 0)}, ring::Gate::none, ring::kLaunchUngated);
+    n.flush();
+    CHECK(n.frames.empty());
+    CHECK(!n.went(0, 0));
+    n.done(0, 0);
+    n.flush();
+    CHECK(n.said<wire::Demand>().empty());
+    CHECK(n.said<wire::Done>().at(0).launches.at(0).ungated);
+}
+
+TEST_CASE("with gates switched off launches are asked for without being reached") {
+    Node n;
+    n.serve(1);
+    n.record(0, 0, {coll(0, 0)}, ring::Gate::none);
+    n.flush();
+    CHECK(n.said<wire::Demand>().size() == 1);
+}
+
+TEST_CASE("the memory kept for a rank ends with its launches and with the rank") {
+    Node n;
+    n.serve(2);
+    for (std::uint64_t seq = 0; seq < 10'000; ++seq) {
+        n.launch(0, seq, {coll(0, seq)});
+        n.flush();
+        n.grant(seq + 1, {{0, seq}});
+        n.done(0, seq);
+        n.flush();
+        n.take();
+    }
+    CHECK(n.retired[0] == 10'000);
+    n.hear(wire::Resync{"tell all"});
+    n.connect();
+    const auto snapshot = n.said<wire::Snapshot>().at(0);
+    CHECK(snapshot.launches.empty());
+    CHECK(snapshot.tokens.empty());
+    CHECK(snapshot.comms.at(0).done.size() == 1);  // one a sequence, however long
+    n.on(RankDown{0});
+    n.on(RankDown{1});
+    n.flush();
+    CHECK(!n.core.pending());
+    CHECK(n.core.check() == "");
+}
+
+TEST_CASE("events for ranks and launches that do not exist are counted and change nothing") {
+    Node n;
+    n.serve(1);
+    n.on(Ready{0, 17});
+    n.on(DoneSeen{0, 17});
+    n.on(RankDown{5});
+    n.on(CommUp{5, 0, 1, {}, Verdict::unknown});
+    n.on(CommDown{0, 9});
+    n.on(CommUp{0, 300, 1, {}, Verdict::unknown});
+    n.grant(1, {{0, 17}, {4, 2}});
+    n.hear(wire::Recall{1, {{4, 2}}});
+    n.hear(wire::Pass{{{4, 2}}, Policy::abort, "?"});
+    CHECK(n.core.counters().rejected >= 4);
+    CHECK(n.go.empty());
+}

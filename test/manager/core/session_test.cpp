@@ -1,0 +1,483 @@
+// Sessions, snapshots, verdicts, passing, recall, hold, restart.
+#include "test/manager/core/node.h"
+
+using namespace opus;
+using namespace opus::manager;
+using namespace opus::manager::test;
+
+TEST_CASE("a session begins with hello, and welcome is answered by a snapshot") {
+    Node n;
+    n.look(ControllerUp{++n.session});
+    const auto hellos = n.said<wire::Hello>();
+    REQUIRE(hellos.size() == 1);
+    CHECK(hellos[0].node == "n0");
+    CHECK(hellos[0].session == n.session);
+    CHECK(hellos[0].known_epoch == 0);
+    n.take();
+    n.hear(wire::Welcome{n.session, 7, 3, {}});
+    CHECK(n.said<wire::Snapshot>().size() == 1);
+    CHECK(n.taken<SetNode>().at(0).node == 3);
+    n.take();
+    n.look(ControllerDown{});
+    n.look(ControllerUp{++n.session});
+    CHECK(n.said<wire::Hello>().at(0).known_epoch == 7);
+}
+
+TEST_CASE("ranks and communicators that came at one look are told in one message") {
+    Node n;
+    n.connect();
+    n.take();
+    for (RankId r = 0; r < 4; ++r) {
+        n.rank(r);
+        n.comm(r, 0, kCommA, r, 8);
+    }
+    n.flush();
+    const auto registers = n.said<wire::Register>();
+    REQUIRE(registers.size() == 1);
+    CHECK(registers[0].comms.size() == 4);
+    CHECK(n.frames.size() == 1);
+}
+
+TEST_CASE("frames of another session or epoch are dropped") {
+    Node n;
+    n.serve(1);
+    n.launch(0, 0, {coll(0, 0)});
+    n.flush();
+    const auto before = n.core.counters().rejected;
+    n.look(FromController{n.epoch, n.session + 1, wire::Grant{1, {{0, 0}}, {}, {}}});
+    n.look(FromController{n.epoch + 1, n.session, wire::Grant{1, {{0, 0}}, {}, {}}});
+    CHECK(!n.went(0, 0));
+    CHECK(n.core.counters().rejected == before + 2);
+}
+
+TEST_CASE("a controller of an older epoch is not followed") {
+    Node n;
+    n.connect(7);
+    n.look(ControllerDown{});
+    n.take();
+    n.epoch = 6;
+    n.look(ControllerUp{++n.session});
+    n.hear(wire::Welcome{n.session, 6, 0, {}});
+    CHECK(n.said<wire::Snapshot>().empty());
+    n.advance(3 * kSecond);
+    CHECK(n.taken<EndSession>().size() == 1);
+}
+
+TEST_CASE("a refusal is shown once and tried again later") {
+    Node n;
+    int shown = 0;
+    for (int i = 0; i < 3; ++i) {
+        n.look(ControllerUp{++n.session});
+        n.take();
+        n.hear(wire::Refused{n.session, "node n0 is not in the fabric file"});
+        for (const Log& log : n.taken<Log>()) shown += log.text.find("not in the fabric") != std::string::npos;
+        CHECK(n.taken<EndSession>().empty());
+        n.advance(2 * kSecond);
+        CHECK(n.taken<EndSession>().size() == 1);
+    }
+    CHECK(shown == 1);
+}
+
+TEST_CASE("a silent controller is given up, and so is one that never answers hello") {
+    Node n;
+    n.look(ControllerUp{++n.session});
+    n.advance(6 * kSecond);
+    CHECK(n.taken<EndSession>().size() == 1);
+    n.take();
+    n.connect();
+    n.advance(6 * kSecond);
+    CHECK(n.taken<EndSession>().size() == 1);
+}
+
+TEST_CASE("heartbeats go once a second, together with the controller's where there are any") {
+    Node n;
+    n.connect();
+    n.take();
+    for (int i = 0; i < 10; ++i) {
+        n.now += kSecond;
+        n.hear(wire::Heartbeat{1});
+        CHECK(n.wake_at > n.now + kSecond);  // the next one of the controller wakes us, not our own clock
+    }
+    CHECK(n.said<wire::Heartbeat>().size() == 10);
+    n.take();
+    n.now = n.wake_at;
+    n.look(Tick{});
+    CHECK(n.said<wire::Heartbeat>().size() == 1);
+}
+
+TEST_CASE("a communicator whose members are all here never asks, whatever the controller says") {
+    Node n;
+    n.connect();
+    for (RankId r = 0; r < 3; ++r) {
+        n.rank(r);
+        n.comm(r, 0, kCommA, r, 3);
+    }
+    n.flush();
+    for (RankId r = 0; r < 3; ++r) CHECK(n.verdicts.at({r, 0}) == Verdict::intra);
+    n.hear(wire::Verdicts{{{kCommA, Verdict::enforced}}});
+    CHECK(n.verdicts.at({0, 0}) == Verdict::intra);
+    n.take();
+    n.launch(0, 0, {coll(0, 0)});
+    n.flush();
+    CHECK(n.went(0, 0));
+    n.done(0, 0);
+    n.flush();
+    CHECK(n.frames.empty());
+}
+
+TEST_CASE("two entries of the same member do not make a communicator whole") {
+    Node n;
+    n.connect();
+    n.rank(0);
+    n.rank(1);
+    n.comm(0, 0, kCommA, 0, 2);
+    n.comm(1, 0, kCommA, 0, 2);
+    n.flush();
+    CHECK(n.verdicts.empty());
+}
+
+TEST_CASE("launches that were ready without a verdict wait for it") {
+    Node n;
+    n.connect();
+    n.rank(0);
+    n.comm(0, 0, kCommA, 0, 2);
+    n.flush();
+    n.take();
+    n.launch(0, 0, {coll(0, 0)});
+    n.flush();
+    CHECK(n.frames.empty());
+    CHECK(!n.went(0, 0));
+    SUBCASE("enforced: asked for") {
+        n.enforce(kCommA);
+        CHECK(n.said<wire::Demand>().size() == 1);
+        CHECK(n.verdicts.at({0, 0}) == Verdict::enforced);
+    }
+    SUBCASE("passes: let go") {
+        n.hear(wire::Verdicts{{{kCommA, Verdict::passes}}});
+        CHECK(n.went(0, 0));
+        CHECK(n.said<wire::Demand>().empty());
+    }
+}
+
+TEST_CASE("a degraded communicator's waiting launches go at once and end as ungated") {
+    Node n;
+    n.serve(1);
+    n.launch(0, 0, {coll(0, 0)});
+    n.flush();
+    n.take();
+    n.hear(wire::Verdicts{{{kCommA, Verdict::degraded}}});
+    CHECK(n.went(0, 0));
+    CHECK(n.go.at({0, 0}) == false);
+    CHECK(n.verdicts.at({0, 0}) == Verdict::degraded);
+    n.done(0, 0);
+    n.flush();
+    CHECK(n.said<wire::Done>().at(0).launches.at(0).ungated);
+}
+
+TEST_CASE("lost launches degrade their communicator by the controller's word, told again to a new one") {
+    Node n;
+    n.serve(1);
+    n.look(CommLost{0, 0});
+    REQUIRE(n.said<wire::Retire>().size() == 1);
+    CHECK(n.said<wire::Retire>()[0].degraded.at(0).comm == kCommA);
+    n.look(ControllerDown{});
+    n.take();
+    n.connect(8);
+    n.flush();
+    REQUIRE(n.said<wire::Retire>().size() == 1);
+    CHECK(n.said<wire::Retire>()[0].degraded.at(0).comm == kCommA);
+    n.hear(wire::Verdicts{{{kCommA, Verdict::degraded}}});
+    n.take();
+    n.look(CommLost{0, 0});
+    CHECK(n.frames.empty());
+}
+
+TEST_CASE("pass lets a launch go, abort makes it fail") {
+    Node n;
+    n.serve(2);
+    n.launch(0, 0, {coll(0, 0)});
+    n.launch(1, 0, {coll(0, 0)});
+    n.flush();
+    n.hear(wire::Pass{{{0, 0}}, Policy::proceed, "port n0.g0.p0 is fenced"});
+    n.hear(wire::Pass{{{1, 0}}, Policy::abort, "port n0.g0.p0 is fenced"});
+    CHECK(n.go.at({0, 0}) == false);
+    CHECK(n.go.at({1, 0}) == true);
+    n.take();
+    n.done(0, 0);
+    n.done(1, 0);
+    n.flush();
+    const auto dones = n.said<wire::Done>();
+    REQUIRE(dones.size() == 1);
+    CHECK(dones[0].launches.size() == 2);
+    for (const auto& done : dones[0].launches) CHECK(done.ungated);
+}
+
+TEST_CASE("a recall is answered by what has started and what has not") {
+    Node n;
+    n.serve(2);
+    n.launch(0, 0, {coll(0, 0)});
+    n.record(1, 0, {coll(0, 0)});
+    n.flush();
+    n.grant(1, {{0, 0}, {1, 0}});
+    n.take();
+    n.hear(wire::Recall{9, {{0, 0}, {1, 0}}});
+    const auto answers = n.said<wire::Returned>();
+    REQUIRE(answers.size() == 1);
+    CHECK(answers[0].id == 9);
+    CHECK(answers[0].started == std::vector<wire::LocalLaunch>{{0, 0}});
+    CHECK(answers[0].returned == std::vector<wire::LocalLaunch>{{1, 0}});
+    n.take();
+    n.ready(1, 0);
+    n.flush();
+    CHECK(!n.went(1, 0));  // its token is gone
+    CHECK(n.said<wire::Demand>().size() == 1);
+}
+
+TEST_CASE("a revocation takes runs back and says how far they were started") {
+    Node n;
+    n.serve(2);
+    n.grant(4, {}, {{coll_key(kCommA, 0), 8}});
+    n.launch(0, 0, {coll(0, 0)});
+    n.done(0, 0);
+    n.launch(0, 1, {coll(0, 1)});
+    n.launch(1, 0, {coll(0, 0)});
+    n.flush();
+    n.take();
+    n.hear(wire::Revoke{5, {}});
+    const auto answers = n.said<wire::Returned>();
+    REQUIRE(answers.size() == 1);
+    CHECK(answers[0].started == std::vector<wire::LocalLaunch>{{0, 1}, {1, 0}});
+    CHECK(answers[0].started_upto == std::vector<wire::KeyRange>{{coll_key(kCommA, 0), 2}});
+    n.done(1, 0);
+    n.launch(1, 1, {coll(0, 1)});
+    n.flush();
+    CHECK(!n.went(1, 1));
+    CHECK(n.said<wire::Demand>().size() == 1);
+}
+
+TEST_CASE("a snapshot is complete") {
+    Node n;
+    n.serve(4);
+    const auto state_of = [](const wire::Snapshot& s, wire::LocalLaunch id) {
+        for (const auto& l : s.launches)
+            if (l.demand.launch == id) return static_cast<int>(l.state);
+        return -1;
+    };
+    n.launch(0, 0, {coll(0, 0)});  // ready
+    n.launch(1, 0, {coll(0, 0)});  // in flight
+    n.launch(2, 0, {coll(0, 0)});  // suspended
+    n.launch(3, 0, {coll(0, 0)});  // passed
+    n.record(0, 1, {coll(0, 1)});  // not ready
+    n.flush();
+    n.grant(11, {{1, 0}, {2, 0}}, {{coll_key(kCommA, 40), 4}});
+    n.hear(wire::Suspended{{{2, 0}}, false});
+    n.hear(wire::Pass{{{3, 0}}, Policy::proceed, "because"});
+    n.look(ControllerDown{});
+    n.take();
+    n.connect(8);
+    REQUIRE(n.said<wire::Snapshot>().size() == 1);
+    const wire::Snapshot s = n.said<wire::Snapshot>()[0];
+    CHECK(s.ranks.size() == 4);
+    CHECK(s.comms.size() == 4);
+    CHECK(s.launches.size() == 4);
+    CHECK(state_of(s, {0, 0}) == static_cast<int>(wire::LaunchState::ready));
+    CHECK(state_of(s, {1, 0}) == static_cast<int>(wire::LaunchState::in_flight));
+    CHECK(state_of(s, {2, 0}) == static_cast<int>(wire::LaunchState::suspended));
+    CHECK(state_of(s, {3, 0}) == static_cast<int>(wire::LaunchState::passed));
+    for (const auto& l : s.launches) CHECK(l.demand.keys.size() == 1);
+    REQUIRE(s.tokens.size() == 1);
+    CHECK(s.tokens[0].grant == 11);
+    CHECK(s.tokens[0].firm == std::vector<wire::LocalLaunch>{{1, 0}, {2, 0}});
+    CHECK(s.tokens[0].soft == std::vector<wire::KeyRange>{{coll_key(kCommA, 40), 4}});
+    n.take();
+    n.flush();
+    CHECK(n.said<wire::Demand>().empty());  // the snapshot has asked already
+    n.grant(12, {{0, 0}});
+    CHECK(n.went(0, 0));
+}
+
+TEST_CASE("H: a snapshot tells which keys a member has finished") {
+    Node n;
+    n.serve(1);
+    n.launch(0, 0, {coll(0, 0), send(0, 1, 0, 3)});
+    n.flush();
+    n.grant(1, {{0, 0}});
+    n.look(ControllerDown{});
+    n.done(0, 0);
+    n.flush();
+    n.take();
+    n.connect(8);
+    const auto comms = n.said<wire::Snapshot>().at(0).comms;
+    REQUIRE(comms.size() == 1);
+    auto done = comms[0].done;
+    std::sort(done.begin(), done.end(), [](auto& a, auto& b) { return a.first < b.first; });
+    CHECK(done == std::vector<wire::KeyRange>{{coll_key(kCommA, 0), 1}, {p2p_key(kCommA, 0, 1, 2), 1}});
+}
+
+TEST_CASE("tokens go on serving while there is no controller") {
+    Node n;
+    n.serve(1);
+    n.grant(1, {}, {{coll_key(kCommA, 0), 4}});
+    n.look(ControllerDown{});
+    n.launch(0, 0, {coll(0, 0)});
+    n.flush();
+    CHECK(n.went(0, 0));
+}
+
+TEST_CASE("what is ready while there is no controller is asked for by the next snapshot") {
+    Node n;
+    n.serve(1);
+    n.look(ControllerDown{});
+    n.take();
+    n.launch(0, 0, {coll(0, 0)});
+    n.flush();
+    CHECK(n.frames.empty());
+    n.connect(8);
+    CHECK(n.said<wire::Snapshot>().at(0).launches.size() == 1);
+}
+
+TEST_CASE("the hold runs only while there is no controller") {
+    Node n;
+    n.serve(1);  // hold 1 s
+    n.launch(0, 0, {coll(0, 0)});
+    n.flush();
+    for (int i = 0; i < 100; ++i) {  // a late peer: a minute and more
+        n.now += kSecond;
+        n.hear(wire::Heartbeat{1});
+    }
+    CHECK(!n.went(0, 0));
+    n.look(ControllerDown{});
+    n.advance(900 * kMs);
+    CHECK(!n.went(0, 0));
+    CHECK(n.wake_at == n.now + 100 * kMs);
+    n.advance(100 * kMs);
+    CHECK(n.went(0, 0));
+    CHECK(n.go.at({0, 0}) == false);
+    CHECK(n.verdicts.at({0, 0}) == Verdict::degraded);
+    CHECK(n.core.counters().expired == 1);
+
+    n.take();
+    n.connect(8);
+    n.flush();
+    CHECK(n.said<wire::Expired>().at(0).launches == std::vector<wire::LocalLaunch>{{0, 0}});
+    const auto snapshot = n.said<wire::Snapshot>().at(0);
+    REQUIRE(snapshot.launches.size() == 1);
+    CHECK(snapshot.launches[0].state == wire::LaunchState::passed);
+    CHECK(n.said<wire::Retire>().at(0).degraded.at(0).comm == kCommA);
+}
+
+TEST_CASE("a rank that prefers to abort is told to when the hold is over") {
+    Node n;
+    n.connect();
+    n.rank(0, Mode::enforce, 500, Policy::abort);
+    n.comm(0, 0, kCommA, 0, 2);
+    n.flush();
+    n.enforce(kCommA);
+    n.launch(0, 0, {coll(0, 0)});
+    n.flush();
+    n.look(ControllerDown{});
+    n.advance(500 * kMs);
+    CHECK(n.go.at({0, 0}) == true);
+    CHECK(n.verdicts.at({0, 0}) == Verdict::enforced);
+}
+
+TEST_CASE("a communicator that nobody can judge is not waited for longer than the hold") {
+    Node n;
+    n.look(Tick{});
+    n.rank(0);
+    n.comm(0, 0, kCommA, 0, 2);
+    n.flush();
+    CHECK(n.wake_at == n.now + kSecond);
+    n.advance(kSecond);
+    CHECK(n.verdicts.at({0, 0}) == Verdict::degraded);
+}
+
+TEST_CASE("gates that opened by themselves are told as expired") {
+    Node n;
+    n.serve(1);
+    n.launch(0, 0, {coll(0, 0)});
+    n.flush();
+    n.take();
+    n.look(GaveUp{0});
+    CHECK(n.said<wire::Expired>().at(0).launches == std::vector<wire::LocalLaunch>{{0, 0}});
+    n.done(0, 0);
+    n.flush();
+    CHECK(n.said<wire::Done>().at(0).launches.at(0).ungated);
+}
+
+TEST_CASE("a rank that ends is retired, its segment forgotten, the others go on") {
+    Node n;
+    n.serve(2);
+    n.launch(0, 0, {coll(0, 0)});
+    n.launch(1, 0, {coll(0, 0)});
+    n.flush();
+    n.take();
+    n.look(RankDown{0});
+    CHECK(n.said<wire::Retire>().at(0).ranks == std::vector<RankId>{0});
+    CHECK(n.taken<ForgetRank>().at(0).rank == 0);
+    n.grant(1, {{0, 0}, {1, 0}});
+    CHECK(n.went(1, 0));
+    CHECK(!n.went(0, 0));
+}
+
+TEST_CASE("a communicator's entry is freed when its launches are done, not before") {
+    Node n;
+    n.serve(1);
+    n.launch(0, 0, {coll(0, 0)});
+    n.flush();
+    n.grant(1, {{0, 0}});
+    n.look(CommDown{0, 0});
+    CHECK(n.taken<FreeComm>().empty());
+    n.take();
+    n.done(0, 0);
+    n.flush();
+    REQUIRE(n.taken<FreeComm>().size() == 1);
+    CHECK(n.taken<FreeComm>()[0].generation == 1);
+    CHECK(n.said<wire::Retire>().at(0).comms.at(0).comm == kCommA);
+    n.comm(0, 0, kCommB, 0, 2);
+    n.flush();
+    CHECK(n.said<wire::Register>().at(0).comms.at(0).comm == kCommB);
+}
+
+TEST_CASE("steering is told before any launch of its grant goes") {
+    Node n;
+    n.serve(1);
+    n.launch(0, 0, {coll(0, 0)});
+    n.flush();
+    n.take();
+    n.hear(wire::Grant{1, {{0, 0}}, {}, {{0, 0, 1, 0, 1}}});
+    std::size_t steered = 99, went = 99;
+    for (std::size_t i = 0; i < n.actions.size(); ++i) {
+        if (std::holds_alternative<Steer>(n.actions[i])) steered = i;
+        if (std::holds_alternative<SetGo>(n.actions[i])) went = i;
+    }
+    CHECK(steered < went);
+    CHECK(went != 99);
+}
+
+TEST_CASE("a restarted manager goes on in the middle of a launch") {
+    Node n;
+    n.look(Tick{});
+    n.on(RankUp{{5, 100, 0, 1'000, Policy::proceed, "job"}, Mode::enforce, true});
+    wire::CommMember member{kCommA, {}, 0, 2, 5, 0, Mode::enforce, 1, {}};
+    n.on(CommUp{5, 0, 1, member, Verdict::enforced});
+    n.on(Recorded{5, 40, 0, ring::Gate::stream, 1, {coll(0, 20)}, 1, true});  // went before
+    n.on(Recorded{5, 41, 0, ring::Gate::stream, 1, {coll(0, 21)}, 1, false});
+    n.on(Ready{5, 40});
+    n.on(Ready{5, 41});
+    n.flush();
+    CHECK(n.go.empty());
+    CHECK(n.verdicts.at({5, 0}) == Verdict::enforced);
+    n.connect(9);
+    const auto s = n.said<wire::Snapshot>().at(0);
+    REQUIRE(s.launches.size() == 1);
+    CHECK(s.launches[0].demand.launch == wire::LocalLaunch{5, 40});
+    CHECK(s.launches[0].state == wire::LaunchState::in_flight);
+    n.take();
+    n.done(5, 40);
+    n.flush();
+    CHECK(n.said<wire::Done>().size() == 1);
+    CHECK(n.said<wire::Demand>().at(0).launches.at(0).launch == wire::LocalLaunch{5, 41});
+    n.grant(1, {{5, 41}});
+    CHECK(n.went(5, 41));
+}
