@@ -8,7 +8,7 @@
 #endif
 
 OPUS_SETTING(OPUS_MODE, text, "enforce", "shim", "off: hooks only forward. observe: record, hold nothing. enforce: hold each launch until its circuits are up")
-OPUS_SETTING(OPUS_GATE, text, "auto", "shim", "where launches are held: auto, host or stream")
+OPUS_SETTING(OPUS_GATE, text, "auto", "shim", "where launches are held: auto, host, stream, or none (asks but holds nothing; for tests)")
 OPUS_SETTING(OPUS_SOCKET, text, "", "shim", "the manager's Unix socket; empty: $OPUS_RUNTIME_DIR/manager.sock, else $XDG_RUNTIME_DIR/opus/manager.sock, else /run/opus/manager.sock")
 OPUS_SETTING(OPUS_RUNTIME_DIR, text, "", "shim manager", "directory of segments, socket and steering table; empty: $XDG_RUNTIME_DIR/opus, else /run/opus")
 OPUS_SETTING(OPUS_HOLD_MS, number, 30000, "shim", "longest time a launch is held because something of Opus or the fabric failed, milliseconds; never counts a late peer")

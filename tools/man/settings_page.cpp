@@ -1,0 +1,90 @@
+// Prints opus(7): what Opus is, and every OPUS_* variable from the one list.
+#include <cstdio>
+#include <cstring>
+
+namespace {
+
+const char* kHead = R"(.TH OPUS 7 "" "Opus" "Opus"
+.SH NAME
+opus \- circuits for NCCL: optical circuit switches that look like a full network
+.SH SYNOPSIS
+.B LD_PRELOAD=libopus_shim.so
+.I program
+.SH DESCRIPTION
+.B libopus_shim.so
+hooks the NCCL calls of a program, writes each launch into a ring shared with
+.BR opus-manager (8)
+of its node, and holds it until the optical circuits that it needs are up.
+.BR opus-controller (8)
+gathers the demand of all nodes, moves the circuits and grants.
+Without a manager the shim is inert and silent.
+.PP
+The program computes the same numbers with and without it.
+No launch is held longer than
+.B OPUS_HOLD_MS
+because something of Opus or of the fabric failed; a peer that is merely late is waited for as NCCL itself would.
+.SH "GATES"
+Launches are held by one of these
+.RB ( OPUS_GATE ):
+.TP
+.B stream
+A small kernel before NCCL's own waits on the GPU's timeline; the application's thread runs on. A closed gate holds its
+hardware queue, so the gated streams of a process must not outnumber its queues (CUDA_DEVICE_MAX_CONNECTIONS, 8 by
+default): with one queue, or with CUDA_LAUNCH_BLOCKING=1, a program may stop behind its own gate, and
+.B auto
+chooses host instead.
+.TP
+.B host
+The calling thread waits before the real call. A program that posts receives long before their senders can send, from
+the thread that must go on for the sender's sake, is stopped by it.
+.TP
+.B auto
+stream where the driver and the process allow it, else host.
+.TP
+.B none
+Records and asks, but holds nothing: bytes are lost in the dark and sent again. It shows what gates are for.
+.PP
+Captured CUDA graphs are not gated yet: such launches pass and are counted.
+.SH ENVIRONMENT
+)";
+
+const char* kTail = R"(.SH FILES
+.TP
+.I <runtime directory>/manager.sock
+where ranks attach; a container needs only this socket
+.TP
+.I <runtime directory>/steering
+which local port leads to which peer
+.SH "SEE ALSO"
+.BR opus-manager (8),
+.BR opus-controller (8),
+.BR opus-ctl (1),
+.BR opus-ocs-emu (1),
+.BR opus-replay (1)
+)";
+
+void entry(const char* name, const char* type, const char* fallback, const char* who, const char* help) {
+    std::printf(".TP\n.B %s\n%s.\nRead by: %s. Type: %s. ", name, help, who, type);
+    if (std::strlen(fallback) > 0) std::printf("Default: %s.\n", fallback);
+    else std::printf("No default.\n");
+}
+
+}  // namespace
+
+int main() {
+    std::fputs(kHead, stdout);
+    // Defaults are written as literals of their type: a text is quoted in the list, a number is not.
+    struct Default {
+        static const char* text(const char* s, char*) { return s; }
+        static const char* text(unsigned long v, char* buffer) {
+            std::snprintf(buffer, 32, "%lu", v);
+            return buffer;
+        }
+        static const char* text(int v, char* buffer) { return text(static_cast<unsigned long>(v), buffer); }
+    };
+    char buffer[32];
+#define OPUS_SETTING(name, type, fallback, who, help) entry(#name, #type, Default::text(fallback, buffer), who, help);
+#include "opus/settings.h"
+    std::fputs(kTail, stdout);
+    return 0;
+}
