@@ -1,0 +1,174 @@
+#include "manager/core/predictor.h"
+
+#include <algorithm>
+
+namespace opus::manager {
+
+namespace {
+constexpr std::uint32_t kLongMatch = 64;   // as good as any longer one
+constexpr std::uint32_t kSureMatch = 3;    // launches that must agree before a forecast is acted on
+constexpr std::uint8_t kMaxDoubt = 32;
+
+std::uint64_t mix(std::uint64_t h, std::uint64_t v) {
+    h ^= v + 0x9e3779b97f4a7c15ull + (h << 6) + (h >> 2);
+    return h * 0xff51afd7ed558ccdull;
+}
+}  // namespace
+
+Predictor::Predictor() : state_(std::make_unique<State>()) {}
+
+// A number for the signature. A full table lets the least recently seen of a few go; its number may then mean
+// two things in the history, which costs a wrong forecast at worst.
+Predictor::Symbol Predictor::intern(const Launch& launch) {
+    constexpr std::uint32_t kProbes = 8;
+    const auto start = static_cast<std::uint32_t>(mix(launch.signature, 1) >> 40);
+    std::uint32_t oldest = start % kSignatures;
+    for (std::uint32_t i = 0; i < kProbes; ++i) {
+        const std::uint32_t slot = (start + i) % kSignatures;
+        Known& k = state_->known[slot];
+        if (k.used && k.signature == launch.signature) {
+            k.needs = launch.needs;
+            k.last_seen = static_cast<std::uint32_t>(count_);
+            return static_cast<Symbol>(slot);
+        }
+        const Known& o = state_->known[oldest];
+        if (!k.used && o.used) oldest = slot;
+        else if (k.used && o.used && count_ - k.last_seen > count_ - o.last_seen) oldest = slot;
+    }
+    state_->known[oldest] = {launch.signature, launch.needs, static_cast<std::uint32_t>(count_), 0, true};
+    return static_cast<Symbol>(oldest);
+}
+
+std::uint32_t Predictor::context_slot(std::size_t which) const {
+    std::uint64_t h = kContexts[which];
+    for (std::uint32_t i = 1; i <= kContexts[which]; ++i) h = mix(h, symbol(count_ - i));
+    return static_cast<std::uint32_t>(h >> 32) % kIndexSlots;
+}
+
+// How many launches before `position` are the same as the latest ones, up to `limit`.
+std::uint32_t Predictor::match_length(std::uint64_t position, std::uint32_t limit) const {
+    std::uint32_t n = 0;
+    while (n < limit && n < position && remembered(position - 1 - n) && symbol(position - 1 - n) == symbol(count_ - 1 - n)) ++n;
+    return n;
+}
+
+void Predictor::follow(Symbol seen) {
+    if (at_ != kNowhere && remembered(at_) && symbol(at_) == seen) {
+        ++at_;
+        ++matched_;
+        return;
+    }
+    if (at_ != kNowhere && matched_ >= kContexts[1]) {
+        // Where it broke is where it may go on after an interlude.
+        std::rotate(resume_.begin(), resume_.end() - 1, resume_.end());
+        resume_[0] = at_;
+        resumes_ = std::min(resumes_ + 1, kResume);
+    }
+    at_ = kNowhere;
+    matched_ = 0;
+}
+
+// The place whose past agrees longest with ours. Runs after the newest launch is in the history.
+void Predictor::search() {
+    std::uint64_t best = kNowhere;
+    std::uint32_t length = 0;
+    const auto consider = [&](std::uint64_t position, std::uint32_t at_least) {
+        if (!remembered(position)) return;
+        const std::uint32_t n = match_length(position, kLongMatch);
+        if (n >= at_least && n > length) {
+            best = position;
+            length = n;
+        }
+    };
+    for (std::size_t c = 0; c < kContexts.size() && length < kContexts[c]; ++c) {
+        if (count_ < kContexts[c]) continue;
+        const std::uint32_t stored = state_->index[c][context_slot(c)];
+        if (stored != 0) consider(count_ - static_cast<std::uint32_t>(static_cast<std::uint32_t>(count_) - (stored - 1)), kContexts[c]);
+    }
+    // Back from an interlude: what was expected before it, unless something longer speaks against it.
+    for (std::uint32_t i = 0; i < resumes_ && length < kContexts[1]; ++i) {
+        const std::uint64_t position = resume_[i];
+        if (remembered(position) && position + 1 < count_ && symbol(position) == symbol(count_ - 1)) {
+            best = position + 1;
+            length = std::max(length, kContexts[1]);
+            break;
+        }
+    }
+    if (best == kNowhere) return;
+    at_ = best;
+    matched_ = length;
+}
+
+void Predictor::remember_contexts() {
+    for (std::size_t c = 0; c < kContexts.size(); ++c)
+        if (count_ >= kContexts[c]) state_->index[c][context_slot(c)] = static_cast<std::uint32_t>(count_) + 1;
+}
+
+void Predictor::score(const Launch& seen) {
+    if (count_ == 0 || seen.needs == current_needs_) {
+        // A phase that was to end has not: the change was foretold too early.
+        if (count_ != 0 && forecast_.known && forecast_.remaining == 0 && state_->known[last_].doubt < kMaxDoubt)
+            state_->known[last_].doubt += 2;
+        return;
+    }
+    ++accuracy_.transitions;
+    std::uint8_t& doubt = state_->known[last_].doubt;
+    const bool right = forecast_.known && forecast_.remaining == 0 && forecast_.next.needs == seen.needs;
+    if (!forecast_.sure) ++accuracy_.silent;
+    else if (right) ++accuracy_.foretold;
+    else ++accuracy_.wrong;
+    if (right) doubt = doubt > 0 ? doubt - 1 : 0;
+    else if (forecast_.known && doubt < kMaxDoubt) doubt += 2;
+}
+
+void Predictor::foretell() {
+    const bool goes_on = forecast_.known && forecast_.remaining > 0 && horizon_ > 0;
+    if (at_ == kNowhere || !remembered(at_)) {
+        forecast_ = {};
+        return;
+    }
+    if (goes_on) {
+        --horizon_;
+        --forecast_.remaining;
+    } else {
+        std::uint64_t position = at_;
+        std::uint32_t remaining = 0;
+        while (remaining < kMaxRun && position < count_ && state_->known[symbol(position)].needs == current_needs_) {
+            ++position;
+            ++remaining;
+        }
+        const bool end_seen = position < count_ && remaining < kMaxRun;
+        forecast_.known = end_seen;
+        forecast_.remaining = remaining;
+        horizon_ = remaining;
+        forecast_.next = end_seen ? Launch{state_->known[symbol(position)].signature, state_->known[symbol(position)].needs} : Launch{};
+    }
+    forecast_.sure = forecast_.known && matched_ >= kSureMatch + state_->known[last_].doubt;
+}
+
+void Predictor::observe(const Launch& launch) {
+    score(launch);
+    const std::uint64_t before = at_;
+    const Symbol seen = intern(launch);
+    follow(seen);
+    state_->history[count_ % kHistory] = seen;
+    ++count_;
+    last_ = seen;
+    const bool new_phase = launch.needs != current_needs_;
+    current_needs_ = launch.needs;
+    const bool lost = at_ == kNowhere;
+    if (lost || matched_ < kContexts[0]) {
+        const std::uint64_t kept = at_;
+        const std::uint32_t kept_matched = matched_;
+        search();
+        if (kept != kNowhere && matched_ <= kept_matched) {
+            at_ = kept;
+            matched_ = kept_matched;
+        }
+    }
+    if (new_phase || lost || at_ != before + 1) horizon_ = 0;  // look ahead anew
+    remember_contexts();
+    foretell();
+}
+
+}  // namespace opus::manager

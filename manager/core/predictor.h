@@ -1,0 +1,102 @@
+// What comes next on a rank's ports, learned from the order in which circuits were really used.
+//
+// A launch is a signature (communicator, operation, size class, peers) and the circuits it needs. A phase is
+// a run of launches that need the same circuits. The predictor keeps the recent launches and a place in them,
+// `at_`, such that what led to now is what led to there for as far back as can be seen; what followed there
+// is expected to follow now. So one iteration is enough to learn from, nested loops need no model of their
+// own, and what no longer holds is outlived by what does.
+//
+// An interlude (evaluation, a checkpoint) breaks the match; the place where it broke is kept, and is where the
+// search begins once the interlude is over.
+//
+// Fixed memory (kBytes), no allocation after construction, bounded work a launch. Not thread-safe.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+
+namespace opus::manager {
+
+class Predictor {
+public:
+    static constexpr std::uint32_t kHistory = 8192;     // launches remembered
+    static constexpr std::uint32_t kSignatures = 1024;  // distinct ones at a time
+    static constexpr std::uint32_t kMaxRun = 4096;      // longest remaining run that is foretold
+
+    struct Launch {
+        std::uint64_t signature = 0;  // hash of communicator, operation, size class, peers
+        std::uint64_t needs = 0;      // hash of the circuits; equal needs, equal circuits
+    };
+
+    struct Forecast {
+        bool known = false;           // there is something to go by
+        bool sure = false;            // worth acting on
+        std::uint32_t remaining = 0;  // launches still to come in the phase of the last launch
+        Launch next;                  // first launch of the phase after it
+    };
+
+    struct Accuracy {
+        std::uint64_t transitions = 0;  // phase changes seen
+        std::uint64_t foretold = 0;     // right, and sure
+        std::uint64_t wrong = 0;        // sure, and wrong
+        std::uint64_t silent = 0;       // not sure
+    };
+
+    Predictor();
+    void observe(const Launch& launch);
+    Forecast forecast() const { return forecast_; }
+    const Accuracy& accuracy() const { return accuracy_; }
+
+private:
+    using Symbol = std::uint16_t;
+    static constexpr std::array<std::uint32_t, 3> kContexts = {32, 8, 2};  // longest first
+    static constexpr std::uint32_t kIndexSlots = 2048;
+    static constexpr std::uint32_t kResume = 4;
+    static constexpr std::uint64_t kNowhere = ~0ull;
+
+    struct Known {
+        std::uint64_t signature = 0;
+        std::uint64_t needs = 0;
+        std::uint32_t last_seen = 0;
+        std::uint8_t doubt = 0;  // grows when the phase change after this launch was foretold wrongly
+        bool used = false;
+    };
+
+    struct State {
+        std::array<Symbol, kHistory> history{};
+        std::array<Known, kSignatures> known{};
+        std::array<std::array<std::uint32_t, kIndexSlots>, kContexts.size()> index{};  // position + 1, modulo 2^32
+    };
+
+public:
+    static constexpr std::size_t kBytes = sizeof(State);
+
+private:
+    Symbol intern(const Launch& launch);
+    Symbol symbol(std::uint64_t position) const { return state_->history[position % kHistory]; }
+    bool remembered(std::uint64_t position) const { return position < count_ && position + kHistory > count_; }
+    std::uint32_t context_slot(std::size_t which) const;
+    std::uint32_t match_length(std::uint64_t position, std::uint32_t limit) const;
+    void follow(Symbol seen);
+    void search();
+    void remember_contexts();
+    void score(const Launch& seen);
+    void foretell();
+
+    std::unique_ptr<State> state_;
+    std::uint64_t count_ = 0;         // launches observed
+    std::uint64_t at_ = kNowhere;     // position in history expected to come next
+    std::uint32_t matched_ = 0;       // launches before at_ known to agree with the latest ones
+    std::uint32_t horizon_ = 0;       // launches that foretell() may still count down before it looks again
+    std::array<std::uint64_t, kResume> resume_{};  // places where a long match broke, newest first
+    std::uint32_t resumes_ = 0;
+    Forecast forecast_;
+    std::uint64_t current_needs_ = 0;
+    Symbol last_ = 0;
+    Accuracy accuracy_;
+};
+
+static_assert(Predictor::kBytes <= 64 * 1024);
+
+}  // namespace opus::manager
