@@ -1,0 +1,79 @@
+// A libcuda.so.1 that logs what reaches which stream and does at once what can be done at once: gates store
+// `ready` and do not wait. Streams are small numbers cast to pointers; 0x100 + n is one that is being
+// captured.
+#include <cuda.h>
+
+#include <atomic>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+
+#include "test/shim/fake_log.h"
+
+#define FAKE_EXPORT __attribute__((visibility("default")))
+
+namespace {
+unsigned long long name(CUstream s) { return reinterpret_cast<std::uintptr_t>(s); }
+}  // namespace
+
+extern "C" {
+
+FAKE_EXPORT CUresult fake_cuCtxGetCurrent(CUcontext* c) __asm__("cuCtxGetCurrent");
+FAKE_EXPORT CUresult fake_cuCtxGetCurrent(CUcontext* c) { return *c = reinterpret_cast<CUcontext>(1), CUDA_SUCCESS; }
+#undef cuCtxPushCurrent
+#undef cuCtxPopCurrent
+#undef cuMemHostRegister
+#undef cuMemHostGetDevicePointer
+#undef cuStreamWriteValue64
+#undef cuStreamDestroy
+FAKE_EXPORT CUresult cuCtxPushCurrent_v2(CUcontext) { return CUDA_SUCCESS; }
+FAKE_EXPORT CUresult cuCtxPopCurrent_v2(CUcontext* c) { return *c = nullptr, CUDA_SUCCESS; }
+FAKE_EXPORT CUresult cuCtxGetDevice(CUdevice* d) { return *d = 1, CUDA_SUCCESS; }
+FAKE_EXPORT CUresult cuModuleLoadData(CUmodule* m, const void* image) {
+    if (strstr(static_cast<const char*>(image), ".entry opus_gate") == nullptr) return CUDA_ERROR_INVALID_IMAGE;
+    return *m = reinterpret_cast<CUmodule>(2), CUDA_SUCCESS;
+}
+FAKE_EXPORT CUresult cuModuleGetFunction(CUfunction* f, CUmodule, const char* what) {
+    if (strcmp(what, "opus_gate") != 0 || getenv("FAKE_CUDA_NO_GATE") != nullptr) return CUDA_ERROR_NOT_FOUND;
+    return *f = reinterpret_cast<CUfunction>(3), CUDA_SUCCESS;
+}
+FAKE_EXPORT CUresult cuLaunchKernel(CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, CUstream s,
+                                    void** args, void**) {
+    auto* ready = *static_cast<std::atomic<std::uint64_t>**>(args[0]);
+    const std::uint64_t value = *static_cast<std::uint64_t*>(args[2]);
+    const std::uint64_t hold_ns = *static_cast<std::uint64_t*>(args[6]);
+    if (value != 0) fake_log("gate stream=%llu value=%llu hold_ms=%llu", name(s), (unsigned long long)value, (unsigned long long)hold_ns / 1000000);
+    ready->store(value);
+    return CUDA_SUCCESS;
+}
+FAKE_EXPORT CUresult cuLaunchHostFunc(CUstream s, CUhostFn function, void* data) {
+    fake_log("host_function stream=%llu", name(s));
+    function(data);
+    return CUDA_SUCCESS;
+}
+FAKE_EXPORT CUresult cuMemHostRegister_v2(void*, size_t, unsigned) { return CUDA_SUCCESS; }
+FAKE_EXPORT CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr* d, void* p, unsigned) {
+    return *d = reinterpret_cast<CUdeviceptr>(p), CUDA_SUCCESS;
+}
+FAKE_EXPORT CUresult cuStreamWriteValue64_v2(CUstream s, CUdeviceptr at, cuuint64_t value, unsigned) {
+    fake_log("done stream=%llu value=%llu", name(s), (unsigned long long)value);
+    reinterpret_cast<std::atomic<std::uint64_t>*>(at)->store(value);
+    return CUDA_SUCCESS;
+}
+FAKE_EXPORT CUresult cuStreamIsCapturing(CUstream s, CUstreamCaptureStatus* status) {
+    *status = (name(s) & 0x100) != 0 ? CU_STREAM_CAPTURE_STATUS_ACTIVE : CU_STREAM_CAPTURE_STATUS_NONE;
+    return CUDA_SUCCESS;
+}
+FAKE_EXPORT CUresult cuStreamWaitEvent(CUstream s, CUevent, unsigned) {
+    fake_log("wait stream=%llu", name(s));
+    return CUDA_SUCCESS;
+}
+FAKE_EXPORT CUresult cuStreamCreate(CUstream* s, unsigned) { return *s = reinterpret_cast<CUstream>(99), CUDA_SUCCESS; }
+FAKE_EXPORT CUresult cuStreamSynchronize(CUstream) { return CUDA_SUCCESS; }
+FAKE_EXPORT CUresult cuStreamDestroy_v2(CUstream) { return CUDA_SUCCESS; }
+FAKE_EXPORT CUresult cuEventCreate(CUevent* e, unsigned) { return *e = reinterpret_cast<CUevent>(4), CUDA_SUCCESS; }
+FAKE_EXPORT CUresult cuEventRecord(CUevent, CUstream s) {
+    fake_log("record stream=%llu", name(s));
+    return CUDA_SUCCESS;
+}
+}

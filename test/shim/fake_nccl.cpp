@@ -1,0 +1,209 @@
+// A libnccl.so.2 that does nothing but log: for tests of the shim alone. It calls itself through the PLT
+// where the real one does, fails groups that had a failing call, and says ncclInProgress for non-blocking
+// communicators.
+#include <nccl.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdarg>
+#include <cstdio>
+#include <cstring>
+#include <mutex>
+
+#include "test/shim/fake_log.h"
+
+#ifdef FAKE_NCCL_IS_OLD  // a library from before ncclCommShrink
+#define ncclCommShrink fake_no_shrink
+#define pncclCommShrink fake_no_pshrink
+#endif
+
+struct ncclComm {
+    int rank, size, device;
+    bool blocking;
+    int looks;  // ncclCommGetAsyncError calls that still say ncclInProgress
+};
+
+namespace {
+
+std::mutex mutex;
+char text[1 << 20];
+std::size_t used = 0;
+int child_rank = 0, child_size = 2, in_progress = 0;
+std::atomic<int> launches{0}, fail_next{0};
+thread_local int depth = 0, grouped = 0;
+thread_local ncclResult_t group_error = ncclSuccess;
+thread_local bool group_in_progress = false;
+
+ncclResult_t note(ncclResult_t result) {
+    if (depth > 0 && result != ncclSuccess && result != ncclInProgress) group_error = result;
+    return result;
+}
+
+ncclResult_t launch(const char* name, ncclComm_t comm) {
+    if (const int failing = fail_next.exchange(0); failing != 0) return note(ncclResult_t(failing));
+    if (comm == nullptr) return note(ncclInvalidArgument);
+    fake_log("%s rank=%d", name, comm->rank);
+    if (!comm->blocking) {
+        comm->looks = in_progress;
+        group_in_progress = true;
+    }
+    if (depth > 0) {
+        ++grouped;
+        return ncclSuccess;
+    }
+    ++launches;
+    return comm->blocking ? ncclSuccess : ncclInProgress;
+}
+
+ncclResult_t create(const char* name, ncclComm_t* out, int rank, int size, int device, const ncclConfig_t* config) {
+    if (const int failing = fail_next.exchange(0); failing != 0) return note(ncclResult_t(failing));
+    fake_log("%s rank=%d size=%d", name, rank, size);
+    const bool blocking = config == nullptr || config->blocking != 0;
+    *out = new ncclComm{rank, size, device, blocking, blocking ? 0 : in_progress};
+    return blocking ? ncclSuccess : ncclInProgress;
+}
+
+ncclResult_t simple(const char* name, ncclComm_t comm) {
+    fake_log("%s rank=%d", name, comm->rank);
+    return ncclSuccess;
+}
+
+ncclResult_t end_group(const char* name, bool launches_them) {
+    if (depth == 0) return ncclInvalidUsage;
+    if (--depth > 0) return ncclSuccess;
+    const ncclResult_t result = group_error != ncclSuccess ? group_error
+                                : group_in_progress       ? ncclInProgress
+                                                          : ncclSuccess;
+    if (launches_them && (result == ncclSuccess || result == ncclInProgress)) launches += grouped;
+    fake_log("%s result=%d", name, int(result));
+    grouped = 0;
+    group_error = ncclSuccess;
+    group_in_progress = false;
+    return result;
+}
+
+// Bodies of the hooked functions; those of collectives and transfers come from the shim's own table.
+namespace body {
+
+#define OPUS_HOOK(name, params, args)
+#define OPUS_COLL(name, params, args, kind, root, elements) \
+    ncclResult_t name params;
+#include "shim/hook_table.h"
+#define OPUS_HOOK(name, params, args)
+#define OPUS_P2P(name, params, args, kind) \
+    ncclResult_t name params { return launch(#name, comm); }
+#define OPUS_PASS(name, params, args) \
+    ncclResult_t name params { return launch(#name, comm); }
+#include "shim/hook_table.h"
+
+ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
+    static std::atomic<int> next{1};
+    memset(id, 0, sizeof *id);
+    snprintf(id->internal, sizeof id->internal, "unique %d", next++);
+    fake_log("ncclGetUniqueId");
+    return ncclSuccess;
+}
+ncclResult_t ncclCommInitRank(ncclComm_t* comm, int nranks, ncclUniqueId, int rank) {
+    return create("ncclCommInitRank", comm, rank, nranks, 0, nullptr);
+}
+ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int nranks, ncclUniqueId, int rank, ncclConfig_t* config) {
+    return create("ncclCommInitRankConfig", comm, rank, nranks, 0, config);
+}
+ncclResult_t ncclCommInitRankScalable(ncclComm_t* comm, int nranks, int rank, int, ncclUniqueId*, ncclConfig_t* config) {
+    return create("ncclCommInitRankScalable", comm, rank, nranks, 0, config);
+}
+ncclResult_t ncclCommInitAll(ncclComm_t* comm, int ndev, const int* devices) {
+    ncclUniqueId id;
+    ::ncclGetUniqueId(&id);
+    for (int i = 0; i < ndev; ++i) create("ncclCommInitAll", comm + i, i, ndev, devices != nullptr ? devices[i] : i, nullptr);
+    return ncclSuccess;
+}
+ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int, ncclComm_t* newcomm, ncclConfig_t* config) {
+    if (color == NCCL_SPLIT_NOCOLOR) {
+        fake_log("ncclCommSplit nocolor");
+        *newcomm = nullptr;
+        return ncclSuccess;
+    }
+    return create("ncclCommSplit", newcomm, child_rank, child_size, comm->device, config);
+}
+ncclResult_t ncclCommShrink(ncclComm_t comm, int*, int, ncclComm_t* newcomm, ncclConfig_t* config, int) {
+    return create("ncclCommShrink", newcomm, child_rank, child_size, comm->device, config);
+}
+ncclResult_t ncclCommGrow(ncclComm_t, int nranks, const ncclUniqueId*, int rank, ncclComm_t* newcomm, ncclConfig_t* config) {
+    return create("ncclCommGrow", newcomm, rank, nranks, 0, config);
+}
+ncclResult_t ncclCommGetUniqueId(ncclComm_t, ncclUniqueId* id) { return body::ncclGetUniqueId(id); }
+ncclResult_t ncclCommFinalize(ncclComm_t comm) { return simple("ncclCommFinalize", comm); }
+ncclResult_t ncclCommDestroy(ncclComm_t comm) {
+    simple("ncclCommDestroy", comm);
+    delete comm;
+    return ncclSuccess;
+}
+ncclResult_t ncclCommAbort(ncclComm_t comm) {
+    simple("ncclCommAbort", comm);
+    delete comm;
+    return ncclSuccess;
+}
+ncclResult_t ncclCommRevoke(ncclComm_t comm, int) { return simple("ncclCommRevoke", comm); }
+ncclResult_t ncclCommSuspend(ncclComm_t comm, int) { return simple("ncclCommSuspend", comm); }
+ncclResult_t ncclCommResume(ncclComm_t comm) { return simple("ncclCommResume", comm); }
+ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* error) {
+    *error = comm->looks > 0 ? ncclInProgress : ncclSuccess;
+    if (comm->looks > 0) --comm->looks;
+    return ncclSuccess;
+}
+ncclResult_t ncclGroupStart() {
+    ++depth;
+    return ncclSuccess;
+}
+ncclResult_t ncclGroupEnd() { return end_group("ncclGroupEnd", true); }
+ncclResult_t ncclGroupSimulateEnd(ncclSimInfo_t*) { return end_group("ncclGroupSimulateEnd", false); }
+
+#define OPUS_HOOK(name, params, args)
+#define OPUS_COLL(name, params, args, kind, root, elements) \
+    [[maybe_unused]] ncclResult_t name params { return launch(#name, comm); }
+#define ncclBcast ncclBcast_from_table
+#include "shim/hook_table.h"
+#undef ncclBcast
+// As NCCL does it: by its own public function, through the PLT.
+ncclResult_t ncclBcast(void* buffer, size_t count, ncclDataType_t type, int root, ncclComm_t comm, cudaStream_t stream) {
+    return ::ncclBroadcast(buffer, buffer, count, type, root, comm, stream);
+}
+
+}  // namespace body
+}  // namespace
+
+extern "C" {
+
+#define FAKE_EXPORT __attribute__((visibility("default")))
+#define OPUS_HOOK(name, params, args)                                        \
+    FAKE_EXPORT ncclResult_t p##name params { return body::name args; }      \
+    FAKE_EXPORT ncclResult_t name params { return body::name args; }
+#include "shim/hook_table.h"
+
+FAKE_EXPORT ncclResult_t ncclCommCount(const ncclComm_t comm, int* n) { return comm->looks > 0 ? ncclInProgress : (*n = comm->size, ncclSuccess); }
+FAKE_EXPORT ncclResult_t ncclCommUserRank(const ncclComm_t comm, int* n) { return comm->looks > 0 ? ncclInProgress : (*n = comm->rank, ncclSuccess); }
+FAKE_EXPORT ncclResult_t ncclCommCuDevice(const ncclComm_t comm, int* n) { return *n = comm->device, ncclSuccess; }
+
+FAKE_EXPORT void fake_log(const char* format, ...) {
+    const std::lock_guard guard(mutex);
+    va_list args;
+    va_start(args, format);
+    const std::size_t room = sizeof text - used;
+    const int n = vsnprintf(text + used, room, format, args);
+    va_end(args);
+    if (n < 0 || std::size_t(n) + 2 > room) return;
+    used += std::size_t(n);
+    text[used++] = '\n';
+    text[used] = '\0';
+}
+FAKE_EXPORT const char* fake_log_text(void) { return text; }
+FAKE_EXPORT void fake_log_clear(void) {
+    used = 0;
+    text[0] = '\0';
+}
+FAKE_EXPORT void fake_set_child(int rank, int size) { child_rank = rank, child_size = size; }
+FAKE_EXPORT void fake_set_in_progress(int looks) { in_progress = looks; }
+FAKE_EXPORT void fake_fail_next(int result) { fail_next = result; }
+FAKE_EXPORT int fake_launches(void) { return launches; }
+}

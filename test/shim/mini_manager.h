@@ -1,0 +1,74 @@
+// As much of a manager as the shim can see: it makes segments, answers attach, beats, and says verdicts
+// and go as it is told. The test reads what the rank processes recorded.
+#pragma once
+
+#include <atomic>
+#include <list>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "opus/attach.h"
+#include "opus/launch_ring.h"
+
+namespace opus::test {
+
+struct Behaviour {
+    bool answer = true;           // attach requests
+    bool beat = true;
+    Verdict verdict = Verdict::enforced;  // unknown: never judges
+    bool go = true;
+    bool abort = false;           // go with the abort bit
+    bool retire = true;
+    bool asleep = false;          // says it sleeps, so that the doorbell rings
+    std::uint32_t slots = 4096;
+    int go_delay_us = 0;
+};
+
+struct Captured {
+    std::uint64_t seq;
+    ring::Gate gate;
+    std::uint16_t flags;
+    std::uint64_t stream;
+    std::vector<ring::OpEntry> ops;
+};
+
+struct RankSeen {
+    attach::AttachRequest request{};
+    ring::View view;
+    int doorbell = -1;
+    std::uint64_t tail = 0, retired = 0;
+    std::vector<Captured> launches;       // in ring order
+    std::vector<CommId> registered;       // in table order at the end of life of each
+};
+
+class MiniManager {
+public:
+    explicit MiniManager(Behaviour behaviour = {});
+    ~MiniManager();
+    MiniManager(const MiniManager&) = delete;
+
+    const std::string& socket() const { return socket_path_; }
+    Behaviour behaviour;                  // may be changed between programs
+    // After a program ended: everything that it recorded. The n-th to attach.
+    RankSeen& rank(std::size_t n);
+    std::size_t ranks();
+    // Copies what is in the rings now.
+    void look();
+
+private:
+    void serve();
+    void accept_one();
+    void look_at(RankSeen& rank);
+
+    std::string directory_, socket_path_;
+    int listener_ = -1;
+    std::mutex mutex_;
+    std::list<RankSeen> ranks_;
+    std::vector<int> open_;
+    std::atomic<bool> stop_{false};
+    std::thread thread_;
+};
+
+}  // namespace opus::test

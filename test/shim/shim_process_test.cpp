@@ -1,0 +1,568 @@
+// Programs under LD_PRELOAD=libopus_shim.so, with a fake NCCL, a fake CUDA driver and a mini manager. The
+// shim is the shipped one.
+#define DOCTEST_CONFIG_IMPLEMENT_WITH_MAIN
+#include <doctest/doctest.h>
+#include <fcntl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <map>
+#include <set>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "test/shim/mini_manager.h"
+
+using namespace opus;
+using test::Behaviour;
+using test::Captured;
+using test::MiniManager;
+using test::RankSeen;
+
+namespace {
+
+using Environment = std::map<std::string, std::string>;
+
+const Environment kWithCuda = {{"FAKE_CUDA", OPUS_FAKE_CUDA}};
+
+Environment with(Environment a, const Environment& b) {
+    a.insert(b.begin(), b.end());
+    return a;
+}
+
+std::string read_all(int fd) {
+    std::string text;
+    char buffer[4096];
+    for (ssize_t n; (n = read(fd, buffer, sizeof buffer)) > 0;) text.append(buffer, std::size_t(n));
+    close(fd);
+    return text;
+}
+
+// A program under the shim; its output is read when it ends.
+class Program {
+public:
+    Program(std::vector<std::string> command, const Environment& environment) {
+        int out[2], err[2];
+        REQUIRE(pipe2(out, O_CLOEXEC) == 0);
+        REQUIRE(pipe2(err, O_CLOEXEC) == 0);
+        std::vector<char*> argv;
+        for (std::string& word : command) argv.push_back(word.data());
+        argv.push_back(nullptr);
+        pid_ = fork();
+        REQUIRE(pid_ >= 0);
+        if (pid_ == 0) {
+            dup2(out[1], 1);
+            dup2(err[1], 2);
+            for (const char* name : {"XDG_RUNTIME_DIR", "CUDA_VISIBLE_DEVICES", "CUDA_LAUNCH_BLOCKING", "CUDA_DEVICE_MAX_CONNECTIONS"})
+                unsetenv(name);
+            for (const auto& [name, value] : environment) setenv(name.c_str(), value.c_str(), 1);
+            setenv("LD_PRELOAD", OPUS_SHIM, 1);
+            execv(argv[0], argv.data());
+            _exit(255);
+        }
+        close(out[1]);
+        close(err[1]);
+        out_ = out[0];
+        err_ = err[0];
+    }
+
+    bool running() {
+        if (!ended_) ended_ = waitpid(pid_, &status_, WNOHANG) == pid_;
+        return !ended_;
+    }
+
+    int finish() {
+        if (out_ >= 0) {
+            output = read_all(out_);
+            errors = read_all(err_);
+            out_ = -1;
+        }
+        if (!ended_) waitpid(pid_, &status_, 0);
+        ended_ = true;
+        if (!errors.empty() && status_ != 0) MESSAGE(errors);
+        return WIFEXITED(status_) ? WEXITSTATUS(status_) : 1000 + WTERMSIG(status_);
+    }
+
+    std::string output, errors;
+
+private:
+    pid_t pid_ = -1;
+    int out_ = -1, err_ = -1, status_ = 0;
+    bool ended_ = false;
+};
+
+Environment at(const MiniManager& manager) { return {{"OPUS_SOCKET", manager.socket()}, {"OPUS_JOB", "shim-test"}}; }
+
+Program scenario(const std::string& name, const Environment& environment, int argument = 0) {
+    return Program({OPUS_SHIM_PROGRAM, name, std::to_string(argument)}, environment);
+}
+
+std::vector<std::string> lines_of(const std::string& text) {
+    std::vector<std::string> lines;
+    std::istringstream in(text);
+    for (std::string line; std::getline(in, line);) lines.push_back(line);
+    return lines;
+}
+
+ring::OpEntry op_of(const Captured& launch, std::size_t i) {
+    REQUIRE(i < launch.ops.size());
+    return launch.ops[i];
+}
+
+void check_op(const ring::OpEntry& op, OpKind kind, std::uint64_t n, std::uint32_t count, bool first) {
+    CHECK(op.kind == std::uint8_t(kind));
+    CHECK(op.n == n);
+    CHECK(op.count == count);
+    CHECK((op.flags & ring::kOpFirstUse) == (first ? 1u : 0u));
+}
+
+}  // namespace
+
+TEST_CASE("all members derive the same identity, however a communicator is made") {
+    MiniManager manager;
+    for (int rank = 0; rank < 3; ++rank) CHECK(scenario("identity", at(manager), rank).finish() == 0);
+    const auto& r0 = manager.rank(0).registered;
+    const auto& r1 = manager.rank(1).registered;
+    auto r2 = manager.rank(2).registered;
+    REQUIRE(r0.size() == 9);
+    CHECK(std::set<CommId>(r0.begin(), r0.end()).size() == 9);  // and no two are the same
+    CHECK(r0 == r1);
+    REQUIRE(r2.size() == 8);  // without a color in the first split
+    r2.insert(r2.begin() + 4, r0[4]);
+    CHECK(r0 == r2);
+}
+
+TEST_CASE("a table entry names rank, size, parent and family") {
+    MiniManager manager;
+    CHECK(scenario("identity", with(at(manager), {{"NCCL_COMM_SPLIT_SHARE_RESOURCES", "1"}}), 1).finish() == 0);
+    const ring::View& v = manager.rank(0).view;
+    CHECK(v.comms[0].rank == 1);
+    CHECK(v.comms[0].size == 4);
+    CHECK(v.comms[0].parent == CommId{});
+    CHECK(v.comms[0].mode == std::uint32_t(Mode::enforce));
+    CHECK(v.comms[4].parent == v.comms[0].id);
+    CHECK(v.comms[4].size == 3);
+    CHECK(v.comms[4].family == v.comms[0].family);
+    CHECK(v.comms[6].family != v.comms[0].family);
+    CHECK(v.comms[1].family != v.comms[0].family);
+    CHECK(std::string(v.header->job) == "shim-test");
+}
+
+TEST_CASE("the GPU index comes from OPUS_GPU, else from CUDA_VISIBLE_DEVICES, else it is the ordinal") {
+    const Environment cases[] = {{{"OPUS_GPU", "5"}, {"CUDA_VISIBLE_DEVICES", "2,3"}}, {{"CUDA_VISIBLE_DEVICES", "2,3"}}, {{"CUDA_VISIBLE_DEVICES", "GPU-1,GPU-2"}}, {}};
+    const std::uint32_t expected[] = {5, 3, 1, 1};  // the fake driver says device 1
+    for (int i = 0; i < 4; ++i) {
+        MiniManager manager;
+        CHECK(scenario("calls", with(with(at(manager), kWithCuda), cases[i]), 1).finish() == 0);
+        CHECK(manager.rank(0).view.header->gpu == expected[i]);
+    }
+}
+
+TEST_CASE("all devices of ncclCommInitAll share the unique id that NCCL asked itself for") {
+    MiniManager manager;
+    CHECK(scenario("init_all", at(manager)).finish() == 0);
+    const RankSeen& rank = manager.rank(0);
+    REQUIRE(rank.registered.size() == 3);
+    CHECK(std::set<CommId>(rank.registered.begin(), rank.registered.end()).size() == 1);
+    CHECK(rank.launches.size() == 3);
+}
+
+TEST_CASE("communicators made inside a group are known at its end") {
+    MiniManager manager;
+    CHECK(scenario("creation_in_group", at(manager)).finish() == 0);
+    const RankSeen& rank = manager.rank(0);
+    REQUIRE(rank.registered.size() == 3);
+    CHECK(rank.registered[0] == rank.registered[1]);
+    CHECK(rank.view.comms[2].parent == rank.registered[0]);
+    CHECK(rank.view.comms[2].rank == 1);
+    CHECK(rank.launches.size() == 3);
+}
+
+TEST_CASE("a creation that fails takes its registration back") {
+    MiniManager manager;
+    CHECK(scenario("failed_creation", at(manager)).finish() == 0);
+    CHECK(manager.rank(0).launches.size() == 1);
+    CHECK(manager.rank(0).view.comms[0].state == std::uint32_t(ring::CommState::retired));
+}
+
+TEST_CASE("one launch is formed at the outermost group end, with like operations to one peer together") {
+    MiniManager manager;
+    CHECK(scenario("group", at(manager)).finish() == 0);
+    const auto& launches = manager.rank(0).launches;
+    REQUIRE(launches.size() == 2);
+    REQUIRE(launches[0].ops.size() == 4);
+    CHECK(launches[0].gate == ring::Gate::host);
+    check_op(op_of(launches[0], 0), OpKind::send, 0, 3, true);
+    check_op(op_of(launches[0], 1), OpKind::recv, 0, 2, true);
+    check_op(op_of(launches[0], 2), OpKind::all_reduce, 0, 2, true);
+    check_op(op_of(launches[0], 3), OpKind::all_gather, 2, 1, false);
+    CHECK(launches[0].ops[0].bytes == 3 * 2 * 4);
+    CHECK(launches[0].ops[0].peer == 1);
+    check_op(op_of(launches[1], 0), OpKind::send, 3, 3, false);
+    check_op(op_of(launches[1], 1), OpKind::recv, 2, 2, false);
+    check_op(op_of(launches[1], 2), OpKind::all_reduce, 3, 2, false);
+    check_op(op_of(launches[1], 3), OpKind::all_gather, 5, 1, false);
+}
+
+TEST_CASE("self-sends, one-rank communicators and empty operations never ask") {
+    MiniManager manager;
+    CHECK(scenario("never_asks", at(manager)).finish() == 0);
+    CHECK(manager.rank(0).launches.empty());
+    CHECK(manager.rank(0).registered.size() == 1);
+}
+
+TEST_CASE("a simulated group launches nothing and uses no key") {
+    MiniManager manager;
+    CHECK(scenario("simulate", at(manager)).finish() == 0);
+    REQUIRE(manager.rank(0).launches.size() == 1);
+    check_op(manager.rank(0).launches[0].ops[0], OpKind::all_reduce, 0, 1, true);
+}
+
+TEST_CASE("a group with a failing call is not held and uses no key") {
+    MiniManager manager;
+    CHECK(scenario("group_error", at(manager)).finish() == 0);
+    REQUIRE(manager.rank(0).launches.size() == 1);
+    CHECK(manager.rank(0).launches[0].ops[0].n == 0);
+}
+
+TEST_CASE("a held call that then fails is done, and its communicator is reported") {
+    MiniManager manager;
+    CHECK(scenario("lone_error", at(manager)).finish() == 0);
+    RankSeen& rank = manager.rank(0);
+    CHECK(rank.launches.size() == 1);
+    CHECK(rank.retired == 1);
+    CHECK(rank.view.comms[0].lost == 1);
+}
+
+TEST_CASE("a group with more operations than a launch holds passes, is counted, and keeps its numbers") {
+    MiniManager manager;
+    CHECK(scenario("wide_group", at(manager)).finish() == 0);
+    RankSeen& rank = manager.rank(0);
+    REQUIRE(rank.launches.size() == 1);
+    check_op(rank.launches[0].ops[0], OpKind::send, 1, 1, false);
+    CHECK(rank.view.comms[0].lost == 1);
+    CHECK(rank.view.header->lost == 1);
+}
+
+TEST_CASE("the host gate holds the real call until go") {
+    Behaviour behaviour;
+    behaviour.go = false;
+    MiniManager manager(behaviour);
+    Program program = scenario("calls", at(manager), 1);
+    while (manager.ranks() == 0 || manager.rank(0).launches.empty()) usleep(1000);
+    usleep(50'000);
+    CHECK(program.running());
+    manager.behaviour.go = true;
+    CHECK(program.finish() == 0);
+    CHECK(manager.rank(0).retired == 1);
+    CHECK(manager.rank(0).view.header->gated == 1);
+}
+
+TEST_CASE("the stream gate stands before the kernel and done behind it; connections are held on the host first") {
+    MiniManager manager;
+    Program program = scenario("order", with(at(manager), kWithCuda));
+    CHECK(program.finish() == 0);
+    const std::vector<std::string> expected = {
+        "gate stream=17 value=2 hold_ms=30000", "ncclAllReduce rank=0", "done stream=17 value=2",
+        "gate stream=17 value=3 hold_ms=30000", "ncclAllReduce rank=0", "done stream=17 value=3",
+        // Two user streams: NCCL launches on the one added last, 34, which waits for 33.
+        "ncclAllReduce rank=0", "ncclAllReduce rank=0", "record stream=33", "wait stream=34",
+        "gate stream=34 value=4 hold_ms=30000", "ncclGroupEnd result=0", "done stream=34 value=4"};
+    CHECK(lines_of(program.output) == expected);
+    const auto& launches = manager.rank(0).launches;
+    REQUIRE(launches.size() == 4);
+    CHECK((launches[0].flags & ring::kLaunchConn) != 0);
+    CHECK(launches[0].gate == ring::Gate::host);
+    check_op(launches[0].ops[0], OpKind::all_reduce, 0, 1, true);
+    CHECK((launches[1].flags & ring::kLaunchConn) == 0);
+    CHECK(launches[1].gate == ring::Gate::stream);
+    CHECK(launches[1].stream == 17);
+    check_op(launches[1].ops[0], OpKind::all_reduce, 0, 1, false);
+    check_op(launches[3].ops[0], OpKind::all_reduce, 2, 2, false);
+    CHECK(manager.rank(0).retired == 4);
+}
+
+TEST_CASE("with stream gates a group is one launch for each set of communicators that share streams") {
+    MiniManager manager;
+    Program program = scenario("merged_groups", with(at(manager), kWithCuda));
+    CHECK(program.finish() == 0);
+    const auto& launches = manager.rank(0).launches;
+    REQUIRE(launches.size() == 8);  // three first uses with their launches, then two
+    REQUIRE(launches[6].ops.size() == 1);
+    CHECK(launches[6].stream == 33);
+    REQUIRE(launches[7].ops.size() == 2);
+    CHECK(launches[7].ops[0].comm == 1);
+    CHECK(launches[7].ops[1].comm == 2);
+    CHECK(launches[7].ops[1].count == 2);
+    CHECK((launches[7].flags & ring::kLaunchHostDone) != 0);  // its kernels stand on 34 and on 35
+    CHECK(manager.rank(0).retired == launches[7].seq + 2);
+    const std::vector<std::string> expected = {
+        "ncclAllReduce rank=0", "ncclAllReduce rank=0", "ncclAllReduce rank=0", "ncclAllReduce rank=0",
+        "gate stream=33 value=7 hold_ms=30000", "record stream=35", "wait stream=34",
+        "gate stream=34 value=8 hold_ms=30000", "record stream=34", "wait stream=35", "ncclGroupEnd result=0",
+        "done stream=33 value=7", "host_function stream=34", "host_function stream=35"};
+    CHECK(lines_of(program.output) == expected);
+}
+
+TEST_CASE("auto chooses the stream gate only where it is safe") {
+    const Environment forbids[] = {{{"CUDA_LAUNCH_BLOCKING", "1"}}, {{"CUDA_DEVICE_MAX_CONNECTIONS", "1"}}, {{"FAKE_CUDA_NO_GATE", "1"}}, {{"OPUS_GATE", "host"}}};
+    for (const Environment& forbid : forbids) {
+        MiniManager manager;
+        CHECK(scenario("calls", with(with(at(manager), kWithCuda), forbid), 2).finish() == 0);
+        for (const Captured& launch : manager.rank(0).launches) CHECK(launch.gate == ring::Gate::host);
+    }
+    MiniManager manager;
+    CHECK(scenario("calls", with(with(at(manager), kWithCuda), {{"CUDA_LAUNCH_BLOCKING", "1"}, {"OPUS_GATE", "stream"}}), 2).finish() == 0);
+    CHECK(manager.rank(0).launches.back().gate == ring::Gate::stream);
+}
+
+TEST_CASE("gate none records and asks, and holds nothing") {
+    Behaviour behaviour;
+    behaviour.go = false;
+    MiniManager manager(behaviour);
+    CHECK(scenario("calls", with(at(manager), {{"OPUS_GATE", "none"}}), 3).finish() == 0);
+    RankSeen& rank = manager.rank(0);
+    REQUIRE(rank.launches.size() == 3);
+    CHECK(rank.launches[2].gate == ring::Gate::none);
+    CHECK((rank.launches[2].flags & ring::kLaunchUngated) == 0);
+    CHECK(rank.view.ready[2].value == 3);
+    CHECK(rank.retired == 3);
+}
+
+TEST_CASE("observe records what it does not hold") {
+    Behaviour behaviour;
+    behaviour.go = false;
+    behaviour.verdict = Verdict::passes;
+    MiniManager manager(behaviour);
+    CHECK(scenario("calls", with(at(manager), {{"OPUS_MODE", "observe"}}), 3).finish() == 0);
+    RankSeen& rank = manager.rank(0);
+    REQUIRE(rank.launches.size() == 3);
+    CHECK((rank.launches[0].flags & ring::kLaunchUngated) != 0);
+    CHECK(rank.request.mode == std::uint32_t(Mode::observe));
+}
+
+TEST_CASE("launches on a capturing stream pass and are counted") {
+    MiniManager manager;
+    Program program = scenario("capture", with(at(manager), kWithCuda));
+    CHECK(program.finish() == 0);
+    CHECK(program.output.find("done stream=257") == std::string::npos);
+    REQUIRE(manager.rank(0).launches.size() == 1);
+    CHECK(manager.rank(0).launches[0].ops[0].n == 2);  // their keys were counted
+}
+
+TEST_CASE("for non-blocking communicators done waits for the end of ncclInProgress") {
+    MiniManager manager;
+    Program program = scenario("non_blocking", with(at(manager), kWithCuda));
+    CHECK(program.finish() == 0);
+    auto lines = lines_of(program.output);
+    lines.resize(5);
+    const std::vector<std::string> expected = {"gate stream=17 value=2 hold_ms=30000", "ncclAllReduce rank=0", "returned",
+                                               "done stream=17 value=2", "polled"};
+    CHECK(lines == expected);
+    CHECK(manager.rank(0).registered.size() == 2);
+    CHECK(manager.rank(0).launches.size() == 4);
+}
+
+TEST_CASE("communicators whose members are on one node, or pass, are not recorded") {
+    for (const Verdict verdict : {Verdict::intra, Verdict::passes, Verdict::degraded}) {
+        Behaviour behaviour;
+        behaviour.verdict = verdict;
+        MiniManager manager(behaviour);
+        CHECK(scenario("calls", at(manager), 5).finish() == 0);
+        CHECK(manager.rank(0).launches.empty());
+        CHECK(manager.rank(0).view.header->passed == 5);
+        CHECK(manager.rank(0).view.header->lost == 0);
+    }
+}
+
+TEST_CASE("a communicator that nobody judges passes after the hold time, and is reported") {
+    Behaviour behaviour;
+    behaviour.verdict = Verdict::unknown;
+    MiniManager manager(behaviour);
+    Program program = scenario("calls", with(at(manager), {{"OPUS_HOLD_MS", "50"}}), 5);
+    CHECK(program.finish() == 0);
+    CHECK(manager.rank(0).launches.empty());
+    CHECK(manager.rank(0).view.comms[0].lost >= 1);
+    CHECK(lines_of(program.errors).size() == 1);
+}
+
+TEST_CASE("a full ring is waited for a bounded time, then launches pass and are counted") {
+    Behaviour behaviour;
+    behaviour.slots = 64;
+    behaviour.retire = false;
+    MiniManager manager(behaviour);
+    Program program = scenario("calls", with(at(manager), {{"OPUS_RING_WAIT_MS", "2"}}), 100);
+    CHECK(program.finish() == 0);
+    CHECK(manager.rank(0).launches.size() == 64);
+    CHECK(manager.rank(0).view.header->lost == 36);
+    CHECK(manager.rank(0).view.comms[0].lost == 36);
+    CHECK(lines_of(program.errors).size() == 1);
+}
+
+TEST_CASE("a child after fork is inert") {
+    MiniManager manager;
+    CHECK(scenario("forked", at(manager)).finish() == 0);
+    CHECK(manager.ranks() == 1);
+    CHECK(manager.rank(0).launches.size() == 2);
+    CHECK(manager.rank(0).registered.size() == 1);
+}
+
+TEST_CASE("when the manager's heartbeat stands still, the policy acts after the hold time") {
+    Behaviour behaviour;
+    behaviour.go = false;
+    behaviour.beat = false;
+    SUBCASE("proceed") {
+        MiniManager manager(behaviour);
+        CHECK(scenario("calls", with(at(manager), {{"OPUS_HOLD_MS", "60"}}), 20).finish() == 0);
+        CHECK(manager.rank(0).view.header->gave_up == 20);
+        CHECK(manager.rank(0).request.hold_ms == 60);
+    }
+    SUBCASE("abort") {
+        MiniManager manager(behaviour);
+        Program program = scenario("refused", with(at(manager), {{"OPUS_HOLD_MS", "60"}, {"OPUS_POLICY", "abort"}}));
+        CHECK(program.finish() == 0);
+        CHECK(lines_of(program.errors).size() == 1);
+        CHECK(manager.rank(0).retired == 2);
+    }
+}
+
+TEST_CASE("a beating manager may be late: the hold time never ends for a late peer") {
+    Behaviour behaviour;
+    behaviour.go = false;
+    MiniManager manager(behaviour);
+    Program program = scenario("calls", with(at(manager), {{"OPUS_HOLD_MS", "20"}}), 1);
+    while (manager.ranks() == 0 || manager.rank(0).launches.empty()) usleep(1000);
+    usleep(200'000);
+    CHECK(program.running());
+    manager.behaviour.go = true;
+    CHECK(program.finish() == 0);
+    CHECK(manager.rank(0).view.header->gave_up == 0);
+}
+
+TEST_CASE("an abort by the manager fails the call and closes the group without a launch") {
+    Behaviour behaviour;
+    behaviour.abort = true;
+    MiniManager manager(behaviour);
+    Program program = scenario("refused", at(manager));
+    CHECK(program.finish() == 0);
+    CHECK(lines_of(program.errors).size() == 1);
+}
+
+TEST_CASE("mode off forwards, and meets no manager") {
+    MiniManager manager;
+    Program program = scenario("unhooked", with(at(manager), {{"OPUS_MODE", "off"}}));
+    CHECK(program.finish() == 0);
+    CHECK(program.output.find("state=0\n") != std::string::npos);
+    CHECK(program.errors.empty());
+    CHECK(manager.ranks() == 0);
+}
+
+TEST_CASE("without a manager the shim is inert, and silent unless asked") {
+    for (const bool required : {false, true}) {
+        Program program = scenario("unhooked", {{"OPUS_SOCKET", "/nonexistent/manager.sock"}, {"OPUS_REQUIRE", required ? "1" : "0"}});
+        CHECK(program.finish() == 0);
+        CHECK(program.output.find("state=1\n") != std::string::npos);
+        CHECK(lines_of(program.errors).size() == (required ? 1 : 0));
+    }
+}
+
+TEST_CASE("a manager that does not answer costs a bounded time") {
+    Behaviour behaviour;
+    behaviour.answer = false;
+    MiniManager manager(behaviour);
+    CHECK(scenario("unhooked", at(manager)).finish() == 0);
+}
+
+TEST_CASE("a call that NCCL passes to itself is counted once") {
+    for (const Verdict verdict : {Verdict::enforced, Verdict::passes}) {
+        Behaviour behaviour;
+        behaviour.verdict = verdict;
+        MiniManager manager(behaviour);
+        CHECK(scenario("broadcast", at(manager)).finish() == 0);
+        const auto& launches = manager.rank(0).launches;
+        if (verdict == Verdict::passes) continue;
+        REQUIRE(launches.size() == 2);
+        CHECK(launches[0].ops[0].kind == std::uint8_t(OpKind::broadcast));
+        CHECK(launches[0].ops[0].peer == 1);
+        CHECK(launches[1].ops[0].n == 1);
+    }
+}
+
+TEST_CASE("the 257th communicator passes, and entries of destroyed ones are used again") {
+    MiniManager manager;
+    Program program = scenario("many_comms", at(manager));
+    CHECK(program.finish() == 0);
+    CHECK(lines_of(program.errors).size() == 1);
+    CHECK(manager.rank(0).view.comms[7].generation == 2);
+}
+
+TEST_CASE("several threads launch at once") {
+    MiniManager manager;
+    CHECK(scenario("threads", at(manager)).finish() == 0);
+    std::map<std::uint16_t, std::uint64_t> next;
+    for (const Captured& launch : manager.rank(0).launches)
+        if (launch.ops[0].kind == std::uint8_t(OpKind::all_reduce)) CHECK(launch.ops[0].n == next[launch.ops[0].comm]++);
+    CHECK(next.size() == 8);
+    CHECK(manager.rank(0).retired == manager.rank(0).tail);
+}
+
+TEST_CASE("an abort in another thread opens a closed gate") {
+    Behaviour behaviour;
+    behaviour.go = false;
+    MiniManager manager(behaviour);
+    CHECK(scenario("aborted_elsewhere", at(manager)).finish() == 0);
+}
+
+TEST_CASE("destroy and finalize leave gates shut, abort and revoke open them") {
+    MiniManager manager;
+    CHECK(scenario("draining", at(manager)).finish() == 0);
+    const ring::View& v = manager.rank(0).view;
+    CHECK(v.comms[0].open == 0);
+    CHECK(v.comms[1].open == 1);
+    CHECK(v.comms[2].open == 1);
+    CHECK(v.comms[0].state == std::uint32_t(ring::CommState::retired));
+    CHECK(v.comms[1].state == std::uint32_t(ring::CommState::registered));
+    CHECK(v.comms[2].state == std::uint32_t(ring::CommState::retired));
+}
+
+TEST_CASE("what the real library lacks is refused, and OPUS_NCCL_LIBRARY names the real one") {
+    MiniManager manager;
+    CHECK(scenario("missing", with(at(manager), {{"OPUS_NCCL_LIBRARY", OPUS_FAKE_OLD_NCCL}})).finish() == 0);
+}
+
+TEST_CASE("one-sided operations and grown communicators pass") {
+    MiniManager manager;
+    CHECK(scenario("one_sided", at(manager)).finish() == 0);
+    CHECK(scenario("grown", at(manager)).finish() == 0);
+}
+
+TEST_CASE("a bad setting gives one line that names it, and its default is used") {
+    MiniManager manager;
+    Program program = scenario("calls", with(at(manager), {{"OPUS_MODE", "banana"}, {"OPUS_HOLD_MS", "-3"}, {"OPUS_GATE", "roof"}, {"OPUS_RING_SLOTS", "100"}}), 1);
+    CHECK(program.finish() == 0);
+    const auto lines = lines_of(program.errors);
+    REQUIRE(lines.size() == 4);
+    for (const char* part : {"OPUS_MODE=banana", "OPUS_HOLD_MS=-3", "OPUS_GATE=roof", "OPUS_RING_SLOTS=100"})
+        CHECK(program.errors.find(part) != std::string::npos);
+    CHECK(manager.rank(0).request.hold_ms == 30'000);
+    CHECK(manager.rank(0).request.slots == 4096);
+    CHECK(manager.rank(0).launches.size() == 1);
+}
+
+TEST_CASE("a sleeping manager is woken") {
+    Behaviour behaviour;
+    behaviour.asleep = true;
+    MiniManager manager(behaviour);
+    CHECK(scenario("calls", at(manager), 1).finish() == 0);
+    char bytes[64];
+    CHECK(read(manager.rank(0).doorbell, bytes, sizeof bytes) >= 2);  // registration, ready
+}
+
+TEST_CASE("a program without NCCL does not notice") {
+    Program program({"/bin/true"}, {});
+    CHECK(program.finish() == 0);
+    CHECK(program.errors.empty());
+    CHECK(program.output.empty());
+}

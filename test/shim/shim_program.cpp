@@ -1,0 +1,376 @@
+// Plain NCCL programs, one a scenario, that know nothing of Opus but what opus_state() says. Run under
+// LD_PRELOAD by shim_process_test; print what the fake NCCL and CUDA were asked to do. Exit code: 0, or
+// the line of the check that failed.
+#include <dlfcn.h>
+#include <nccl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "opus/opus.h"
+#include "test/shim/fake_log.h"
+
+namespace {
+
+#define CHECK(condition)                                                                   \
+    do {                                                                                   \
+        if (!(condition)) {                                                                \
+            fprintf(stderr, "shim_program:%d: %s\n%s", __LINE__, #condition, fake_log_text()); \
+            _exit(__LINE__ % 200 + 1);                                                     \
+        }                                                                                  \
+    } while (false)
+#define OK(call) CHECK((call) == ncclSuccess)
+
+int argument = 0;
+char data[64];
+
+cudaStream_t stream(std::uintptr_t n) { return reinterpret_cast<cudaStream_t>(n); }
+
+ncclUniqueId id_named(const char* name) {
+    ncclUniqueId id{};
+    snprintf(id.internal, sizeof id.internal, "%s", name);
+    return id;
+}
+
+ncclComm_t comm_named(const char* name, int rank = 0, int size = 2) {
+    ncclComm_t comm = nullptr;
+    OK(ncclCommInitRank(&comm, size, id_named(name), rank));
+    return comm;
+}
+
+ncclResult_t all_reduce(ncclComm_t comm, std::uintptr_t on = 17, size_t count = 4) {
+    return ncclAllReduce(data, data, count, ncclFloat32, ncclSum, comm, stream(on));
+}
+ncclResult_t send(ncclComm_t comm, int peer, std::uintptr_t on = 17) { return ncclSend(data, 2, ncclFloat32, peer, comm, stream(on)); }
+ncclResult_t recv(ncclComm_t comm, int peer, std::uintptr_t on = 17) { return ncclRecv(data, 2, ncclFloat32, peer, comm, stream(on)); }
+
+opus_state_t state() {
+    const auto ask = reinterpret_cast<opus_state_t (*)()>(dlsym(RTLD_DEFAULT, "opus_state"));
+    return ask == nullptr ? OPUS_STATE_OFF : ask();
+}
+
+opus_stats_t stats() {
+    opus_stats_t now{};
+    now.struct_bytes = sizeof now;
+    const auto ask = reinterpret_cast<int (*)(opus_stats_t*)>(dlsym(RTLD_DEFAULT, "opus_stats"));
+    if (ask != nullptr) ask(&now);
+    return now;
+}
+
+void identity() {
+    const int rank = argument, size = 4;
+    const ncclComm_t first = comm_named("same", rank, size);
+    comm_named("same", rank, size);
+    comm_named("other", rank, size);
+    ncclComm_t comm = nullptr;
+    ncclUniqueId ids[2] = {id_named("s0"), id_named("s1")};
+    OK(ncclCommInitRankScalable(&comm, size, rank, 2, ids, nullptr));
+    fake_set_child(rank, 3);
+    OK(ncclCommSplit(first, rank == 2 ? NCCL_SPLIT_NOCOLOR : 0, rank, &comm, nullptr));
+    CHECK((comm == nullptr) == (rank == 2));
+    OK(ncclCommSplit(first, 7, rank, &comm, nullptr));
+    int excluded[2][2] = {{3, 1}, {1, 3}};
+    OK(ncclCommShrink(first, excluded[rank % 2], 2, &comm, nullptr, NCCL_SHRINK_DEFAULT));
+    OK(ncclCommShrink(first, excluded[rank % 2], 2, &comm, nullptr, NCCL_SHRINK_DEFAULT));
+    int one = 1;
+    OK(ncclCommShrink(first, &one, 1, &comm, nullptr, NCCL_SHRINK_DEFAULT));
+}
+
+void init_all() {
+    ncclComm_t comms[3];
+    OK(ncclCommInitAll(comms, 3, nullptr));
+    for (ncclComm_t c : comms) OK(all_reduce(c));
+}
+
+void creation_in_group() {
+    ncclComm_t a = nullptr, b = nullptr;
+    OK(ncclGroupStart());
+    OK(ncclCommInitRank(&a, 2, id_named("multi"), 0));
+    OK(ncclCommInitRank(&b, 2, id_named("multi"), 1));
+    OK(ncclGroupEnd());
+    OK(all_reduce(a));
+    OK(all_reduce(b));
+    ncclComm_t child = nullptr;
+    fake_set_child(1, 2);
+    OK(ncclGroupStart());
+    OK(ncclCommSplit(a, 3, 0, &child, nullptr));
+    OK(ncclGroupEnd());
+    OK(all_reduce(child));
+}
+
+void failed_creation() {
+    ncclComm_t comm = nullptr;
+    fake_fail_next(ncclSystemError);
+    CHECK(ncclCommInitRank(&comm, 2, id_named("x"), 0) == ncclSystemError);
+    OK(all_reduce(comm_named("y")));
+}
+
+void one_group(ncclComm_t comm) {
+    OK(ncclGroupStart());
+    for (int i = 0; i < 3; ++i) OK(send(comm, 1));
+    for (int i = 0; i < 2; ++i) OK(recv(comm, 1));
+    OK(ncclGroupStart());
+    for (int i = 0; i < 2; ++i) OK(all_reduce(comm));
+    OK(ncclGroupEnd());
+    CHECK(stats().recorded <= 1);
+    OK(ncclAllGather(data, data, 4, ncclInt8, comm, stream(17)));
+    OK(ncclGroupEnd());
+}
+
+void group() {
+    const ncclComm_t comm = comm_named("g");
+    one_group(comm);
+    one_group(comm);
+}
+
+void never_asks() {
+    const ncclComm_t two = comm_named("g"), alone = comm_named("alone", 0, 1);
+    OK(all_reduce(alone));
+    OK(send(two, 0));                // to itself
+    OK(all_reduce(two, 17, 0));      // empty
+    OK(ncclGroupStart());
+    OK(send(two, 0));
+    OK(recv(two, 0));
+    OK(all_reduce(alone));
+    OK(ncclGroupEnd());
+    CHECK(stats().recorded == 0);
+}
+
+void simulate() {
+    const ncclComm_t comm = comm_named("g");
+    ncclSimInfo_t info = NCCL_SIM_INFO_INITIALIZER;
+    OK(ncclGroupStart());
+    OK(all_reduce(comm));
+    OK(ncclGroupSimulateEnd(&info));
+    OK(all_reduce(comm));
+    CHECK(fake_launches() == 1);
+}
+
+void group_error() {
+    const ncclComm_t comm = comm_named("g");
+    OK(ncclGroupStart());
+    OK(all_reduce(comm));
+    fake_fail_next(ncclInvalidArgument);
+    CHECK(all_reduce(comm) == ncclInvalidArgument);
+    CHECK(ncclGroupEnd() == ncclInvalidArgument);
+    CHECK(stats().recorded == 0);
+    OK(all_reduce(comm));
+}
+
+void lone_error() {
+    const ncclComm_t comm = comm_named("g");
+    fake_fail_next(ncclInvalidArgument);
+    CHECK(all_reduce(comm) == ncclInvalidArgument);
+}
+
+void wide_group() {
+    const ncclComm_t comm = comm_named("wide", 0, 3000);
+    OK(ncclGroupStart());
+    for (int peer = 1; peer < 3000; ++peer) OK(send(comm, peer));
+    OK(ncclGroupEnd());
+    OK(send(comm, 5));
+}
+
+void calls() {  // `argument` all-reduces
+    const ncclComm_t comm = comm_named("g");
+    for (int i = 0; i < argument; ++i) OK(all_reduce(comm));
+    CHECK(fake_launches() == argument);
+}
+
+void order() {
+    const ncclComm_t comm = comm_named("g");
+    fake_log_clear();
+    OK(all_reduce(comm));
+    OK(all_reduce(comm));
+    OK(ncclGroupStart());
+    OK(all_reduce(comm, 33));
+    OK(all_reduce(comm, 34));
+    OK(ncclGroupEnd());
+}
+
+void merged_groups() {
+    const ncclComm_t a = comm_named("a"), b = comm_named("b"), c = comm_named("c");
+    for (ncclComm_t comm : {a, b, c}) OK(all_reduce(comm));
+    fake_log_clear();
+    OK(ncclGroupStart());
+    OK(all_reduce(a, 33));
+    OK(all_reduce(b, 34));
+    OK(all_reduce(c, 34));
+    OK(all_reduce(c, 35));
+    OK(ncclGroupEnd());
+}
+
+void capture() {
+    const ncclComm_t comm = comm_named("g");
+    OK(all_reduce(comm, 0x101));
+    OK(ncclGroupStart());
+    OK(all_reduce(comm, 0x101));
+    OK(ncclGroupEnd());
+    CHECK(stats().recorded == 0 && stats().passed == 2);
+    OK(all_reduce(comm));
+}
+
+void non_blocking() {
+    ncclComm_t comm = nullptr;
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.blocking = 0;
+    fake_set_in_progress(2);
+    CHECK(ncclCommInitRankConfig(&comm, 2, id_named("n"), 0, &config) == ncclInProgress);
+    ncclResult_t error = ncclInProgress;
+    while (error == ncclInProgress) OK(ncclCommGetAsyncError(comm, &error));
+    fake_log_clear();
+    CHECK(all_reduce(comm) == ncclInProgress);
+    fake_log("returned");
+    error = ncclInProgress;
+    while (error == ncclInProgress) OK(ncclCommGetAsyncError(comm, &error));
+    fake_log("polled");
+    ncclComm_t child = nullptr;
+    fake_set_child(1, 2);
+    CHECK(ncclCommSplit(comm, 1, 0, &child, &config) == ncclInProgress);
+    error = ncclInProgress;
+    while (error == ncclInProgress) OK(ncclCommGetAsyncError(child, &error));
+    CHECK(all_reduce(child) == ncclInProgress);
+}
+
+void forked() {
+    const ncclComm_t comm = comm_named("g");
+    OK(all_reduce(comm));
+    const pid_t child = fork();
+    if (child == 0) {
+        CHECK(state() == OPUS_STATE_INERT);
+        OK(all_reduce(comm));
+        OK(all_reduce(comm_named("child")));
+        _exit(0);
+    }
+    int status = -1;
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+    CHECK(state() == OPUS_STATE_ENFORCE);
+    OK(all_reduce(comm));
+    CHECK(stats().recorded == 2);
+}
+
+void refused() {  // policy abort: nothing starts
+    const ncclComm_t comm = comm_named("g");
+    CHECK(all_reduce(comm) == ncclSystemError);
+    OK(ncclGroupStart());
+    OK(all_reduce(comm));
+    CHECK(ncclGroupEnd() == ncclSystemError);
+    CHECK(fake_launches() == 0);
+    OK(ncclGroupStart());
+    OK(ncclGroupEnd());
+}
+
+void unhooked() {
+    const ncclComm_t comm = comm_named("g");
+    OK(all_reduce(comm));
+    CHECK(stats().recorded == 0);
+    printf("state=%d\n", int(state()));
+}
+
+void broadcast() {
+    const ncclComm_t comm = comm_named("g");
+    OK(ncclBcast(data, 4, ncclInt8, 1, comm, stream(17)));
+    OK(all_reduce(comm));
+    CHECK(stats().recorded + stats().passed == 2);
+}
+
+void many_comms() {
+    std::vector<ncclComm_t> comms;
+    for (int i = 0; i < 257; ++i) comms.push_back(comm_named(std::to_string(i).c_str()));
+    OK(all_reduce(comms[255]));
+    OK(all_reduce(comms[256]));
+    CHECK(stats().recorded == 1);
+    OK(ncclCommDestroy(comms[7]));
+    usleep(20'000);  // until the manager has seen it through
+    OK(all_reduce(comm_named("again")));
+    CHECK(stats().recorded == 2);
+    for (int i = 0; i < 257; ++i)
+        if (i != 7) OK(ncclCommDestroy(comms[std::size_t(i)]));
+    for (int i = 0; i < 3000; ++i) OK(ncclCommDestroy(comm_named("churn", 0, 1)));
+}
+
+void threads() {
+    std::vector<std::thread> all;
+    for (int t = 0; t < 8; ++t)
+        all.emplace_back([t] {
+            const ncclComm_t comm = comm_named(std::to_string(t).c_str());
+            for (int i = 0; i < 50; ++i) {
+                OK(all_reduce(comm));
+                OK(ncclGroupStart());
+                OK(send(comm, 1));
+                OK(recv(comm, 1));
+                OK(ncclGroupEnd());
+            }
+            OK(ncclCommDestroy(comm));
+        });
+    for (std::thread& t : all) t.join();
+    CHECK(stats().recorded == 800);
+}
+
+void aborted_elsewhere() {
+    const ncclComm_t comm = comm_named("g");
+    std::thread waiting([comm] { all_reduce(comm); });
+    while (stats().gated == 0) usleep(1000);
+    OK(ncclCommAbort(comm));
+    waiting.join();
+}
+
+void missing() {
+    const ncclComm_t comm = comm_named("g");
+    ncclComm_t child = nullptr;
+    int excluded = 1;
+    CHECK(ncclCommShrink(comm, &excluded, 1, &child, nullptr, 0) == ncclInvalidUsage);
+    CHECK(strstr(fake_log_text(), "ncclCommShrink") == nullptr);
+}
+
+void one_sided() {
+    const ncclComm_t comm = comm_named("g");
+    OK(ncclSignal(1, 0, 0, 0, comm, stream(17)));
+    OK(ncclPutSignal(data, 1, ncclInt8, 1, nullptr, 0, 0, 0, 0, comm, stream(17)));
+    OK(ncclWaitSignal(0, nullptr, comm, stream(17)));
+    CHECK(stats().passed == 3 && stats().recorded == 0);
+}
+
+void grown() {
+    const ncclComm_t comm = comm_named("g");
+    ncclComm_t more = nullptr;
+    OK(ncclCommGrow(comm, 3, nullptr, 0, &more, nullptr));
+    OK(all_reduce(more));
+    CHECK(stats().recorded == 0);
+}
+
+void draining() {  // Destroy and Finalize leave gates shut, Abort and Revoke open them
+    const ncclComm_t a = comm_named("a"), b = comm_named("b"), c = comm_named("c");
+    OK(ncclCommFinalize(a));
+    OK(ncclCommDestroy(a));
+    OK(ncclCommRevoke(b, 0));
+    OK(ncclCommAbort(c));
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    const std::map<std::string, void (*)()> scenarios = {
+#define SCENARIO(name) {#name, name}
+        SCENARIO(identity), SCENARIO(init_all), SCENARIO(creation_in_group), SCENARIO(failed_creation), SCENARIO(group),
+        SCENARIO(never_asks), SCENARIO(simulate), SCENARIO(group_error), SCENARIO(lone_error), SCENARIO(wide_group),
+        SCENARIO(calls), SCENARIO(order), SCENARIO(merged_groups), SCENARIO(capture), SCENARIO(non_blocking), SCENARIO(forked),
+        SCENARIO(refused), SCENARIO(unhooked), SCENARIO(broadcast), SCENARIO(many_comms), SCENARIO(threads),
+        SCENARIO(aborted_elsewhere), SCENARIO(missing), SCENARIO(one_sided), SCENARIO(grown), SCENARIO(draining),
+    };
+    CHECK(argc >= 2);
+    if (argc > 2) argument = atoi(argv[2]);
+    if (const char* cuda = getenv("FAKE_CUDA"); cuda != nullptr) CHECK(dlopen(cuda, RTLD_NOW | RTLD_GLOBAL) != nullptr);
+    const auto at = scenarios.find(argv[1]);
+    CHECK(at != scenarios.end());
+    at->second();
+    fputs(fake_log_text(), stdout);
+    return 0;
+}
