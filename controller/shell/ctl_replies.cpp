@@ -1,0 +1,224 @@
+#include "controller/shell/ctl_replies.h"
+
+#include <map>
+#include <set>
+#include <stdexcept>
+
+#include "controller/fabric/fabric_names.h"
+#include "controller/fabric/spelling.h"
+#include "controller/shell/names.h"
+
+namespace opus::controller {
+namespace {
+
+using nlohmann::json;
+
+// The local GPU of each rank process that has said so.
+using RankGpus = std::map<std::pair<NodeIndex, RankId>, std::uint32_t>;
+
+RankGpus rank_gpus(const Core& core) {
+    RankGpus gpus;
+    for (const RankStatus& rank : core.ranks()) gpus[{rank.node, rank.info.rank}] = rank.info.gpu;
+    return gpus;
+}
+
+std::string gpu_name(const Fabric& fabric, NodeIndex node, std::uint32_t local) {
+    if (node >= fabric.nodes.size() || local >= fabric.nodes[node].gpus.size()) return "";
+    return fabric.gpus[fabric.nodes[node].gpus[local]].name;
+}
+
+double age_ms(const ControllerView& view, TimeNs since) {
+    return since == 0 ? 0 : static_cast<double>(view.now_ns - since) / 1e6;
+}
+
+json counters_json(const Counters& c) {
+    return {{"demands", c.demands},
+            {"gangs", c.gangs},
+            {"gangs_without_move", c.gangs_without_move},
+            {"grants", c.grants},
+            {"reconfigurations", c.reconfigurations},
+            {"circuits_moved", c.circuits_moved},
+            {"suspensions", c.suspensions},
+            {"passes", c.passes},
+            {"aborts", c.aborts},
+            {"switch_errors", c.switch_errors},
+            {"launches_done", c.launches_done},
+            {"unroutable", c.unroutable},
+            {"control_ns", c.control_ns},
+            {"dark_wait_ns", c.dark_wait_ns},
+            {"queue_wait_ns", c.queue_wait_ns}};
+}
+
+}  // namespace
+
+std::string to_text(const json& body) { return body.dump(-1, ' ', false, json::error_handler_t::replace); }
+
+json status_reply(const ControllerView& view) {
+    json nodes = json::array(), switches = json::array();
+    for (const NodeStatus& n : view.core.nodes())
+        nodes.push_back({{"node", view.fabric.nodes.at(n.node).name},
+                         {"session", n.session},
+                         {"reported", n.reported},
+                         {"ranks", n.ranks},
+                         {"last_seen_ms", age_ms(view, n.last_seen_ns)}});
+    for (const SwitchStatus& s : view.core.switches()) {
+        const Switch& d = view.fabric.switches.at(s.sw);
+        switches.push_back({{"switch", d.name},
+                            {"driver", d.driver},
+                            {"address", d.address},
+                            {"session", s.session},
+                            {"map_known", s.map_known},
+                            {"circuits", s.circuits},
+                            {"ports", d.size()},
+                            {"identity", s.identity},
+                            {"dark_ms", static_cast<double>(d.dark_ns) / 1e6},
+                            {"last_error", s.last_error},
+                            {"differences", s.differences}});
+    }
+    return {{"controller",
+             {{"version", view.version},
+              {"address", view.address},
+              {"epoch", view.epoch},
+              {"fabric", view.fabric.name},
+              {"up_ms", age_ms(view, view.started_ns)}}},
+            {"nodes", nodes},
+            {"switches", switches},
+            {"counters", counters_json(view.core.counters())},
+            {"control_plane",
+             {{"gangs", view.control.count()},
+              {"median_us", static_cast<double>(view.control.quantile(0.5)) / 1e3},
+              {"p99_us", static_cast<double>(view.control.quantile(0.99)) / 1e3}}},
+            {"wire",
+             {{"frames_in", view.wire.frames_in},
+              {"frames_out", view.wire.frames_out},
+              {"rejected", view.wire.rejected},
+              {"undelivered", view.wire.undelivered}}}};
+}
+
+json ports_reply(const ControllerView& view) {
+    json list = json::array();
+    for (const PortStatus& p : view.core.ports()) {
+        json holders = json::array();
+        for (const LaunchId& launch : p.holders) holders.push_back(launch_name(view.fabric, launch));
+        const Port& port = view.fabric.ports.at(p.port);
+        list.push_back({{"port", port.name},
+                        {"rail", view.fabric.rails.at(view.fabric.gpus.at(port.gpu).rail).name},
+                        {"switch_port", fabric::switch_port_name(view.fabric, p.port)},
+                        {"use", port_use_name(p.use)},
+                        {"peer", p.peer == kNone ? json() : json(fabric::port_name(view.fabric, p.peer))},
+                        {"holders", holders},
+                        {"since_ms", age_ms(view, p.since_ns)},
+                        {"note", p.note}});
+    }
+    return {{"ports", list}};
+}
+
+json circuits_reply(const ControllerView& view) {
+    json list = json::array();
+    for (const PortStatus& p : view.core.ports()) {
+        if (p.peer == kNone || p.peer <= p.port) continue;  // each circuit once, by its lower port
+        json holders = json::array();
+        for (const LaunchId& launch : p.holders) holders.push_back(launch_name(view.fabric, launch));
+        list.push_back({{"a", fabric::port_name(view.fabric, p.port)},
+                        {"b", fabric::port_name(view.fabric, p.peer)},
+                        {"switch", view.fabric.switches.at(view.fabric.ports.at(p.port).sw).name},
+                        {"use", port_use_name(p.use)},
+                        {"holders", holders},
+                        {"since_ms", age_ms(view, p.since_ns)}});
+    }
+    return {{"circuits", list}};
+}
+
+json groups_reply(const ControllerView& view) {
+    json list = json::array();
+    for (const GroupStatus& g : view.core.groups()) {
+        json members = json::array();
+        for (const auto& [gpu, launch] : g.members)
+            members.push_back({{"gpu", gpu < view.fabric.gpus.size() ? view.fabric.gpus[gpu].name : ""},
+                               {"rank", launch.node == kNone ? "" : rank_name(view.fabric, launch.node, launch.rank)}});
+        list.push_back({{"group", comm_name(g.comm)},
+                        {"size", g.size},
+                        {"registered", g.registered},
+                        {"verdict", verdict_name(g.verdict)},
+                        {"job", g.job},
+                        {"members", members}});
+    }
+    return {{"groups", list}};
+}
+
+json jobs_reply(const ControllerView& view) {
+    struct Job {
+        std::uint32_t ranks = 0, in_flight = 0, ready = 0, groups = 0;
+        std::set<std::string> nodes;
+    };
+    std::map<std::string, Job> jobs;
+    for (const RankStatus& rank : view.core.ranks()) {
+        Job& job = jobs[rank.info.job];
+        ++job.ranks;
+        job.in_flight += rank.launches_in_flight;
+        job.ready += rank.launches_ready;
+        job.nodes.insert(view.fabric.nodes.at(rank.node).name);
+    }
+    for (const GroupStatus& group : view.core.groups()) ++jobs[group.job].groups;
+    json list = json::array();
+    for (const auto& [name, job] : jobs)
+        list.push_back({{"job", name},
+                        {"ranks", job.ranks},
+                        {"nodes", job.nodes},
+                        {"groups", job.groups},
+                        {"launches_in_flight", job.in_flight},
+                        {"launches_ready", job.ready}});
+    return {{"jobs", list}};
+}
+
+json why_reply(const ControllerView& view, const std::string& who) {
+    const RankGpus gpus = rank_gpus(view.core);
+    const auto names_of = [&](NodeIndex node, RankId rank) {
+        const auto at = gpus.find({node, rank});
+        return std::pair(rank_name(view.fabric, node, rank),
+                         at == gpus.end() ? "" : gpu_name(view.fabric, node, at->second));
+    };
+    if (!who.empty()) {
+        bool known = fabric::find_node(view.fabric, who) != kNone || fabric::find_gpu(view.fabric, who) != kNone;
+        std::vector<std::string> names;
+        for (const auto& [id, unused] : gpus) names.push_back(names_of(id.first, id.second).first);
+        for (const std::string& name : names) known = known || name == who;
+        if (!known)
+            throw std::invalid_argument("no rank, GPU or node is called '" + who + "'" +
+                                        fabric::suggestion(who, names));
+    }
+    json list = json::array();
+    for (const Why& w : view.core.why(view.now_ns)) {
+        const auto [rank, gpu] = names_of(w.launch.node, w.launch.rank);
+        if (!who.empty() && who != rank && who != gpu && who != view.fabric.nodes.at(w.launch.node).name) continue;
+        list.push_back({{"launch", launch_name(view.fabric, w.launch)},
+                        {"rank", rank},
+                        {"gpu", gpu},
+                        {"group", comm_name(w.comm)},
+                        {"op", op_name(w.op)},
+                        {"bytes", w.bytes},
+                        {"state", why_state_name(w.state)},
+                        {"since_ms", age_ms(view, w.since_ns)},
+                        {"reasons", w.reasons}});
+    }
+    std::uint32_t in_flight = 0;
+    for (const RankStatus& rank : view.core.ranks()) {
+        const auto [name, gpu] = names_of(rank.node, rank.info.rank);
+        if (who.empty() || who == name || who == gpu || who == view.fabric.nodes.at(rank.node).name)
+            in_flight += rank.launches_in_flight;
+    }
+    return {{"waiting", list}, {"launches_in_flight", in_flight}};
+}
+
+json trace_event(const Fabric& fabric, const Trace& t) {
+    json event = {{"event", trace_kind_name(t.kind)}, {"at_ns", t.at_ns}, {"id", t.id}};
+    if (t.launch.node != kNone) event["launch"] = launch_name(fabric, t.launch);
+    if (t.circuit.a != kNone) event["a"] = fabric::port_name(fabric, t.circuit.a);
+    if (t.circuit.b != kNone) event["b"] = fabric::port_name(fabric, t.circuit.b);
+    if (t.comm != CommId{}) event["group"] = comm_name(t.comm);
+    if (t.op != OpKind::none) event["op"] = op_name(t.op), event["bytes"] = t.bytes;
+    if (t.done_ns != 0) event["ready_ns"] = t.ready_ns, event["go_ns"] = t.go_ns, event["done_ns"] = t.done_ns;
+    return event;
+}
+
+}  // namespace opus::controller

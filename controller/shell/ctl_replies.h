@@ -1,0 +1,37 @@
+// What opus-ctl is told: the core's tables as JSON, names as in the fabric file. Times are ages in
+// milliseconds (`..._ms`), so that a reader needs no clock of ours. Members are only ever added.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "controller/core/core.h"
+#include "controller/shell/latency.h"
+#include "controller/shell/wire_server.h"
+
+namespace opus::controller {
+
+struct ControllerView {
+    const Fabric& fabric;
+    const Core& core;
+    const WireCounters& wire;
+    const Latency& control;  // control-plane time of gangs, dark time apart
+    std::uint64_t epoch = 0;
+    std::string version;
+    std::string address;
+    TimeNs started_ns = 0;
+    TimeNs now_ns = 0;
+};
+
+nlohmann::json status_reply(const ControllerView& view);
+nlohmann::json ports_reply(const ControllerView& view);
+nlohmann::json circuits_reply(const ControllerView& view);
+nlohmann::json groups_reply(const ControllerView& view);
+nlohmann::json jobs_reply(const ControllerView& view);
+// `who`: "n0.g1", "n0.r3", "n0", or empty for all. Throws std::invalid_argument when there is no such rank.
+nlohmann::json why_reply(const ControllerView& view, const std::string& who);
+nlohmann::json trace_event(const Fabric& fabric, const Trace& trace);
+
+std::string to_text(const nlohmann::json& body);  // survives bytes that are not UTF-8
+
+}  // namespace opus::controller

@@ -1,0 +1,98 @@
+// The daemon's answers to opus-ctl. Commands: status, circuits, ports, groups, jobs, why {who}, connect
+// {a, b, force}, disconnect {port, force}, watch.
+#include <stdexcept>
+
+#include "controller/fabric/fabric_names.h"
+#include "controller/fabric/spelling.h"
+#include "controller/shell/daemon.h"
+
+namespace opus::controller {
+namespace {
+
+using nlohmann::json;
+
+constexpr std::size_t kMaxWatchers = 64;
+constexpr std::size_t kMaxPending = 1024;
+
+std::string text_argument(const json& arguments, const char* key) {
+    const auto at = arguments.find(key);
+    if (at == arguments.end()) return "";
+    if (!at->is_string()) throw std::invalid_argument(std::string("argument ") + key + " must be text");
+    return at->get<std::string>();
+}
+
+PortId port_argument(const Fabric& fabric, const json& arguments, const char* key) {
+    const std::string name = text_argument(arguments, key);
+    const PortId port = fabric::find_port(fabric, name);
+    if (port != kNone) return port;
+    std::vector<std::string> names;
+    for (const Port& p : fabric.ports) names.push_back(p.name);
+    throw std::invalid_argument("no port is called '" + name + "'" + fabric::suggestion(name, names));
+}
+
+bool flag_argument(const json& arguments, const char* key) {
+    const auto at = arguments.find(key);
+    return at != arguments.end() && at->is_boolean() && at->get<bool>();
+}
+
+}  // namespace
+
+ControllerView Daemon::view() const {
+    return {fabric_,     core_, server_.counters(), control_, epoch_, OPUS_PROGRAM_VERSION, server_.address(),
+            started_ns_, now_};
+}
+
+void Daemon::ctl(const std::string& peer, const wire::CtlRequest& request) {
+    const CtlPending from{peer, request.id};
+    try {
+        const json arguments = request.arguments.empty() ? json::object() : json::parse(request.arguments);
+        if (!arguments.is_object()) throw std::invalid_argument("arguments must be a JSON object");
+        const std::string& command = request.command;
+        if (command == "status") return ctl_answer(from, true, false, to_text(status_reply(view())));
+        if (command == "ports") return ctl_answer(from, true, false, to_text(ports_reply(view())));
+        if (command == "circuits") return ctl_answer(from, true, false, to_text(circuits_reply(view())));
+        if (command == "groups") return ctl_answer(from, true, false, to_text(groups_reply(view())));
+        if (command == "jobs") return ctl_answer(from, true, false, to_text(jobs_reply(view())));
+        if (command == "why")
+            return ctl_answer(from, true, false, to_text(why_reply(view(), text_argument(arguments, "who"))));
+        if (command == "connect" || command == "disconnect") return ctl_move(from, request, arguments);
+        if (command == "watch") {
+            if (watchers_.size() >= kMaxWatchers) throw std::invalid_argument("too many are watching already");
+            watchers_.push_back(from);
+            return ctl_answer(from, true, true, to_text({{"event", "watching"}, {"at_ns", now_}}));
+        }
+        throw std::invalid_argument("the controller knows no command '" + command + "'");
+    } catch (const json::exception&) {
+        ctl_answer(from, false, false, "the arguments are not a JSON object");
+    } catch (const std::invalid_argument& error) { ctl_answer(from, false, false, error.what()); }
+}
+
+// Answered when the core says CtlDone: at once when refused, else when the switch has confirmed.
+void Daemon::ctl_move(const CtlPending& from, const wire::CtlRequest& request, const json& arguments) {
+    if (ctl_pending_.size() >= kMaxPending) throw std::invalid_argument("too many requests wait for a switch");
+    const bool force = flag_argument(arguments, "force");
+    const std::uint64_t id = ++ctl_count_;
+    Event event;
+    if (request.command == "connect")
+        event = CtlConnect{id, port_argument(fabric_, arguments, "a"), port_argument(fabric_, arguments, "b"), force};
+    else
+        event = CtlDisconnect{id, port_argument(fabric_, arguments, "port"), force};
+    ctl_pending_[id] = from;
+    feed(event);
+    // A switch may take its time: say at once that somebody is at work.
+    if (ctl_pending_.count(id) != 0) ctl_answer(from, true, true, to_text({{"state", "programming"}}));
+}
+
+void Daemon::ctl_answer(const CtlPending& to, bool ok, bool more, std::string body) {
+    if (body.size() > wire::kMaxBody) ok = false, body = "the answer is longer than 8 MiB";
+    server_.send(to.peer, {0, 0, 1, {wire::CtlReply{to.request, ok, more, std::move(body)}}});
+}
+
+void Daemon::tell_watchers(const json& event) {
+    const std::string text = to_text(event);
+    std::erase_if(watchers_, [&](const CtlPending& watcher) {
+        return !server_.send(watcher.peer, {0, 0, 1, {wire::CtlReply{watcher.request, true, true, text}}});
+    });
+}
+
+}  // namespace opus::controller

@@ -1,0 +1,138 @@
+// opus-controller: reads the fabric file, serves until SIGTERM or SIGINT. Exit code 0: told to end;
+// 1: could not start; 2: wrong use.
+#include <signal.h>
+#include <spdlog/sinks/stdout_sinks.h>
+#include <spdlog/spdlog.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <cstdlib>
+#include <stdexcept>
+
+#include "controller/fabric/fabric_file.h"
+#include "controller/shell/daemon.h"
+
+namespace opus::controller {
+namespace {
+
+struct Arguments {
+    std::string fabric_path;
+    std::string log = "warn";
+    int ready_fd = -1;
+    DaemonOptions daemon;
+};
+
+void add_milliseconds(CLI::App& app, const char* flag, TimeNs& value_ns, const char* help) {
+    app.add_option_function<double>(
+           flag, [&value_ns](double ms) { value_ns = static_cast<TimeNs>(ms * 1e6); }, help)
+        ->check(CLI::Range(0.0, 86'400'000.0))
+        ->type_name("MS")
+        ->group("Timing");
+}
+
+void define(CLI::App& app, Arguments& arguments) {
+    app.set_version_flag("--version", "opus-controller " OPUS_PROGRAM_VERSION);
+    app.add_option("--fabric", arguments.fabric_path,
+                   "fabric description (TOML); check it with: opus-ctl fabric check FILE")
+        ->required()
+        ->envname("OPUS_FABRIC")
+        ->type_name("FILE");
+    app.add_option("--bind", arguments.daemon.address,
+                   "where managers and opus-ctl connect; port 0: the kernel picks one")
+        ->capture_default_str()
+        ->type_name("ADDRESS");
+    app.add_option("--trace", arguments.daemon.trace_path,
+                   "write a Perfetto/Chrome trace of ranks, circuits, switches and gangs")
+        ->type_name("FILE");
+    app.add_option("--log", arguments.log, "least severe message shown: debug, info, warn or error")
+        ->envname("OPUS_LOG")
+        ->check(CLI::IsMember({"debug", "info", "warn", "error"}))
+        ->capture_default_str();
+    app.add_option("--ready-fd", arguments.ready_fd, "write the ready line to this descriptor as well, and close it")
+        ->type_name("N");
+    app.add_option("--io-threads", arguments.daemon.io_threads, "ZeroMQ threads")
+        ->check(CLI::Range(1, 16))
+        ->capture_default_str();
+    CoreOptions& core = arguments.daemon.core;
+    add_milliseconds(app, "--break-ms", core.t_break_ns,
+                     "wait of a complete gang for a launch in flight that cannot finish, before it is suspended; 0: "
+                     "twice the dark time, at least 20");
+    add_milliseconds(app, "--register-timeout-ms", core.register_timeout_ns,
+                     "first to last member of a communicator; then it passes (10000)");
+    add_milliseconds(app, "--node-silence-ms", core.node_silence_ns,
+                     "a manager not heard of for so long has lost its session (5000)");
+    add_milliseconds(app, "--node-grace-ms", core.node_grace_ns,
+                     "ports of a lost or never seen node stay busy so long (30000)");
+    add_milliseconds(app, "--switch-timeout-ms", core.switch_timeout_ns,
+                     "deadline of one change set; 0: 4 times the dark time and a second");
+}
+
+void set_up_log(const std::string& level) {
+    spdlog::set_default_logger(spdlog::stderr_logger_st("opus-controller"));
+    spdlog::set_pattern("%Y-%m-%d %H:%M:%S.%e %n %l: %v");
+    spdlog::set_level(spdlog::level::from_str(level));
+}
+
+Fabric load_fabric(const std::string& path) {
+    auto load = fabric::read_fabric(path, switch_driver_names());
+    for (const auto& warning : load.warnings)
+        std::fprintf(stderr, "opus-controller: %s (warning)\n", fabric::error_line(path, warning).c_str());
+    for (const auto& error : load.errors)
+        std::fprintf(stderr, "opus-controller: %s\n", fabric::error_line(path, error).c_str());
+    if (!load.fabric)
+        throw std::runtime_error("the fabric file has " + std::to_string(load.errors.size()) +
+                                 (load.errors.size() == 1 ? " mistake" : " mistakes"));
+    return std::move(*load.fabric);
+}
+
+// Blocked before any thread is made, so that only the main loop sees them.
+int stop_descriptor() {
+    sigset_t signals;
+    sigemptyset(&signals);
+    sigaddset(&signals, SIGTERM);
+    sigaddset(&signals, SIGINT);
+    sigprocmask(SIG_BLOCK, &signals, nullptr);
+    signal(SIGPIPE, SIG_IGN);
+    const int fd = signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
+    if (fd < 0) throw std::runtime_error("cannot make a signalfd");
+    return fd;
+}
+
+void announce(const std::string& address, int ready_fd) {
+    const std::string line = "opus-controller: ready controller=" + address + "\n";
+    std::fputs(line.c_str(), stdout);
+    std::fflush(stdout);
+    if (ready_fd < 0) return;
+    [[maybe_unused]] const auto written = write(ready_fd, line.data(), line.size());
+    close(ready_fd);
+}
+
+int run(const Arguments& arguments) {
+    const int stop_fd = stop_descriptor();
+    Daemon daemon(load_fabric(arguments.fabric_path), arguments.daemon);
+    announce(daemon.address(), arguments.ready_fd);
+    daemon.run(stop_fd);
+    return 0;
+}
+
+}  // namespace
+}  // namespace opus::controller
+
+int main(int argc, char** argv) {
+    opus::controller::Arguments arguments;
+    CLI::App app("Moves the circuits of optical switches so that they serve every launch of every job.",
+                 "opus-controller");
+    opus::controller::define(app, arguments);
+    try {
+        app.parse(argc, argv);
+    } catch (const CLI::ParseError& error) { return app.exit(error) == 0 ? 0 : 2; }
+    try {
+        opus::controller::set_up_log(arguments.log);
+        return opus::controller::run(arguments);
+    } catch (const std::exception& error) {
+        std::fprintf(stderr, "opus-controller: %s\n", error.what());
+        return 1;
+    }
+}

@@ -1,0 +1,154 @@
+#include "controller/shell/names.h"
+
+#include <cinttypes>
+#include <cstdio>
+
+namespace opus::controller {
+
+const char* op_name(OpKind op) {
+    switch (op) {
+        case OpKind::none:
+            return "none";
+        case OpKind::all_reduce:
+            return "AllReduce";
+        case OpKind::all_gather:
+            return "AllGather";
+        case OpKind::reduce_scatter:
+            return "ReduceScatter";
+        case OpKind::reduce:
+            return "Reduce";
+        case OpKind::broadcast:
+            return "Broadcast";
+        case OpKind::all_to_all:
+            return "AlltoAll";
+        case OpKind::gather:
+            return "Gather";
+        case OpKind::scatter:
+            return "Scatter";
+        case OpKind::send:
+            return "Send";
+        case OpKind::recv:
+            return "Recv";
+        case OpKind::put_signal:
+            return "PutSignal";
+        case OpKind::signal:
+            return "Signal";
+        case OpKind::wait_signal:
+            return "WaitSignal";
+    }
+    return "unknown";
+}
+
+const char* verdict_name(Verdict verdict) {
+    switch (verdict) {
+        case Verdict::unknown:
+            return "waiting for members";
+        case Verdict::enforced:
+            return "enforced";
+        case Verdict::passes:
+            return "passes";
+        case Verdict::intra:
+            return "intra-node";
+        case Verdict::degraded:
+            return "degraded";
+    }
+    return "unknown";
+}
+
+const char* port_use_name(PortUse use) {
+    switch (use) {
+        case PortUse::dark:
+            return "dark";
+        case PortUse::idle:
+            return "idle";
+        case PortUse::busy:
+            return "busy";
+        case PortUse::moving:
+            return "moving";
+        case PortUse::reserved:
+            return "reserved";
+        case PortUse::unknown:
+            return "unknown";
+        case PortUse::fenced:
+            return "fenced";
+        case PortUse::absent:
+            return "absent";
+    }
+    return "unknown";
+}
+
+const char* why_state_name(Why::State state) {
+    switch (state) {
+        case Why::State::missing_member:
+            return "missing member";
+        case Why::State::queued:
+            return "queued";
+        case Why::State::programming:
+            return "programming";
+        case Why::State::granted:
+            return "granted";
+        case Why::State::suspended:
+            return "suspended";
+        case Why::State::passed:
+            return "passed";
+    }
+    return "unknown";
+}
+
+const char* trace_kind_name(Trace::Kind kind) {
+    switch (kind) {
+        case Trace::Kind::gang_complete:
+            return "gang complete";
+        case Trace::Kind::gang_granted:
+            return "gang granted";
+        case Trace::Kind::gang_done:
+            return "gang done";
+        case Trace::Kind::launch_done:
+            return "launch done";
+        case Trace::Kind::circuit_up:
+            return "circuit up";
+        case Trace::Kind::circuit_down:
+            return "circuit down";
+        case Trace::Kind::program_begin:
+            return "program begin";
+        case Trace::Kind::program_end:
+            return "program end";
+        case Trace::Kind::suspend:
+            return "suspended";
+        case Trace::Kind::resume:
+            return "resumed";
+        case Trace::Kind::pass:
+            return "passed";
+        case Trace::Kind::port_fenced:
+            return "port fenced";
+    }
+    return "unknown";
+}
+
+const char* mode_name(Mode mode) {
+    switch (mode) {
+        case Mode::off:
+            return "off";
+        case Mode::observe:
+            return "observe";
+        case Mode::enforce:
+            return "enforce";
+    }
+    return "unknown";
+}
+
+std::string comm_name(const CommId& comm) {
+    char text[33];
+    std::snprintf(text, sizeof text, "%016" PRIx64 "%016" PRIx64, comm.hi, comm.lo);
+    return text;
+}
+
+std::string rank_name(const Fabric& fabric, NodeIndex node, RankId rank) {
+    return (node < fabric.nodes.size() ? fabric.nodes[node].name : "?") + ".r" + std::to_string(rank);
+}
+
+std::string launch_name(const Fabric& fabric, const LaunchId& launch) {
+    return rank_name(fabric, launch.node, launch.rank) + "#" + std::to_string(launch.seq);
+}
+
+}  // namespace opus::controller

@@ -1,0 +1,58 @@
+// Who speaks for which node. One session a node; a session is one connection (peer) and one number drawn
+// by the manager; frames count from 1 in each direction. Pure: no socket, no clock.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "opus/types.h"
+#include "opus/wire.h"
+
+namespace opus::controller {
+
+struct Session {
+    std::string peer;  // routing id of the connection
+    NodeIndex node = kNone;
+    std::uint64_t id = 0;
+    std::uint64_t received = 0;  // last frame's sequence
+    std::uint64_t sent = 0;
+    TimeNs last_seen_ns = 0;
+};
+
+class Sessions {
+public:
+    explicit Sessions(std::size_t nodes) : peers_(nodes) {}
+
+    Session* of_peer(const std::string& peer);
+    Session* of_node(NodeIndex node);
+    std::size_t count() const { return sessions_.size(); }
+
+    // Replaces the node's session and whatever the peer had before.
+    Session& open(const std::string& peer, NodeIndex node, const wire::Frame& hello_frame, std::uint64_t id,
+                  TimeNs now);
+    void close(NodeIndex node);
+
+    enum class Judgement {
+        take,
+        stale,     // another epoch or session, or a frame again: drop it
+        stranger,  // a peer without a session: tell it to begin one
+        gap,       // frames are missing: the session is over
+    };
+    // A frame that has no Hello. `take` counts it and notes the time.
+    Judgement judge(const std::string& peer, const wire::Frame& frame, std::uint64_t epoch, TimeNs now);
+
+    // Nodes not heard of since `silence_ns`.
+    std::vector<NodeIndex> silent(TimeNs now, TimeNs silence_ns) const;
+    template <class F>
+    void each(F&& f) {
+        for (auto& [peer, session] : sessions_) f(session);
+    }
+
+private:
+    std::unordered_map<std::string, Session> sessions_;  // by peer
+    std::vector<std::string> peers_;                     // by node; empty: no session
+};
+
+}  // namespace opus::controller

@@ -1,0 +1,141 @@
+// opus-ctl: looks at the controller and acts by hand. Exit codes: exit_code.h.
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <functional>
+#include <memory>
+
+#include "tools/ctl/controller_client.h"
+#include "tools/ctl/exit_code.h"
+#include "tools/ctl/fabric_commands.h"
+#include "tools/ctl/show.h"
+
+namespace opus::ctl {
+namespace {
+
+using nlohmann::json;
+
+struct Options {
+    std::string controller = "tcp://127.0.0.1:7070";
+    int timeout_ms = 3'000;
+    bool json_output = false;
+    std::function<int()> chosen;
+};
+
+void print(const json& body) { std::printf("%s\n", body.dump(2, ' ', false, json::error_handler_t::replace).c_str()); }
+
+int ask(const Options& options, const char* command, const json& arguments, void (*show)(const json&)) {
+    const json body = ControllerClient(options.controller, options.timeout_ms).ask(command, arguments);
+    if (options.json_output)
+        print(body);
+    else
+        show(body);
+    return kOk;
+}
+
+void show_done(const json& body) {
+    std::printf("%s\n", body.value("done", "").empty() ? "done" : body.value("done", "").c_str());
+}
+
+int watch(const Options& options, int count) {
+    int seen = 0;
+    ControllerClient(options.controller, options.timeout_ms).follow("watch", json::object(), [&](const json& event) {
+        if (options.json_output)
+            std::printf("%s\n", event.dump().c_str()), std::fflush(stdout);
+        else
+            show_event(event);
+        return count == 0 || ++seen < count;
+    });
+    return kOk;
+}
+
+void add_question(CLI::App& app, Options& options, const char* command, const char* help, void (*show)(const json&)) {
+    app.add_subcommand(command, help)->callback([&options, command, show] {
+        options.chosen = [&options, command, show] { return ask(options, command, json::object(), show); };
+    });
+}
+
+void add_moves(CLI::App& app, Options& options) {
+    struct Move {
+        std::string a, b;
+        bool force = false;
+    };
+    auto* connect =
+        app.add_subcommand("connect", "join two ports by a circuit; refused while a launch holds one of them");
+    const auto join = std::make_shared<Move>();
+    connect->add_option("A", join->a, "a port, as in the fabric file: n0.g1.p0, or ocs-r1:3")->required();
+    connect->add_option("B", join->b, "the other port")->required();
+    connect->add_flag("--force", join->force,
+                      "even under a launch in flight: what it sends is lost until it is sent again");
+    connect->callback([&options, join] {
+        options.chosen = [&options, join] {
+            return ask(options, "connect", {{"a", join->a}, {"b", join->b}, {"force", join->force}}, show_done);
+        };
+    });
+    auto* disconnect = app.add_subcommand("disconnect", "break the circuit of a port; refused while a launch holds it");
+    const auto part = std::make_shared<Move>();
+    disconnect->add_option("A", part->a, "a port, as in the fabric file: n0.g1.p0, or ocs-r1:3")->required();
+    disconnect->add_flag("--force", part->force,
+                         "even under a launch in flight: what it sends is lost until it is sent again");
+    disconnect->callback([&options, part] {
+        options.chosen = [&options, part] {
+            return ask(options, "disconnect", {{"port", part->a}, {"force", part->force}}, show_done);
+        };
+    });
+}
+
+void define(CLI::App& app, Options& options) {
+    app.set_version_flag("--version", "opus-ctl " OPUS_PROGRAM_VERSION);
+    app.require_subcommand(1);
+    app.fallthrough();
+    app.add_option("-c,--controller", options.controller, "address of the controller")
+        ->envname("OPUS_CONTROLLER")
+        ->capture_default_str();
+    app.add_option("--timeout", options.timeout_ms, "how long to wait for the controller, milliseconds")
+        ->check(CLI::Range(1, 3'600'000))
+        ->capture_default_str();
+    app.add_flag("--json", options.json_output, "print JSON, for programs");
+    add_question(app, options, "status", "nodes, switches, counters, latency of the control plane", show_status);
+    add_question(app, options, "circuits", "which port is joined to which, and who holds the circuit", show_circuits);
+    add_question(app, options, "ports", "every port: its use, peer, holders", show_ports);
+    add_question(app, options, "groups", "communicators: members, verdict", show_groups);
+    add_question(app, options, "jobs", "jobs: ranks, nodes, launches", show_jobs);
+
+    auto* why = app.add_subcommand("why", "why a rank waits: missing member, port, holder, since when");
+    const auto who = std::make_shared<std::string>();
+    why->add_option("RANK", *who, "a GPU (n0.g1), a rank process (n0.r3) or a node (n0); default: all");
+    why->callback([&options, who] {
+        options.chosen = [&options, who] { return ask(options, "why", {{"who", *who}}, show_why); };
+    });
+
+    add_moves(app, options);
+    auto* watching = app.add_subcommand("watch", "print what happens, as it happens");
+    const auto count = std::make_shared<int>(0);
+    watching->add_option("--count", *count, "end after so many lines; 0: never")->check(CLI::Range(0, 1'000'000'000));
+    watching->callback([&options, count] { options.chosen = [&options, count] { return watch(options, *count); }; });
+    add_fabric_commands(app, options.json_output, options.chosen);
+}
+
+}  // namespace
+}  // namespace opus::ctl
+
+int main(int argc, char** argv) {
+    using namespace opus::ctl;
+    Options options;
+    CLI::App app(
+        "Looks at the Opus controller and its fabric, and acts by hand.\n"
+        "Exit codes: 0 done; 1 refused, or the answer is no; 2 wrong use; 3 no controller answers.",
+        "opus-ctl");
+    define(app, options);
+    try {
+        app.parse(argc, argv);
+    } catch (const CLI::ParseError& error) { return app.exit(error) == 0 ? kOk : kUsage; }
+    try {
+        return options.chosen();
+    } catch (const NoController& error) {
+        std::fprintf(stderr, "opus-ctl: %s\n", error.what());
+        return kNoController;
+    } catch (const std::exception& error) {
+        std::fprintf(stderr, "opus-ctl: %s\n", error.what());
+        return kNo;
+    }
+}

@@ -1,0 +1,16 @@
+// The controller's answers as people read them. The JSON is that of controller/shell/ctl_replies.h.
+#pragma once
+
+#include <nlohmann/json.hpp>
+
+namespace opus::ctl {
+
+void show_status(const nlohmann::json& body);
+void show_circuits(const nlohmann::json& body);
+void show_ports(const nlohmann::json& body);
+void show_groups(const nlohmann::json& body);
+void show_jobs(const nlohmann::json& body);
+void show_why(const nlohmann::json& body);
+void show_event(const nlohmann::json& event);
+
+}  // namespace opus::ctl
