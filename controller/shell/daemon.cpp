@@ -90,7 +90,9 @@ void Daemon::look(bool switches) {
 
 void Daemon::every_second() {
     heartbeat_at_ = now_ + kSecond;
-    for (const NodeIndex node : sessions_.silent(now_, options_.core.node_silence_ns))
+    // A little before the core's own clock on silence runs out: a session ends for both at once.
+    const TimeNs silence = options_.core.node_silence_ns;
+    for (const NodeIndex node : sessions_.silent(now_, silence - std::min(kSecond, silence / 4)))
         end_session(node, "nothing was heard of it");
     sessions_.each([this](Session& session) { post(session.node, session.id, wire::Heartbeat{realtime_ns()}); });
     if (trace_) trace_->flush();
@@ -125,6 +127,7 @@ void Daemon::carry_out(Action& action) {
             if constexpr (std::is_same_v<A, SendTo>) {
                 post(a.node, a.session, std::move(a.message));
             } else if constexpr (std::is_same_v<A, Program>) {
+                send_outbox();  // what a node is told comes before the switch is
                 switches_.program(a);
                 if (trace_) programming_[switch_op(a.sw, a.op)] = std::move(a.changes);
             } else if constexpr (std::is_same_v<A, ReadMap>) {
@@ -157,26 +160,27 @@ void Daemon::carry_out(Action& action) {
         action);
 }
 
-// All that the core said to a node since the last look: one frame.
-void Daemon::flush() {
-    while (!outbox_nodes_.empty()) {
-        std::vector<NodeIndex> nodes;
-        nodes.swap(outbox_nodes_);
-        for (const NodeIndex node : nodes) {
-            wire::Frame frame;
-            frame.messages.swap(outbox_[node]);
-            Session* session = sessions_.of_node(node);
-            if (!session) continue;
-            frame.epoch = epoch_;
-            frame.session = session->id;
-            frame.sequence = ++session->sent;
-            if (!server_.send(session->peer, frame)) {
-                end_session(node, "it cannot be reached");
-            } else {
-                frame.messages.clear();
-                if (outbox_[node].empty()) outbox_[node].swap(frame.messages);  // keeps its memory
-            }
+// All that the core said to a node since the last time: one frame.
+void Daemon::send_outbox() {
+    for (const NodeIndex node : outbox_nodes_) {
+        Session* session = sessions_.of_node(node);
+        if (session && !outbox_[node].empty()) {
+            wire::Frame frame{epoch_, session->id, ++session->sent, std::move(outbox_[node])};
+            if (!server_.send(session->peer, frame)) unreachable_.push_back(node);
+            outbox_[node] = std::move(frame.messages);  // keeps its memory
         }
+        outbox_[node].clear();
+    }
+    outbox_nodes_.clear();
+}
+
+void Daemon::flush() {
+    send_outbox();
+    while (!unreachable_.empty()) {
+        const NodeIndex node = unreachable_.back();
+        unreachable_.pop_back();
+        end_session(node, "it cannot be reached");
+        send_outbox();
     }
     note_control_time();
 }

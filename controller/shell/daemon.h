@@ -61,6 +61,7 @@ private:
     TimeNs heartbeat_at_ = 0;
     std::vector<std::vector<wire::Message>> outbox_;  // by node: all of one look goes out in one frame
     std::vector<NodeIndex> outbox_nodes_;             // whose outbox is not empty
+    std::vector<NodeIndex> unreachable_;              // found so while sending
     std::unordered_set<std::string> strangers_;       // peers told to begin a session
     std::uint64_t ctl_count_ = 0;
     std::unordered_map<std::uint64_t, CtlPending> ctl_pending_;
@@ -73,6 +74,7 @@ private:
     // daemon.cpp: the loop
     int timeout_ms() const;
     void look(bool switches);
+    void send_outbox();
     void flush();
     void note_control_time();
     void every_second();
