@@ -12,7 +12,8 @@ namespace opus::drivers {
 namespace {
 
 TimeNs monotonic_ns() {
-    return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch()).count();
+    return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
+        .count();
 }
 
 // The pattern: the caller's threads only leave work behind; one thread does it and is the only one that
@@ -53,10 +54,14 @@ public:
         const TimeNs sent = monotonic_ns();
         for (const auto& [a, b] : changes.connect) {
             if (can_join(a, b)) continue;
-            return add(op, 0, [=] { return DriverEvent(Applied{op, DriverError::refused, "no such circuit", sent, 0, 0}); });
+            return add(op, 0, [=] {
+                return DriverEvent(Applied{op, DriverError::refused, "no such circuit", sent, 0, 0});
+            });
         }
         if (description_.dark_ns > timeout_ns)
-            return add(op, timeout_ns, [=] { return DriverEvent(Applied{op, DriverError::timeout, "not done by the deadline", sent, sent, 0}); });
+            return add(op, timeout_ns, [=] {
+                return DriverEvent(Applied{op, DriverError::timeout, "not done by the deadline", sent, sent, 0});
+            });
         add(op, changes.connect.empty() ? 0 : description_.dark_ns, [this, op, changes, sent] {
             for (SwitchPort p : changes.disconnect) cut(p);
             for (const auto& [a, b] : changes.connect) {
@@ -125,7 +130,11 @@ private:
                 lock.unlock();
                 DriverEvent event = work.finish();
                 if (work.cancelled)
-                    std::visit([](auto& e) { if constexpr (requires { e.error; }) e.error = DriverError::cancelled; }, event);
+                    std::visit(
+                        [](auto& e) {
+                            if constexpr (requires { e.error; }) e.error = DriverError::cancelled;
+                        },
+                        event);
                 sink_(event);
                 lock.lock();
             }
@@ -134,7 +143,8 @@ private:
 
     bool can_join(SwitchPort a, SwitchPort b) const {
         if (a == b || a < 1 || b < 1 || a > description_.size() || b > description_.size()) return false;
-        return description_.sidedness == Sidedness::any_to_any || (a <= description_.ingress) != (b <= description_.ingress);
+        return description_.sidedness == Sidedness::any_to_any ||
+               (a <= description_.ingress) != (b <= description_.ingress);
     }
 
     void cut(SwitchPort p) {
@@ -149,8 +159,8 @@ private:
     std::map<SwitchPort, SwitchPort> peer_;  // the thread's own
     std::mutex mutex_;
     std::condition_variable changed_;
-    std::list<Work> work_;                   // under mutex_
-    bool stopping_ = false;                  // under mutex_
+    std::list<Work> work_;   // under mutex_
+    bool stopping_ = false;  // under mutex_
     std::thread thread_;
 };
 

@@ -36,7 +36,10 @@ TimeNs monotonic_ns() {
 class PolatisScpi : public SwitchDriver {
 public:
     PolatisScpi(const Switch& description, Sink sink)
-        : description_(description), sink_(std::move(sink)), session_(description, sink_), wake_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
+        : description_(description),
+          sink_(std::move(sink)),
+          session_(description, sink_),
+          wake_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
         if (wake_ < 0) throw std::system_error(errno, std::generic_category(), "eventfd");
     }
 
@@ -139,8 +142,10 @@ private:
 
     TimeNs due() const {
         TimeNs due = session_.next_due();
-        if (client_.fd() < 0) due = std::min(due, attempt_ns_);
-        else if (!client_.connected()) due = std::min(due, attempt_until_ns_);
+        if (client_.fd() < 0)
+            due = std::min(due, attempt_ns_);
+        else if (!client_.connected())
+            due = std::min(due, attempt_until_ns_);
         return due;
     }
 

@@ -4,6 +4,8 @@
 #include <cstdio>
 #include <limits>
 
+#include "drivers/polatis_changes.h"
+
 namespace opus::drivers {
 
 namespace {
@@ -19,8 +21,6 @@ std::string shown(std::string_view line) {
     for (unsigned char c : line.substr(0, 80)) out += c >= 0x20 && c < 0x7f ? static_cast<char>(c) : '?';
     return out + (line.size() > 80 ? "...'" : "'");
 }
-
-std::string pair_text(const CrossConnect& c) { return std::to_string(c.first) + "-" + std::to_string(c.second); }
 
 std::string size_text(std::uint32_t ingress, std::uint32_t egress) {
     return egress ? std::to_string(ingress) + "x" + std::to_string(egress) : std::to_string(ingress);
@@ -71,7 +71,8 @@ void PolatisSession::close(const std::string& reason) {
 
 void PolatisSession::say(const std::string& line) { output_ += line + '\n'; }
 
-void PolatisSession::ask(Question question, OpId op, const std::string& line, TimeNs now, std::vector<SwitchPort> ports) {
+void PolatisSession::ask(Question question, OpId op, const std::string& line, TimeNs now,
+                         std::vector<SwitchPort> ports) {
     say(line);
     expected_.push_back({question, op, now, std::move(ports)});
 }
@@ -105,7 +106,8 @@ bool PolatisSession::take(const Expected& expected, std::string_view line, TimeN
         case Question::map:
             if (auto circuits = scpi::parse_map(line)) return take_map(expected.op, std::move(*circuits), now), true;
             return false;
-        case Question::power_probe: return scpi::parse_powers(line).has_value();
+        case Question::power_probe:
+            return scpi::parse_powers(line).has_value();
         case Question::power:
             if (auto dbm = scpi::parse_powers(line); dbm && dbm->size() == expected.ports.size())
                 return take_power(expected, *dbm, now), true;
@@ -125,15 +127,17 @@ void PolatisSession::take_size(const scpi::Size& size) {
     identity_.egress = size.egress;
     if (size.ingress == description_.ingress && size.egress == description_.egress) return;
     fail("the switch at " + description_.address + " says its size is " + size_text(size.ingress, size.egress) +
-         ", the fabric file says " + size_text(description_.ingress, description_.egress) + " for " + description_.name +
-         ": correct its size or address");
+         ", the fabric file says " + size_text(description_.ingress, description_.egress) + " for " +
+         description_.name + ": correct its size or address");
 }
 
 void PolatisSession::take_error(const Expected& expected, const scpi::Error& error, TimeNs now) {
     const bool some = error.code != 0;
     switch (expected.question) {
         case Question::probe_error:
-            if (!monitor_) return fail("the switch at " + description_.address + " has no power monitor: give " + description_.name + " settle = \"time\"");
+            if (!monitor_)
+                return fail("the switch at " + description_.address + " has no power monitor: give " +
+                            description_.name + " settle = \"time\"");
             if (!some) return come_up(now);
             break;
         case Question::drain:
@@ -156,11 +160,14 @@ void PolatisSession::take_error(const Expected& expected, const scpi::Error& err
                 answer(expected.op, DriverError::none, {}, now);
             break;
         }
-        default: break;
+        default:
+            break;
     }
     // One command may leave several errors; what stays behind would be blamed on the next.
-    if (some) ask(Question::drain, 0, ":system:error?", now);
-    else drained_ = 0;
+    if (some)
+        ask(Question::drain, 0, ":system:error?", now);
+    else
+        drained_ = 0;
 }
 
 void PolatisSession::take_map(OpId id, std::vector<CrossConnect> circuits, TimeNs now) {
@@ -171,8 +178,8 @@ void PolatisSession::take_map(OpId id, std::vector<CrossConnect> circuits, TimeN
         sink_(MapRead{id, DriverError::none, {}, std::move(circuits)});
         return;
     }
-    if (auto difference = compare(it->second.changes, circuits); !difference.empty())
-        return answer(id, DriverError::garbage, std::move(difference), now);
+    if (auto text = difference(it->second.changes, circuits); !text.empty())
+        return answer(id, DriverError::garbage, std::move(text), now);
     settle(id, it->second, now);
 }
 
@@ -195,8 +202,8 @@ void PolatisSession::take_power(const Expected& expected, const std::vector<doub
     // Asked after the deadline and still dark; a late reply to an early question proves nothing.
     if (expected.asked_ns >= op.sent_ns + 4 * description_.dark_ns + description_.guard_ns + kMs) {
         char text[128];
-        std::snprintf(text, sizeof text, "no light at port %u (%.1f dBm) %.1f ms after the command", op.dark.front(), least,
-                      double(now - op.sent_ns) / kMs);
+        std::snprintf(text, sizeof text, "no light at port %u (%.1f dBm) %.1f ms after the command", op.dark.front(),
+                      least, double(now - op.sent_ns) / kMs);
         return answer(expected.op, DriverError::no_light, text, now);
     }
     // Ever more rarely: a port that stays dark is not asked hundreds of times.
@@ -238,10 +245,7 @@ void PolatisSession::read_power(OpId id, std::vector<SwitchPort> ports, TimeNs d
 void PolatisSession::apply(OpId id, ChangeSet changes, TimeNs deadline, TimeNs now) {
     if (!admit(id, Kind::apply, deadline, now)) return;
     Op& op = ops_[id];
-    // Ingress is named first.
-    if (description_.sidedness == Sidedness::two_sided)
-        for (auto& [a, b] : changes.connect)
-            if (a > description_.ingress && b <= description_.ingress) std::swap(a, b);
+    order_ends(changes, description_);
     op.ports = changes.disconnect;
     for (const auto& [a, b] : changes.connect) {
         op.ports.push_back(a);
@@ -291,53 +295,22 @@ void PolatisSession::send(OpId id, Op& op, TimeNs now) {
     op.phase = Phase::asked;
     op.sent_ns = now;
     switch (op.kind) {
-        case Kind::map: return ask(Question::map, id, ":oxc:swit:conn:stat?", now);
+        case Kind::map:
+            return ask(Question::map, id, ":oxc:swit:conn:stat?", now);
         case Kind::power:
             ask(Question::power, id, ":pmon:pow? " + scpi::format_list(op.ports), now, op.ports);
             return ask(Question::power_error, id, ":system:error?", now);
         case Kind::apply:
-            ask(Question::error, id, change_line(op.changes), now);
+            ask(Question::error, id, change_line(op.changes, description_), now);
             return ask(Question::map, id, ":oxc:swit:conn:stat?", now);
     }
 }
 
-std::string PolatisSession::change_line(const ChangeSet& changes) const {
-    // One end of a circuit suffices; ends on the egress side go into the second list.
-    std::vector<SwitchPort> first, second;
-    for (SwitchPort p : changes.disconnect)
-        (description_.sidedness == Sidedness::two_sided && p > description_.ingress ? second : first).push_back(p);
-    std::string line;
-    if (!first.empty()) line += ":oxc:swit:conn:sub " + scpi::format_list(first) + ",(@);";
-    if (!second.empty()) line += ":oxc:swit:conn:sub (@)," + scpi::format_list(second) + ";";
-    if (!changes.connect.empty()) line += ":oxc:swit:conn:add " + scpi::format_map(changes.connect) + ";";
-    return line + ":system:error?";
-}
-
-// What the map says other than the change set asked; empty when it fits.
-std::string PolatisSession::compare(const ChangeSet& changes, const std::vector<CrossConnect>& circuits) const {
-    std::map<SwitchPort, SwitchPort> peer;
-    for (const auto& [a, b] : circuits) {
-        peer[a] = b;
-        peer[b] = a;
-    }
-    std::map<SwitchPort, SwitchPort> wanted;
-    for (SwitchPort p : changes.disconnect) wanted[p] = 0;
-    for (const auto& [a, b] : changes.connect) wanted[a] = b;
-    for (const auto& [a, b] : changes.connect) wanted.erase(b);
-    for (const auto& [port, other] : wanted) {
-        const auto it = peer.find(port);
-        const SwitchPort found = it == peer.end() ? 0 : it->second;
-        if (found == other) continue;
-        const std::string asked = other ? pair_text({port, other}) + " connected" : "port " + std::to_string(port) + " disconnected";
-        return "read-back differs: " + asked + " was asked, the switch says " +
-               (found ? pair_text({port, found}) : "port " + std::to_string(port) + " has no circuit");
-    }
-    return {};
-}
-
 // --- light ------------------------------------------------------------------------------------------
 
-TimeNs PolatisSession::look_interval_ns() const { return std::clamp<TimeNs>(description_.dark_ns / 100, 50'000, 20 * kMs); }
+TimeNs PolatisSession::look_interval_ns() const {
+    return std::clamp<TimeNs>(description_.dark_ns / 100, 50'000, 20 * kMs);
+}
 
 void PolatisSession::settle(OpId id, Op& op, TimeNs now) {
     if (op.changes.connect.empty()) return answer(id, DriverError::none, {}, now);
@@ -367,14 +340,17 @@ void PolatisSession::look(OpId id, Op& op, TimeNs now) {
 void PolatisSession::advance(TimeNs now) {
     std::vector<OpId> late, due;
     for (const auto& [id, op] : ops_) {
-        if (now >= op.deadline) late.push_back(id);
-        else if (op.phase == Phase::settling && !op.looking && now >= op.next_look_ns) due.push_back(id);
+        if (now >= op.deadline)
+            late.push_back(id);
+        else if (op.phase == Phase::settling && !op.looking && now >= op.next_look_ns)
+            due.push_back(id);
     }
     for (OpId id : late) answer(id, DriverError::timeout, "not done by the deadline", now);
     for (OpId id : due) look(id, ops_[id], now);
     if (state_ == State::closed) return;
     send_queued(now);
-    if (!expected_.empty() && now >= expected_.front().asked_ns + std::max(kMinSilenceNs, 4 * description_.dark_ns + 1'000 * kMs))
+    if (!expected_.empty() &&
+        now >= expected_.front().asked_ns + std::max(kMinSilenceNs, 4 * description_.dark_ns + 1'000 * kMs))
         fail("the switch at " + description_.address + " does not answer");
 }
 
@@ -385,7 +361,8 @@ TimeNs PolatisSession::next_due() const {
         if (op.phase == Phase::settling && !op.looking) due = std::min(due, op.next_look_ns);
     }
     if (state_ != State::closed && !expected_.empty())
-        due = std::min(due, expected_.front().asked_ns + std::max(kMinSilenceNs, 4 * description_.dark_ns + 1'000 * kMs));
+        due =
+            std::min(due, expected_.front().asked_ns + std::max(kMinSilenceNs, 4 * description_.dark_ns + 1'000 * kMs));
     return due;
 }
 
@@ -395,9 +372,11 @@ void PolatisSession::answer(OpId id, DriverError error, std::string text, TimeNs
     const Op op = std::move(it->second);
     ops_.erase(it);
     switch (op.kind) {
-        case Kind::map: return sink_(MapRead{id, error, std::move(text), {}});
+        case Kind::map:
+            return sink_(MapRead{id, error, std::move(text), {}});
         case Kind::apply:
-            return sink_(Applied{id, error, std::move(text), op.sent_ns, op.acked_ns, error == DriverError::none ? now : 0});
+            return sink_(
+                Applied{id, error, std::move(text), op.sent_ns, op.acked_ns, error == DriverError::none ? now : 0});
         case Kind::power: {
             PortPower power{id, error, {}};
             if (error == DriverError::none)

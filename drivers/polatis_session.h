@@ -29,11 +29,11 @@ public:
     PolatisSession(const Switch& description, SwitchDriver::Sink sink);
 
     // --- the connection: what its owner tells and asks
-    void open(TimeNs now);                                  // connected: says hello
+    void open(TimeNs now);  // connected: says hello
     void receive(std::string_view bytes, TimeNs now);
-    void close(const std::string& reason);                  // every op is answered `unreachable`
-    std::string& output() { return output_; }               // bytes to send; the owner erases what it sent
-    const std::string& fault() const { return fault_; }     // not empty: close the connection for this reason
+    void close(const std::string& reason);               // every op is answered `unreachable`
+    std::string& output() { return output_; }            // bytes to send; the owner erases what it sent
+    const std::string& fault() const { return fault_; }  // not empty: close the connection for this reason
     bool up() const { return state_ == State::up; }
 
     // --- requests; deadlines are absolute
@@ -43,7 +43,7 @@ public:
     void cancel(OpId op, TimeNs now);
 
     void advance(TimeNs now);
-    TimeNs next_due() const;                                // when advance() has something to do
+    TimeNs next_due() const;  // when advance() has something to do
 
 private:
     enum class State : std::uint8_t { closed, greeting, up };
@@ -55,20 +55,30 @@ private:
         Phase phase = Phase::queued;
         TimeNs deadline = 0;
         ChangeSet changes;
-        std::vector<SwitchPort> ports;   // power: asked for; apply: all that the change set names
-        std::vector<SwitchPort> dark;    // settling by power: still without light
+        std::vector<SwitchPort> ports;  // power: asked for; apply: all that the change set names
+        std::vector<SwitchPort> dark;   // settling by power: still without light
         TimeNs sent_ns = 0, acked_ns = 0;
-        TimeNs next_look_ns = 0;         // settling
-        bool looking = false;            // a power question is out
+        TimeNs next_look_ns = 0;  // settling
+        bool looking = false;     // a power question is out
         std::vector<double> dbm;
     };
 
-    enum class Question : std::uint8_t { identity, size, power_probe, probe_error, map, error, power, power_error, drain };
+    enum class Question : std::uint8_t {
+        identity,
+        size,
+        power_probe,
+        probe_error,
+        map,
+        error,
+        power,
+        power_error,
+        drain
+    };
     struct Expected {
         Question question{};
-        OpId op = 0;                     // may be answered already: then the reply is only matched
+        OpId op = 0;  // may be answered already: then the reply is only matched
         TimeNs asked_ns = 0;
-        std::vector<SwitchPort> ports;   // power
+        std::vector<SwitchPort> ports;  // power
     };
 
     void ask(Question question, OpId op, const std::string& line, TimeNs now, std::vector<SwitchPort> ports = {});
@@ -85,13 +95,13 @@ private:
     void send_queued(TimeNs now);
     bool blocked(const Op& op, OpId id) const;
     void send(OpId id, Op& op, TimeNs now);
-    std::string change_line(const ChangeSet& changes) const;
-    std::string compare(const ChangeSet& changes, const std::vector<CrossConnect>& circuits) const;
     void settle(OpId id, Op& op, TimeNs now);
     void look(OpId id, Op& op, TimeNs now);
     TimeNs look_interval_ns() const;
     void answer(OpId id, DriverError error, std::string text, TimeNs now);
-    void fail(std::string reason) { if (fault_.empty()) fault_ = std::move(reason); }
+    void fail(std::string reason) {
+        if (fault_.empty()) fault_ = std::move(reason);
+    }
 
     const Switch description_;
     const SwitchDriver::Sink sink_;
@@ -99,10 +109,10 @@ private:
     LineBuffer lines_;
     std::string output_, fault_;
     SwitchIdentity identity_;
-    bool monitor_ = true;                // greeting: the power probe was answered
+    bool monitor_ = true;  // greeting: the power probe was answered
     std::deque<Expected> expected_;
     std::map<OpId, Op> ops_;
-    std::deque<OpId> queue_;             // change sets not sent yet, in the order of the caller
+    std::deque<OpId> queue_;  // change sets not sent yet, in the order of the caller
     std::uint32_t drained_ = 0;
 };
 

@@ -15,8 +15,8 @@
 
 namespace opus::drivers::scpi {
 
-inline constexpr std::size_t kMaxLine = 64 * 1024;     // a longer line is garbage
-inline constexpr std::size_t kMaxListEntries = 4096;   // twice the largest switch known, and more
+inline constexpr std::size_t kMaxLine = std::size_t{64} * 1024;  // a longer line is garbage
+inline constexpr std::size_t kMaxListEntries = 4096;             // twice the largest switch known, and more
 
 std::string_view trim(std::string_view text);
 std::optional<std::uint32_t> parse_number(std::string_view text);

@@ -31,7 +31,8 @@ std::string TcpClient::connect(const std::string& address) {
     close();
     address_ = address;
     const auto colon = address.rfind(':');
-    if (colon == std::string::npos || colon == 0 || colon + 1 == address.size()) return "address '" + address + "' is not HOST:PORT";
+    if (colon == std::string::npos || colon == 0 || colon + 1 == address.size())
+        return "address '" + address + "' is not HOST:PORT";
     std::string host = address.substr(0, colon);
     if (host.size() > 2 && host.front() == '[' && host.back() == ']') host = host.substr(1, host.size() - 2);
     addrinfo hints{}, *found = nullptr;

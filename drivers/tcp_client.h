@@ -18,9 +18,9 @@ public:
     short events(bool something_to_send) const;
 
     // Each: empty, or why the connection is over.
-    std::string finish_connect();              // fd() became writable while not connected()
-    std::string send(std::string& bytes);      // erases what was taken
-    std::string receive(std::string& bytes);   // replaces; empty bytes: nothing yet
+    std::string finish_connect();             // fd() became writable while not connected()
+    std::string send(std::string& bytes);     // erases what was taken
+    std::string receive(std::string& bytes);  // replaces; empty bytes: nothing yet
 
 private:
     int fd_ = -1;

@@ -37,7 +37,8 @@ Socket::Socket(const std::string& address) : fd_(socket(AF_INET, SOCK_STREAM | S
     const auto colon = address.rfind(':');
     inet_pton(AF_INET, address.substr(0, colon).c_str(), &to.sin_addr);
     to.sin_port = htons(static_cast<std::uint16_t>(std::stoi(address.substr(colon + 1))));
-    if (connect(fd_, reinterpret_cast<sockaddr*>(&to), sizeof to)) throw std::runtime_error("connect " + address + ": " + std::strerror(errno));
+    if (connect(fd_, reinterpret_cast<sockaddr*>(&to), sizeof to))
+        throw std::runtime_error("connect " + address + ": " + std::strerror(errno));
     const int on = 1;
     setsockopt(fd_, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
 }
@@ -104,7 +105,8 @@ EmulatorProcess::EmulatorProcess(std::vector<std::string> flags, const std::stri
     std::string line;
     for (char c = 0; c != '\n'; line += c) {
         pollfd p{out[0], POLLIN, 0};
-        if (poll(&p, 1, kPatienceMs) <= 0 || read(out[0], &c, 1) != 1) throw std::runtime_error("the emulator did not come up");
+        if (poll(&p, 1, kPatienceMs) <= 0 || read(out[0], &c, 1) != 1)
+            throw std::runtime_error("the emulator did not come up");
     }
     close(out[0]);
     const auto at = line.find("scpi="), data = line.find(" data=");
@@ -134,7 +136,8 @@ Socket& EmulatorProcess::control() {
 }
 
 void EmulatorProcess::tell(const std::string& line) {
-    if (const auto error = ask(line + ";:system:error?"); !error.starts_with("0")) throw std::runtime_error(line + ": " + error);
+    if (const auto error = ask(line + ";:system:error?"); !error.starts_with("0"))
+        throw std::runtime_error(line + ": " + error);
 }
 
 std::string EmulatorProcess::ask(const std::string& line) {
@@ -150,7 +153,8 @@ std::vector<std::uint64_t> EmulatorProcess::counts() {
     return out;
 }
 
-NicPort::NicPort(const EmulatorProcess& emulator, std::uint32_t port, std::uint64_t endpoint) : socket_(emulator.data()) {
+NicPort::NicPort(const EmulatorProcess& emulator, std::uint32_t port, std::uint64_t endpoint)
+    : socket_(emulator.data()) {
     const data_plane::Attach attach{data_plane::kMagic, data_plane::kVersion, port, 0, endpoint};
     socket_.send({reinterpret_cast<const char*>(&attach), sizeof attach});
     data_plane::Attached attached;

@@ -24,7 +24,7 @@ public:
     void send(std::string_view bytes);
     std::string receive(std::size_t count);  // exactly
     std::string line();
-    bool closed();                           // reads until the other side has closed
+    bool closed();  // reads until the other side has closed
     int fd() const { return fd_; }
 
 private:
@@ -40,18 +40,18 @@ public:
     const std::string& data() const { return data_; }
     pid_t pid() const { return pid_; }
     bool alive() const;
-    int end(int signal);                     // exit status; -signal if killed
+    int end(int signal);  // exit status; -signal if killed
 
     // Over a control session of its own.
-    void tell(const std::string& line);      // and its errors, which fail the test
+    void tell(const std::string& line);  // and its errors, which fail the test
     std::string ask(const std::string& line);
-    std::vector<std::uint64_t> counts();     // :emulator:count?
+    std::vector<std::uint64_t> counts();  // :emulator:count?
 
 private:
     Socket& control();
     std::string scpi_, data_;
     pid_t pid_ = -1;
-    std::vector<Socket> control_;            // none or one
+    std::vector<Socket> control_;  // none or one
 };
 
 struct Frame {

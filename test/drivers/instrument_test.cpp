@@ -10,7 +10,8 @@ namespace {
 constexpr TimeNs kMs = 1'000'000;
 
 struct Bench {
-    explicit Bench(GlassOptions options = {16, 16, 25 * kMs}, InstrumentOptions front = {}) : glass(options), instrument(glass, counters, front) {
+    explicit Bench(GlassOptions options = {16, 16, 25 * kMs}, InstrumentOptions front = {})
+        : glass(options), instrument(glass, counters, front) {
         instrument.open(1, 0);
     }
     // All that session 1 is answered, "CLOSED" where it ends.
@@ -74,9 +75,11 @@ TEST_CASE("questions are answered as Polatis does") {
 
 TEST_CASE("headers have a long and a short form, in any case, and nothing between") {
     Bench b;
-    for (const char* header : {":oxc:swit:conn:stat?", ":OXC:SWITCH:CONNECT:STATE?", ":Oxc:Switch:Conn:State?", "oxc:swit:conn:stat?"})
+    for (const char* header :
+         {":oxc:swit:conn:stat?", ":OXC:SWITCH:CONNECT:STATE?", ":Oxc:Switch:Conn:State?", "oxc:swit:conn:stat?"})
         CHECK(b.say(header) == "(@),(@)");
-    for (const char* header : {":oxc:swi:conn:stat?", ":oxc:switc:conn:stat?", ":oxc:swit:conn", ":oxc:swit:conn:stat:x?", ":", ":::?", "?", "*"}) {
+    for (const char* header : {":oxc:swi:conn:stat?", ":oxc:switc:conn:stat?", ":oxc:swit:conn",
+                               ":oxc:swit:conn:stat:x?", ":", ":::?", "?", "*"}) {
         CHECK(b.say(header) == "");
         CHECK_MESSAGE(b.say(":system:error?").starts_with("-113"), header);
     }
@@ -85,7 +88,8 @@ TEST_CASE("headers have a long and a short form, in any case, and nothing betwee
 TEST_CASE("commands of a line are relative to the branch of the one before") {
     Bench b;
     CHECK(b.say(":oxc:swit:conn:only (@1,2),(@17,18); stat?") == "(@1,2),(@17,18)");
-    CHECK(b.say(":oxc:swit:conn:sub (@1),(@);add (@3),(@19);*opc?;stat?;:system:error?") == "1;(@2,3),(@18,19);0, \"No error\"");
+    CHECK(b.say(":oxc:swit:conn:sub (@1),(@);add (@3),(@19);*opc?;stat?;:system:error?") ==
+          "1;(@2,3),(@18,19);0, \"No error\"");
 }
 
 TEST_CASE("sub takes ends or pairs") {

@@ -1,10 +1,10 @@
 // The driver as the controller uses it: a thread and a socket, against a real emulator process.
 #include <doctest/doctest.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/socket.h>
 #include <unistd.h>
-#include <netinet/in.h>
 
 #include <condition_variable>
 #include <map>
@@ -33,7 +33,11 @@ struct Heard {
     void take(const DriverEvent& e) {
         const std::lock_guard lock(mutex);
         events.push_back(e);
-        std::visit([&](const auto& x) { if constexpr (requires { x.op; }) ++answers[x.op]; }, e);
+        std::visit(
+            [&](const auto& x) {
+                if constexpr (requires { x.op; }) ++answers[x.op];
+            },
+            e);
         changed.notify_all();
     }
     // The n-th event of that type for which `wanted` holds.
@@ -54,9 +58,15 @@ struct Heard {
         return *found;
     }
     template <typename Event>
-    Event answer(OpId op) { return await<Event>([op](const Event& e) { return e.op == op; }); }
-    SessionUp up(int nth = 1) { return await<SessionUp>([](const SessionUp&) { return true; }, nth); }
-    SessionDown down(int nth = 1) { return await<SessionDown>([](const SessionDown&) { return true; }, nth); }
+    Event answer(OpId op) {
+        return await<Event>([op](const Event& e) { return e.op == op; });
+    }
+    SessionUp up(int nth = 1) {
+        return await<SessionUp>([](const SessionUp&) { return true; }, nth);
+    }
+    SessionDown down(int nth = 1) {
+        return await<SessionDown>([](const SessionDown&) { return true; }, nth);
+    }
 };
 
 struct Driven {
@@ -188,14 +198,17 @@ TEST_CASE("the driver comes back to a switch that was rebooted, killed, or not t
     {
         // An address where nobody listens afterwards, on a loopback host of this process's own.
         const auto n = static_cast<unsigned>(getpid());
-        EmulatorProcess taken({"--size", "8"}, "127." + std::to_string(1 + n / 65025 % 200) + "." + std::to_string(1 + n / 255 % 254) + "." + std::to_string(1 + n % 254) + ":0");
+        EmulatorProcess taken({"--size", "8"}, "127." + std::to_string(1 + n / 65025 % 200) + "." +
+                                                   std::to_string(1 + n / 255 % 254) + "." +
+                                                   std::to_string(1 + n % 254) + ":0");
         address = taken.scpi();
     }
     Driven d(switch_at(address, 8, 0, 1));
     CHECK(d.heard.down().reason.find("cannot connect to " + address) != std::string::npos);
     d.driver->read_map(1, kLong);
     CHECK(d.heard.answer<MapRead>(1).error == DriverError::unreachable);
-    auto emulator = std::make_unique<EmulatorProcess>(std::vector<std::string>{"--size", "8", "--dark-ms", "1"}, address);
+    auto emulator =
+        std::make_unique<EmulatorProcess>(std::vector<std::string>{"--size", "8", "--dark-ms", "1"}, address);
     d.heard.up();
     d.driver->apply(2, {{}, {{1, 2}}}, kLong);
     CHECK(d.heard.answer<Applied>(2).error == DriverError::none);
@@ -207,7 +220,8 @@ TEST_CASE("the driver comes back to a switch that was rebooted, killed, or not t
     }
     SUBCASE("killed and started anew") {
         emulator->end(SIGKILL);
-        emulator = std::make_unique<EmulatorProcess>(std::vector<std::string>{"--size", "8", "--dark-ms", "1"}, address);
+        emulator =
+            std::make_unique<EmulatorProcess>(std::vector<std::string>{"--size", "8", "--dark-ms", "1"}, address);
         d.heard.up(2);
         CHECK(d.map(3).empty());
     }
@@ -298,7 +312,9 @@ TEST_CASE("garbage from a hostile server is an error and a new attempt, never a 
         s.closed();
     });
     Driven d(switch_at(server.address, 8, 0, 1));
-    const auto garbage = [](const SessionDown& e) { return e.reason.find("garbage from the switch") != std::string::npos; };
+    const auto garbage = [](const SessionDown& e) {
+        return e.reason.find("garbage from the switch") != std::string::npos;
+    };
     d.heard.await<SessionDown>(garbage, 3);
     d.driver->read_map(1, kLong);
     CHECK(d.heard.answer<MapRead>(1).error != DriverError::none);
@@ -316,7 +332,8 @@ TEST_CASE("destroying a driver ends it at any moment") {
     EmulatorProcess emulator({"--size", "8", "--dark-ms", "1000"});
     for (int i = 0; i < 20; ++i) {
         Heard heard;
-        auto driver = make_switch_driver(switch_at(emulator.scpi(), 8, 0, 1000), [&](const DriverEvent& e) { heard.take(e); });
+        auto driver =
+            make_switch_driver(switch_at(emulator.scpi(), 8, 0, 1000), [&](const DriverEvent& e) { heard.take(e); });
         if (i == 0) continue;  // never started
         driver->start();
         driver->apply(1, {{}, {{1, 2}}}, kLong);

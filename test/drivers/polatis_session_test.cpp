@@ -72,7 +72,8 @@ struct Rig {
     void hear(const emulator::Outputs& out) {
         for (const auto& o : out) {
             if (o.session != id || !connected) continue;
-            for (std::size_t i = 0; i < o.bytes.size(); i += piece) session.receive(std::string_view(o.bytes).substr(i, piece), now);
+            for (std::size_t i = 0; i < o.bytes.size(); i += piece)
+                session.receive(std::string_view(o.bytes).substr(i, piece), now);
             if (o.close) drop("closed");
         }
         if (connected && !session.fault().empty()) drop(session.fault());
@@ -143,7 +144,8 @@ TEST_CASE("a change set is one line, and done when light is back") {
     CHECK(a.settled_ns >= begin + kDark);
     CHECK(a.settled_ns < begin + kDark + kMs);
     CHECK(rig.glass.circuits() == std::vector<CrossConnect>{{1, 5}, {2, 6}});
-    CHECK(rig.said.find(":oxc:swit:conn:sub (@3),(@);:oxc:swit:conn:add (@1,2),(@5,6);:system:error?\n") != std::string::npos);
+    CHECK(rig.said.find(":oxc:swit:conn:sub (@3),(@);:oxc:swit:conn:add (@1,2),(@5,6);:system:error?\n") !=
+          std::string::npos);
     CHECK(rig.asked(":pmon:pow?") <= 5);
 }
 
@@ -323,7 +325,9 @@ TEST_CASE("a switch of another size is refused with both sizes named") {
     Rig rig(description(16, 16), {32, 0, kDark});
     rig.connect();
     CHECK(!rig.up);
-    CHECK(rig.down == "the switch at 127.0.0.1:5025 says its size is 32, the fabric file says 16x16 for ocs-r0: correct its size or address");
+    CHECK(rig.down ==
+          "the switch at 127.0.0.1:5025 says its size is 32, the fabric file says 16x16 for ocs-r0: correct its size "
+          "or address");
 }
 
 TEST_CASE("settle = power without a power monitor is said at once") {

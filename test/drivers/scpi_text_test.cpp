@@ -19,8 +19,26 @@ TEST_CASE("a port list is read as Polatis writes it") {
 }
 
 TEST_CASE("what is no port list is none") {
-    for (const char* text : {"", "(", "()", "(1,2)", "(@1,2", "@1,2", "(@1,,2)", "(@1,)", "(@,)", "(@0)", "(@-1)", "(@1 2)", "(@a)",
-                             "(@1.5)", "(@99999999999)", "(@1:)", "(@:2)", "(@1:2:3)", "(@1:4294967295)", "(@1)x"})
+    for (const char* text : {"",
+                             "(",
+                             "()",
+                             "(1,2)",
+                             "(@1,2",
+                             "@1,2",
+                             "(@1,,2)",
+                             "(@1,)",
+                             "(@,)",
+                             "(@0)",
+                             "(@-1)",
+                             "(@1 2)",
+                             "(@a)",
+                             "(@1.5)",
+                             "(@99999999999)",
+                             "(@1:)",
+                             "(@:2)",
+                             "(@1:2:3)",
+                             "(@1:4294967295)",
+                             "(@1)x"})
         CHECK_MESSAGE(!scpi::parse_list(text).has_value(), text);
 }
 
@@ -42,7 +60,8 @@ TEST_CASE("an error has a code and a quoted text") {
     CHECK(error->text == "Data out of range; port 99, of 32");
     CHECK(scpi::parse_error("0,\"No error\"")->code == 0);
     CHECK(scpi::parse_error("+0, \"No error\"")->code == 0);
-    for (const char* text : {"", "0", "-222", "\"x\"", "-222, x", "-222, \"x", "x, \"y\"", "-222, \"x\", 3", "99999999999, \"x\""})
+    for (const char* text :
+         {"", "0", "-222", "\"x\"", "-222, x", "-222, \"x", "x, \"y\"", "-222, \"x\", 3", "99999999999, \"x\""})
         CHECK_MESSAGE(!scpi::parse_error(text).has_value(), text);
 }
 
@@ -58,7 +77,8 @@ TEST_CASE("identity and size are read as the switch says them") {
     CHECK(scpi::parse_size("16,16") == scpi::Size{16, 16});
     CHECK(scpi::parse_size("32,0") == scpi::Size{32, 0});
     CHECK(scpi::parse_size("32") == scpi::Size{32, 0});
-    for (const char* text : {"", "0,16", "16,", "16,16,16", "-1,4", "16x16"}) CHECK_MESSAGE(!scpi::parse_size(text).has_value(), text);
+    for (const char* text : {"", "0,16", "16,", "16,16,16", "-1,4", "16x16"})
+        CHECK_MESSAGE(!scpi::parse_size(text).has_value(), text);
 }
 
 TEST_CASE("powers are finite numbers in parentheses, and no port list") {

@@ -18,8 +18,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
         scpi::parse_size(*line);
         scpi::parse_powers(*line);
         scpi::split(*line, ';');
-        if (const auto list = scpi::parse_list(*line); list && scpi::parse_list(scpi::format_list(*list)) != list) std::abort();
-        if (const auto map = scpi::parse_map(*line); map && scpi::parse_map(scpi::format_map(*map)) != map) std::abort();
+        if (const auto list = scpi::parse_list(*line); list && scpi::parse_list(scpi::format_list(*list)) != list)
+            std::abort();
+        if (const auto map = scpi::parse_map(*line); map && scpi::parse_map(scpi::format_map(*map)) != map)
+            std::abort();
     }
     return 0;
 }

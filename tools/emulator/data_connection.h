@@ -20,26 +20,26 @@ public:
 
     void ready(std::uint32_t events) override;
 
-    bool receive();                       // false: the client is gone
-    bool flush();                         // false: the client is gone
+    bool receive();  // false: the client is gone
+    bool flush();    // false: the client is gone
     void queue(const BlockRef& block, const char* bytes, std::size_t count);
-    void watch();                         // tells the loop what this connection waits for
+    void watch();  // tells the loop what this connection waits for
 
     std::size_t available() const { return end_ - begin_; }
     char* front() const { return block_->bytes() + begin_; }
     const BlockRef& block() const { return block_; }
     void consume(std::size_t count);
-    void want_room(std::size_t bytes);    // that many bytes from front() must fit the block
+    void want_room(std::size_t bytes);  // that many bytes from front() must fit the block
 
     int fd() const { return fd_; }
     std::size_t queued_bytes() const { return queued_bytes_; }
 
     bool attached = false, ended = false;
-    bool waits = false;                   // its first frame cannot be handled yet; nothing is received meanwhile
+    bool waits = false;  // its first frame cannot be handled yet; nothing is received meanwhile
     bool dirty = false;
     SwitchPort port = 0;
     std::uint64_t endpoint = 0;
-    std::vector<Connection*> waiters;     // senders that wait for this queue
+    std::vector<Connection*> waiters;  // senders that wait for this queue
     Connection* waits_for = nullptr;
     TimeNs paced_until = 0;
 
@@ -53,14 +53,14 @@ private:
     DataPlane& plane_;
     int fd_;
     BlockRef block_;
-    std::size_t begin_ = 0, end_ = 0;     // of block_: received, not handled
-    std::size_t room_ = 0;                // least capacity of the next block
+    std::size_t begin_ = 0, end_ = 0;  // of block_: received, not handled
+    std::size_t room_ = 0;             // least capacity of the next block
     std::deque<Slice> out_;
-    BlockRef copies_;                     // where small frames go
+    BlockRef copies_;  // where small frames go
     std::size_t copies_end_ = 0;
     std::size_t queued_bytes_ = 0;
-    bool blocked_ = false;                // the socket takes no more
-    std::uint32_t watched_ = 1;           // as added: EPOLLIN
+    bool blocked_ = false;       // the socket takes no more
+    std::uint32_t watched_ = 1;  // as added: EPOLLIN
 };
 
 }  // namespace opus::emulator

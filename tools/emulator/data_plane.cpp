@@ -25,12 +25,19 @@ namespace {
 constexpr TimeNs kBurstNs = 200'000;
 }  // namespace
 
-DataPlane::DataPlane(Loop& loop, const Glass& glass, Counters& counters, const DataPlaneOptions& options, const std::string& address)
-    : loop_(loop), glass_(glass), counters_(counters), options_(options), sending_free_ns_(glass.size() + 1),
-      receiving_free_ns_(glass.size() + 1), listener_(loop, address, [this](int fd) { accepted(fd); }) {
+DataPlane::DataPlane(Loop& loop, const Glass& glass, Counters& counters, const DataPlaneOptions& options,
+                     const std::string& address)
+    : loop_(loop),
+      glass_(glass),
+      counters_(counters),
+      options_(options),
+      sending_free_ns_(glass.size() + 1),
+      receiving_free_ns_(glass.size() + 1),
+      listener_(loop, address, [this](int fd) { accepted(fd); }) {
     if (!options_.loss_log.empty()) {
         loss_log_ = std::fopen(options_.loss_log.c_str(), "ae");
-        if (!loss_log_) throw std::runtime_error("cannot write the loss log " + options_.loss_log + ": " + std::strerror(errno));
+        if (!loss_log_)
+            throw std::runtime_error("cannot write the loss log " + options_.loss_log + ": " + std::strerror(errno));
     }
     loop_.each_round([this](TimeNs now) { return round(now); });
 }
@@ -52,10 +59,14 @@ bool DataPlane::attach(Connection& c) {
     std::memcpy(&request, c.front(), sizeof request);
     c.consume(sizeof request);
     AttachStatus status = AttachStatus::ok;
-    if (request.magic != data_plane::kMagic || request.endpoint == 0) status = AttachStatus::malformed;
-    else if (request.version != data_plane::kVersion) status = AttachStatus::version;
-    else if (request.port < 1 || request.port > glass_.size()) status = AttachStatus::no_such_port;
-    else if (find(request.endpoint, request.port)) status = AttachStatus::endpoint_taken;
+    if (request.magic != data_plane::kMagic || request.endpoint == 0)
+        status = AttachStatus::malformed;
+    else if (request.version != data_plane::kVersion)
+        status = AttachStatus::version;
+    else if (request.port < 1 || request.port > glass_.size())
+        status = AttachStatus::no_such_port;
+    else if (find(request.endpoint, request.port))
+        status = AttachStatus::endpoint_taken;
     const Attached reply{data_plane::kMagic, status};
     const bool sent = send(c.fd(), &reply, sizeof reply, MSG_NOSIGNAL) == ssize_t(sizeof reply);
     if (!sent || status != AttachStatus::ok) return false;
@@ -162,14 +173,15 @@ void DataPlane::log_loss(const char* what, const Connection& c, const FrameHeade
     if (!loss_log_) return;
     timespec t;
     clock_gettime(CLOCK_REALTIME, &t);
-    std::fprintf(loss_log_, "%" PRId64 " %s %u %" PRIu64 " %" PRIu64 " %u\n", std::int64_t(t.tv_sec) * 1'000'000'000 + t.tv_nsec,
-                 what, c.port, c.endpoint, header.dst, header.payload_bytes);
+    std::fprintf(loss_log_, "%" PRId64 " %s %u %" PRIu64 " %" PRIu64 " %u\n",
+                 std::int64_t(t.tv_sec) * 1'000'000'000 + t.tv_nsec, what, c.port, c.endpoint, header.dst,
+                 header.payload_bytes);
     loss_log_dirty_ = true;
 }
 
 void DataPlane::resume_waiters(Connection& target) {
     // Another one first each time, so that none of several senders is starved.
-    if (!target.waiters.empty()) std::ranges::rotate(target.waiters, target.waiters.begin() + 1);
+    if (!target.waiters.empty()) std::rotate(target.waiters.begin(), target.waiters.begin() + 1, target.waiters.end());
     for (Connection* waiter : target.waiters) {
         waiter->waits_for = nullptr;
         runnable_.push_back(waiter);

@@ -28,7 +28,8 @@ struct DataPlaneOptions {
 class DataPlane {
 public:
     // Throws std::runtime_error with a text for people.
-    DataPlane(Loop& loop, const Glass& glass, Counters& counters, const DataPlaneOptions& options, const std::string& address);
+    DataPlane(Loop& loop, const Glass& glass, Counters& counters, const DataPlaneOptions& options,
+              const std::string& address);
     ~DataPlane();
     const std::string& address() const { return listener_.address(); }
 
@@ -58,10 +59,10 @@ private:
     BlockPool pool_;
     std::unordered_map<Connection*, std::unique_ptr<Connection>> connections_;
     std::unordered_map<std::uint64_t, std::vector<Connection*>> endpoints_;
-    std::vector<Connection*> dirty_;     // have bytes to send
-    std::deque<Connection*> runnable_;   // may go on with what they have received
+    std::vector<Connection*> dirty_;    // have bytes to send
+    std::deque<Connection*> runnable_;  // may go on with what they have received
     std::set<std::pair<TimeNs, Connection*>> paced_;
-    std::vector<std::unique_ptr<Connection>> ended_;  // until the round is over
+    std::vector<std::unique_ptr<Connection>> ended_;           // until the round is over
     std::vector<TimeNs> sending_free_ns_, receiving_free_ns_;  // per port: when the next frame may start
     Listener listener_;
 };

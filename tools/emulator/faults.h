@@ -9,12 +9,12 @@
 namespace opus::emulator {
 
 struct Faults {
-    TimeNs slow_ns = 0;           // each line is taken so much later
-    std::uint32_t refuse = 0;     // next changes of the map: refused
-    std::uint32_t drop = 0;       // the n-th next change of the map: done, then its session dies without an answer
-    std::uint32_t readback = 0;   // next answers about the map: without the circuits that changed last
-    std::uint32_t garbage = 0;    // next replies: bytes that mean nothing
-    std::uint32_t mute = 0;       // next replies: never sent
+    TimeNs slow_ns = 0;          // each line is taken so much later
+    std::uint32_t refuse = 0;    // next changes of the map: refused
+    std::uint32_t drop = 0;      // the n-th next change of the map: done, then its session dies without an answer
+    std::uint32_t readback = 0;  // next answers about the map: without the circuits that changed last
+    std::uint32_t garbage = 0;   // next replies: bytes that mean nothing
+    std::uint32_t mute = 0;      // next replies: never sent
 };
 
 }  // namespace opus::emulator

@@ -42,7 +42,7 @@ private:
 // Outlives its blocks.
 class BlockPool {
 public:
-    static constexpr std::size_t kBytes = 256 * 1024;
+    static constexpr std::size_t kBytes = std::size_t{256} * 1024;
 
     ~BlockPool();
     BlockRef take(std::size_t at_least = kBytes);

@@ -87,7 +87,8 @@ Outcome Glass::disconnect_pairs(std::span<const CrossConnect> batch, TimeNs now)
     for (const auto& [a, b] : batch) {
         const SwitchPort both[] = {a, b};
         if (Outcome o = check_ports(both); o.code) return o;
-        if (ports_[a].peer != b) return {kSettingsConflict, "Settings conflict; no circuit " + text(a) + " to " + text(b)};
+        if (ports_[a].peer != b)
+            return {kSettingsConflict, "Settings conflict; no circuit " + text(a) + " to " + text(b)};
         firsts.push_back(a);
     }
     return disconnect(firsts, now);
@@ -141,12 +142,15 @@ Light Glass::light(SwitchPort port, TimeNs now) const {
 
 double Glass::power_dbm(SwitchPort port, TimeNs now) const {
     switch (light(port, now)) {
-        case Light::tuned: return -3.0 - 0.01 * (port % 32);  // ports differ a little, as real ones do
+        case Light::tuned:
+            return -3.0 - 0.01 * (port % 32);  // ports differ a little, as real ones do
         case Light::tuning: {
-            const double part = 1.0 - double(ports_[port].lit_ns - now) / double(std::max<TimeNs>(1, tuning_ns(options_.dark_ns)));
+            const double part =
+                1.0 - double(ports_[port].lit_ns - now) / double(std::max<TimeNs>(1, tuning_ns(options_.dark_ns)));
             return -50.0 + 15.0 * part;
         }
-        default: return kDarkDbm;
+        default:
+            return kDarkDbm;
     }
 }
 

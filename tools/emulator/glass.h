@@ -36,7 +36,7 @@ struct GlassOptions {
     std::uint32_t egress = 0;  // 0: any port to any other
     TimeNs dark_ns = 0;
     Conflict conflict = Conflict::preempt;
-    bool partial = false;      // a bad pair of a batch: apply those before it, as some devices do
+    bool partial = false;  // a bad pair of a batch: apply those before it, as some devices do
 };
 
 class Glass {
@@ -63,7 +63,7 @@ public:
     Outcome check_ports(std::span<const SwitchPort> ports) const;
     bool enabled(SwitchPort port) const { return ports_[port].enabled; }
     SwitchPort peer(SwitchPort port) const { return ports_[port].peer; }  // by the map; 0: none
-    std::vector<CrossConnect> circuits() const;                          // as connected: (first, second)
+    std::vector<CrossConnect> circuits() const;                           // as connected: (first, second)
 
     // Where light that enters `port` comes out now; 0 in the dark. The data plane asks for each frame.
     SwitchPort lit_peer(SwitchPort port, TimeNs now) const {

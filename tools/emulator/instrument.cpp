@@ -18,9 +18,8 @@ bool node_matches(std::string_view pattern, std::string_view text) {
     std::size_t capitals = 0;
     while (capitals < pattern.size() && !std::islower(static_cast<unsigned char>(pattern[capitals]))) ++capitals;
     if (text.size() != capitals && text.size() != pattern.size()) return false;
-    return std::equal(text.begin(), text.end(), pattern.begin(), [](unsigned char x, unsigned char y) {
-        return std::toupper(x) == std::toupper(y);
-    });
+    return std::equal(text.begin(), text.end(), pattern.begin(),
+                      [](unsigned char x, unsigned char y) { return std::toupper(x) == std::toupper(y); });
 }
 
 bool header_matches(std::string_view pattern, std::string_view text) {
@@ -72,7 +71,8 @@ void Instrument::receive(SessionId id, std::string_view bytes, TimeNs now, Outpu
         text.swap(session.partial);
         // A line never overtakes an earlier one of its session.
         if (faults_.slow_ns || !delayed_.empty())
-            delayed_.push_back({std::max(now + faults_.slow_ns, delayed_.empty() ? 0 : delayed_.back().due), id, std::move(text)});
+            delayed_.push_back(
+                {std::max(now + faults_.slow_ns, delayed_.empty() ? 0 : delayed_.back().due), id, std::move(text)});
         else
             line(id, text, now, out);
     }
@@ -123,7 +123,11 @@ std::string Instrument::execute(Session& session, std::string_view text, TimeNs 
         if (unit.empty()) continue;
         const auto space = unit.find_first_of(" \t");
         std::string_view header = unit.substr(0, space);
-        Call call{session, space == std::string_view::npos ? std::string_view{} : scpi::trim(unit.substr(space)), false, now, {}};
+        Call call{session,
+                  space == std::string_view::npos ? std::string_view{} : scpi::trim(unit.substr(space)),
+                  false,
+                  now,
+                  {}};
         if (header.back() == '?') {
             call.query = true;
             header.remove_suffix(1);

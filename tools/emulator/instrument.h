@@ -53,8 +53,8 @@ public:
 
 private:
     struct Session {
-        std::string partial;         // bytes after the last line end
-        bool overlong = false;       // throwing away until the next line end
+        std::string partial;    // bytes after the last line end
+        bool overlong = false;  // throwing away until the next line end
         std::deque<std::string> errors;
     };
     struct Delayed {
@@ -62,7 +62,7 @@ private:
         SessionId session = 0;
         std::string line;
     };
-    struct Call {                    // one command of a line, while it runs
+    struct Call {  // one command of a line, while it runs
         Session& session;
         std::string_view arguments;
         bool query = false;
@@ -70,7 +70,7 @@ private:
         std::string reply;
     };
     struct Command {
-        const char* header;          // long form, the capitals are the short form
+        const char* header;  // long form, the capitals are the short form
         bool query;
         void (Instrument::*run)(Call&);
     };
@@ -80,7 +80,7 @@ private:
     std::string execute(Session& session, std::string_view text, TimeNs now);
     const Command* find(std::string_view header, bool query) const;
     void reboot(bool lose, TimeNs down_ns, TimeNs now);
-    bool take_change(Call& call);    // false when a fault refuses it
+    bool take_change(Call& call);  // false when a fault refuses it
     static void error(Call& call, int code, const std::string& text);
     static void finish(Call& call, const Outcome& outcome);
 

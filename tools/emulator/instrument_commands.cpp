@@ -120,7 +120,8 @@ void Instrument::connect_sub(Call& call) {
     if (!first->empty() && !second->empty() && first->size() != second->size())
         return error(call, kSyntax, "Syntax error; lists of different lengths");
     if (!take_change(call)) return;
-    if (first->empty() || second->empty()) return finish(call, glass_.disconnect(first->empty() ? *second : *first, call.now));
+    if (first->empty() || second->empty())
+        return finish(call, glass_.disconnect(first->empty() ? *second : *first, call.now));
     std::vector<CrossConnect> batch;
     for (std::size_t i = 0; i < first->size(); ++i) batch.emplace_back((*first)[i], (*second)[i]);
     finish(call, glass_.disconnect_pairs(batch, call.now));
@@ -130,7 +131,9 @@ void Instrument::connect_state(Call& call) {
     auto circuits = glass_.circuits();
     if (faults_.readback) {
         --faults_.readback;
-        std::erase_if(circuits, [&](const CrossConnect& c) { return std::ranges::find(last_changed_, c.first) != last_changed_.end(); });
+        std::erase_if(circuits, [&](const CrossConnect& c) {
+            return std::ranges::find(last_changed_, c.first) != last_changed_.end();
+        });
     }
     call.reply = scpi::format_map(circuits);
 }

@@ -19,7 +19,8 @@ TimeNs monotonic_ns() {
     return TimeNs(t.tv_sec) * 1'000'000'000 + t.tv_nsec;
 }
 
-Loop::Loop() : epoll_(epoll_create1(EPOLL_CLOEXEC)), timer_(timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC)) {
+Loop::Loop()
+    : epoll_(epoll_create1(EPOLL_CLOEXEC)), timer_(timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC)) {
     if (epoll_ < 0 || timer_ < 0) throw std::system_error(errno, std::generic_category(), "event loop");
     add(timer_, EPOLLIN, nullptr);
 }

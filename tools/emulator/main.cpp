@@ -23,7 +23,8 @@ namespace opus::emulator {
 namespace {
 
 struct Flags {
-    std::string size, scpi = "127.0.0.1:5025", data = "127.0.0.1:0", technology = "piezo", conflict = "preempt", boot = "automatic";
+    std::string size, scpi = "127.0.0.1:5025", data = "127.0.0.1:0", technology = "piezo", conflict = "preempt",
+                      boot = "automatic";
     std::string stats, loss_log;
     double dark_ms = -1, port_gbps = 0;
     bool always_lit = false, no_power_monitor = false;
@@ -35,11 +36,16 @@ GlassOptions glass_options(const Flags& flags) {
     GlassOptions out;
     const auto cross = flags.size.find('x');
     const auto ingress = drivers::scpi::parse_number(flags.size.substr(0, cross));
-    const auto egress = cross == std::string::npos ? std::optional<std::uint32_t>{0} : drivers::scpi::parse_number(flags.size.substr(cross + 1));
+    const auto egress = cross == std::string::npos ? std::optional<std::uint32_t>{0}
+                                                   : drivers::scpi::parse_number(flags.size.substr(cross + 1));
     constexpr std::uint32_t kMaxPorts = 4096;
-    if (!ingress || !egress || *ingress == 0 || *ingress > kMaxPorts || *egress > kMaxPorts || (cross != std::string::npos && *egress == 0))
-        throw std::runtime_error("--size '" + flags.size + "': give 32 (any port to any other) or 16x16 (ingress x egress), at most 4096 ports a side");
-    if (*ingress + *egress < 2) throw std::runtime_error("--size '" + flags.size + "': a switch has at least two ports");
+    if (!ingress || !egress || *ingress == 0 || *ingress > kMaxPorts || *egress > kMaxPorts ||
+        (cross != std::string::npos && *egress == 0))
+        throw std::runtime_error(
+            "--size '" + flags.size +
+            "': give 32 (any port to any other) or 16x16 (ingress x egress), at most 4096 ports a side");
+    if (*ingress + *egress < 2)
+        throw std::runtime_error("--size '" + flags.size + "': a switch has at least two ports");
     out.ingress = *ingress;
     out.egress = *egress;
     if (flags.dark_ms >= 0) {
@@ -49,7 +55,8 @@ GlassOptions glass_options(const Flags& flags) {
     } else {
         std::string names;
         for (const Technology& known : kTechnologies) names += (names.empty() ? "" : ", ") + std::string(known.name);
-        throw std::runtime_error("--technology '" + flags.technology + "' is not known; one of " + names + ", or give --dark-ms");
+        throw std::runtime_error("--technology '" + flags.technology + "' is not known; one of " + names +
+                                 ", or give --dark-ms");
     }
     out.conflict = flags.conflict == "refuse" ? Conflict::refuse : Conflict::preempt;
     return out;
@@ -59,7 +66,9 @@ InstrumentOptions instrument_options(const Flags& flags) {
     InstrumentOptions out;
     out.model = "OCS-EMU-" + flags.size + (flags.size.find('x') == std::string::npos ? "CC" : "");
     out.power_monitor = !flags.no_power_monitor;
-    out.boot = flags.boot == "dark" ? BootMode::dark : flags.boot == "restore" ? BootMode::restore : BootMode::automatic;
+    out.boot = flags.boot == "dark"      ? BootMode::dark
+               : flags.boot == "restore" ? BootMode::restore
+                                         : BootMode::automatic;
     return out;
 }
 
@@ -85,10 +94,14 @@ private:
 
 void write_stats(const std::string& file, const Counters& c, const Glass& glass) {
     const nlohmann::ordered_json json = {
-        {"delivered_frames", c.delivered_frames},       {"delivered_bytes", c.delivered_bytes},
-        {"lost_frames", c.lost_frames},                 {"lost_bytes", c.lost_bytes},
-        {"misdelivered_frames", c.misdelivered_frames}, {"misdelivered_bytes", c.misdelivered_bytes},
-        {"reconfigurations", glass.reconfigurations()}, {"dark_ns", glass.options().dark_ns},
+        {"delivered_frames", c.delivered_frames},
+        {"delivered_bytes", c.delivered_bytes},
+        {"lost_frames", c.lost_frames},
+        {"lost_bytes", c.lost_bytes},
+        {"misdelivered_frames", c.misdelivered_frames},
+        {"misdelivered_bytes", c.misdelivered_bytes},
+        {"reconfigurations", glass.reconfigurations()},
+        {"dark_ns", glass.options().dark_ns},
     };
     std::ofstream out(file);
     out << json.dump(2) << '\n';
@@ -100,9 +113,12 @@ void serve(const Flags& flags) {
     Glass glass(glass_options(flags));
     Counters counters;
     Instrument instrument(glass, counters, instrument_options(flags));
-    for (const std::string& fault : flags.faults)
-        if (const auto text = instrument.run(":emulator:fault:" + fault, monotonic_ns()); !text.empty())
-            throw std::runtime_error("--fault '" + fault + "': " + text);
+    for (const std::string& fault : flags.faults) {
+        std::string command = ":emulator:fault:";
+        command += fault;
+        const std::string text = instrument.run(command, monotonic_ns());
+        if (!text.empty()) throw std::runtime_error(std::string("--fault '").append(fault).append("': ").append(text));
+    }
     Loop loop;
     Signals signals(loop);
     ScpiServer scpi(loop, instrument, flags.scpi);
@@ -115,29 +131,47 @@ void serve(const Flags& flags) {
 
 int run(int argc, char** argv) {
     Flags flags;
-    CLI::App app("Emulates one optical circuit switch: its SCPI interface, and the light that carries (or loses) bytes.", "opus-ocs-emu");
-    app.set_version_flag("--version", "opus-ocs-emu " + std::to_string(OPUS_VERSION_MAJOR) + "." + std::to_string(OPUS_VERSION_MINOR) + "." +
+    CLI::App app(
+        "Emulates one optical circuit switch: its SCPI interface, and the light that carries (or loses) bytes.",
+        "opus-ocs-emu");
+    app.set_version_flag("--version", "opus-ocs-emu " + std::to_string(OPUS_VERSION_MAJOR) + "." +
+                                          std::to_string(OPUS_VERSION_MINOR) + "." +
                                           std::to_string(OPUS_VERSION_PATCH));
-    app.add_option("--size", flags.size, "32: any port to any other; 16x16: ingress 1..16 to egress 17..32")->required()->type_name("N|NxM");
-    app.add_option("--scpi", flags.scpi, "where SCPI sessions are served; port 0: the kernel picks")->type_name("HOST:PORT")->capture_default_str();
-    app.add_option("--data", flags.data, "where NIC ports attach; port 0: the kernel picks")->type_name("HOST:PORT")->capture_default_str();
+    app.add_option("--size", flags.size, "32: any port to any other; 16x16: ingress 1..16 to egress 17..32")
+        ->required()
+        ->type_name("N|NxM");
+    app.add_option("--scpi", flags.scpi, "where SCPI sessions are served; port 0: the kernel picks")
+        ->type_name("HOST:PORT")
+        ->capture_default_str();
+    app.add_option("--data", flags.data, "where NIC ports attach; port 0: the kernel picks")
+        ->type_name("HOST:PORT")
+        ->capture_default_str();
     app.add_option("--technology", flags.technology, "gives the dark time")->type_name("NAME")->capture_default_str();
-    app.add_option("--dark-ms", flags.dark_ms, "time from a command to light, milliseconds; overrides --technology")->type_name("MS")->check(CLI::Range(0.0, 1e7));
+    app.add_option("--dark-ms", flags.dark_ms, "time from a command to light, milliseconds; overrides --technology")
+        ->type_name("MS")
+        ->check(CLI::Range(0.0, 1e7));
     app.add_flag("--always-lit", flags.always_lit, "every port reaches every other, as in an electrical network");
-    app.add_option("--port-gbps", flags.port_gbps, "rate of each port, each way; 0: unlimited")->type_name("GBPS")->check(CLI::Range(0.0, 1e5));
-    app.add_option("--conflict", flags.conflict, "a connect onto a busy port: preempt or refuse")->check(CLI::IsMember({"preempt", "refuse"}))->capture_default_str();
+    app.add_option("--port-gbps", flags.port_gbps, "rate of each port, each way; 0: unlimited")
+        ->type_name("GBPS")
+        ->check(CLI::Range(0.0, 1e5));
+    app.add_option("--conflict", flags.conflict, "a connect onto a busy port: preempt or refuse")
+        ->check(CLI::IsMember({"preempt", "refuse"}))
+        ->capture_default_str();
     app.add_option("--boot", flags.boot, "circuits after a reboot: dark, restore (made again) or automatic (untouched)")
-        ->check(CLI::IsMember({"dark", "restore", "automatic"}))->capture_default_str();
+        ->check(CLI::IsMember({"dark", "restore", "automatic"}))
+        ->capture_default_str();
     app.add_flag("--no-power-monitor", flags.no_power_monitor, "the switch has no power monitor");
-    app.add_option("--fault", flags.faults, "a fault from the start, as after :emulator:fault: (\"slow 50\", \"stuck (@3,4)\"); repeatable")
-        ->type_name("FAULT")->expected(1)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+    app.add_option("--fault", flags.faults,
+                   "a fault from the start, as after :emulator:fault: (\"slow 50\", \"stuck (@3,4)\"); repeatable")
+        ->type_name("FAULT")
+        ->expected(1)
+        ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
     app.add_option("--stats", flags.stats, "file for the counters as JSON, written at the end")->type_name("FILE");
-    app.add_option("--loss-log", flags.loss_log, "file that gets a line for each lost or misdelivered frame")->type_name("FILE");
+    app.add_option("--loss-log", flags.loss_log, "file that gets a line for each lost or misdelivered frame")
+        ->type_name("FILE");
     try {
         app.parse(argc, argv);
-    } catch (const CLI::Success& e) {
-        return app.exit(e);
-    } catch (const CLI::ParseError& e) {
+    } catch (const CLI::Success& e) { return app.exit(e); } catch (const CLI::ParseError& e) {
         std::fprintf(stderr, "opus-ocs-emu: %s (see --help)\n", e.what());
         return 2;
     }
