@@ -1,0 +1,254 @@
+#include "collective.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "activity.h"
+#include "transport.h"
+
+namespace opus::standin {
+
+Collective::Collective(Launch& launch, CommCore& core, const CollectiveCall& call)
+    : launch_(launch), core_(core), call_(call), size_of_(type_bytes(call.reduction.type)), ranks_(core.size()) {}
+
+std::uint32_t Collective::chunks() const {
+    switch (call_.kind) {
+        case CollectiveKind::broadcast:
+        case CollectiveKind::reduce: return 1;
+        case CollectiveKind::all_to_all: return ranks_ * ranks_;
+        default: return ranks_;
+    }
+}
+
+Collective::Path Collective::path(std::uint32_t chunk) const {
+    const auto position_of = [&](std::uint32_t rank) {
+        return static_cast<std::uint32_t>(std::find(core_.ring.begin(), core_.ring.end(), rank) - core_.ring.begin());
+    };
+    const auto distance = [&](std::uint32_t from, std::uint32_t to) { return (to + ranks_ - from) % ranks_; };
+    Path p;
+    p.hops = ranks_ - 1;
+    p.elements = call_.count;
+    switch (call_.kind) {
+        case CollectiveKind::all_reduce: {
+            const std::size_t each = call_.count / ranks_, more = call_.count % ranks_;
+            p.start = chunk;
+            p.hops = 2 * (ranks_ - 1);
+            p.elements = each + (chunk < more ? 1 : 0);
+            p.mine_at = p.out_at = chunk * each + std::min<std::size_t>(chunk, more);
+            break;
+        }
+        case CollectiveKind::reduce_scatter:
+            p.start = (position_of(chunk) + 1) % ranks_;
+            p.mine_at = chunk * call_.count;
+            break;
+        case CollectiveKind::all_gather:
+            p.start = position_of(chunk);
+            p.out_at = chunk * call_.count;
+            break;
+        case CollectiveKind::broadcast: p.start = position_of(call_.root); break;
+        case CollectiveKind::reduce: p.start = (position_of(call_.root) + 1) % ranks_; break;
+        case CollectiveKind::all_to_all: {
+            const std::uint32_t from = chunk / ranks_, to = chunk % ranks_;
+            p.start = position_of(from);
+            p.hops = distance(p.start, position_of(to));
+            p.mine_at = to * call_.count;
+            p.out_at = from * call_.count;
+            break;
+        }
+        case CollectiveKind::gather:
+            p.start = position_of(chunk);
+            p.hops = distance(p.start, position_of(call_.root));
+            p.out_at = chunk * call_.count;
+            break;
+        case CollectiveKind::scatter:
+            p.start = position_of(call_.root);
+            p.hops = distance(p.start, position_of(chunk));
+            p.mine_at = chunk * call_.count;
+            break;
+    }
+    return p;
+}
+
+std::uint64_t Collective::pieces(const Path& path) const {
+    return (path.elements * size_of_ + kPieceBytes - 1) / kPieceBytes;
+}
+
+void Collective::start() {
+    for (std::uint32_t c = 0; c < chunks(); ++c) {
+        const Path p = path(c);
+        const std::uint32_t first = (core_.position + ranks_ - p.start + ranks_ - 1) % ranks_;
+        for (std::uint32_t hop = first; hop < p.hops; hop += ranks_) expected_ += pieces(p);
+    }
+    alone();
+    if (ranks_ == 1) {
+        originated_ = true;
+        return;
+    }
+    core_.collectives[call_.n] = this;
+    auto clear = std::make_shared<Frame>();
+    clear->head.say = Say::clear;
+    clear->head.comm = core_.key;
+    clear->head.src = core_.rank;
+    clear->head.dst = core_.previous();
+    clear->head.n = call_.n;
+    clear->owner = launch_.shared_from_this();
+    Transport::get().send(core_.members[core_.previous()], core_.rails_into(core_.rank).front(), clear);
+    if (core_.early_collective_clear.erase(call_.n)) clear_came();
+}
+
+// What needs no other rank: one's own block, or everything where there is one rank.
+void Collective::alone() {
+    const std::size_t block = call_.count * size_of_;
+    const auto copy = [&](std::size_t out, std::size_t in) {
+        if (call_.receive + out != call_.send + in) std::memmove(call_.receive + out, call_.send + in, block);
+    };
+    switch (call_.kind) {
+        case CollectiveKind::all_gather: copy(core_.rank * block, 0); break;
+        case CollectiveKind::all_to_all: copy(core_.rank * block, core_.rank * block); break;
+        case CollectiveKind::broadcast:
+            if (core_.rank == call_.root && call_.receive) copy(0, 0);
+            break;
+        case CollectiveKind::gather:
+            if (core_.rank == call_.root) copy(core_.rank * block, 0);
+            break;
+        case CollectiveKind::scatter:
+            if (core_.rank == call_.root) copy(0, core_.rank * block);
+            break;
+        default:
+            if (ranks_ == 1) scale(call_.reduction, call_.receive, call_.send, call_.count);
+            break;
+    }
+}
+
+void Collective::clear_came() {
+    if (originated_) return;
+    for (std::uint32_t c = 0; c < chunks(); ++c) {
+        const Path p = path(c);
+        if (p.start == core_.position && p.hops > 0) originate(c, p);
+    }
+    originated_ = true;
+    launch_.check();
+}
+
+void Collective::originate(std::uint32_t chunk, const Path& p) {
+    const std::size_t bytes = p.elements * size_of_;
+    const std::byte* from = call_.send + p.mine_at * size_of_;
+    for (std::size_t at = 0; at < bytes; at += kPieceBytes) {
+        const std::size_t part = std::min<std::size_t>(kPieceBytes, bytes - at);
+        std::unique_ptr<std::byte[]> scaled;
+        if (call_.reduction.scaled) {
+            scaled = std::make_unique<std::byte[]>(part);
+            scale(call_.reduction, scaled.get(), from + at, part / size_of_);
+        }
+        pass_on(chunk, 0, at, part, from + at, std::move(scaled));
+    }
+}
+
+void Collective::pass_on(std::uint32_t chunk, std::uint32_t hop, std::size_t offset, std::size_t bytes,
+                         const std::byte* data, std::unique_ptr<std::byte[]> owned) {
+    auto frame = std::make_shared<Frame>();
+    Head& h = frame->head;
+    h.say = Say::piece;
+    h.bytes = static_cast<std::uint32_t>(bytes);
+    h.comm = core_.key;
+    h.src = core_.rank;
+    h.dst = core_.next();
+    h.n = call_.n;
+    h.offset = offset;
+    h.chunk = chunk;
+    h.hop = hop;
+    frame->data = owned ? owned.get() : data;
+    frame->owned = std::move(owned);
+    frame->owner = launch_.shared_from_this();
+    // Neighbouring pieces, and neighbouring small chunks, take different rails.
+    const auto& rails = core_.rails_into(core_.next());
+    const std::uint16_t rail = rails[(chunk + offset / kPieceBytes) % rails.size()];
+    Transport::get().send(core_.members[core_.next()], rail, frame);
+}
+
+void Collective::piece_came(const Head& head, const std::byte* data) {
+    if (head.chunk >= chunks()) return;
+    const Path p = path(head.chunk);
+    if (head.offset + head.bytes > p.elements * size_of_ || head.hop >= p.hops) return;
+    const std::size_t elements = head.bytes / size_of_;
+    const bool last = head.hop + 1 == p.hops;
+    const bool reduces = call_.kind == CollectiveKind::all_reduce || call_.kind == CollectiveKind::reduce_scatter ||
+                         call_.kind == CollectiveKind::reduce;
+    const bool passes = call_.kind == CollectiveKind::all_to_all || call_.kind == CollectiveKind::gather ||
+                        call_.kind == CollectiveKind::scatter;
+    // A rank that only passes on may have given no buffer.
+    std::byte* out = call_.receive ? call_.receive + p.out_at * size_of_ + head.offset : nullptr;
+    const std::byte* mine = call_.send ? call_.send + p.mine_at * size_of_ + head.offset : nullptr;
+    std::unique_ptr<std::byte[]> owned;
+    if (reduces && head.hop + 2 < ranks_) {  // a part of the sum
+        owned = std::make_unique<std::byte[]>(head.bytes);
+        reduce(call_.reduction, owned.get(), data, mine, elements);
+    } else if (reduces && head.hop + 2 == ranks_) {  // the sum
+        reduce(call_.reduction, out, data, mine, elements);
+        conclude(call_.reduction, out, elements, ranks_);
+    } else if (passes && !last) {
+        owned = std::make_unique<std::byte[]>(head.bytes);
+        std::memcpy(owned.get(), data, head.bytes);
+    } else {
+        std::memcpy(out, data, head.bytes);
+    }
+    ++arrived_;
+    if (!last) pass_on(head.chunk, head.hop + 1, head.offset, head.bytes, out, std::move(owned));
+    launch_.check();
+}
+
+// --- transfers -----------------------------------------------------------------------------------------------
+
+Transfer::Transfer(Launch& launch, CommCore& core, const TransferCall& call)
+    : launch_(launch), core_(core), call_(call), bytes_(call.bytes) {}
+
+// The rail of a transfer is the destination's, whoever speaks.
+void Transfer::start() {
+    if (call_.sending) {
+        core_.sends[{call_.peer, call_.n}] = this;
+        if (core_.early_clear.erase({call_.peer, call_.n})) clear_came();
+        return;
+    }
+    core_.receives[{call_.peer, call_.n}] = this;
+    auto clear = std::make_shared<Frame>();
+    clear->head.say = Say::clear_transfer;
+    clear->head.comm = core_.key;
+    clear->head.src = core_.rank;
+    clear->head.dst = call_.peer;
+    clear->head.n = call_.n;
+    clear->owner = launch_.shared_from_this();
+    Transport::get().send(core_.members[call_.peer], static_cast<std::uint16_t>(core_.self().gpu), clear);
+}
+
+void Transfer::clear_came() {
+    if (done()) return;
+    const Member& to = core_.members[call_.peer];
+    for (std::size_t at = 0; at < bytes_; at += kPieceBytes) {
+        auto frame = std::make_shared<Frame>();
+        Head& h = frame->head;
+        h.say = Say::transfer;
+        h.bytes = static_cast<std::uint32_t>(std::min<std::size_t>(kPieceBytes, bytes_ - at));
+        h.comm = core_.key;
+        h.src = core_.rank;
+        h.dst = call_.peer;
+        h.n = call_.n;
+        h.offset = at;
+        h.total = bytes_;
+        frame->data = call_.buffer + at;
+        frame->owner = launch_.shared_from_this();
+        Transport::get().send(to, static_cast<std::uint16_t>(to.gpu), frame);
+    }
+    done_bytes_ = bytes_;
+    launch_.check();
+}
+
+void Transfer::part_came(const Head& head, const std::byte* data) {
+    if (head.total > call_.bytes) return Transport::get().fail(launch_.core, ncclInvalidUsage);
+    bytes_ = head.total;
+    if (head.offset + head.bytes > bytes_) return;
+    std::memcpy(call_.buffer + head.offset, data, head.bytes);
+    done_bytes_ += head.bytes;
+    launch_.check();
+}
+
+}  // namespace opus::standin

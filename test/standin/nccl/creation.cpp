@@ -1,0 +1,145 @@
+// Communicators come to be: by unique id, by split, by shrink. Each ends with the same steps: the members
+// are known, sockets are at the NIC ports, everyone has said ready.
+#include <algorithm>
+#include <cstring>
+#include <future>
+
+#include "comm.h"
+#include "transport.h"
+#include "unique_id.h"
+
+namespace opus::standin {
+
+namespace {
+
+enum Tag : std::uint64_t { kReady = 1, kSplit = 2 };  // kSplit: plus 16 * number of the split
+
+std::uint64_t mix(std::uint64_t h, std::uint64_t v) {
+    v += 0x9e3779b97f4a7c15ull + h;
+    v = (v ^ (v >> 30)) * 0xbf58476d1ce4e5b9ull;
+    v = (v ^ (v >> 27)) * 0x94d049bb133111ebull;
+    return v ^ (v >> 31);
+}
+
+void configure(ncclComm& comm, const ncclConfig_t* config, const ncclComm* parent) {
+    if (parent) comm.blocking = parent->blocking;
+    if (!config) return;
+    if (config->blocking != NCCL_CONFIG_UNDEF_INT) comm.blocking = config->blocking != 0;
+    if (config->splitShare != NCCL_CONFIG_UNDEF_INT) comm.split_share = config->splitShare != 0;
+}
+
+// The handle exists at once, as NCCL's does: a non-blocking creation goes on behind it.
+ncclComm* new_comm(int device, const ncclConfig_t* config, const ncclComm* parent) {
+    auto* comm = new ncclComm;
+    comm->device = device;
+    comm->core = std::make_shared<CommCore>();
+    comm->family = std::make_shared<Family>();
+    configure(*comm, config, parent);
+    return comm;
+}
+
+// Members and key are set: joins the others. Blocks.
+ncclResult_t join(ncclComm& comm) {
+    CommCore& core = *comm.core;
+    core.lay_ring();
+    auto& transport = Transport::get();
+    std::promise<void> added;
+    transport.post([&] {
+        transport.add(comm.core);
+        added.set_value();
+    });
+    added.get_future().wait();
+    const std::string missing = transport.attach(core);
+    if (!missing.empty()) return say_error(&comm, ncclSystemError, "stand-in: NIC port not attached: " + missing);
+    for (std::uint32_t r = 0; r < core.size(); ++r)
+        if (r != core.rank) transport.write_mail(core, r, kReady, "ready");
+    for (std::uint32_t r = 0; r < core.size(); ++r)
+        if (r != core.rank && !transport.read_mail(core, r, kReady))
+            return say_error(&comm, ncclRemoteError, "stand-in: rank " + std::to_string(r) + " died while the communicator was made");
+    return ncclSuccess;
+}
+
+}  // namespace
+
+ncclResult_t create_by_id(ncclComm_t* out, int nranks, const ncclUniqueId& id, int rank, int device,
+                          const ncclConfig_t* config) {
+    ncclComm* comm = new_comm(device, config, nullptr);
+    comm->nranks = static_cast<std::uint32_t>(nranks);
+    comm->rank = static_cast<std::uint32_t>(rank);
+    *out = comm;
+    UniqueId root;
+    std::memcpy(static_cast<void*>(&root), &id, sizeof root);
+    return add(Creation{comm, [comm, root, nranks, rank, device] {
+        set_current_device(device);
+        auto& transport = Transport::get();
+        CommCore& core = *comm->core;
+        core.key = mix(root.number, static_cast<std::uint64_t>(nranks));
+        core.rank = static_cast<std::uint32_t>(rank);
+        core.members = transport.meet(root.port, root.number, comm->nranks, comm->rank, transport.self(device));
+        if (core.members.empty())
+            return say_error(comm, ncclRemoteError, "stand-in: the process that made the unique id does not answer");
+        return join(*comm);
+    }});
+}
+
+ncclResult_t create_by_split(ncclComm* parent, int color, int key, ncclComm_t* out, const ncclConfig_t* config) {
+    const std::uint64_t number = parent->children++;
+    ncclComm* comm = nullptr;
+    if (color != NCCL_SPLIT_NOCOLOR) comm = new_comm(parent->device, config, parent);
+    *out = comm;
+    const auto run = [=]() -> ncclResult_t {
+        const CommCore& from = *parent->core;
+        auto& transport = Transport::get();
+        struct Choice { int color, key; };
+        const Choice mine{color, key};
+        const std::uint64_t tag = kSplit + 16 * number;
+        std::vector<Choice> all(from.size());
+        all[from.rank] = mine;
+        for (std::uint32_t r = 0; r < from.size(); ++r)
+            if (r != from.rank)
+                transport.write_mail(from, r, tag, std::string(reinterpret_cast<const char*>(&mine), sizeof mine));
+        for (std::uint32_t r = 0; r < from.size(); ++r) {
+            if (r == from.rank) continue;
+            const auto text = transport.read_mail(from, r, tag);
+            if (!text || text->size() != sizeof(Choice))
+                return say_error(parent, ncclRemoteError, "stand-in: rank " + std::to_string(r) + " died during a split");
+            std::memcpy(&all[r], text->data(), sizeof(Choice));
+        }
+        if (!comm) return ncclSuccess;
+        std::vector<std::uint32_t> chosen;
+        for (std::uint32_t r = 0; r < from.size(); ++r)
+            if (all[r].color == color) chosen.push_back(r);
+        std::stable_sort(chosen.begin(), chosen.end(), [&](auto a, auto b) { return all[a].key < all[b].key; });
+        CommCore& core = *comm->core;
+        core.key = mix(mix(from.key, number * 2 + 1), static_cast<std::uint64_t>(color));
+        for (std::size_t i = 0; i < chosen.size(); ++i) {
+            core.members.push_back(from.members[chosen[i]]);
+            if (chosen[i] == from.rank) core.rank = static_cast<std::uint32_t>(i);
+        }
+        comm->nranks = core.size();
+        comm->rank = core.rank;
+        if (comm->split_share) comm->family = parent->family;
+        return join(*comm);
+    };
+    return add(Creation{comm ? comm : parent, run});
+}
+
+ncclResult_t create_by_shrink(ncclComm* parent, const std::set<int>& excluded, ncclComm_t* out,
+                              const ncclConfig_t* config) {
+    ncclComm* comm = new_comm(parent->device, config, parent);
+    *out = comm;
+    CommCore& core = *comm->core;
+    const CommCore& from = *parent->core;
+    core.key = mix(from.key, parent->children++ * 2);
+    for (const int r : excluded) core.key = mix(core.key, static_cast<std::uint64_t>(r) + 1);
+    for (std::uint32_t r = 0; r < from.size(); ++r) {
+        if (excluded.count(static_cast<int>(r))) continue;
+        if (r == from.rank) core.rank = core.size();
+        core.members.push_back(from.members[r]);
+    }
+    comm->nranks = core.size();
+    comm->rank = core.rank;
+    return add(Creation{comm, [comm] { return join(*comm); }});
+}
+
+}  // namespace opus::standin

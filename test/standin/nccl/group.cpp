@@ -1,0 +1,212 @@
+// Groups: what the outermost ncclGroupEnd does, in NCCL's order: connections of transfers, connections of
+// collectives, then the launches, communicators by ascending key.
+#include <algorithm>
+#include <future>
+#include <utility>
+
+#include "comm.h"
+#include "transport.h"
+
+namespace opus::standin {
+
+namespace {
+
+struct Group {
+    int depth = 0;
+    ncclResult_t error = ncclSuccess;
+    std::vector<Task> tasks;
+    std::vector<Creation> creations;
+};
+thread_local Group group;
+
+using Tasks = std::vector<Task>;
+struct CommTasks {
+    ncclComm* comm;
+    Tasks tasks;
+};
+
+std::vector<CommTasks> by_communicator(Tasks tasks) {
+    std::vector<CommTasks> all;
+    for (Task& task : tasks) {
+        auto it = std::find_if(all.begin(), all.end(), [&](const CommTasks& c) { return c.comm == task.comm; });
+        if (it == all.end()) it = all.insert(all.end(), {task.comm, {}});
+        it->tasks.push_back(std::move(task));
+    }
+    std::stable_sort(all.begin(), all.end(), [](const CommTasks& a, const CommTasks& b) {
+        return a.comm->core->key != b.comm->core->key ? a.comm->core->key < b.comm->core->key
+                                                      : a.comm->core->rank < b.comm->core->rank;
+    });
+    return all;
+}
+
+void add_edge(Connecting& making, bool transfer, std::uint32_t src, std::uint32_t dst) {
+    const CommCore& core = *making.core;
+    if (core.same_node(src, dst)) {
+        making.edges.push_back({{transfer, src, dst, 0}});
+    } else if (transfer) {
+        making.edges.push_back({{true, src, dst, static_cast<std::uint16_t>(core.members[dst].gpu)}});
+    } else {
+        for (const std::uint16_t rail : core.rails_into(dst)) making.edges.push_back({{false, src, dst, rail}});
+    }
+}
+
+std::shared_ptr<Connecting> connections(ncclComm& comm, const Tasks& tasks, bool transfers) {
+    auto making = std::make_shared<Connecting>();
+    making->core = comm.core;
+    for (const Task& task : tasks) {
+        if (task.transfer != transfers) continue;
+        const std::uint32_t me = comm.core->rank, peer = task.p2p.peer;
+        if (transfers && peer == me) continue;
+        if (transfers && task.p2p.sending && comm.connected_to.insert(peer).second) add_edge(*making, true, me, peer);
+        if (transfers && !task.p2p.sending && comm.connected_from.insert(peer).second) add_edge(*making, true, peer, me);
+        if (!transfers && comm.core->size() > 1 && !std::exchange(comm.connected, true)) {
+            add_edge(*making, false, comm.core->previous(), me);
+            add_edge(*making, false, me, comm.core->next());
+        }
+    }
+    return making;
+}
+
+// Blocks until all first uses of the group have their connections.
+ncclResult_t connect(std::vector<CommTasks>& comms, bool transfers) {
+    std::vector<std::pair<ncclComm*, std::future<int>>> waiting;
+    for (auto& [comm, tasks] : comms) {
+        auto making = connections(*comm, tasks, transfers);
+        if (making->edges.empty()) continue;
+        waiting.emplace_back(comm, making->result.get_future());
+        Transport::get().post([making] { making->start(); });
+    }
+    ncclResult_t first = ncclSuccess;
+    for (auto& [comm, result] : waiting) {
+        const auto got = static_cast<ncclResult_t>(result.get());
+        if (got != ncclSuccess && first == ncclSuccess)
+            first = say_error(comm, got, "stand-in: the connections of a first use failed");
+    }
+    return first;
+}
+
+// Numbers are given in program order, and only to what is launched.
+void launch(ncclComm& comm, const Tasks& tasks) {
+    auto kernel = std::make_shared<Launch>();
+    kernel->core = comm.core;
+    std::vector<Stream*> streams;  // distinct, in order of first use
+    for (const Task& task : tasks) {
+        Stream* stream = resolve_stream(task.stream);
+        if (std::find(streams.begin(), streams.end(), stream) == streams.end()) streams.push_back(stream);
+        if (task.transfer) {
+            TransferCall call = task.p2p;
+            call.n = call.sending ? comm.sent[call.peer]++ : comm.received[call.peer]++;
+            kernel->transfers.push_back(call);
+        } else {
+            CollectiveCall call = task.collective;
+            call.n = comm.collectives++;
+            kernel->collectives.push_back(call);
+        }
+    }
+    Stream* on = streams.back();
+    for (Stream* other : streams)
+        if (other != on) wait_for(on, record(other));
+    OpRef op;
+    {
+        std::lock_guard lock(comm.family->mutex);
+        wait_for(on, comm.family->last);
+        op = launch_kernel(on, [kernel](const OpRef& self) {
+            kernel->op = self;
+            Transport::get().post([kernel] { kernel->start(); });
+        });
+        comm.family->last = op;
+    }
+    for (Stream* other : streams)
+        if (other != on) wait_for(other, op);
+}
+
+ncclResult_t launch_all(std::vector<CommTasks> comms) {
+    const int device = current_device();
+    ncclResult_t result = connect(comms, true);
+    if (result == ncclSuccess) result = connect(comms, false);
+    if (result == ncclSuccess) {
+        for (auto& [comm, tasks] : comms) {
+            set_current_device(comm->device);
+            if (device_error(comm->device) != 0) {
+                result = say_error(comm, ncclUnhandledCudaError, "stand-in: the device has failed");
+                break;
+            }
+            launch(*comm, tasks);
+        }
+    }
+    set_current_device(device);
+    return result;
+}
+
+// Runs `work` here, or, if any of the communicators is non-blocking, on a thread, all of them in progress.
+ncclResult_t run_for(const std::vector<ncclComm*>& comms, std::function<ncclResult_t()> work) {
+    const bool blocking = std::all_of(comms.begin(), comms.end(), [](const ncclComm* c) { return c->blocking; });
+    if (blocking) return work();
+    for (ncclComm* comm : comms) comm->state = ncclInProgress;
+    std::thread([comms, work = std::move(work), device = current_device()] {
+        set_current_device(device);
+        const ncclResult_t result = work();
+        for (ncclComm* comm : comms) comm->state = result;
+    }).detach();
+    return ncclInProgress;
+}
+
+ncclResult_t create_all(std::vector<Creation> creations) {
+    if (creations.size() == 1) return creations.front().run();
+    std::vector<std::future<ncclResult_t>> running;
+    for (Creation& creation : creations) running.push_back(std::async(std::launch::async, creation.run));
+    ncclResult_t first = ncclSuccess;
+    for (auto& result : running) {
+        const ncclResult_t got = result.get();
+        if (first == ncclSuccess) first = got;
+    }
+    return first;
+}
+
+}  // namespace
+
+void group_start() { ++group.depth; }
+bool in_group() { return group.depth > 0; }
+
+ncclResult_t group_error(ncclResult_t result) {
+    if (group.depth > 0 && result != ncclSuccess && result != ncclInProgress && group.error == ncclSuccess)
+        group.error = result;
+    return result;
+}
+
+ncclResult_t group_end(bool launching) {
+    if (group.depth == 0) return say_error(nullptr, ncclInvalidUsage, "ncclGroupEnd: not in a group call.");
+    if (--group.depth > 0) return ncclSuccess;
+    Group closed = std::move(group);
+    group = {};
+    if (closed.error != ncclSuccess) {
+        for (const Creation& creation : closed.creations) creation.comm->state = closed.error;
+        return closed.error;
+    }
+    if (!launching) return ncclSuccess;
+    ncclResult_t result = ncclSuccess;
+    if (!closed.creations.empty()) {
+        std::vector<ncclComm*> comms;
+        for (const Creation& creation : closed.creations) comms.push_back(creation.comm);
+        result = run_for(comms, [creations = std::move(closed.creations)] { return create_all(creations); });
+    }
+    if (closed.tasks.empty() || (result != ncclSuccess && result != ncclInProgress)) return result;
+    auto tasks = by_communicator(std::move(closed.tasks));
+    std::vector<ncclComm*> comms;
+    for (const CommTasks& c : tasks) comms.push_back(c.comm);
+    return run_for(comms, [tasks = std::move(tasks)] { return launch_all(tasks); });
+}
+
+ncclResult_t add(Task task) {
+    group_start();
+    group.tasks.push_back(std::move(task));
+    return group_end(true);
+}
+
+ncclResult_t add(Creation creation) {
+    group_start();
+    group.creations.push_back(std::move(creation));
+    return group_end(true);
+}
+
+}  // namespace opus::standin
