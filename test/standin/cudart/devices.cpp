@@ -43,41 +43,45 @@ cudaError_t cudaPeekAtLastError(void) {
     return sticky != cudaSuccess ? sticky : last_error;
 }
 
-#define STANDIN_CUDA_ERRORS(X)                                                                    \
-    X(cudaSuccess, "no error")                                                                    \
-    X(cudaErrorInvalidValue, "invalid argument")                                                  \
-    X(cudaErrorMemoryAllocation, "out of memory")                                                 \
-    X(cudaErrorInitializationError, "initialization error")                                       \
-    X(cudaErrorInvalidDevicePointer, "invalid device pointer")                                    \
-    X(cudaErrorNoDevice, "no stand-in device is visible (STANDIN_GPUS, CUDA_VISIBLE_DEVICES)")    \
-    X(cudaErrorInvalidDevice, "invalid device ordinal")                                           \
-    X(cudaErrorInvalidDeviceFunction, "the stand-in runs no device code")                         \
-    X(cudaErrorInvalidResourceHandle, "invalid resource handle")                                  \
-    X(cudaErrorNotReady, "device not ready")                                                      \
-    X(cudaErrorLaunchFailure, "unspecified launch failure")                                       \
-    X(cudaErrorHostMemoryAlreadyRegistered, "part or all of the memory is already registered")    \
-    X(cudaErrorHostMemoryNotRegistered, "pointer is not registered host memory")                  \
-    X(cudaErrorPeerAccessAlreadyEnabled, "peer access is already enabled")                        \
-    X(cudaErrorNotSupported, "operation not supported by the stand-in")                           \
-    X(cudaErrorStreamCaptureUnsupported, "the stand-in captures no streams")                      \
+#define STANDIN_CUDA_ERRORS(X)                                                                 \
+    X(cudaSuccess, "no error")                                                                 \
+    X(cudaErrorInvalidValue, "invalid argument")                                               \
+    X(cudaErrorMemoryAllocation, "out of memory")                                              \
+    X(cudaErrorInitializationError, "initialization error")                                    \
+    X(cudaErrorInvalidDevicePointer, "invalid device pointer")                                 \
+    X(cudaErrorNoDevice, "no stand-in device is visible (STANDIN_GPUS, CUDA_VISIBLE_DEVICES)") \
+    X(cudaErrorInvalidDevice, "invalid device ordinal")                                        \
+    X(cudaErrorInvalidDeviceFunction, "the stand-in runs no device code")                      \
+    X(cudaErrorInvalidResourceHandle, "invalid resource handle")                               \
+    X(cudaErrorNotReady, "device not ready")                                                   \
+    X(cudaErrorLaunchFailure, "unspecified launch failure")                                    \
+    X(cudaErrorHostMemoryAlreadyRegistered, "part or all of the memory is already registered") \
+    X(cudaErrorHostMemoryNotRegistered, "pointer is not registered host memory")               \
+    X(cudaErrorPeerAccessAlreadyEnabled, "peer access is already enabled")                     \
+    X(cudaErrorNotSupported, "operation not supported by the stand-in")                        \
+    X(cudaErrorStreamCaptureUnsupported, "the stand-in captures no streams")                   \
     X(cudaErrorUnknown, "unknown error")
 
 const char* cudaGetErrorName(cudaError_t error) {
     switch (error) {
 #define STANDIN_CASE(code, text) \
-    case code: return #code;
+    case code:                   \
+        return #code;
         STANDIN_CUDA_ERRORS(STANDIN_CASE)
 #undef STANDIN_CASE
-        default: return "unrecognized error code";
+        default:
+            return "unrecognized error code";
     }
 }
 const char* cudaGetErrorString(cudaError_t error) {
     switch (error) {
 #define STANDIN_CASE(code, text) \
-    case code: return text;
+    case code:                   \
+        return text;
         STANDIN_CUDA_ERRORS(STANDIN_CASE)
 #undef STANDIN_CASE
-        default: return "unrecognized error code";
+        default:
+            return "unrecognized error code";
     }
 }
 
@@ -88,9 +92,7 @@ cudaError_t cudaGetDeviceCount(int* count) {
     *count = device_count();
     return *count ? cudaSuccess : wrong(cudaErrorNoDevice);
 }
-cudaError_t cudaSetDevice(int device) {
-    return set_current_device(device) ? settled() : wrong(cudaErrorInvalidDevice);
-}
+cudaError_t cudaSetDevice(int device) { return set_current_device(device) ? settled() : wrong(cudaErrorInvalidDevice); }
 cudaError_t cudaInitDevice(int device, unsigned, unsigned) {
     return valid(device) ? cudaSuccess : wrong(cudaErrorInvalidDevice);
 }
@@ -141,8 +143,8 @@ cudaError_t cudaDeviceGetByPCIBusId(int* device, const char* text) {
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device) {
     if (!value) return wrong();
     if (!valid(device)) return wrong(cudaErrorInvalidDevice);
-    return noted(static_cast<cudaError_t>(
-        cuDeviceGetAttribute(value, static_cast<CUdevice_attribute>(attribute), device)));
+    return noted(
+        static_cast<cudaError_t>(cuDeviceGetAttribute(value, static_cast<CUdevice_attribute>(attribute), device)));
 }
 
 #undef cudaGetDeviceProperties
@@ -177,9 +179,7 @@ cudaError_t cudaDeviceCanAccessPeer(int* can, int device, int peer) {
 cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned) {
     return valid(peer) ? cudaSuccess : wrong(cudaErrorInvalidDevice);
 }
-cudaError_t cudaDeviceDisablePeerAccess(int peer) {
-    return valid(peer) ? cudaSuccess : wrong(cudaErrorInvalidDevice);
-}
+cudaError_t cudaDeviceDisablePeerAccess(int peer) { return valid(peer) ? cudaSuccess : wrong(cudaErrorInvalidDevice); }
 
 // --- versions ------------------------------------------------------------------------------------------
 
@@ -196,8 +196,8 @@ cudaError_t cudaRuntimeGetVersion(int* version) {
 #undef cudaGetDriverEntryPoint
 #undef cudaGetDriverEntryPointByVersion
 __attribute__((visibility("default"))) cudaError_t cudaGetDriverEntryPoint(const char* symbol, void** function,
-                                                                          unsigned long long flags,
-                                                                          cudaDriverEntryPointQueryResult* result) {
+                                                                           unsigned long long flags,
+                                                                           cudaDriverEntryPointQueryResult* result) {
     CUdriverProcAddressQueryResult found = CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
     const CUresult status = cuGetProcAddress_v2(symbol, function, CUDA_VERSION, flags, &found);
     if (result) *result = static_cast<cudaDriverEntryPointQueryResult>(found);
@@ -238,9 +238,9 @@ cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* 
 }
 #undef cudaStreamGetCaptureInfo
 __attribute__((visibility("default"))) cudaError_t cudaStreamGetCaptureInfo_v2(cudaStream_t stream,
-                                                                              cudaStreamCaptureStatus* status,
-                                                                              unsigned long long*, cudaGraph_t*,
-                                                                              const cudaGraphNode_t**, size_t*) {
+                                                                               cudaStreamCaptureStatus* status,
+                                                                               unsigned long long*, cudaGraph_t*,
+                                                                               const cudaGraphNode_t**, size_t*) {
     return cudaStreamIsCapturing(stream, status);
 }
 

@@ -32,26 +32,26 @@ enum class OpState : std::uint8_t { queued, running, done };
 struct Op {
     Stream* stream = nullptr;
     Device* device = nullptr;
-    std::vector<OpRef> after;                   // not to start before these are done
-    std::function<void()> instant;              // runs at once, under the lock
-    std::function<void()> work;                 // runs on a worker
-    std::function<void(const OpRef&)> kernel_locked;  // starts it; whoever it told calls complete()
+    std::vector<OpRef> after;                             // not to start before these are done
+    std::function<void()> instant;                        // runs at once, under the lock
+    std::function<void()> work;                           // runs on a worker
+    std::function<void(const OpRef&)> kernel_locked;      // starts it; whoever it told calls complete()
     std::function<int(std::int64_t now_ns)> poll_locked;  // kPending, or the error to finish with (0: none)
-    bool poll_in_queue = false;                 // a wait: stays at the head of its queue until poll says so
+    bool poll_in_queue = false;                           // a wait: stays at the head of its queue until poll says so
     OpState state = OpState::queued;
-    int error = 0;                              // CUDA error it ended with
-    std::int64_t done_ns = 0;                   // CLOCK_MONOTONIC
+    int error = 0;             // CUDA error it ended with
+    std::int64_t done_ns = 0;  // CLOCK_MONOTONIC
     std::int64_t polled_since_ns = 0;
     bool in_poller = false;
 };
 
 inline constexpr int kPending = -1;
-inline constexpr int kLaunchFailure = 719;      // CUDA_ERROR_LAUNCH_FAILED, cudaErrorLaunchFailure
+inline constexpr int kLaunchFailure = 719;  // CUDA_ERROR_LAUNCH_FAILED, cudaErrorLaunchFailure
 
 struct Stream {
     Device* device = nullptr;
     std::size_t queue = 0;
-    unsigned flags = 0;                         // bit 0: does not synchronise with the legacy stream
+    unsigned flags = 0;  // bit 0: does not synchronise with the legacy stream
     int priority = 0;
     std::uint64_t id = 0;
     OpRef last;
@@ -59,17 +59,17 @@ struct Stream {
 
 struct Event {
     unsigned flags = 0;
-    OpRef op;                                   // of the last record
+    OpRef op;  // of the last record
 };
 
 // --- devices ---------------------------------------------------------------------------------------
 
 STANDIN_API std::int64_t now_ns();
-STANDIN_API int device_count();                 // visible ones
-STANDIN_API int physical_device(int device);    // index on the node, through CUDA_VISIBLE_DEVICES
+STANDIN_API int device_count();               // visible ones
+STANDIN_API int physical_device(int device);  // index on the node, through CUDA_VISIBLE_DEVICES
 STANDIN_API int current_device();
 STANDIN_API bool set_current_device(int device);
-STANDIN_API int device_error(int device);       // sticky: 0, or what killed it
+STANDIN_API int device_error(int device);  // sticky: 0, or what killed it
 STANDIN_API int hardware_queues();
 
 // --- streams: null, legacy (1) and per-thread (2) handles are resolved; a dead handle gives null -----
@@ -84,8 +84,8 @@ STANDIN_API void sync_device(int device);
 // --- operations --------------------------------------------------------------------------------------
 
 STANDIN_API OpRef submit(Stream* stream, std::shared_ptr<Op> op);
-STANDIN_API OpRef record(Stream* stream);                       // done when all before it is
-STANDIN_API void wait_for(Stream* stream, const OpRef& op);     // what follows starts after op is done
+STANDIN_API OpRef record(Stream* stream);                    // done when all before it is
+STANDIN_API void wait_for(Stream* stream, const OpRef& op);  // what follows starts after op is done
 STANDIN_API OpRef launch_kernel(Stream* stream, std::function<void(const OpRef&)> start_locked);
 STANDIN_API void complete(const OpRef& op, int error = 0);
 STANDIN_API void sync_op(const OpRef& op);
@@ -103,7 +103,7 @@ STANDIN_API OpRef event_op(Event* event);
 
 enum class Memory : std::uint8_t { unknown, device, pinned, registered, managed };
 STANDIN_API void* allocate(std::size_t bytes, Memory kind);
-STANDIN_API bool release(void* pointer);        // waits for the device first, as cudaFree does
+STANDIN_API bool release(void* pointer);  // waits for the device first, as cudaFree does
 STANDIN_API bool register_host(void* pointer, std::size_t bytes);
 STANDIN_API bool unregister_host(void* pointer);
 STANDIN_API Memory memory_of(const void* pointer, int* device, void** base, std::size_t* bytes);

@@ -222,8 +222,10 @@ void Engine::poll_loop() {
             op->in_poller = false;
             moved = true;
             // A wait is still at the head of its queue: the pump takes it from there.
-            if (op->poll_in_queue) op->poll_locked = [result](std::int64_t) { return result; };
-            else finish(op, result);
+            if (op->poll_in_queue)
+                op->poll_locked = [result](std::int64_t) { return result; };
+            else
+                finish(op, result);
         }
         if (moved) {
             pump();

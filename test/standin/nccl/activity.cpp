@@ -142,8 +142,10 @@ void dispatch(CommCore& core, const Head& head, const std::byte* data) {
                 return;
             }
             const auto kept = it->second->launch().shared_from_this();
-            if (head.say == Say::clear) it->second->clear_came();
-            else it->second->piece_came(head, data);
+            if (head.say == Say::clear)
+                it->second->clear_came();
+            else
+                it->second->piece_came(head, data);
             return;
         }
         case Say::clear_transfer: {
@@ -164,8 +166,11 @@ void dispatch(CommCore& core, const Head& head, const std::byte* data) {
             return;
         }
         case Say::connect:
-        case Say::connected: connection_came(core, head); return;
-        default: return;
+        case Say::connected:
+            connection_came(core, head);
+            return;
+        default:
+            return;
     }
 }
 

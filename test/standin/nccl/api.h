@@ -4,6 +4,6 @@
 #include "comm.h"
 
 // Starts the definition of pncclX and makes ncclX its alias.
-#define STANDIN_NCCL(ret, name, ...)                                                      \
-    extern "C" ret name(__VA_ARGS__) __attribute__((weak, alias("p" #name)));            \
+#define STANDIN_NCCL(ret, name, ...)                                          \
+    extern "C" ret name(__VA_ARGS__) __attribute__((weak, alias("p" #name))); \
     extern "C" ret p##name(__VA_ARGS__)

@@ -33,7 +33,8 @@ ncclResult_t find_reduction(const Call& call, ncclComm* comm, Reduction& reducti
     if (call.op >= 0 && call.op < ncclNumOps) return ncclSuccess;
     const auto it = comm->reductions.find(call.op);
     if (it == comm->reductions.end() || it->second.type != call.type)
-        return say_error(comm, ncclInvalidArgument, std::string(call.name) + ": invalid reduction operation " + std::to_string(call.op));
+        return say_error(comm, ncclInvalidArgument,
+                         std::string(call.name) + ": invalid reduction operation " + std::to_string(call.op));
     reduction = it->second;
     return ncclSuccess;
 }
@@ -42,9 +43,11 @@ ncclResult_t collective(const Call& call, ncclComm_t comm, cudaStream_t stream) 
     ncclResult_t result = check_ready(comm, call.name);
     if (result != ncclSuccess) return group_error(result);
     if (call.rooted && (call.root < 0 || call.root >= static_cast<int>(comm->nranks)))
-        return group_error(say_error(comm, ncclInvalidArgument, std::string(call.name) + ": invalid root " + std::to_string(call.root)));
+        return group_error(say_error(comm, ncclInvalidArgument,
+                                     std::string(call.name) + ": invalid root " + std::to_string(call.root)));
     if (type_bytes(call.type) == 0)
-        return group_error(say_error(comm, ncclInvalidArgument, std::string(call.name) + ": invalid type " + std::to_string(call.type)));
+        return group_error(say_error(comm, ncclInvalidArgument,
+                                     std::string(call.name) + ": invalid type " + std::to_string(call.type)));
     Task task;
     result = find_reduction(call, comm, task.collective.reduction);
     if (result == ncclSuccess && call.count > 0) result = check_buffers(call, comm);
@@ -60,12 +63,13 @@ ncclResult_t collective(const Call& call, ncclComm_t comm, cudaStream_t stream) 
     return add(std::move(task));
 }
 
-ncclResult_t transfer(const char* name, bool sending, const void* buffer, std::size_t count, ncclDataType_t type, int peer,
-                      ncclComm_t comm, cudaStream_t stream) {
+ncclResult_t transfer(const char* name, bool sending, const void* buffer, std::size_t count, ncclDataType_t type,
+                      int peer, ncclComm_t comm, cudaStream_t stream) {
     const ncclResult_t result = check_ready(comm, name);
     if (result != ncclSuccess) return group_error(result);
     if (peer < 0 || peer >= static_cast<int>(comm->nranks))
-        return group_error(say_error(comm, ncclInvalidArgument, std::string(name) + ": invalid peer " + std::to_string(peer)));
+        return group_error(
+            say_error(comm, ncclInvalidArgument, std::string(name) + ": invalid peer " + std::to_string(peer)));
     if (type_bytes(type) == 0 || (count > 0 && !buffer))
         return group_error(say_error(comm, ncclInvalidArgument, std::string(name) + ": invalid type or buffer"));
     if (count == 0) return ncclSuccess;
@@ -99,7 +103,8 @@ STANDIN_COLLECTIVE(ncclAllReduce,
                    STANDIN_PARAMS(const void* send, void* receive, size_t count, ncclDataType_t type, ncclRedOp_t op),
                    CollectiveKind::all_reduce, send, receive, count, type, op)
 STANDIN_COLLECTIVE(ncclReduce,
-                   STANDIN_PARAMS(const void* send, void* receive, size_t count, ncclDataType_t type, ncclRedOp_t op, int root),
+                   STANDIN_PARAMS(const void* send, void* receive, size_t count, ncclDataType_t type, ncclRedOp_t op,
+                                  int root),
                    CollectiveKind::reduce, send, receive, count, type, op, root, true)
 STANDIN_COLLECTIVE(ncclBroadcast,
                    STANDIN_PARAMS(const void* send, void* receive, size_t count, ncclDataType_t type, int root),

@@ -25,7 +25,8 @@ void on_transport(const std::function<void()>& run) {
 
 ncclResult_t check_config(const ncclConfig_t* config) {
     if (config && config->magic != NCCL_API_MAGIC)
-        return say_error(nullptr, ncclInvalidArgument, "ncclConfig_t argument not initialized via NCCL_CONFIG_INITIALIZER");
+        return say_error(nullptr, ncclInvalidArgument,
+                         "ncclConfig_t argument not initialized via NCCL_CONFIG_INITIALIZER");
     return ncclSuccess;
 }
 
@@ -34,7 +35,8 @@ ncclResult_t init_rank(ncclComm_t* out, int nranks, const ncclUniqueId& id, int 
     if (!out) return group_error(say_error(nullptr, ncclInvalidArgument, "CommInitRank: newcomm argument is NULL"));
     *out = nullptr;
     if (nranks < 1 || rank < 0 || rank >= nranks)
-        return group_error(say_error(nullptr, ncclInvalidArgument, "Invalid rank requested: " + std::to_string(rank) + "/" + std::to_string(nranks)));
+        return group_error(say_error(nullptr, ncclInvalidArgument,
+                                     "Invalid rank requested: " + std::to_string(rank) + "/" + std::to_string(nranks)));
     if (std::strcmp(id.internal, "stand-in NCCL") != 0)
         return group_error(say_error(nullptr, ncclInvalidArgument, "the unique id was not made by the stand-in NCCL"));
     const ncclResult_t valid = check_config(config);
@@ -47,7 +49,8 @@ ncclResult_t init_rank(ncclComm_t* out, int nranks, const ncclUniqueId& id, int 
 
 // Waits while a thread of ours works for the communicator; false: it does not end.
 bool settle(ncclComm* comm) {
-    for (int i = 0; i < 2000 && comm->state == ncclInProgress; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    for (int i = 0; i < 2000 && comm->state == ncclInProgress; ++i)
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
     return comm->state != ncclInProgress;
 }
 
@@ -89,7 +92,8 @@ STANDIN_NCCL(ncclResult_t, ncclCommInitRankConfig, ncclComm_t* comm, int nranks,
 }
 STANDIN_NCCL(ncclResult_t, ncclCommInitRankScalable, ncclComm_t* comm, int nranks, int rank, int ids, ncclUniqueId* id,
              ncclConfig_t* config) {
-    if (!id || ids < 1) return group_error(say_error(nullptr, ncclInvalidArgument, "CommInitRankScalable: no unique id"));
+    if (!id || ids < 1)
+        return group_error(say_error(nullptr, ncclInvalidArgument, "CommInitRankScalable: no unique id"));
     return init_rank(comm, nranks, id[0], rank, current_device(), config);
 }
 

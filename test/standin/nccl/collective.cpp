@@ -14,9 +14,10 @@ Collective::Collective(Launch& launch, CommCore& core, const CollectiveCall& cal
 std::uint32_t Collective::chunks() const {
     switch (call_.kind) {
         case CollectiveKind::broadcast:
-        case CollectiveKind::reduce: return 1;
-        case CollectiveKind::all_to_all: return ranks_ * ranks_;
-        default: return ranks_;
+        case CollectiveKind::reduce:
+            return 1;
+        default:
+            return ranks_;
     }
 }
 
@@ -24,7 +25,6 @@ Collective::Path Collective::path(std::uint32_t chunk) const {
     const auto position_of = [&](std::uint32_t rank) {
         return static_cast<std::uint32_t>(std::find(core_.ring.begin(), core_.ring.end(), rank) - core_.ring.begin());
     };
-    const auto distance = [&](std::uint32_t from, std::uint32_t to) { return (to + ranks_ - from) % ranks_; };
     Path p;
     p.hops = ranks_ - 1;
     p.elements = call_.count;
@@ -45,25 +45,13 @@ Collective::Path Collective::path(std::uint32_t chunk) const {
             p.start = position_of(chunk);
             p.out_at = chunk * call_.count;
             break;
-        case CollectiveKind::broadcast: p.start = position_of(call_.root); break;
-        case CollectiveKind::reduce: p.start = (position_of(call_.root) + 1) % ranks_; break;
-        case CollectiveKind::all_to_all: {
-            const std::uint32_t from = chunk / ranks_, to = chunk % ranks_;
-            p.start = position_of(from);
-            p.hops = distance(p.start, position_of(to));
-            p.mine_at = to * call_.count;
-            p.out_at = from * call_.count;
-            break;
-        }
-        case CollectiveKind::gather:
-            p.start = position_of(chunk);
-            p.hops = distance(p.start, position_of(call_.root));
-            p.out_at = chunk * call_.count;
-            break;
-        case CollectiveKind::scatter:
+        case CollectiveKind::broadcast:
             p.start = position_of(call_.root);
-            p.hops = distance(p.start, position_of(chunk));
-            p.mine_at = chunk * call_.count;
+            break;
+        case CollectiveKind::reduce:
+            p.start = (position_of(call_.root) + 1) % ranks_;
+            break;
+        default:
             break;
     }
     return p;
@@ -103,16 +91,11 @@ void Collective::alone() {
         if (call_.receive + out != call_.send + in) std::memmove(call_.receive + out, call_.send + in, block);
     };
     switch (call_.kind) {
-        case CollectiveKind::all_gather: copy(core_.rank * block, 0); break;
-        case CollectiveKind::all_to_all: copy(core_.rank * block, core_.rank * block); break;
+        case CollectiveKind::all_gather:
+            copy(core_.rank * block, 0);
+            break;
         case CollectiveKind::broadcast:
             if (core_.rank == call_.root && call_.receive) copy(0, 0);
-            break;
-        case CollectiveKind::gather:
-            if (core_.rank == call_.root) copy(core_.rank * block, 0);
-            break;
-        case CollectiveKind::scatter:
-            if (core_.rank == call_.root) copy(0, core_.rank * block);
             break;
         default:
             if (ranks_ == 1) scale(call_.reduction, call_.receive, call_.send, call_.count);
@@ -122,11 +105,13 @@ void Collective::alone() {
 
 void Collective::clear_came() {
     if (originated_) return;
+    originated_ = true;
     for (std::uint32_t c = 0; c < chunks(); ++c) {
         const Path p = path(c);
         if (p.start == core_.position && p.hops > 0) originate(c, p);
     }
-    originated_ = true;
+    for (auto& [rail, frame] : held_) Transport::get().send(core_.members[core_.next()], rail, std::move(frame));
+    held_.clear();
     launch_.check();
 }
 
@@ -163,7 +148,10 @@ void Collective::pass_on(std::uint32_t chunk, std::uint32_t hop, std::size_t off
     // Neighbouring pieces, and neighbouring small chunks, take different rails.
     const auto& rails = core_.rails_into(core_.next());
     const std::uint16_t rail = rails[(chunk + offset / kPieceBytes) % rails.size()];
-    Transport::get().send(core_.members[core_.next()], rail, frame);
+    if (originated_)
+        Transport::get().send(core_.members[core_.next()], rail, frame);
+    else
+        held_.emplace_back(rail, frame);
 }
 
 void Collective::piece_came(const Head& head, const std::byte* data) {
@@ -174,8 +162,6 @@ void Collective::piece_came(const Head& head, const std::byte* data) {
     const bool last = head.hop + 1 == p.hops;
     const bool reduces = call_.kind == CollectiveKind::all_reduce || call_.kind == CollectiveKind::reduce_scatter ||
                          call_.kind == CollectiveKind::reduce;
-    const bool passes = call_.kind == CollectiveKind::all_to_all || call_.kind == CollectiveKind::gather ||
-                        call_.kind == CollectiveKind::scatter;
     // A rank that only passes on may have given no buffer.
     std::byte* out = call_.receive ? call_.receive + p.out_at * size_of_ + head.offset : nullptr;
     const std::byte* mine = call_.send ? call_.send + p.mine_at * size_of_ + head.offset : nullptr;
@@ -186,15 +172,42 @@ void Collective::piece_came(const Head& head, const std::byte* data) {
     } else if (reduces && head.hop + 2 == ranks_) {  // the sum
         reduce(call_.reduction, out, data, mine, elements);
         conclude(call_.reduction, out, elements, ranks_);
-    } else if (passes && !last) {
-        owned = std::make_unique<std::byte[]>(head.bytes);
-        std::memcpy(owned.get(), data, head.bytes);
     } else {
         std::memcpy(out, data, head.bytes);
     }
     ++arrived_;
     if (!last) pass_on(head.chunk, head.hop + 1, head.offset, head.bytes, out, std::move(owned));
     launch_.check();
+}
+
+bool is_transfers(CollectiveKind kind) {
+    return kind == CollectiveKind::all_to_all || kind == CollectiveKind::gather || kind == CollectiveKind::scatter;
+}
+
+std::vector<TransferCall> transfers_of(const CollectiveCall& call, std::uint32_t rank, std::uint32_t ranks) {
+    std::vector<TransferCall> all;
+    const std::size_t block = call.count * type_bytes(call.reduction.type);
+    auto* from = const_cast<std::byte*>(call.send);
+    const auto send = [&](std::uint32_t to, std::size_t at) {
+        all.push_back({true, to, kOfCollective | call.n, from + at, block});
+    };
+    const auto receive = [&](std::uint32_t peer, std::size_t at) {
+        all.push_back({false, peer, kOfCollective | call.n, call.receive + at, block});
+    };
+    const bool root = rank == call.root;
+    if (call.kind == CollectiveKind::gather) send(call.root, 0);
+    if (call.kind == CollectiveKind::scatter) receive(call.root, 0);
+    // Beginning with one's neighbour, so that not all send to the same rank at first.
+    for (std::uint32_t step = 1; step <= ranks; ++step) {
+        const std::uint32_t to = (rank + step) % ranks, peer = (rank + ranks - step) % ranks;
+        if (call.kind == CollectiveKind::all_to_all) {
+            send(to, to * block);
+            receive(peer, peer * block);
+        }
+        if (call.kind == CollectiveKind::gather && root) receive(peer, peer * block);
+        if (call.kind == CollectiveKind::scatter && root) send(to, to * block);
+    }
+    return all;
 }
 
 // --- transfers -----------------------------------------------------------------------------------------------
@@ -246,7 +259,7 @@ void Transfer::part_came(const Head& head, const std::byte* data) {
     if (head.total > call_.bytes) return Transport::get().fail(launch_.core, ncclInvalidUsage);
     bytes_ = head.total;
     if (head.offset + head.bytes > bytes_) return;
-    std::memcpy(call_.buffer + head.offset, data, head.bytes);
+    std::memmove(call_.buffer + head.offset, data, head.bytes);  // to itself: perhaps in place
     done_bytes_ += head.bytes;
     launch_.check();
 }

@@ -3,12 +3,14 @@
 //
 // Every collective is made of chunks that travel some hops round the ring from a starting position.
 // AllReduce: n chunks, 2(n-1) hops: reduced on the way to the last, then copied. ReduceScatter: the first
-// half; AllGather: the second. Broadcast, Reduce: one chunk. AlltoAll, Gather and Scatter go round the ring
-// as well, where NCCL would send directly: the circuits of a collective are those of its ring.
+// half; AllGather: the second. Broadcast, Reduce: one chunk. AlltoAll, Gather and Scatter are transfers
+// between their ranks, as in NCCL.
 //
 // What arrives at position p for chunk c at hop h is fixed, and so is the order of additions: the numbers
 // do not depend on time.
 #pragma once
+
+#include <vector>
 
 #include "comm_core.h"
 #include "number.h"
@@ -18,18 +20,28 @@ namespace opus::standin {
 struct Launch;
 
 enum class CollectiveKind : std::uint8_t {
-    all_reduce, all_gather, reduce_scatter, reduce, broadcast, all_to_all, gather, scatter,
+    all_reduce,
+    all_gather,
+    reduce_scatter,
+    reduce,
+    broadcast,
+    all_to_all,
+    gather,
+    scatter,
 };
 
 struct CollectiveCall {
     CollectiveKind kind{};
-    std::uint64_t n = 0;      // number on its communicator
+    std::uint64_t n = 0;  // number on its communicator
     const std::byte* send = nullptr;
     std::byte* receive = nullptr;
-    std::size_t count = 0;    // elements, as the NCCL function counts
+    std::size_t count = 0;  // elements, as the NCCL function counts
     Reduction reduction;
     std::uint32_t root = 0;
 };
+
+// A collective's transfers are numbered apart from the user's: this, and its number.
+inline constexpr std::uint64_t kOfCollective = 1ull << 63;
 
 struct TransferCall {
     bool sending = false;
@@ -38,6 +50,10 @@ struct TransferCall {
     std::byte* buffer = nullptr;
     std::size_t bytes = 0;
 };
+
+// AlltoAll, Gather, Scatter as what `rank` of `ranks` sends and receives.
+bool is_transfers(CollectiveKind kind);
+std::vector<TransferCall> transfers_of(const CollectiveCall& call, std::uint32_t rank, std::uint32_t ranks);
 
 class Collective {
 public:
@@ -51,11 +67,11 @@ public:
 
 private:
     struct Path {
-        std::uint32_t start = 0;      // position
+        std::uint32_t start = 0;  // position
         std::uint32_t hops = 0;
         std::size_t elements = 0;
-        std::size_t mine_at = 0;      // element of this rank's send buffer that this chunk means, if any
-        std::size_t out_at = 0;       // likewise of the receive buffer
+        std::size_t mine_at = 0;  // element of this rank's send buffer that this chunk means, if any
+        std::size_t out_at = 0;   // likewise of the receive buffer
     };
     std::uint32_t chunks() const;
     Path path(std::uint32_t chunk) const;
@@ -72,6 +88,7 @@ private:
     std::uint32_t ranks_;
     std::uint64_t expected_ = 0, arrived_ = 0;
     bool originated_ = false;
+    std::vector<std::pair<std::uint16_t, FrameRef>> held_;  // came before the next in the ring was clear
 };
 
 class Transfer {

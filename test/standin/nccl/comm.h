@@ -34,12 +34,12 @@ struct ncclComm {
     opus::standin::CommRef core;
     std::shared_ptr<opus::standin::Family> family;
     int device = 0;
-    std::uint32_t nranks = 0, rank = 0;      // known before core is
+    std::uint32_t nranks = 0, rank = 0;  // known before core is
     bool blocking = true;
     bool split_share = false;
     bool finalized = false;
     std::atomic<bool> revoked{false};
-    std::atomic<int> state{ncclSuccess};     // ncclInProgress while a thread of ours works for it
+    std::atomic<int> state{ncclSuccess};  // ncclInProgress while a thread of ours works for it
     std::string last_error;
 
     // Program order of this rank: numbers of collectives and transfers, of splits and shrinks.
@@ -72,8 +72,8 @@ struct Creation {
 ncclResult_t say_error(ncclComm* comm, ncclResult_t result, const std::string& text);
 const char* last_error_text();
 
-ncclResult_t check_comm(ncclComm* comm, const char* function);        // pointer, magic
-ncclResult_t check_ready(ncclComm* comm, const char* function);       // and no error, nothing in progress
+ncclResult_t check_comm(ncclComm* comm, const char* function);   // pointer, magic
+ncclResult_t check_ready(ncclComm* comm, const char* function);  // and no error, nothing in progress
 
 // --- groups (group.cpp) --------------------------------------------------------------------------------
 void group_start();
@@ -84,8 +84,10 @@ ncclResult_t add(Task task);          // launches at once outside of a group
 ncclResult_t add(Creation creation);  // likewise
 
 // --- creation (creation.cpp) ------------------------------------------------------------------------------
-ncclResult_t create_by_id(ncclComm_t* out, int nranks, const ncclUniqueId& id, int rank, int device, const ncclConfig_t* config);
+ncclResult_t create_by_id(ncclComm_t* out, int nranks, const ncclUniqueId& id, int rank, int device,
+                          const ncclConfig_t* config);
 ncclResult_t create_by_split(ncclComm* parent, int color, int key, ncclComm_t* out, const ncclConfig_t* config);
-ncclResult_t create_by_shrink(ncclComm* parent, const std::set<int>& excluded, ncclComm_t* out, const ncclConfig_t* config);
+ncclResult_t create_by_shrink(ncclComm* parent, const std::set<int>& excluded, ncclComm_t* out,
+                              const ncclConfig_t* config);
 
 }  // namespace opus::standin

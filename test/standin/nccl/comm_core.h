@@ -29,22 +29,22 @@ struct ConnectionId {
 struct CommCore {
     std::uint64_t key = 0;
     std::uint32_t rank = 0;
-    std::vector<Member> members;           // by rank
-    std::vector<std::uint32_t> ring;       // position -> rank: nodes by first appearance, ranks within
-    std::uint32_t position = 0;            // this rank's
+    std::vector<Member> members;      // by rank
+    std::vector<std::uint32_t> ring;  // position -> rank: nodes by first appearance, ranks within
+    std::uint32_t position = 0;       // this rank's
     std::map<std::uint32_t, std::vector<std::uint16_t>> rails;  // node -> local indices of its members
 
-    std::atomic<int> error{ncclSuccess};   // asynchronous: ncclRemoteError when a member died, ...
-    std::atomic<bool> leaving{false};      // destroyed or aborted here: losses no longer matter
+    std::atomic<int> error{ncclSuccess};  // asynchronous: ncclRemoteError when a member died, ...
+    std::atomic<bool> leaving{false};     // destroyed or aborted here: losses no longer matter
 
     // Transport thread only.
-    std::unordered_map<std::uint64_t, Collective*> collectives;               // by number
+    std::unordered_map<std::uint64_t, Collective*> collectives;                    // by number
     std::map<std::pair<std::uint32_t, std::uint64_t>, Transfer*> sends, receives;  // by peer, number
-    std::set<std::pair<std::uint32_t, std::uint64_t>> early_clear;            // peer ready before us: transfers
-    std::set<std::uint64_t> early_collective_clear;                           // likewise: next in the ring
+    std::set<std::pair<std::uint32_t, std::uint64_t>> early_clear;                 // peer ready before us: transfers
+    std::set<std::uint64_t> early_collective_clear;                                // likewise: next in the ring
     std::set<ConnectionId> early_connect;
     std::set<ActivityRef> active;
-    std::set<std::uint32_t> gone;          // ranks that left in good order
+    std::set<std::uint32_t> gone;  // ranks that left in good order
 
     std::uint32_t size() const { return static_cast<std::uint32_t>(members.size()); }
     const Member& self() const { return members[rank]; }

@@ -55,7 +55,8 @@ ncclResult_t join(ncclComm& comm) {
         if (r != core.rank) transport.write_mail(core, r, kReady, "ready");
     for (std::uint32_t r = 0; r < core.size(); ++r)
         if (r != core.rank && !transport.read_mail(core, r, kReady))
-            return say_error(&comm, ncclRemoteError, "stand-in: rank " + std::to_string(r) + " died while the communicator was made");
+            return say_error(&comm, ncclRemoteError,
+                             "stand-in: rank " + std::to_string(r) + " died while the communicator was made");
     return ncclSuccess;
 }
 
@@ -70,16 +71,18 @@ ncclResult_t create_by_id(ncclComm_t* out, int nranks, const ncclUniqueId& id, i
     UniqueId root;
     std::memcpy(static_cast<void*>(&root), &id, sizeof root);
     return add(Creation{comm, [comm, root, nranks, rank, device] {
-        set_current_device(device);
-        auto& transport = Transport::get();
-        CommCore& core = *comm->core;
-        core.key = mix(root.number, static_cast<std::uint64_t>(nranks));
-        core.rank = static_cast<std::uint32_t>(rank);
-        core.members = transport.meet(root.port, root.number, comm->nranks, comm->rank, transport.self(device));
-        if (core.members.empty())
-            return say_error(comm, ncclRemoteError, "stand-in: the process that made the unique id does not answer");
-        return join(*comm);
-    }});
+                            set_current_device(device);
+                            auto& transport = Transport::get();
+                            CommCore& core = *comm->core;
+                            core.key = mix(root.number, static_cast<std::uint64_t>(nranks));
+                            core.rank = static_cast<std::uint32_t>(rank);
+                            core.members = transport.meet(root.port, root.number, comm->nranks, comm->rank,
+                                                          transport.self(device));
+                            if (core.members.empty())
+                                return say_error(comm, ncclRemoteError,
+                                                 "stand-in: the process that made the unique id does not answer");
+                            return join(*comm);
+                        }});
 }
 
 ncclResult_t create_by_split(ncclComm* parent, int color, int key, ncclComm_t* out, const ncclConfig_t* config) {
@@ -90,7 +93,9 @@ ncclResult_t create_by_split(ncclComm* parent, int color, int key, ncclComm_t* o
     const auto run = [=]() -> ncclResult_t {
         const CommCore& from = *parent->core;
         auto& transport = Transport::get();
-        struct Choice { int color, key; };
+        struct Choice {
+            int color, key;
+        };
         const Choice mine{color, key};
         const std::uint64_t tag = kSplit + 16 * number;
         std::vector<Choice> all(from.size());
@@ -102,7 +107,8 @@ ncclResult_t create_by_split(ncclComm* parent, int color, int key, ncclComm_t* o
             if (r == from.rank) continue;
             const auto text = transport.read_mail(from, r, tag);
             if (!text || text->size() != sizeof(Choice))
-                return say_error(parent, ncclRemoteError, "stand-in: rank " + std::to_string(r) + " died during a split");
+                return say_error(parent, ncclRemoteError,
+                                 "stand-in: rank " + std::to_string(r) + " died during a split");
             std::memcpy(&all[r], text->data(), sizeof(Choice));
         }
         if (!comm) return ncclSuccess;

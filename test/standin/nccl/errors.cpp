@@ -25,8 +25,9 @@ ncclResult_t check_ready(ncclComm* comm, const char* function) {
     const ncclResult_t valid = check_comm(comm, function);
     if (valid != ncclSuccess) return valid;
     if (comm->state == ncclInProgress)
-        return say_error(comm, ncclInvalidArgument,
-                         std::string(function) + ": communicator used before its previous operation returned ncclSuccess");
+        return say_error(
+            comm, ncclInvalidArgument,
+            std::string(function) + ": communicator used before its previous operation returned ncclSuccess");
     if (comm->state != ncclSuccess) return static_cast<ncclResult_t>(comm->state.load());
     if (comm->core->error != ncclSuccess) return static_cast<ncclResult_t>(comm->core->error.load());
     if (comm->revoked || comm->finalized)
@@ -40,22 +41,32 @@ using namespace opus::standin;
 
 STANDIN_NCCL(const char*, ncclGetErrorString, ncclResult_t result) {
     switch (result) {
-        case ncclSuccess: return "no error";
-        case ncclUnhandledCudaError: return "unhandled cuda error (stand-in)";
-        case ncclSystemError: return "unhandled system error (stand-in)";
-        case ncclInternalError: return "internal error (stand-in)";
-        case ncclInvalidArgument: return "invalid argument (stand-in)";
-        case ncclInvalidUsage: return "invalid usage (stand-in)";
-        case ncclRemoteError: return "remote process exited or there was a network error (stand-in)";
-        case ncclInProgress: return "NCCL operation in progress (stand-in)";
-        case ncclTimeout: return "operation timed out (stand-in)";
-        default: return "unknown result code (stand-in)";
+        case ncclSuccess:
+            return "no error";
+        case ncclUnhandledCudaError:
+            return "unhandled cuda error (stand-in)";
+        case ncclSystemError:
+            return "unhandled system error (stand-in)";
+        case ncclInternalError:
+            return "internal error (stand-in)";
+        case ncclInvalidArgument:
+            return "invalid argument (stand-in)";
+        case ncclInvalidUsage:
+            return "invalid usage (stand-in)";
+        case ncclRemoteError:
+            return "remote process exited or there was a network error (stand-in)";
+        case ncclInProgress:
+            return "NCCL operation in progress (stand-in)";
+        case ncclTimeout:
+            return "operation timed out (stand-in)";
+        default:
+            return "unknown result code (stand-in)";
     }
 }
 
 STANDIN_NCCL(const char*, ncclGetLastError, ncclComm_t comm) {
     return comm && comm->magic == ncclComm::kMagic && !comm->last_error.empty() ? comm->last_error.c_str()
-                                                                               : last_error_text();
+                                                                                : last_error_text();
 }
 
 STANDIN_NCCL(ncclResult_t, ncclGetVersion, int* version) {

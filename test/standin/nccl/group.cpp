@@ -58,7 +58,8 @@ std::shared_ptr<Connecting> connections(ncclComm& comm, const Tasks& tasks, bool
         const std::uint32_t me = comm.core->rank, peer = task.p2p.peer;
         if (transfers && peer == me) continue;
         if (transfers && task.p2p.sending && comm.connected_to.insert(peer).second) add_edge(*making, true, me, peer);
-        if (transfers && !task.p2p.sending && comm.connected_from.insert(peer).second) add_edge(*making, true, peer, me);
+        if (transfers && !task.p2p.sending && comm.connected_from.insert(peer).second)
+            add_edge(*making, true, peer, me);
         if (!transfers && comm.core->size() > 1 && !std::exchange(comm.connected, true)) {
             add_edge(*making, false, comm.core->previous(), me);
             add_edge(*making, false, me, comm.core->next());
@@ -100,7 +101,12 @@ void launch(ncclComm& comm, const Tasks& tasks) {
         } else {
             CollectiveCall call = task.collective;
             call.n = comm.collectives++;
-            kernel->collectives.push_back(call);
+            if (is_transfers(call.kind)) {
+                for (const TransferCall& part : transfers_of(call, comm.rank, comm.nranks))
+                    kernel->transfers.push_back(part);
+            } else {
+                kernel->collectives.push_back(call);
+            }
         }
     }
     Stream* on = streams.back();

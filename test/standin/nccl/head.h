@@ -9,13 +9,13 @@
 namespace opus::standin {
 
 enum class Say : std::uint8_t {
-    piece = 1,      // of a collective: n, chunk, hop, offset
-    transfer = 2,   // part of a send: n, offset, total
-    clear = 3,      // clear to send, collective n
+    piece = 1,           // of a collective: n, chunk, hop, offset
+    transfer = 2,        // part of a send: n, offset, total
+    clear = 3,           // clear to send, collective n
     clear_transfer = 4,  // clear to send, transfer n
-    connect = 5,    // first use, from the sending end; n: 0 collective, 1 transfer
-    connected = 6,  // its answer
-    ack = 7,        // rail frame `seq` has arrived
+    connect = 5,         // first use, from the sending end; n: 0 collective, 1 transfer
+    connected = 6,       // its answer
+    ack = 7,             // rail frame `seq` has arrived
     // Out of band, over pipes only.
     hello_root = 16,  // to the process of the unique id; payload: Member
     table = 17,       // its answer: all members
@@ -30,14 +30,14 @@ struct Head {
     std::uint16_t rail = 0;   // local GPU index whose ports it uses
     std::uint32_t bytes = 0;  // of the payload
     std::uint64_t comm = 0;
-    std::uint32_t src = 0;    // ranks in the communicator: this hop's ends
+    std::uint32_t src = 0;  // ranks in the communicator: this hop's ends
     std::uint32_t dst = 0;
-    std::uint64_t n = 0;      // number of the collective, or of the transfer src -> dst
-    std::uint64_t offset = 0; // bytes into the chunk or the transfer
-    std::uint64_t total = 0;  // bytes of the transfer
+    std::uint64_t n = 0;       // number of the collective, or of the transfer src -> dst
+    std::uint64_t offset = 0;  // bytes into the chunk or the transfer
+    std::uint64_t total = 0;   // bytes of the transfer
     std::uint32_t chunk = 0;
     std::uint32_t hop = 0;
-    std::uint64_t seq = 0;    // rail frames: number on their link, from 1
+    std::uint64_t seq = 0;  // rail frames: number on their link, from 1
 };
 static_assert(sizeof(Head) == 64);
 
@@ -62,7 +62,7 @@ using FrameRef = std::shared_ptr<Frame>;
 struct Activity {
     std::uint64_t undelivered = 0;
     virtual ~Activity() = default;
-    virtual void check() = 0;          // something arrived or was delivered: finished?
+    virtual void check() = 0;           // something arrived or was delivered: finished?
     virtual void fail(int result) = 0;  // ncclResult_t
 };
 using ActivityRef = std::shared_ptr<Activity>;
@@ -73,8 +73,8 @@ struct Frame {
     std::unique_ptr<std::byte[]> owned;  // data, where it is not the user's
     ActivityRef owner;                   // null: nobody waits for it
     // Rail frames only.
-    std::int64_t sent_ns = 0;            // 0: not out of the socket yet
-    bool on_port = false;                // in a port's queue
+    std::int64_t sent_ns = 0;  // 0: not out of the socket yet
+    bool on_port = false;      // in a port's queue
     bool sent_before = false;
 
     // The user's memory is going away: keep a copy.

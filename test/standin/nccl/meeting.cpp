@@ -65,7 +65,8 @@ void Transport::listen() {
     const std::string name = unix_name(endpoint_);
     std::memcpy(un.sun_path, name.data(), name.size());
     const int local = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    ::bind(local, reinterpret_cast<sockaddr*>(&un), static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + name.size()));
+    ::bind(local, reinterpret_cast<sockaddr*>(&un),
+           static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + name.size()));
     ::listen(local, 4096);
     watch(local, EPOLLIN, [this, local](std::uint32_t) { accept(local); });
 }
@@ -154,8 +155,8 @@ std::vector<Member> Transport::meet(std::uint16_t root_port, std::uint64_t id, s
         hello.n = size;
         hello.bytes = sizeof(Member);
         Head table;
-        if (write_all(fd, &hello, sizeof hello) && write_all(fd, &self, sizeof self) && read_all(fd, &table, sizeof table) &&
-            table.say == Say::table && table.bytes == size * sizeof(Member)) {
+        if (write_all(fd, &hello, sizeof hello) && write_all(fd, &self, sizeof self) &&
+            read_all(fd, &table, sizeof table) && table.say == Say::table && table.bytes == size * sizeof(Member)) {
             members.resize(size);
             if (!read_all(fd, members.data(), table.bytes)) members.clear();
         }

@@ -22,31 +22,61 @@ void store(std::byte* to, T value) {
 }
 
 template <typename T>
-inline constexpr bool kSmall = requires(T t) { t.value(); };
+inline constexpr bool kSmall = requires(T t) {
+    t.value();
+};
 
 // Integers wrap, as on a GPU: computed unsigned.
 template <typename T>
 auto wide(T v) {
-    if constexpr (kSmall<T>) return v.value();
-    else if constexpr (std::is_integral_v<T> && sizeof(T) < 4) return static_cast<std::uint32_t>(v);
-    else if constexpr (std::is_integral_v<T>) return static_cast<std::make_unsigned_t<T>>(v);
-    else return v;
+    if constexpr (kSmall<T>)
+        return v.value();
+    else if constexpr (std::is_integral_v<T> && sizeof(T) < 4)
+        return static_cast<std::uint32_t>(v);
+    else if constexpr (std::is_integral_v<T>)
+        return static_cast<std::make_unsigned_t<T>>(v);
+    else
+        return v;
 }
 template <typename T, typename W>
 T narrow(W v) {
-    if constexpr (kSmall<T>) return T::of(v);
-    else return static_cast<T>(v);
+    if constexpr (kSmall<T>)
+        return T::of(v);
+    else
+        return static_cast<T>(v);
 }
 template <typename T>
 bool less(T a, T b) {
-    if constexpr (kSmall<T>) return a.value() < b.value();
-    else return a < b;
+    if constexpr (kSmall<T>)
+        return a.value() < b.value();
+    else
+        return a < b;
 }
 
-struct Sum { template <typename T> T operator()(T a, T b) const { return narrow<T>(wide(a) + wide(b)); } };
-struct Product { template <typename T> T operator()(T a, T b) const { return narrow<T>(wide(a) * wide(b)); } };
-struct Largest { template <typename T> T operator()(T a, T b) const { return less(a, b) ? b : a; } };
-struct Smallest { template <typename T> T operator()(T a, T b) const { return less(b, a) ? b : a; } };
+struct Sum {
+    template <typename T>
+    T operator()(T a, T b) const {
+        return narrow<T>(wide(a) + wide(b));
+    }
+};
+struct Product {
+    template <typename T>
+    T operator()(T a, T b) const {
+        return narrow<T>(wide(a) * wide(b));
+    }
+};
+struct Largest {
+    template <typename T>
+    T operator()(T a, T b) const {
+        return less(a, b) ? b : a;
+    }
+};
+struct Smallest {
+    template <typename T>
+    T operator()(T a, T b) const {
+        return less(b, a) ? b : a;
+    }
+};
 
 template <typename T, typename Op>
 void combine(std::byte* out, const std::byte* a, const std::byte* b, std::size_t count, Op op) {
@@ -67,10 +97,18 @@ void reduce_as(const Reduction& r, std::byte* out, const std::byte* in, const st
         return;
     }
     switch (r.op) {
-        case ncclProd: combine<T>(out, in, mine, count, Product{}); break;
-        case ncclMax: combine<T>(out, in, mine, count, Largest{}); break;
-        case ncclMin: combine<T>(out, in, mine, count, Smallest{}); break;
-        default: combine<T>(out, in, mine, count, Sum{}); break;
+        case ncclProd:
+            combine<T>(out, in, mine, count, Product{});
+            break;
+        case ncclMax:
+            combine<T>(out, in, mine, count, Largest{});
+            break;
+        case ncclMin:
+            combine<T>(out, in, mine, count, Smallest{});
+            break;
+        default:
+            combine<T>(out, in, mine, count, Sum{});
+            break;
     }
 }
 
@@ -86,10 +124,14 @@ void divide_as(std::byte* data, std::size_t count, std::uint32_t ranks) {
     for (std::size_t i = 0; i < count; ++i) {
         std::byte* at = data + i * sizeof(T);
         const T sum = load<T>(at);
-        if constexpr (kSmall<T>) store<T>(at, T::of(sum.value() / static_cast<float>(ranks)));
-        else if constexpr (std::is_floating_point_v<T>) store<T>(at, sum / static_cast<T>(ranks));
-        else if constexpr (std::is_signed_v<T>) store<T>(at, static_cast<T>(sum / std::int64_t{ranks}));
-        else store<T>(at, static_cast<T>(sum / std::uint64_t{ranks}));
+        if constexpr (kSmall<T>)
+            store<T>(at, T::of(sum.value() / static_cast<float>(ranks)));
+        else if constexpr (std::is_floating_point_v<T>)
+            store<T>(at, sum / static_cast<T>(ranks));
+        else if constexpr (std::is_signed_v<T>)
+            store<T>(at, static_cast<T>(sum / std::int64_t{ranks}));
+        else
+            store<T>(at, static_cast<T>(sum / std::uint64_t{ranks}));
     }
 }
 
@@ -97,19 +139,44 @@ void divide_as(std::byte* data, std::size_t count, std::uint32_t ranks) {
 template <typename F>
 void with_type(ncclDataType_t type, F f) {
     switch (type) {
-        case ncclInt8: f(std::int8_t{}); break;
-        case ncclUint8: f(std::uint8_t{}); break;
-        case ncclInt32: f(std::int32_t{}); break;
-        case ncclUint32: f(std::uint32_t{}); break;
-        case ncclInt64: f(std::int64_t{}); break;
-        case ncclUint64: f(std::uint64_t{}); break;
-        case ncclFloat16: f(Half{}); break;
-        case ncclFloat32: f(float{}); break;
-        case ncclFloat64: f(double{}); break;
-        case ncclBfloat16: f(Bfloat16{}); break;
-        case ncclFloat8e4m3: f(E4M3{}); break;
-        case ncclFloat8e5m2: f(E5M2{}); break;
-        default: break;
+        case ncclInt8:
+            f(std::int8_t{});
+            break;
+        case ncclUint8:
+            f(std::uint8_t{});
+            break;
+        case ncclInt32:
+            f(std::int32_t{});
+            break;
+        case ncclUint32:
+            f(std::uint32_t{});
+            break;
+        case ncclInt64:
+            f(std::int64_t{});
+            break;
+        case ncclUint64:
+            f(std::uint64_t{});
+            break;
+        case ncclFloat16:
+            f(Half{});
+            break;
+        case ncclFloat32:
+            f(float{});
+            break;
+        case ncclFloat64:
+            f(double{});
+            break;
+        case ncclBfloat16:
+            f(Bfloat16{});
+            break;
+        case ncclFloat8e4m3:
+            f(E4M3{});
+            break;
+        case ncclFloat8e5m2:
+            f(E5M2{});
+            break;
+        default:
+            break;
     }
 }
 

@@ -12,7 +12,7 @@ namespace opus::standin {
 struct Reduction {
     ncclDataType_t type = ncclInt8;
     ncclRedOp_t op = ncclSum;
-    bool scaled = false;     // PreMulSum: each rank's own data is multiplied by `scalar` first
+    bool scaled = false;  // PreMulSum: each rank's own data is multiplied by `scalar` first
     std::byte scalar[8] = {};
 };
 

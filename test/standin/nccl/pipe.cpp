@@ -126,8 +126,10 @@ void Pipe::on_events(std::uint32_t events) {
     if (events & EPOLLOUT) write();
     if (closed_ || !(events & (EPOLLIN | EPOLLHUP | EPOLLERR))) return;
     const int got = in_.read_from(fd_);
-    if (got == 0) close();
-    else read();
+    if (got == 0)
+        close();
+    else
+        read();
 }
 
 void Pipe::read() {

@@ -32,8 +32,8 @@ public:
     Pipe(Transport& transport, const Member& peer, std::uint64_t self);
     ~Pipe();
 
-    void connect(std::uint32_t my_node);                 // the lower endpoint calls
-    void accepted(int fd, const std::string& rest);      // the other one is called
+    void connect(std::uint32_t my_node);             // the lower endpoint calls
+    void accepted(int fd, const std::string& rest);  // the other one is called
     void send(FrameRef frame);
     void purge(const Activity* owner);
     std::uint64_t endpoint() const { return peer_.endpoint; }

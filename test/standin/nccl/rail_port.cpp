@@ -55,8 +55,10 @@ void RailPort::on_events(std::uint32_t events) {
     if (events & EPOLLOUT) write();
     if (state_ == State::down || !(events & (EPOLLIN | EPOLLHUP | EPOLLERR))) return;
     const int got = in_->read_from(fd_);
-    if (got == 0) down("the emulator closed the connection");
-    else read();
+    if (got == 0)
+        down("the emulator closed the connection");
+    else
+        read();
 }
 
 void RailPort::greet() {
@@ -68,7 +70,8 @@ void RailPort::greet() {
     ::setsockopt(fd_, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
     ::setsockopt(fd_, SOL_SOCKET, SO_SNDBUF, &buffer, sizeof buffer);
     data_plane::Attach ask{data_plane::kMagic, data_plane::kVersion, line_.switch_port, 0, endpoint_};
-    if (::send(fd_, &ask, sizeof ask, MSG_NOSIGNAL) != static_cast<ssize_t>(sizeof ask)) return down("no greeting sent");
+    if (::send(fd_, &ask, sizeof ask, MSG_NOSIGNAL) != static_cast<ssize_t>(sizeof ask))
+        return down("no greeting sent");
     state_ = State::greeting;
     want(false);
 }

@@ -108,8 +108,10 @@ void Rails::pump(RailLink& l, std::int64_t now) {
         l.backlog.pop_front();
         l.under_way[l.next_number++] = frame;
     }
-    if (!dark) l.dark_since_ns = 0;
-    else if (l.dark_since_ns == 0) l.dark_since_ns = now;
+    if (!dark)
+        l.dark_since_ns = 0;
+    else if (l.dark_since_ns == 0)
+        l.dark_since_ns = now;
 }
 
 int Rails::tick(std::int64_t now) {

@@ -27,7 +27,7 @@ class Rails;
 class RailPort {
 public:
     RailPort(Transport& transport, Rails& rails, const PortLine& line, std::uint64_t endpoint);
-    void attach();              // does nothing where it is attached, or trying
+    void attach();  // does nothing where it is attached, or trying
     bool attached() const { return state_ == State::attached; }
     void send(std::uint64_t to, FrameRef frame);
     void purge(const Activity* owner);
@@ -63,15 +63,15 @@ private:
 };
 
 struct RailLink {
-    Member peer;                                 // endpoint and node
+    Member peer;  // endpoint and node
     std::uint16_t rail = 0;
-    std::deque<FrameRef> backlog;                // no number yet
-    std::map<std::uint64_t, FrameRef> under_way; // by number, not acknowledged
+    std::deque<FrameRef> backlog;                 // no number yet
+    std::map<std::uint64_t, FrameRef> under_way;  // by number, not acknowledged
     std::uint64_t next_number = 1;
-    std::uint64_t seen_upto = 0;                 // received: all numbers up to here,
-    std::set<std::uint64_t> seen_beyond;         // and these
-    std::size_t turn = 0;                        // over its ports
-    std::int64_t dark_since_ns = 0;              // something waits for light: since when
+    std::uint64_t seen_upto = 0;          // received: all numbers up to here,
+    std::set<std::uint64_t> seen_beyond;  // and these
+    std::size_t turn = 0;                 // over its ports
+    std::int64_t dark_since_ns = 0;       // something waits for light: since when
 
     bool first_time(std::uint64_t number);
 };

@@ -23,9 +23,9 @@ struct Settings {
     std::string steering;
     std::int64_t rto_ns = 200'000'000;
     std::int64_t attach_ns = 10'000'000'000;
-    std::uint32_t window = 16;    // frames of a link under way
+    std::uint32_t window = 16;  // frames of a link under way
     std::string stats;
-    std::string error;            // what is wrong with the ports file
+    std::string error;  // what is wrong with the ports file
 
     static const Settings& get();
 };

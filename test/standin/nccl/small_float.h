@@ -64,9 +64,7 @@ private:
     }
     // E4M3 and E5M2 saturate (as the conversions NCCL uses do); the 16-bit types go to infinity.
     static constexpr std::uint32_t too_large() { return E + M == 7 ? largest() : kExponent << M; }
-    static constexpr std::uint32_t nan() {
-        return kExponent << M | kMantissa;
-    }
+    static constexpr std::uint32_t nan() { return kExponent << M | kMantissa; }
 };
 
 using Half = SmallFloat<std::uint16_t, 5, 10, false>;

@@ -37,8 +37,8 @@ void write_stats() {
     char line[256];
     const int size = std::snprintf(
         line, sizeof line,
-        "{\"pid\":%d,\"node\":%u,\"frames\":%llu,\"bytes\":%llu,\"resent_frames\":%llu,\"resent_bytes\":%llu}\n", getpid(),
-        Settings::get().node, static_cast<unsigned long long>(s.frames.load()),
+        "{\"pid\":%d,\"node\":%u,\"frames\":%llu,\"bytes\":%llu,\"resent_frames\":%llu,\"resent_bytes\":%llu}\n",
+        getpid(), Settings::get().node, static_cast<unsigned long long>(s.frames.load()),
         static_cast<unsigned long long>(s.bytes.load()), static_cast<unsigned long long>(s.resent_frames.load()),
         static_cast<unsigned long long>(s.resent_bytes.load()));
     std::fwrite(line, 1, static_cast<std::size_t>(size), file);
@@ -61,7 +61,8 @@ Transport::Transport() {
     if (::getrandom(&random, sizeof random, 0) != sizeof random) random = static_cast<std::uint32_t>(now_ns());
     const Settings& s = Settings::get();
     const auto gpu = static_cast<std::uint64_t>(s.gpu >= 0 ? s.gpu : physical_device(current_device())) & 0xff;
-    endpoint_ = std::uint64_t{s.node & 0xffff} << 48 | gpu << 40 | (std::uint64_t(getpid()) & 0xffffff) << 16 | (random & 0xffff);
+    endpoint_ = std::uint64_t{s.node & 0xffff} << 48 | gpu << 40 | (std::uint64_t(getpid()) & 0xffffff) << 16 |
+                (random & 0xffff);
     if (endpoint_ == 0) endpoint_ = 1;
     epoll_ = ::epoll_create1(EPOLL_CLOEXEC);
     wake_ = ::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
@@ -170,8 +171,10 @@ void Transport::remove(const CommRef& core, bool abort) {
         frame->head.src = core->rank;
         frame->head.dst = r;
         frame->head.n = abort;
-        if (core->members[r].endpoint == endpoint_) loop_.push_back(frame);
-        else pipe_to(core->members[r]).send(frame);
+        if (core->members[r].endpoint == endpoint_)
+            loop_.push_back(frame);
+        else
+            pipe_to(core->members[r]).send(frame);
     }
 }
 
@@ -247,8 +250,10 @@ void Transport::write_mail(const CommCore& core, std::uint32_t to, std::uint64_t
     frame->data = reinterpret_cast<const std::byte*>(text.data());
     frame->keep();
     post([this, frame, peer = core.members[to]] {
-        if (peer.endpoint == endpoint_) deliver_mail(frame->head, frame->data);
-        else pipe_to(peer).send(frame);
+        if (peer.endpoint == endpoint_)
+            deliver_mail(frame->head, frame->data);
+        else
+            pipe_to(peer).send(frame);
     });
 }
 

@@ -59,7 +59,7 @@ public:
     void remove(const CommRef& core, bool abort);
     void fail(const CommRef& core, int result);
     void send(const Member& to, std::uint16_t rail, FrameRef frame);
-    void purge(const Activity* owner);           // frames of what has failed; their memory may go
+    void purge(const Activity* owner);  // frames of what has failed; their memory may go
     void delivered(const FrameRef& frame);
     void arrived(const Head& head, const std::byte* data);
     void watch(int fd, std::uint32_t events, std::function<void(std::uint32_t)> handler);
