@@ -63,7 +63,9 @@ void join_neighbours(std::vector<LaunchKey>& keys) {
         wire::KeyRange& into = keys[last].range;
         const wire::KeyRange& next = keys[i].range;
         const std::uint64_t end = into.first.n + into.count;
-        if (sequence_order(keys[last]) == sequence_order(keys[i]) && next.first.n <= end) {
+        // What needs a mesh is told apart from what needs a ring, unless it is the very same key.
+        const bool joins = next.first.n < end || (next.first.n == end && next.mesh == into.mesh);
+        if (sequence_order(keys[last]) == sequence_order(keys[i]) && joins) {
             into.count = static_cast<std::uint32_t>(std::max(end, next.first.n + next.count) - into.first.n);
             into.mesh |= next.mesh;
         } else {
