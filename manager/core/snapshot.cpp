@@ -44,7 +44,9 @@ wire::LaunchDemand Core::Impl::demand_of(const Rank& rank, const Launch& launch)
 
 wire::Snapshot Core::Impl::snapshot() {
     wire::Snapshot s;
-    for (auto& [id, rank] : ranks) {
+    for (auto& entry : ranks) {
+        const RankId id = entry.first;
+        Rank& rank = entry.second;
         s.ranks.push_back(rank.info);
         for (const auto& member : rank.members) {
             if (!member) continue;

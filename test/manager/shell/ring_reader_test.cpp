@@ -1,0 +1,265 @@
+// The ring's reader, over memory of its own.
+#include "manager/shell/ring_reader.h"
+
+#include <doctest/doctest.h>
+
+#include <random>
+
+#include "test/manager/shell/hostile_ring.h"
+
+using namespace opus;
+using namespace opus::manager;
+using namespace opus::manager::test;
+
+namespace {
+
+// A ring and its reader; what a look told, by kind.
+struct Bench {
+    explicit Bench(bool recovered = false) : memory(ring::Layout{64}.bytes() / 64) {
+        view = ring::view_of(memory.data(), 64);
+        view.header->gpu = kNone;
+        if (!recovered) reader = std::make_unique<RingReader>(view, 0, false);
+    }
+    void comm(std::uint32_t index, std::uint32_t size = 4) {
+        ring::CommEntry& entry = view.comms[index];
+        entry.id = {1, index + 1};
+        entry.size = size;
+        entry.mode = static_cast<std::uint32_t>(Mode::enforce);
+        ++entry.generation;
+        entry.state = static_cast<std::uint32_t>(ring::CommState::registered);
+    }
+    std::uint64_t record(ring::Gate gate = ring::Gate::stream, std::uint64_t stream = 1, std::uint16_t flags = 0,
+                         bool commit = true) {
+        const std::uint64_t seq = view.header->head.fetch_add(1);
+        ring::LaunchRecord& r = view.record(seq);
+        r.gate = static_cast<std::uint16_t>(gate);
+        r.op_count = 1;
+        r.flags = flags;
+        r.stream = stream;
+        r.op = {static_cast<std::uint8_t>(OpKind::all_reduce), 0, 0, 0, seq, 1, 0, 8};
+        if (commit) r.commit = ring::kCommitTag | (seq + 1);
+        return seq;
+    }
+    void ready(std::uint64_t seq) { view.ready[seq & 63].value = seq + 1; }
+    void go(std::uint64_t seq) { view.go[seq & 63].value = seq + 1; }
+    void done(std::uint64_t seq) { view.done[seq & 63].value = seq + 1; }
+    template <class E>
+    std::vector<std::uint64_t> look() {
+        events.clear();
+        reader->look(events, true);
+        std::vector<std::uint64_t> found;
+        for (const Event& event : events)
+            if (const auto* e = std::get_if<E>(&event)) {
+                if constexpr (requires { e->seq; })
+                    found.push_back(e->seq);
+                else
+                    found.push_back(e->index);
+            }
+        return found;
+    }
+    using Seqs = std::vector<std::uint64_t>;
+
+    struct alignas(64) Line {
+        std::uint64_t word[8] = {};
+    };
+    std::vector<Line> memory;
+    ring::View view;
+    std::unique_ptr<RingReader> reader;
+    std::vector<Event> events;
+};
+
+}  // namespace
+
+TEST_CASE("records are read in order, and not past one that is not committed") {
+    Bench b;
+    b.comm(0);
+    b.record();
+    const std::uint64_t open = b.record(ring::Gate::stream, 1, 0, false);
+    b.record();
+    CHECK(b.look<Recorded>() == Bench::Seqs{0});
+    b.view.record(open).commit = ring::kCommitTag | (open + 1);
+    CHECK(b.look<Recorded>() == Bench::Seqs{1, 2});
+    CHECK(b.look<Recorded>().empty());
+}
+
+TEST_CASE("launches of one stream become ready in order; those behind host gates in any") {
+    Bench b;
+    b.comm(0);
+    for (int i = 0; i < 3; ++i) b.record(ring::Gate::stream, 1);
+    for (int i = 0; i < 3; ++i) b.record(ring::Gate::host, 1);
+    b.ready(1);
+    b.ready(5);
+    CHECK(b.look<Ready>() == Bench::Seqs{5});
+    b.ready(0);
+    CHECK(b.look<Ready>() == Bench::Seqs{0, 1});
+    b.done(0);
+    b.done(2);
+    CHECK(b.look<DoneSeen>() == Bench::Seqs{0});
+    b.done(1);
+    CHECK(b.look<DoneSeen>() == Bench::Seqs{1, 2});
+}
+
+TEST_CASE("a communicator that comes and goes between two looks is told before and after its launches") {
+    Bench b;
+    b.comm(0);
+    b.record();
+    b.view.comms[0].state = static_cast<std::uint32_t>(ring::CommState::retired);
+    b.look<CommUp>();
+    REQUIRE(b.events.size() == 3);
+    CHECK(std::holds_alternative<CommUp>(b.events[0]));
+    CHECK(std::holds_alternative<Recorded>(b.events[1]));
+    CHECK(std::holds_alternative<CommDown>(b.events[2]));
+    CHECK(b.look<CommUp>().empty());
+    b.reader->comm_freed(0, 1);
+    CHECK(b.look<CommUp>().empty());  // still its last life
+    b.comm(0);
+    CHECK(b.look<CommUp>() == Bench::Seqs{0});
+    CHECK(!b.reader->broken());
+}
+
+TEST_CASE("the end of a communicator is not told before its last launch is read") {
+    Bench b;
+    b.comm(0);
+    b.comm(1);
+    CHECK(b.look<CommUp>().size() == 2);
+    const std::uint64_t open = b.record(ring::Gate::stream, 1, 0, false);
+    b.record();
+    b.view.comms[0].state = static_cast<std::uint32_t>(ring::CommState::retired);
+    CHECK(b.look<CommDown>().empty());
+    b.view.record(open).commit = ring::kCommitTag | (open + 1);
+    CHECK(b.look<CommDown>() == Bench::Seqs{0});
+}
+
+TEST_CASE("only what a GPU may change is polled") {
+    Bench b;
+    b.comm(0);
+    b.look<Ready>();
+    CHECK(!b.reader->needs_poll());
+    SUBCASE("a stream gate, until it is reached, and again while it runs") {
+        const std::uint64_t seq = b.record();
+        b.look<Ready>();
+        CHECK(b.reader->needs_poll());
+        b.ready(seq);
+        b.look<Ready>();
+        CHECK(!b.reader->needs_poll());
+        b.go(seq);
+        CHECK(b.reader->needs_poll());
+        b.done(seq);
+        b.look<Ready>();
+        CHECK(!b.reader->needs_poll());
+    }
+    SUBCASE("a host gate, while it runs on a GPU") {
+        const std::uint64_t seq = b.record(ring::Gate::host);
+        b.look<Ready>();
+        CHECK(!b.reader->needs_poll());
+        b.ready(seq);
+        b.go(seq);
+        b.look<Ready>();
+        CHECK(b.reader->needs_poll());
+    }
+    SUBCASE("not where the host rings for its end") {
+        const std::uint64_t seq = b.record(ring::Gate::host, 1, ring::kLaunchHostDone);
+        b.ready(seq);
+        b.go(seq);
+        b.look<Ready>();
+        CHECK(!b.reader->needs_poll());
+    }
+    SUBCASE("not for connections, wherever they stand") {
+        b.record(ring::Gate::host, 0, ring::kLaunchConn);
+        b.look<Ready>();
+        CHECK(!b.reader->needs_poll());
+    }
+}
+
+TEST_CASE("a recovered ring is read from where it was retired, and tells what had gone") {
+    Bench b(true);
+    b.comm(0);
+    b.view.comms[0].verdict = static_cast<std::uint32_t>(Verdict::enforced);
+    for (int i = 0; i < 4; ++i) b.record();
+    b.view.header->retired = 1;
+    b.go(1);
+    b.ready(1);
+    b.ready(2);
+    b.reader = std::make_unique<RingReader>(b.view, 0, true);
+    CHECK(b.look<Recorded>() == Bench::Seqs{1, 2, 3});
+    for (const Event& event : b.events) {
+        if (const auto* r = std::get_if<Recorded>(&event)) CHECK(r->go == (r->seq == 1));
+        if (const auto* c = std::get_if<CommUp>(&event)) CHECK(c->verdict == Verdict::enforced);
+    }
+}
+
+TEST_CASE("what breaks the contract is named, tells its communicators lost, and ends the reading") {
+    Bench b;
+    b.comm(0);
+    b.record();
+    b.look<Recorded>();
+    const std::uint64_t seq = b.record();
+    ring::LaunchRecord& record = b.view.record(seq);
+    std::string expected;
+    SUBCASE("no operations") { record.op_count = 0, expected = "launch 1: 0 operations"; }
+    SUBCASE("too many operations") { record.op_count = 5'000, expected = "launch 1: 5000 operations"; }
+    SUBCASE("beyond the head") { record.op_count = 7, expected = "beyond the head"; }
+    SUBCASE("a gate nobody knows") { record.gate = 9, expected = "gate 9"; }
+    SUBCASE("an operation nobody knows") { record.op.kind = 99, expected = "launch 1, operation 0: kind 99"; }
+    SUBCASE("a communicator that is not there") { record.op.comm = 7, expected = "entry 7 is free"; }
+    SUBCASE("a communicator that cannot be") { record.op.comm = 700, expected = "entry 700"; }
+    SUBCASE("a peer that is not there") {
+        record.op.kind = static_cast<std::uint8_t>(OpKind::send);
+        record.op.peer = 4, expected = "peer 4 of 4";
+    }
+    SUBCASE("no keys") { record.op.count = 0, expected = "count 0"; }
+    SUBCASE("more keys than a message holds") { record.op.count = 1u << 30, expected = "count"; }
+    SUBCASE("a number out of range") { record.op.n = ~0ull, expected = "number"; }
+    SUBCASE("a head that ran away") { b.view.header->head = 1'000'000, expected = "head 1000000"; }
+    SUBCASE("a head that went back") { b.view.header->head = 0, expected = "head 0"; }
+    CHECK(b.look<CommLost>() == Bench::Seqs{0});
+    CHECK(b.reader->broken());
+    INFO(b.reader->fault());
+    CHECK(b.reader->fault().find(expected) != std::string::npos);
+    b.record();
+    CHECK(b.look<Recorded>().empty());
+    b.done(0);
+    CHECK(b.look<DoneSeen>() == Bench::Seqs{0});  // what was known ends all the same
+}
+
+TEST_CASE("a communicator that breaks the contract is named") {
+    Bench b;
+    b.comm(0);
+    b.comm(1);
+    std::string expected;
+    SUBCASE("no id") { b.view.comms[1].id = {}, expected = "entry 1 has no id"; }
+    SUBCASE("no size") { b.view.comms[1].size = 0, expected = "rank 0 of 0"; }
+    SUBCASE("a rank beyond its size") { b.view.comms[1].rank = 4, expected = "rank 4 of 4"; }
+    SUBCASE("a mode nobody knows") { b.view.comms[1].mode = 3, expected = "mode 3"; }
+    b.look<CommUp>();
+    CHECK(b.reader->fault().find(expected) != std::string::npos);
+}
+
+TEST_CASE("an entry that is used again before it is free breaks the ring") {
+    Bench b;
+    b.comm(0);
+    b.look<CommUp>();
+    b.comm(0);
+    b.look<CommUp>();
+    CHECK(b.reader->fault().find("changed while it was registered") != std::string::npos);
+}
+
+TEST_CASE("random stores of a hostile shim never make a frame that the controller refuses") {
+    std::mt19937_64 random(7);
+    std::size_t broken = 0, recorded = 0;
+    for (int round = 0; round < 300; ++round) {
+        std::vector<std::uint8_t> bytes(11 * (1 + random() % 100));
+        for (auto& byte : bytes) byte = static_cast<std::uint8_t>(random() >> 8);
+        // Mostly small numbers: the interesting ones.
+        for (std::size_t i = 3; i + 8 <= bytes.size(); i += 11)
+            if (random() % 4 != 0) std::fill_n(bytes.begin() + static_cast<std::ptrdiff_t>(i) + 1, 7, 0);
+        HostileRing ring;
+        const std::string fault = ring.play(bytes.data(), bytes.size());
+        CHECK(fault == "");
+        broken += ring.reader().broken();
+        recorded += ring.core().counters().recorded;
+    }
+    CHECK(broken > 30);   // it does reach what is forbidden,
+    CHECK(broken < 300);  // and what is not
+    CHECK(recorded > 1'000);
+}
