@@ -6,8 +6,10 @@
 #include <zmq.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
 #include <msgpack.hpp>
+#include <span>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -20,7 +22,7 @@ namespace {
 
 using namespace opus;
 
-enum : std::uint64_t { kHello = 1, kSnapshot = 2, kDemand = 5, kWelcome = 20, kVerdicts = 22, kGrant = 23 };
+enum : std::uint64_t { kHello = 1, kSnapshot = 2, kRegister = 3, kDemand = 5, kWelcome = 20, kVerdicts = 22, kGrant = 23 };
 
 struct Peer {
     std::string name;  // ZeroMQ's, of the connection
@@ -70,41 +72,57 @@ private:
                     p.pack_array(0);
                 });
                 break;
-            case kSnapshot: {
-                const msgpack::object_array& comm = body.ptr[1].via.array.ptr[0].via.array.ptr[0].via.array;
-                size_ = std::uint32_t(body.ptr[1].via.array.ptr[0].via.array.ptr[3].via.u64);
-                answer(peer, kVerdicts, [&](Packer& p) {
-                    p.pack_array(1).pack_array(1).pack_array(2).pack_array(2);
-                    p.pack(comm.ptr[0].via.u64).pack(comm.ptr[1].via.u64).pack(1);
-                });
+            case kSnapshot:
+            case kRegister:
+                for (const msgpack::object& member : items(body.ptr[1])) enforce(peer, member.via.array);
                 break;
-            }
             case kDemand:
-                demand(peer, body.ptr[0].via.array.ptr[0].via.array);
+                for (const msgpack::object& launch : items(body.ptr[0])) demand(peer, launch.via.array);
                 break;
             default:
                 break;
         }
     }
 
+    static std::span<const msgpack::object> items(const msgpack::object& list) {
+        return {list.via.array.ptr, list.via.array.size};
+    }
+    static CommId comm_id(const msgpack::object& comm) {
+        return {comm.via.array.ptr[0].via.u64, comm.via.array.ptr[1].via.u64};
+    }
+
+    // Every communicator is enforced, whoever has come.
+    void enforce(std::uint32_t peer, const msgpack::object_array& member) {
+        const CommId comm = comm_id(member.ptr[0]);
+        sizes_[comm] = member.ptr[3].via.u64;
+        answer(peer, kVerdicts, [&](Packer& p) {
+            p.pack_array(1).pack_array(1).pack_array(2).pack_array(2);
+            p.pack(comm.hi).pack(comm.lo).pack(1);
+        });
+    }
+
     // Meets the others at the last of its keys.
     void demand(std::uint32_t peer, const msgpack::object_array& launch) {
         const msgpack::object_array& keys = launch.ptr[1].via.array;
         const msgpack::object_array& key = keys.ptr[keys.size - 1].via.array.ptr[0].via.array;
-        const Key met{{key.ptr[0].via.array.ptr[0].via.u64, key.ptr[0].via.array.ptr[1].via.u64},
-                      KeyKind::coll, 0, 0, key.ptr[4].via.u64};
+        const Key met{comm_id(key.ptr[0]), KeyKind::coll, 0, 0, key.ptr[4].via.u64};
         std::vector<Waiting>& waiting = barrier_[met];
         const msgpack::object_array& id = launch.ptr[0].via.array;
         waiting.push_back({peer, id.ptr[0].via.u64, id.ptr[1].via.u64});
-        if (waiting.size() < size_) return;
+        if (waiting.size() < sizes_[met.comm]) return;
         ++grants_;
-        for (const Waiting& w : waiting)
-            answer(w.peer, kGrant, [&](Packer& p) {
+        // Launches of one peer came together: one answer.
+        for (auto from = waiting.begin(); from != waiting.end();) {
+            const auto to = std::find_if(from, waiting.end(), [&](const Waiting& w) { return w.peer != from->peer; });
+            answer(from->peer, kGrant, [&](Packer& p) {
                 p.pack_array(4).pack(grants_);
-                p.pack_array(1).pack_array(2).pack(w.rank).pack(w.seq);
+                p.pack_array(std::uint32_t(to - from));
+                for (auto w = from; w != to; ++w) p.pack_array(2).pack(w->rank).pack(w->seq);
                 p.pack_array(0);
                 p.pack_array(0);
             });
+            from = to;
+        }
         barrier_.erase(met);
     }
 
@@ -125,7 +143,7 @@ private:
     std::vector<Peer> peers_;
     std::unordered_map<Key, std::vector<Waiting>> barrier_;
     msgpack::sbuffer buffer_;
-    std::uint32_t size_ = 0;
+    std::unordered_map<CommId, std::uint64_t> sizes_;
     std::uint64_t grants_ = 0;
 };
 
