@@ -80,6 +80,12 @@ std::uint32_t local_gpu(std::uint32_t device) {
     }
 }
 
+// After an entry was written: the manager looks at the table when this has grown.
+void tell_change() {
+    process.view.header->comm_changes.fetch_add(1, std::memory_order_seq_cst);
+    ring_doorbell();
+}
+
 void publish(Creation& creation) {
     const LockGuard guard(creation_lock);
     creation.family = family_of(creation);
@@ -99,13 +105,13 @@ void publish(Creation& creation) {
     entry.open.store(0, memory_order_relaxed);
     entry.lost.store(0, memory_order_relaxed);
     entry.state.store(std::uint32_t(ring::CommState::registered), std::memory_order_seq_cst);
-    ring_doorbell();
+    tell_change();
 }
 
 void retire_entry(std::uint32_t index) {
     if (index == kNone) return;
     process.view.comms[index].state.store(std::uint32_t(ring::CommState::retired), std::memory_order_seq_cst);
-    ring_doorbell();
+    tell_change();
 }
 
 void release(Communicator* c) {
@@ -190,7 +196,7 @@ void Communicator::count_lost() {
     process.view.header->lost.fetch_add(1, memory_order_relaxed);
     if (index == kNone) return;
     entry()->lost.fetch_add(1, std::memory_order_seq_cst);
-    ring_doorbell();
+    tell_change();
 }
 
 std::uint64_t occurrence_of(const CommId& what) {

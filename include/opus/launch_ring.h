@@ -8,6 +8,7 @@
 //                 │ SegmentHeader   identity, written once         │  manager, before the shim maps it
 //                 │   line: manager word  heartbeat, open, asleep  │  manager
 //                 │   line: head          next free slot           │  shim threads, by CAS
+//                 │         comm_changes  entries were written     │  shim
 //                 │   line: retired       slots below are free     │  manager
 //                 │   line: counters      what the shim did        │  shim
 //   comms_offset  ├───────────────────────────────────────────────┤
@@ -148,6 +149,7 @@ struct SegmentHeader {
     std::atomic<std::uint32_t> asleep;    // 1: ring the doorbell after recording or a host `ready`
     // line 2
     alignas(kLine) std::atomic<std::uint64_t> head;
+    std::atomic<std::uint64_t> comm_changes;  // grows after each change of a CommEntry, before the doorbell
     // line 3
     alignas(kLine) std::atomic<std::uint64_t> retired;
     // line 4, shim, relaxed counters for people
@@ -168,7 +170,8 @@ static_assert(sizeof(CommEntry) == 192 && offsetof(CommEntry, open) == 64 && off
 static_assert(offsetof(CommEntry, state) == 56);
 static_assert(sizeof(SegmentHeader) == 384);
 static_assert(offsetof(SegmentHeader, heartbeat) == 64 && offsetof(SegmentHeader, open) == 72);
-static_assert(offsetof(SegmentHeader, head) == 128 && offsetof(SegmentHeader, retired) == 192);
+static_assert(offsetof(SegmentHeader, head) == 128 && offsetof(SegmentHeader, comm_changes) == 136 &&
+               offsetof(SegmentHeader, retired) == 192);
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free && std::atomic<std::uint32_t>::is_always_lock_free);
 
 // Where things lie, from the number of slots alone. The only place that computes offsets.

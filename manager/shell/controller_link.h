@@ -29,6 +29,7 @@ public:
     // Descriptors to wait on; both change with restart(). Readable means: call receive().
     int descriptor() const;
     int monitor_descriptor() const;
+    std::uint64_t opened() const { return sockets_opened_; }  // grows when they change
 
     // Everything that has arrived. Also to be called after send(): ZeroMQ signals edges.
     void receive();

@@ -24,7 +24,7 @@ namespace {
 constexpr TimeNs kUs = 1'000, kMs = 1'000'000, kSecond = 1'000'000'000;
 constexpr TimeNs kShortestPoll = 10 * kUs, kLongestPoll = 500 * kUs;
 constexpr TimeNs kPollGrowth = 8;  // the interval is the time since the last event over this
-constexpr TimeNs kScanInterval = 100 * kUs;
+constexpr TimeNs kScanInterval = kSecond / 2;
 
 TimeNs clock_ns(clockid_t clock) {
     timespec t{};
@@ -96,9 +96,11 @@ Daemon::Daemon(const DaemonOptions& options)
 void Daemon::run() {
     while (!stopping_) {
         beat(now_ns());
-        look(now_ns() - last_scan_ >= kScanInterval);
-        link_->receive();
+        look(false);
+        hear_link();
         settle();
+        // What no rank told of. Off the way of a launch: the tables are long.
+        if (now_ns() - last_scan_ >= kScanInterval && look(true)) settle();
         wait();
     }
     server_.reset();
@@ -158,7 +160,8 @@ void Daemon::settle() {
     while (!outgoing_.empty()) {
         link_->send(std::move(outgoing_));
         outgoing_.clear();
-        link_->receive();  // sending may have taken the signal of what arrived
+        link_spoke_ = true;  // sending may have taken the signal of what arrived
+        hear_link();
         core_.flush(now_ns(), actions_);
         perform_all();
     }
@@ -167,6 +170,13 @@ void Daemon::settle() {
         link_->restart();
     }
     watch_link();
+}
+
+// Asking ZeroMQ costs system calls: only when its descriptors, or a call of ours, give reason to.
+void Daemon::hear_link() {
+    if (!link_spoke_) return;
+    link_spoke_ = false;
+    link_->receive();
 }
 
 // --- actions --------------------------------------------------------------------------------------
@@ -279,22 +289,20 @@ void Daemon::wait() {
     } else {
         // Told first, looked again then: a word stored in between is seen here, a later one rings.
         set_asleep(1);
-        if (look(true)) {
+        if (look(false)) {
             set_asleep(0);
             settle();
             return;
         }
     }
+    if (link_spoke_) timeout = 0;
     std::array<epoll_event, 64> ready{};
     const timespec limit{timeout / kSecond, timeout % kSecond};
     const int room = static_cast<int>(ready.size());
     int count = ::epoll_pwait2(poller_.get(), ready.data(), room, &limit, nullptr);
     if (count < 0 && errno == ENOSYS)  // before Linux 5.11: whole milliseconds
         count = ::epoll_wait(poller_.get(), ready.data(), room, static_cast<int>((timeout + kMs - 1) / kMs));
-    if (!poll) {
-        set_asleep(0);
-        last_scan_ = 0;  // whoever rang may have registered a communicator
-    }
+    if (!poll) set_asleep(0);
     for (int i = 0; i < count; ++i) handle_ready(ready[static_cast<std::size_t>(i)].data.fd);
     if (now_ns() >= wake_at_) {
         wake_at_ = std::numeric_limits<TimeNs>::max();
@@ -311,8 +319,10 @@ bool Daemon::handle_ready(int fd) {
         while (::read(fd, rings, sizeof rings) == static_cast<ssize_t>(sizeof rings)) {}
     } else if (const auto it = watches_.find(fd); it != watches_.end()) {
         check_rank(RankId(it->second));
+    } else if (fd == link_descriptors_[0] || fd == link_descriptors_[1]) {
+        link_spoke_ = true;
     } else {
-        return server_->handle(fd);  // or the link's: run() asks it every time
+        return server_->handle(fd);
     }
     return true;
 }
@@ -327,16 +337,14 @@ void Daemon::set_asleep(std::uint32_t value) {
     std::atomic_thread_fence(std::memory_order_seq_cst);
 }
 
-// ZeroMQ's descriptors change with each new socket; epoll forgets the closed ones by itself.
+// ZeroMQ's descriptors change with each new socket; epoll forgets the closed ones by itself. A new socket may
+// have spoken before it was watched.
 void Daemon::watch_link() {
-    const std::array now{link_->descriptor(), link_->monitor_descriptor()};
-    for (const int fd : now) {
-        epoll_event event{};
-        event.events = EPOLLIN;
-        event.data.fd = fd;
-        ::epoll_ctl(poller_.get(), EPOLL_CTL_ADD, fd, &event);  // EEXIST: watched already
-    }
-    link_descriptors_ = now;
+    if (link_->opened() == link_opened_) return;
+    link_opened_ = link_->opened();
+    link_descriptors_ = {link_->descriptor(), link_->monitor_descriptor()};
+    for (const int fd : link_descriptors_) add(poller_.get(), fd);
+    link_spoke_ = true;
 }
 
 }  // namespace opus::manager

@@ -76,6 +76,7 @@ private:
     TimeNs until_next_deadline(TimeNs now) const;
     bool handle_ready(int fd);
     void watch_link();
+    void hear_link();
     void set_asleep(std::uint32_t value);
     void on_signal();
 
@@ -90,6 +91,8 @@ private:
     std::unique_ptr<AttachServer> server_;
     std::unique_ptr<ControllerLink> link_;
     std::array<int, 2> link_descriptors_{-1, -1};
+    std::uint64_t link_opened_ = 0;  // which of its sockets these are
+    bool link_spoke_ = false;        // there may be something to hear
 
     Actions actions_;
     std::vector<Event> events_;

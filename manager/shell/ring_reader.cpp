@@ -30,8 +30,10 @@ RingReader::RingReader(ring::View view, RankId rank, bool recovered) : view_(vie
 }
 
 void RingReader::look(std::vector<Event>& events, bool scan) {
+    const std::uint64_t changes = view_.header->comm_changes.load(std::memory_order_acquire);
     if (!broken()) {
-        if (scan || recovered_) scan_comms(events);
+        if (scan || recovered_ || changes != comm_changes_) scan_comms(events);
+        comm_changes_ = changes;
         read_records(events);
         end_entries(events);
     }

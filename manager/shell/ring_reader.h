@@ -23,7 +23,8 @@ public:
     // `recovered`: another manager served this ring; reads on from where that one had retired it.
     RingReader(ring::View view, RankId rank, bool recovered);
 
-    // Appends events. `scan`: look at all communicator entries too, not only at those that launches name.
+    // Appends events. `scan`: look at all communicator entries even where the rank did not say that any of
+    // them changed.
     void look(std::vector<Event>& events, bool scan);
 
     // Something can change that only looking shows: a GPU rings no doorbell.
@@ -80,6 +81,7 @@ private:
     std::uint64_t next_ = 0;  // first position not read
     std::uint64_t retired_ = 0;
     std::uint64_t gave_up_ = 0;
+    std::uint64_t comm_changes_ = 0;
     std::uint32_t first_device_ = kNone;
     std::array<Entry, ring::kMaxComms> entries_{};
     std::uint32_t ending_ = 0;

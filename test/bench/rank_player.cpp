@@ -123,6 +123,7 @@ std::uint32_t RankPlayer::register_comm(const CommId& id, std::uint32_t rank, st
     entry.generation = 1;
     entry.mode = std::uint32_t(Mode::enforce);
     entry.state.store(std::uint32_t(ring::CommState::registered), std::memory_order_seq_cst);
+    segment_->view.header->comm_changes.fetch_add(1, std::memory_order_seq_cst);
     ring();
     return index;
 }

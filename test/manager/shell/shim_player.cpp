@@ -108,11 +108,13 @@ void ShimPlayer::register_comm(std::uint32_t index, CommId id, std::uint32_t ran
     entry.mode = static_cast<std::uint32_t>(Mode::enforce);
     ++entry.generation;
     entry.state.store(static_cast<std::uint32_t>(ring::CommState::registered), std::memory_order_seq_cst);
+    view_.header->comm_changes.fetch_add(1);
     doorbell();
 }
 
 void ShimPlayer::retire_comm(std::uint32_t index) {
     view_.comms[index].state.store(static_cast<std::uint32_t>(ring::CommState::retired), std::memory_order_seq_cst);
+    view_.header->comm_changes.fetch_add(1);
     doorbell();
 }
 
