@@ -1,0 +1,80 @@
+// Communicators: who is a member, where its GPU is, and which circuits its keys need.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "controller/core/launch.h"
+#include "opus/fabric.h"
+#include "opus/wire.h"
+
+namespace opus::controller {
+
+class Inventory;
+
+struct Member {
+    NodeIndex node = kNone;
+    RankId rank = kNone;     // the process
+    GpuId gpu = kNone;
+    Mode mode = Mode::enforce;
+    std::uint32_t generation = 0;
+    bool registered = false;
+    bool gone = false;       // destroyed it, or died
+    bool fresh = false;      // registered since the verdict was last taken back
+    std::vector<std::pair<Key, std::uint64_t>> finished;  // sequence (n = 0), keys below this number are done
+};
+
+struct Comm {
+    CommId id;
+    CommId parent;
+    std::uint64_t number = 0;  // order of appearance
+    std::uint32_t size = 0;
+    std::uint32_t registered = 0;
+    std::uint32_t gone = 0;
+    Verdict verdict = Verdict::unknown;
+    Verdict inherited = Verdict::unknown;  // passes or degraded by the word of an older controller
+    bool conflict = false;                 // members disagree about its size
+    TimeNs since_ns = 0;
+    std::vector<Member> members;           // by rank in the communicator
+    std::unordered_map<Key, std::unique_ptr<KeyState>> keys;
+
+    // Circuits of a collective, once all members are known (EdgeIds, in ring order).
+    bool ring_known = false, mesh_known = false;
+    std::vector<EdgeId> ring, mesh;
+    std::uint64_t ring_routable = 0, mesh_routable = 0;  // Inventory::fence_generation + 1 when found routable
+
+    bool complete() const { return registered == size; }
+    bool open() const { return verdict != Verdict::enforced && verdict != Verdict::unknown; }
+};
+
+class CommTable {
+public:
+    Comm* find(const CommId& id);
+    Comm& create(const CommId& id, const CommId& parent, std::uint32_t size, TimeNs now);
+    void erase(Comm& comm);
+    Comm* by_number(std::uint64_t number);
+    const std::map<std::uint64_t, Comm*>& in_order() const { return in_order_; }
+
+private:
+    std::unordered_map<CommId, std::unique_ptr<Comm>> comms_;
+    std::map<std::uint64_t, Comm*> in_order_;
+    std::uint64_t next_number_ = 1;
+};
+
+// What the members that are there make of a communicator; `unknown` until all are.
+Verdict judge(const Comm& comm);
+
+// The circuits of a collective: for each rail the ring in NCCL's node order (nodes by first appearance in
+// rank order), or each pair of nodes for a mesh. Between node n and the next an edge joins GPU r of both
+// if the next has a member on r: the sender's GPU may be of no member (NCCL's PXN).
+std::vector<EdgeId> collective_edges(const Comm& comm, bool mesh, const Fabric& fabric, Inventory& inventory);
+
+// The GPU by which `from` reaches GPU `to` of another node: the one on its rail. A node without one answers
+// with another of its GPUs: no switch joins these, and the planner says so by name.
+GpuId sender_gpu(const Node& from, const Gpu& to);
+
+}  // namespace opus::controller

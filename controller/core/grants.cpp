@@ -1,0 +1,292 @@
+// Programming switches for a gang, and granting it when all of them have confirmed.
+#include <algorithm>
+
+#include "controller/core/impl.h"
+
+namespace opus::controller {
+
+void Core::Impl::program(Gang& gang, const Plan& plan) {
+    set_wishes(gang, {});
+    gang.state = Gang::State::programming;
+    gang.placed_ns = now;
+    gang.dark_ns = 0;
+    gang.pending_ops = 0;
+    ++gang.attempt;
+    for (Launch* launch : gang.launches) launch->stage = Stage::committed;
+    for (const EdgeId e : gang.edges) ++inventory.edge(e).claims;
+    std::vector<OpId> ops;
+    for (const auto& [edge, circuit] : plan.fresh) {
+        if (inventory.port(circuit.a).peer == circuit.b && inventory.usable(circuit)) continue;  // up already
+        // After a failure each circuit goes alone, so that the one at fault shows.
+        Op& op = open_op(fabric.ports[circuit.a].sw, gang.failures > 0);
+        connect(op, edge, circuit);
+        if (std::find(ops.begin(), ops.end(), op.id) == ops.end()) ops.push_back(op.id);
+    }
+    for (const OpId id : ops) inventory.ops().at(id).gangs.push_back({gang.id, gang.attempt});
+    gang.pending_ops = static_cast<std::uint32_t>(ops.size());
+    if (gang.pending_ops == 0) grant(gang);
+}
+
+// Changes for one switch that are decided in one step go in one change set.
+Op& Core::Impl::open_op(SwitchIndex sw, bool alone) {
+    if (!alone)
+        if (const auto it = open_ops.find({sw, false}); it != open_ops.end()) return inventory.ops().at(it->second);
+    const OpId id = next_op++;
+    Op& op = inventory.ops()[id];
+    op.id = id;
+    op.sw = sw;
+    op.begun_ns = now;
+    if (!alone) open_ops[{sw, false}] = id;
+    new_ops.push_back(id);
+    return op;
+}
+
+void Core::Impl::turn_dark(Op& op, PortId p) {
+    const PortId peer = inventory.port(p).peer;
+    if (peer == kNone) return;
+    Trace t;
+    t.kind = Trace::Kind::circuit_down;
+    t.id = op.id;
+    t.circuit = make_circuit(p, peer);
+    trace(std::move(t));
+    ++counters.circuits_moved;
+    const EdgeId e = inventory.port(p).edge;
+    inventory.darken(p, step, now);
+    for (const PortId end : {p, peer})
+        if (end < fabric.ports.size()) {
+            inventory.port(end).op = op.id;
+            op.dark.push_back(end);
+        }
+    if (e != kNone) touch_edge(e);
+}
+
+void Core::Impl::connect(Op& op, EdgeId edge, const Circuit& circuit) {
+    for (const PortId p : {circuit.a, circuit.b}) turn_dark(op, p);
+    for (const PortId p : {circuit.a, circuit.b}) {
+        inventory.port(p).op = op.id;
+        inventory.port(p).changed = step;
+        inventory.port(p).since_ns = now;
+    }
+    op.connect.emplace_back(edge, circuit);
+    inventory.edge(edge).coming.push_back(circuit);
+}
+
+void Core::Impl::emit_programs() {
+    for (const OpId id : new_ops) {
+        const auto it = inventory.ops().find(id);
+        if (it == inventory.ops().end()) continue;
+        Op& op = it->second;
+        // Ports that lose a circuit and get another one are not dark.
+        std::vector<PortId> lit;
+        for (const auto& entry : op.connect) lit.insert(lit.end(), {entry.second.a, entry.second.b});
+        std::sort(lit.begin(), lit.end());
+        std::erase_if(op.dark, [&](PortId port) {
+            return inventory.port(port).op != id || std::binary_search(lit.begin(), lit.end(), port);
+        });
+        Program p{op.sw, op.id, {}, switch_timeout(op.sw)};
+        for (const PortId port : op.disconnect) p.changes.disconnect.push_back(fabric.ports[port].sw_port);
+        for (const auto& entry : op.connect)
+            p.changes.connect.emplace_back(fabric.ports[entry.second.a].sw_port, fabric.ports[entry.second.b].sw_port);
+        ++counters.reconfigurations;
+        out->push_back(std::move(p));
+        Trace t;
+        t.kind = Trace::Kind::program_begin;
+        t.id = id;
+        trace(std::move(t));
+    }
+    new_ops.clear();
+    open_ops.clear();
+}
+
+void Core::Impl::settle_op(Op& op, const Applied& applied) {
+    for (const auto& [edge, circuit] : op.connect) {
+        std::erase(inventory.edge(edge).coming, circuit);
+        for (const PortId p : {circuit.a, circuit.b}) {
+            inventory.port(p).op = 0;
+            inventory.port(p).failures = 0;
+            inventory.port(p).no_light = false;
+            inventory.port(p).note.clear();
+            if (!op.has_ctl || !inventory.port(p).fenced) continue;
+            inventory.port(p).fenced = false;  // an operator has seen to it
+            ++inventory.fence_generation;
+            queue_all();
+        }
+        inventory.light(circuit, step, now);
+        Trace t;
+        t.kind = Trace::Kind::circuit_up;
+        t.id = op.id;
+        t.circuit = circuit;
+        trace(std::move(t));
+    }
+    for (const PortId p : op.dark) {
+        inventory.port(p).op = 0;
+        inventory.port(p).no_light = false;
+        inventory.port(p).changed = step;
+    }
+    for (const auto& entry : op.connect) touch_edge(entry.first);
+    for (const PortId p : op.dark) touch(fabric.ports[p].gpu);
+    const TimeNs took = applied.settled_ns > applied.sent_ns ? applied.settled_ns - applied.sent_ns : now - op.begun_ns;
+    if (op.has_ctl) out->push_back(CtlDone{op.ctl, true, {}});
+    const std::vector<OpGang> waiting = std::move(op.gangs);
+    inventory.ops().erase(OpId(op.id));
+    for (const OpGang& ref : waiting) {
+        Gang* gang = find_gang(ref.gang);
+        if (gang == nullptr || gang->state != Gang::State::programming || gang->attempt != ref.attempt) continue;
+        gang->dark_ns = std::max(gang->dark_ns, took);
+        if (--gang->pending_ops == 0) grant(*gang);
+    }
+}
+
+// Its ports are in doubt until read back; its gangs wait again, on every rail.
+void Core::Impl::fail_op(Op& op, bool counts, bool no_light, const std::string& text) {
+    ++counters.switch_errors;
+    log(LogLevel::error, fabric.switches[op.sw].name + ": change set " + std::to_string(op.id) + " failed: " + text);
+    SwitchState& sw = inventory.sw(op.sw);
+    const auto doubt = [&](PortId p) {
+        PortState& s = inventory.port(p);
+        s.op = 0;
+        s.unknown = true;
+        s.changed = step;
+        s.note = text;
+        touch(fabric.ports[p].gpu);
+    };
+    for (const auto& [edge, circuit] : op.connect) {
+        std::erase(inventory.edge(edge).coming, circuit);
+        sw.suspects.push_back({circuit, counts, no_light});
+        doubt(circuit.a);
+        doubt(circuit.b);
+    }
+    for (const PortId p : op.dark) doubt(p);
+    if (op.has_ctl) out->push_back(CtlDone{op.ctl, false, text});
+    const std::vector<OpGang> waiting = std::move(op.gangs);
+    const SwitchIndex s = op.sw;
+    inventory.ops().erase(OpId(op.id));
+    for (const OpGang& ref : waiting)
+        if (Gang* gang = find_gang(ref.gang);
+            gang != nullptr && gang->state == Gang::State::programming && gang->attempt == ref.attempt)
+            fail_gang(*gang);
+    read_map(s);
+}
+
+void Core::Impl::unclaim(Gang& gang) {
+    for (const EdgeId e : gang.edges)
+        if (--inventory.edge(e).claims == 0 && !inventory.edge(e).busy()) touch_edge(e);
+}
+
+// Keeps its ticket, and nothing else: circuits already moved stay, owned by nobody.
+void Core::Impl::fail_gang(Gang& gang) {
+    unclaim(gang);
+    gang.state = Gang::State::waiting;
+    ++gang.attempt;
+    ++gang.failures;
+    if (gang.launches.empty()) return erase_gang(gang);
+    gang.retry_at_ns = now + (TimeNs(100'000'000) << std::min(gang.failures - 1, 5u));
+    arm(gang.retry_at_ns, TimerKind::gang_retry, gang.id);
+    restamp(gang);
+    for (Launch* launch : gang.launches) launch->stage = launch->open ? Stage::suspended : Stage::ready;
+    const std::vector<Launch*> launches = gang.launches;
+    for (Launch* launch : launches) regather(*launch);  // others may have come meanwhile
+}
+
+// Whole or not at all: every launch of it is in flight from here on. Where a node's session is gone in this
+// moment, its snapshot will say `ready` and it is told again.
+void Core::Impl::grant(Gang& gang) {
+    count_grant(gang);
+    const std::uint64_t id = next_grant++;
+    const bool claimed = gang.state == Gang::State::programming;
+    std::sort(gang.launches.begin(), gang.launches.end(), [](const Launch* x, const Launch* y) { return x->id < y->id; });
+    std::map<NodeIndex, std::vector<wire::LocalLaunch>> firm, back;
+    for (Launch* launch : gang.launches) {
+        launch->gang = nullptr;
+        (launch->open ? back : firm)[launch->id.node].push_back({launch->id.rank, launch->id.seq});
+        if (launch->open) {
+            Trace t;
+            t.kind = Trace::Kind::resume;
+            t.id = gang.ticket;
+            t.launch = launch->id;
+            trace(std::move(t));
+        }
+        if (auto it = grants.find(launch->grant); it != grants.end() && --it->second.running == 0) grants.erase(it);
+        launch->grant = id;
+        take_off(*launch);
+    }
+    if (!gang.launches.empty()) grants[id] = {gang.ticket, static_cast<std::uint32_t>(gang.launches.size())};
+    // Others that share a key with these may be joiners now.
+    const std::uint64_t m = next_mark();
+    for (const Launch* launch : gang.launches)
+        for (const KeyRef& r : launch->keys) {
+            if (r.key->mark == m) continue;
+            r.key->mark = m;
+            for (const KeyMember& member : r.key->members)
+                if (member.launch != nullptr && member.launch->waits() && member.launch->gang != nullptr)
+                    queue(*member.launch->gang, true);
+        }
+    gang.launches.clear();
+    if (claimed) unclaim(gang);
+    for (auto& [node, launches] : firm) send_grant(node, id, std::move(launches));
+    for (auto& [node, launches] : back) {
+        if (firm.count(node) == 0) send_grant(node, id, {});
+        send(node, wire::Suspended{std::move(launches), true});
+    }
+    erase_gang(gang);
+}
+
+void Core::Impl::count_grant(const Gang& gang) {
+    ++counters.grants;
+    Trace t;
+    t.kind = Trace::Kind::gang_granted;
+    t.id = gang.ticket;
+    if (!gang.launches.empty()) t.launch = gang.launches.front()->id;
+    trace(std::move(t));
+    TimeNs last = gang.complete_ns;  // when the last of it came: before that there was nothing to decide
+    for (const Launch* launch : gang.launches) last = std::max(last, launch->complete_ns);
+    const bool moved = gang.state == Gang::State::programming;
+    if (!moved) ++counters.gangs_without_move;
+    const TimeNs placed = moved ? gang.placed_ns : now;
+    const TimeNs queued_for = gang.blocked_ns >= 0 ? std::max<TimeNs>(0, placed - std::max(last, gang.blocked_ns)) : 0;
+    const TimeNs dark = moved ? std::min(gang.dark_ns, now - placed) : 0;
+    counters.queue_wait_ns += queued_for;
+    counters.dark_wait_ns += dark;
+    counters.control_ns += std::max<TimeNs>(0, now - std::min(last, placed) - queued_for - dark);
+}
+
+// --- steering -------------------------------------------------------------------------------------
+
+void Core::Impl::send_grant(NodeIndex node, std::uint64_t id, std::vector<wire::LocalLaunch> firm) {
+    if (nodes[node].session == 0) return;
+    wire::Grant grant{id != 0 ? id : next_grant++, std::move(firm), {}, steering_news(node)};
+    if (!grant.firm.empty() || !grant.steering.empty()) send(node, std::move(grant));
+}
+
+// What changed since the node was last told. Of a port in doubt nothing is said; one that is being turned
+// leads nowhere.
+std::vector<wire::PortSteering> Core::Impl::steering_news(NodeIndex node) {
+    std::vector<wire::PortSteering> news;
+    const Node& n = fabric.nodes[node];
+    for (std::uint32_t local = 0; local < n.gpus.size(); ++local) {
+        const Gpu& gpu = fabric.gpus[n.gpus[local]];
+        for (std::uint32_t index = 0; index < gpu.ports.size(); ++index) {
+            PortState& s = inventory.port(gpu.ports[index]);
+            if (s.op == 0 && !inventory.known(gpu.ports[index])) continue;
+            const PortId leads = s.op == 0 && s.peer < fabric.ports.size() ? s.peer : kNone;
+            if (leads == s.told) continue;
+            s.told = leads;
+            wire::PortSteering entry{local, index, kNone, kNone, kNone};
+            if (leads != kNone) {
+                const Port& peer = fabric.ports[leads];
+                entry.peer_node = fabric.gpus[peer.gpu].node;
+                entry.peer_gpu = fabric.gpus[peer.gpu].local;
+                entry.peer_port = peer.index;
+            }
+            news.push_back(entry);
+        }
+    }
+    return news;
+}
+
+void Core::Impl::tell_steering(const Launch& launch) {
+    nodes[launch.id.node].tell = true;
+    owed.insert(launch.id.node);
+}
+
+}  // namespace opus::controller

@@ -1,0 +1,253 @@
+// The state behind Core, and who does what to it. Each group of members is one file.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "controller/core/comm_table.h"
+#include "controller/core/core.h"
+#include "controller/core/gang.h"
+#include "controller/core/inventory.h"
+#include "controller/core/launch.h"
+#include "controller/core/planner.h"
+
+namespace opus::controller {
+
+struct Membership {
+    Comm* comm = nullptr;
+    std::vector<std::uint32_t> slots;  // ranks in the communicator that this process is
+};
+
+struct Rank {
+    wire::RankInfo info;
+    std::map<CommId, Membership> comms;
+    std::map<std::uint64_t, std::unique_ptr<Launch>> launches;  // not done
+};
+
+struct NodeState {
+    std::uint64_t session = 0;   // 0: none
+    bool reported = false;       // its snapshot is in, of this session
+    bool known = false;          // has reported in this epoch, or its grace is over
+    bool tell = false;           // owed its steering
+    TimeNs last_seen_ns = 0;
+    TimeNs grace_at_ns = 0;      // when silent: what it ran is given up then
+    std::uint32_t unsettled = 0; // adopted launches whose circuits are not known yet
+    std::map<RankId, Rank> ranks;
+    std::vector<wire::CommVerdict> verdicts;  // to be sent at the end of the step
+
+    bool up() const { return session != 0 && reported; }
+};
+
+struct GrantRecord {
+    std::uint64_t ticket = 0;
+    std::uint32_t running = 0;
+};
+
+enum class TimerKind : std::uint8_t { gang_break, gang_hold, gang_retry, comm_register, node_grace, switch_read, silence };
+
+struct Core::Impl {
+    Impl(const Fabric& fabric, CoreOptions options);
+
+    // core.cpp: one event, and what every step ends with
+    void on(const Event& event, TimeNs at, Actions& actions);
+    void handle(const NodeSession& e);
+    void handle(const NodeMessage& e);
+    void handle(const NodeLost& e);
+    void handle(const SwitchEvent& e);
+    void handle(const CtlConnect& e);
+    void handle(const CtlDisconnect& e);
+    void handle(const Tick&);
+    void finish_step();
+    void arm(TimeNs at, TimerKind kind, std::uint64_t id);
+    void fire(TimerKind kind, std::uint64_t id);
+    void send(NodeIndex node, wire::Message message);
+    void log(LogLevel level, std::string text);
+    void trace(Trace t);
+    std::uint64_t next_mark() { return ++mark; }
+
+    void hear(NodeIndex node, const wire::Register& m);
+    void hear(NodeIndex node, const wire::Retire& m);
+    void hear(NodeIndex node, const wire::Demand& m);
+    void hear(NodeIndex node, const wire::Done& m);
+    void hear(NodeIndex node, const wire::Returned& m);
+    void hear(NodeIndex node, const wire::Expired& m) { expired(node, m); }
+    void hear(NodeIndex, const wire::Heartbeat&) {}
+    template <class ControllersOwn>
+    void hear(NodeIndex node, const ControllersOwn&) {
+        log(LogLevel::warn, fabric.nodes[node].name + " sent a message that only a controller sends");
+    }
+
+    // registration.cpp: ranks, communicators, verdicts
+    void register_ranks(NodeIndex node, const std::vector<wire::RankInfo>& infos);
+    void register_member(NodeIndex node, const wire::CommMember& m);
+    void take_place(Comm& comm, NodeIndex node, const wire::CommMember& m);
+    void evaluate(Comm& comm);
+    void set_verdict(Comm& comm, Verdict verdict);
+    void tell_verdict(const Comm& comm, NodeIndex node);
+    void register_timeout(Comm& comm);
+    void member_gone(NodeIndex node, RankId rank, const CommId& id);
+    void comm_lost_member(Comm& comm);
+    void end_rank(NodeIndex node, RankId rank, const char* how);
+    void erase_comm_if_gone(Comm& comm);
+    void degrade(Comm& comm, Policy how, const std::string& why);
+    void note_finished(Comm& comm, std::uint32_t slot);
+
+    // launches.cpp: keys, and who stands where in them
+    Launch* launch_of(const LaunchId& id);
+    Rank* rank_of(NodeIndex node, RankId rank);
+    KeyState& key_state(Comm& comm, const Key& key);
+    Launch* add_launch(NodeIndex node, const wire::LaunchDemand& demand);
+    void demand(NodeIndex node, const wire::LaunchDemand& demand);
+    void enter(Launch& launch);
+    void hear_done(NodeIndex node, const wire::LaunchDone& done);
+    void finish(Launch& launch, Presence how);
+    void take_off(Launch& launch);   // into flight
+    void leave_flight(Launch& launch);
+    void update_hold(KeyState& key);
+    void erase_key_if_done(KeyState& key);
+    bool needs_nothing(const Launch& launch);
+    bool misses_gone_member(const Launch& launch) const;
+    std::pair<const EdgeId*, const EdgeId*> edges_of(KeyState& key);  // empty while not all members are known
+
+    // gangs.cpp: who must start together
+    Gang& gang_for(Launch& launch);
+    void join(Gang& gang, Launch& launch);
+    Gang& merge(Gang& x, Gang& y);
+    void leave(Launch& launch);
+    void gather(KeyState& key);
+    void regather(Launch& launch);
+    void erase_gang(Gang& gang);
+    Gang* find_gang(std::uint64_t id);
+    void queue(Gang& gang, bool whole);
+    bool collect(Gang& gang, std::vector<EdgeId>& added);
+    void restamp(Gang& gang);
+
+    // schedule.cpp: who takes which ports, in ticket order
+    void schedule();
+    void attempt(Gang& gang);
+    bool still_blocked(Gang& gang);
+    bool all_lit(const Gang& gang, bool& reserved) const;
+    bool joins_flight(const Gang& gang) const;
+    bool reachable(const Gang& gang);
+    bool is_routable(Gang& gang);
+    void block(Gang& gang);
+    bool wish_more(Gang& gang, const std::vector<EdgeId>& added);
+    void set_wishes(Gang& gang, std::vector<Wish> wishes);
+    void watch(Gang& gang);
+    void unwatch(Gang& gang);
+    void touch(GpuId gpu);
+    void touch_edge(EdgeId e);
+    void queue_all();
+
+    // grants.cpp: programming and granting
+    void program(Gang& gang, const Plan& plan);
+    Op& open_op(SwitchIndex sw, bool alone);
+    void connect(Op& op, EdgeId edge, const Circuit& circuit);
+    void turn_dark(Op& op, PortId p);
+    void emit_programs();
+    void settle_op(Op& op, const Applied& applied);
+    void fail_op(Op& op, bool counts, bool no_light, const std::string& text);
+    void fail_gang(Gang& gang);
+    void unclaim(Gang& gang);
+    void grant(Gang& gang);
+    void send_grant(NodeIndex node, std::uint64_t id, std::vector<wire::LocalLaunch> firm);
+    std::vector<wire::PortSteering> steering_news(NodeIndex node);
+    void tell_steering(const Launch& launch);
+    void count_grant(const Gang& gang);
+
+    // suspension.cpp: what stands in the way for ever is moved away, and brought back
+    TimeNs break_time(const Gang& gang) const;
+    void consider_suspension(Gang& gang);
+    bool suspendable(const std::vector<Launch*>& holders, const Gang& gang, TimeNs patience, TimeNs& again);
+    bool half_started(const Launch& launch) const;
+    bool waits_for_half_started(Launch& launch);
+    void suspend(Launch& launch, const std::string& why);
+    void drop_drained(KeyState& key);
+    void lost_light(EdgeId e, const std::string& why);
+
+    // hold.cpp: decisions for a whole gang without circuits
+    void hold_expired(Gang& gang);
+    void pass_gang(Gang& gang, const std::string& why, bool no_light);
+    void pass_launches(const std::vector<Launch*>& launches, Policy how, const std::string& why, bool no_light);
+    void expired(NodeIndex node, const wire::Expired& message);
+    Policy policy_of(const std::vector<Launch*>& launches);
+
+    // sessions.cpp: nodes that come, go and come again
+    void hear(NodeIndex node, const wire::Snapshot& s);
+    void adopt(NodeIndex node, const wire::LaunchSnapshot& l, bool firm, std::vector<wire::LocalLaunch>& again);
+    void adopt_running(Launch& launch);
+    void settle_adopted(bool all);
+    void refresh_absent(NodeIndex node);
+    void lose_node(NodeIndex node, const std::string& why);
+    void give_up_node(NodeIndex node);
+    void watch_silence();
+    void resync(NodeIndex node, const std::string& why);
+
+    // switches.cpp: sessions, read-back, change sets, fencing
+    void answer(SwitchIndex sw, const SessionUp& e);
+    void answer(SwitchIndex sw, const SessionDown& e);
+    void answer(SwitchIndex sw, const MapRead& e);
+    void answer(SwitchIndex sw, const Applied& e);
+    void answer(SwitchIndex, const PortPower&) {}
+    void read_map(SwitchIndex sw);
+    void adopt_map(SwitchIndex sw, const MapRead& e);
+    void judge_suspects(SwitchIndex sw);
+    void blame(PortId p);
+    TimeNs switch_timeout(SwitchIndex sw) const;
+
+    // requests.cpp: opus-ctl
+    bool may_turn(PortId p, bool force, std::string& why);
+    void clear_port(PortId p);
+
+    // status.cpp, why.cpp, check.cpp
+    std::string name(GpuId gpu) const { return fabric.gpus[gpu].name; }
+    std::string name(const LaunchId& id) const;
+    std::string name_of_member(const Comm& comm, std::uint32_t slot) const;
+    std::string holders_text(EdgeId e) const;
+    std::vector<Launch*> holders_of(EdgeId e);
+    std::vector<Why> why(TimeNs at);
+    Why explain(Launch& launch);
+    void explain_missing(const Launch& launch, std::vector<std::string>& reasons) const;
+    void explain_ports(Gang& gang, std::vector<std::string>& reasons);
+    std::string check();
+    std::string check_ports();
+    std::string check_keys();
+    std::string check_gangs();
+
+    const Fabric& fabric;
+    CoreOptions options;
+    TimeNs now = 0;
+    bool started = false;
+    std::uint64_t step = 0;
+    std::uint64_t mark = 0;
+    Actions* out = nullptr;
+    Counters counters;
+
+    Inventory inventory;
+    Planner planner;
+    CommTable comms;
+    std::vector<NodeState> nodes;
+
+    std::map<std::uint64_t, std::unique_ptr<Gang>> gangs;
+    std::uint64_t next_gang = 1, next_ticket = 1, next_stamp = 1, next_grant = 1, next_op = 1;
+    std::set<std::pair<std::pair<std::uint64_t, std::uint64_t>, Gang*>> queued;  // to be attempted, by ticket
+    std::vector<std::vector<Gang*>> watchers;                                    // by GPU
+    std::set<std::pair<std::uint64_t, std::uint64_t>> watching_all;              // (ticket, id)
+    std::unordered_map<std::uint64_t, GrantRecord> grants;
+
+    std::set<std::tuple<TimeNs, TimerKind, std::uint64_t>> timers;
+    TimeNs wake_told = -1;
+    std::map<std::pair<SwitchIndex, bool>, OpId> open_ops;  // change sets of this step
+    std::vector<OpId> new_ops;                              // to be sent at its end
+    std::set<NodeIndex> owed;                               // nodes to be told verdicts or steering at its end
+    std::set<LaunchId> adopted;                             // running launches whose circuits are not known yet
+    bool adoption_due = false;
+};
+
+}  // namespace opus::controller

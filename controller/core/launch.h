@@ -1,0 +1,74 @@
+// Launches and the keys they meet at. Plain records: who may change them is said in impl.h.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "opus/types.h"
+
+namespace opus::controller {
+
+struct Comm;
+struct Gang;
+struct KeyState;
+
+using EdgeId = std::uint32_t;  // a pair of GPUs that light may join (inventory.h)
+
+// ready ──its gang takes its ports──▶ committed ──all switches confirmed──▶ in flight ──▶ done (erased)
+//   │                                     ▲                                   │
+//   └──pass──▶ suspended ─────────────────┘◀──────────suspend─────────────────┘
+enum class Stage : std::uint8_t { ready, committed, in_flight, suspended };
+
+struct KeyRef {
+    KeyState* key = nullptr;
+    std::uint32_t slot = 0;  // which member of the key
+};
+
+struct Launch {
+    LaunchId id;
+    std::vector<KeyRef> keys;
+    OpKind op = OpKind::none;
+    std::uint64_t bytes = 0;
+    Stage stage = Stage::ready;
+    bool open = false;     // its gate is open: it runs, whatever its circuits
+    bool passed = false;   // opened without circuits, by decision or by its manager
+    bool no_light = false; // no circuits are brought: aborted, or impossible
+    bool unsettled = false;  // adopted in flight, its circuits not known yet
+    Gang* gang = nullptr;  // while it waits for circuits
+    std::uint32_t gang_pos = 0;
+    std::uint64_t grant = 0;
+    TimeNs since_ns = 0;     // when it was demanded
+    TimeNs complete_ns = 0;  // when its gang became complete with it
+    TimeNs start_ns = 0;     // when its circuits were last given to it
+
+    bool waits() const { return stage == Stage::ready || stage == Stage::suspended; }
+};
+
+enum class Presence : std::uint8_t { absent, present, done, dead };
+
+struct KeyMember {
+    Launch* launch = nullptr;  // while present
+    Presence presence = Presence::absent;
+};
+
+// What has been heard of a key. Erased when every member that lives has done it.
+struct KeyState {
+    Key key;
+    Comm* comm = nullptr;
+    bool mesh = false;
+    bool held = false;           // its circuits may not move: counted in Edge::holders
+    bool dropped = false;        // done members alone no longer hold its circuits (suspension)
+    std::uint32_t missing = 0;   // members absent or dead
+    std::uint32_t left = 0;      // members that are neither done nor dead
+    std::uint32_t done = 0;
+    std::uint32_t flying = 0;    // members whose launch is in flight
+    std::uint64_t seen_by = 0;   // Gang::stamp that counted its circuits last
+    std::uint64_t mark = 0;      // of the current walk (Core::Impl::next_mark)
+    EdgeId edge = kNone;         // of a transfer, once known
+    std::vector<KeyMember> members;  // collectives: by rank; transfers: sender, receiver
+
+    bool full() const { return missing == 0 && left > 0; }
+    bool is_collective() const { return key.kind == KeyKind::coll || key.kind == KeyKind::conn; }
+};
+
+}  // namespace opus::controller

@@ -1,0 +1,259 @@
+// Launches and their keys: who has come, who is in flight, who is done.
+#include <algorithm>
+
+#include "controller/core/impl.h"
+
+namespace opus::controller {
+
+Rank* Core::Impl::rank_of(NodeIndex node, RankId rank) {
+    const auto it = nodes[node].ranks.find(rank);
+    return it == nodes[node].ranks.end() ? nullptr : &it->second;
+}
+
+Launch* Core::Impl::launch_of(const LaunchId& id) {
+    Rank* rank = rank_of(id.node, id.rank);
+    if (rank == nullptr) return nullptr;
+    const auto it = rank->launches.find(id.seq);
+    return it == rank->launches.end() ? nullptr : it->second.get();
+}
+
+namespace {
+
+bool has_finished(const Member& member, const Key& key) {
+    if (member.finished.empty()) return false;
+    Key sequence = key;
+    sequence.n = 0;
+    for (const auto& [finished, end] : member.finished)
+        if (finished == sequence) return key.n < end;
+    return false;
+}
+
+// The slot of the key that this process takes: its own that nobody has taken yet, or kNone.
+std::uint32_t free_slot(const KeyState& key, const Membership& membership) {
+    for (const std::uint32_t slot : membership.slots) {
+        if (key.is_collective()) {
+            if (key.members[slot].presence == Presence::absent) return slot;
+            continue;
+        }
+        if (key.key.src == slot && key.members[0].presence == Presence::absent) return 0;
+        if (key.key.dst == slot && key.members[1].presence == Presence::absent) return 1;
+    }
+    return kNone;
+}
+
+}  // namespace
+
+KeyState& Core::Impl::key_state(Comm& comm, const Key& key) {
+    auto& place = comm.keys[key];
+    if (place) return *place;
+    place = std::make_unique<KeyState>();
+    KeyState& state = *place;
+    state.key = key;
+    state.comm = &comm;
+    state.members.resize(state.is_collective() ? comm.size : 2);
+    state.missing = state.left = static_cast<std::uint32_t>(state.members.size());
+    for (std::uint32_t i = 0; i < state.members.size(); ++i) {
+        const std::uint32_t slot = state.is_collective() ? i : (i == 0 ? key.src : key.dst);
+        if (!has_finished(comm.members[slot], key)) continue;
+        state.members[i].presence = Presence::done;
+        --state.missing;
+        --state.left;
+        ++state.done;
+    }
+    return state;
+}
+
+std::pair<const EdgeId*, const EdgeId*> Core::Impl::edges_of(KeyState& key) {
+    Comm& comm = *key.comm;
+    if (key.is_collective()) {
+        if (!comm.complete()) return {};
+        bool& known = key.mesh ? comm.mesh_known : comm.ring_known;
+        auto& edges = key.mesh ? comm.mesh : comm.ring;
+        if (!known) {
+            const bool placed =
+                std::all_of(comm.members.begin(), comm.members.end(), [](const Member& m) { return m.gpu != kNone; });
+            edges = placed ? collective_edges(comm, key.mesh, fabric, inventory) : std::vector<EdgeId>{};
+            (key.mesh ? comm.mesh_routable : comm.ring_routable) = 0;
+            known = true;
+        }
+        return {edges.data(), edges.data() + edges.size()};
+    }
+    if (key.edge == kNone) {
+        const Member &src = comm.members[key.key.src], &dst = comm.members[key.key.dst];
+        if (!src.registered || !dst.registered || src.gpu == kNone || dst.gpu == kNone || src.node == dst.node) return {};
+        key.edge = inventory.edge_between(sender_gpu(fabric.nodes[src.node], fabric.gpus[dst.gpu]), dst.gpu);
+    }
+    return {&key.edge, &key.edge + 1};
+}
+
+bool Core::Impl::needs_nothing(const Launch& launch) {
+    for (const KeyRef& r : launch.keys) {
+        if (r.key->comm->verdict != Verdict::enforced) return false;
+        const auto [begin, end] = edges_of(*r.key);
+        if (begin != end) return false;
+    }
+    return true;
+}
+
+bool Core::Impl::misses_gone_member(const Launch& launch) const {
+    for (const KeyRef& r : launch.keys) {
+        if (r.key->missing == 0 || r.key->comm->gone == 0) continue;
+        for (std::uint32_t i = 0; i < r.key->members.size(); ++i) {
+            const std::uint32_t slot = r.key->is_collective() ? i : (i == 0 ? r.key->key.src : r.key->key.dst);
+            const Presence presence = r.key->members[i].presence;
+            if (presence == Presence::dead || (presence == Presence::absent && r.key->comm->members[slot].gone)) return true;
+        }
+    }
+    return false;
+}
+
+// Null: known already. Keys of communicators that this process is no member of are left out.
+Launch* Core::Impl::add_launch(NodeIndex node, const wire::LaunchDemand& demand) {
+    Rank& rank = nodes[node].ranks[demand.launch.rank];
+    rank.info.rank = demand.launch.rank;
+    auto& place = rank.launches[demand.launch.seq];
+    if (place) return nullptr;
+    place = std::make_unique<Launch>();
+    Launch& launch = *place;
+    launch.id = {node, demand.launch.rank, demand.launch.seq};
+    launch.op = demand.op;
+    launch.bytes = demand.bytes;
+    launch.since_ns = now;
+    const bool mesh = demand.op == OpKind::all_to_all || demand.op == OpKind::gather || demand.op == OpKind::scatter;
+    for (const wire::KeyRange& range : demand.keys) {
+        const auto it = rank.comms.find(range.first.comm);
+        if (it == rank.comms.end()) continue;
+        Comm& comm = *it->second.comm;
+        if (range.first.src >= comm.size || range.first.dst >= comm.size) continue;
+        Key key = range.first;
+        for (std::uint32_t i = 0; i < range.count; ++i, ++key.n) {
+            KeyState& state = key_state(comm, key);
+            state.mesh |= state.is_collective() && (range.mesh || mesh);
+            const std::uint32_t slot = free_slot(state, it->second);
+            if (slot == kNone) continue;  // a second launch with a key of ours: not to be believed
+            state.members[slot] = {&launch, Presence::present};
+            --state.missing;
+            launch.keys.push_back({&state, slot});
+        }
+    }
+    return &launch;
+}
+
+void Core::Impl::demand(NodeIndex node, const wire::LaunchDemand& demand) {
+    ++counters.demands;
+    Launch* launch = add_launch(node, demand);
+    if (launch == nullptr) return;
+    if (launch->keys.empty())
+        return pass_launches({launch}, Policy::proceed, "it names no communicator that its rank has registered", true);
+    for (const KeyRef& r : launch->keys)
+        if (r.key->comm->open())
+            return pass_launches({launch}, Policy::proceed, "its communicator is not held", false);
+    enter(*launch);
+    if (misses_gone_member(*launch))
+        for (const KeyRef& r : launch->keys)
+            if (r.key->comm->gone > 0 && !r.key->comm->open())
+                return degrade(*r.key->comm, Policy::proceed, "a launch waits for a rank that left");
+}
+
+// It has come: who was waiting for it may be complete now.
+void Core::Impl::enter(Launch& launch) {
+    for (const KeyRef& r : launch.keys)
+        if (r.key->full()) gather(*r.key);
+    if (!launch.gang && launch.stage == Stage::ready && needs_nothing(launch)) queue(gang_for(launch), true);
+}
+
+void Core::Impl::hear_done(NodeIndex node, const wire::LaunchDone& done) {
+    const LaunchId id{node, done.launch.rank, done.launch.seq};
+    Launch* launch = launch_of(id);
+    Trace t;
+    t.kind = Trace::Kind::launch_done;
+    t.launch = id;
+    t.ready_ns = done.ready_ns;
+    t.go_ns = done.go_ns;
+    t.done_ns = done.done_ns;
+    if (launch != nullptr) {
+        t.id = launch->grant;
+        t.op = launch->op;
+        t.bytes = launch->bytes;
+        if (!launch->keys.empty()) t.comm = launch->keys.front().key->key.comm;
+    }
+    trace(std::move(t));
+    if (launch == nullptr) return;
+    ++counters.launches_done;
+    finish(*launch, Presence::done);
+}
+
+void Core::Impl::finish(Launch& launch, Presence how) {
+    if (launch.gang != nullptr) leave(launch);
+    if (launch.stage == Stage::in_flight) leave_flight(launch);
+    if (launch.unsettled) {
+        adopted.erase(launch.id);
+        --nodes[launch.id.node].unsettled;
+        refresh_absent(launch.id.node);
+    }
+    for (const KeyRef& r : launch.keys) {
+        KeyState& key = *r.key;
+        key.members[r.slot] = {nullptr, how};
+        --key.left;
+        if (how == Presence::done) ++key.done;
+        if (how == Presence::dead) ++key.missing;
+        update_hold(key);
+        erase_key_if_done(key);
+    }
+    if (const auto it = grants.find(launch.grant); it != grants.end() && --it->second.running == 0) {
+        Trace t;
+        t.kind = Trace::Kind::gang_done;
+        t.id = it->second.ticket;
+        trace(std::move(t));
+        grants.erase(it);
+    }
+    if (Rank* rank = rank_of(launch.id.node, launch.id.rank)) rank->launches.erase(std::uint64_t(launch.id.seq));
+}
+
+void Core::Impl::take_off(Launch& launch) {
+    launch.stage = Stage::in_flight;
+    launch.open = true;
+    launch.start_ns = now;
+    for (const KeyRef& r : launch.keys) {
+        ++r.key->flying;
+        r.key->dropped = false;
+        update_hold(*r.key);
+    }
+}
+
+// The caller sets the new stage, or erases the launch.
+void Core::Impl::leave_flight(Launch& launch) {
+    launch.stage = Stage::suspended;
+    for (const KeyRef& r : launch.keys) {
+        --r.key->flying;
+        update_hold(*r.key);
+    }
+}
+
+// A key holds its circuits from the first start until all members are done: a sender's kernel may end
+// before its bytes have arrived.
+void Core::Impl::update_hold(KeyState& key) {
+    const bool draining = key.done > 0 && !key.dropped && !key.comm->open();
+    const bool want = key.left > 0 && (key.flying > 0 || draining);
+    if (want == key.held) return;
+    const auto [begin, end] = edges_of(key);
+    if (want && begin == end) return;  // nothing to hold, or not known yet
+    key.held = want;
+    for (const EdgeId* e = begin; e != end; ++e) {
+        auto& holders = inventory.edge(*e).holders;
+        if (want) {
+            holders.push_back(&key);
+            continue;
+        }
+        std::erase(holders, &key);
+        if (!inventory.edge(*e).busy()) touch_edge(*e);
+    }
+}
+
+void Core::Impl::erase_key_if_done(KeyState& key) {
+    if (key.left > 0) return;
+    update_hold(key);
+    key.comm->keys.erase(Key(key.key));
+}
+
+}  // namespace opus::controller

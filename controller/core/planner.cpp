@@ -1,0 +1,261 @@
+#include "controller/core/planner.h"
+
+#include <algorithm>
+
+namespace opus::controller {
+namespace {
+
+// Cost of a port, place: dark before lit, trusted before suspect, unwanted before wanted.
+constexpr int kLitCost = 1, kWantedCost = 4, kFailureCost = 16;
+// wish: the sooner it can be had, the cheaper.
+constexpr int kMovingCost = 1000, kBusyCost = 2000, kReservedCost = 3000, kUnknownCost = 4000;
+
+}  // namespace
+
+int Planner::cost(PortId p) const {
+    const PortState& s = inventory_->port(p);
+    if (s.fenced) return -1;
+    if (mode_ == Mode::fabric) return 0;
+    int base = static_cast<int>(s.failures) * kFailureCost + (s.peer != kNone ? kLitCost : 0) +
+               (inventory_->reserved_by_other(p, *gang_) ? kWantedCost : 0);
+    const Obstacle obstacle = inventory_->obstacle(p, *gang_);
+    if (mode_ == Mode::place) return obstacle == Obstacle::none ? base : -1;
+    switch (obstacle) {
+        case Obstacle::none: return base;
+        case Obstacle::moving:
+        case Obstacle::claimed: return base + kMovingCost;
+        case Obstacle::busy: return base + kBusyCost;
+        case Obstacle::reserved: return base + kReservedCost;
+        default: return base + kUnknownCost;
+    }
+}
+
+Planner::GpuScratch& Planner::at(GpuId gpu) {
+    if (scratch_.empty()) scratch_.resize(inventory_->fabric().gpus.size());
+    GpuScratch& g = scratch_[gpu];
+    if (g.stamp == stamp_) return g;
+    g.stamp = stamp_;
+    g.candidates.clear();
+    g.todo.clear();
+    for (const PortId p : inventory_->fabric().gpus[gpu].ports)
+        if (const int c = cost(p); c >= 0) g.candidates.push_back({c, p, false});
+    std::stable_sort(g.candidates.begin(), g.candidates.end(),
+                     [](const Candidate& x, const Candidate& y) { return x.cost < y.cost; });
+    return g;
+}
+
+void Planner::use(PortId p) {
+    for (Candidate& c : at(inventory_->fabric().ports[p].gpu).candidates)
+        if (c.port == p) c.used = true;
+}
+
+// A pair that light joins already. Circuits of a busy pair cannot be turned, so they are kept in any case.
+bool Planner::keep(EdgeId e, bool keep_idle, Plan& plan) {
+    if (mode_ == Mode::fabric) return false;
+    const Edge& edge = inventory_->edge(e);
+    const bool busy = edge.busy();
+    if (!busy && !keep_idle) return false;
+    bool kept = false;
+    for (const Circuit& c : edge.up) {
+        if (kept && !busy) break;
+        if (!inventory_->usable(c)) continue;
+        use(c.a);
+        use(c.b);
+        if (!kept) plan.kept.emplace_back(e, c);
+        kept = true;
+    }
+    // Another gang is having the pair joined: wait for it.
+    if (!kept && mode_ == Mode::wish && !edge.coming.empty()) {
+        use(edge.coming.front().a);
+        use(edge.coming.front().b);
+        plan.kept.emplace_back(e, edge.coming.front());
+        kept = true;
+    }
+    return kept;
+}
+
+bool Planner::degrees_fit(Plan& plan) {
+    for (const Todo& t : todo_)
+        for (const GpuId gpu : {t.a, t.b}) {
+            const GpuScratch& g = at(gpu);
+            const auto free = std::count_if(g.candidates.begin(), g.candidates.end(), [](auto& c) { return !c.used; });
+            if (g.todo.size() > static_cast<std::size_t>(free)) {
+                plan.stuck = gpu;
+                return false;
+            }
+        }
+    return true;
+}
+
+// Along paths, so that a choice is next to the choices it constrains; one component after the other.
+void Planner::order() {
+    order_.clear();
+    component_begin_.clear();
+    std::vector<std::uint32_t> stack;
+    for (std::uint32_t i = 0; i < todo_.size(); ++i) {
+        if (todo_[i].ordered) continue;
+        const std::size_t begin = order_.size();
+        stack.push_back(i);
+        while (!stack.empty()) {
+            const std::uint32_t t = stack.back();
+            stack.pop_back();
+            if (todo_[t].ordered) continue;
+            todo_[t].ordered = true;
+            order_.push_back(t);
+            component_begin_.push_back(begin);
+            for (const GpuId gpu : {todo_[t].a, todo_[t].b})
+                for (const std::uint32_t next : at(gpu).todo)
+                    if (!todo_[next].ordered) stack.push_back(next);
+        }
+    }
+}
+
+void Planner::undo(Todo& t) {
+    auto &x = at(t.a).candidates, &y = at(t.b).candidates;
+    x[t.choice / y.size()].used = false;
+    y[t.choice % y.size()].used = false;
+}
+
+bool Planner::advance(Todo& t) {
+    auto &x = at(t.a).candidates, &y = at(t.b).candidates;
+    for (++t.choice; t.choice < static_cast<int>(x.size() * y.size()); ++t.choice) {
+        Candidate &p = x[t.choice / y.size()], &q = y[t.choice % y.size()];
+        if (p.used || q.used || !inventory_->fabric().can_join(p.port, q.port)) continue;
+        p.used = q.used = true;
+        return true;
+    }
+    t.choice = -1;
+    return false;
+}
+
+// Depth first, each component for itself. With one any-to-any switch a rail the first descent succeeds;
+// planes and sides make it turn back, mostly along forced moves. The budget bounds odd wirings.
+bool Planner::search(Plan& plan) {
+    std::size_t budget = 64 * order_.size() + 4096;
+    std::size_t depth = 0, deepest = 0;
+    while (depth < order_.size()) {
+        Todo& t = todo_[order_[depth]];
+        if (budget-- == 0) break;
+        if (advance(t)) {
+            deepest = std::max(deepest, ++depth);
+            continue;
+        }
+        if (depth == component_begin_[depth]) break;
+        undo(todo_[order_[--depth]]);
+    }
+    if (depth == order_.size()) return true;
+    plan.stuck = todo_[order_[std::min(deepest, order_.size() - 1)]].a;
+    return false;
+}
+
+bool Planner::solve(const std::vector<EdgeId>& edges, bool keep_idle, Plan& plan) {
+    ++stamp_;
+    plan = {};
+    todo_.clear();
+    for (const EdgeId e : edges) {
+        if (keep(e, keep_idle, plan)) continue;
+        const Edge& edge = inventory_->edge(e);
+        if (mode_ == Mode::place && !edge.coming.empty()) {
+            plan.stuck = edge.a;
+            return false;
+        }
+        const auto index = static_cast<std::uint32_t>(todo_.size());
+        todo_.push_back({e, edge.a, edge.b, -1, false});
+        at(edge.a).todo.push_back(index);
+        if (edge.b != edge.a) at(edge.b).todo.push_back(index);
+    }
+    if (!degrees_fit(plan)) return false;
+    order();
+    if (!search(plan)) return false;
+    for (const Todo& t : todo_) {
+        const auto &x = at(t.a).candidates, &y = at(t.b).candidates;
+        plan.fresh.emplace_back(t.edge, make_circuit(x[t.choice / y.size()].port, y[t.choice % y.size()].port));
+    }
+    return true;
+}
+
+void Planner::add_parallels(const std::vector<EdgeId>& edges, Plan& plan) {
+    const Fabric& fabric = inventory_->fabric();
+    for (const EdgeId e : edges)
+        for (const Circuit& c : inventory_->edge(e).up) {  // in place already: leave them
+            use(c.a);
+            use(c.b);
+        }
+    const auto free = [this](const Candidate& c) {
+        return !c.used && c.cost < kFailureCost && !inventory_->reserved_by_other(c.port, *gang_);
+    };
+    for (bool added = true; added;) {
+        added = false;
+        for (const EdgeId e : edges) {
+            auto &x = at(inventory_->edge(e).a).candidates, &y = at(inventory_->edge(e).b).candidates;
+            const auto join = [&] {
+                for (Candidate& p : x)
+                    for (Candidate& q : y)
+                        if (free(p) && free(q) && fabric.can_join(p.port, q.port)) {
+                            p.used = q.used = true;
+                            plan.fresh.emplace_back(e, make_circuit(p.port, q.port));
+                            return true;
+                        }
+                return false;
+            };
+            added |= join();
+        }
+    }
+}
+
+bool Planner::place(const Gang& gang, Plan& plan) {
+    mode_ = Mode::place;
+    gang_ = &gang;
+    // Whoever uses a pair holds all its circuits: none of them may be what an earlier gang waits for.
+    for (const EdgeId e : gang.edges)
+        for (const Circuit& c : inventory_->edge(e).up)
+            if (inventory_->reserved_earlier(c.a, gang, e) || inventory_->reserved_earlier(c.b, gang, e)) {
+                plan.stuck = inventory_->edge(e).a;
+                return false;
+            }
+    if (!solve(gang.edges, true, plan)) {
+        const GpuId stuck = plan.stuck;
+        if (!solve(gang.edges, false, plan)) {
+            plan.stuck = stuck;
+            return false;
+        }
+    }
+    add_parallels(gang.edges, plan);
+    return true;
+}
+
+bool Planner::wish(const Gang& gang, Plan& plan) {
+    mode_ = Mode::wish;
+    gang_ = &gang;
+    return solve(gang.edges, true, plan) || solve(gang.edges, false, plan) || [&] {
+        // Busy pairs are in the way of any layout: the ports it would have with nobody there.
+        mode_ = Mode::fabric;
+        return solve(gang.edges, false, plan);
+    }();
+}
+
+bool Planner::routable(const std::vector<EdgeId>& edges) {
+    mode_ = Mode::fabric;
+    Plan plan;
+    return solve(edges, false, plan);
+}
+
+std::string Planner::explain(const std::vector<EdgeId>& edges) {
+    const Fabric& fabric = inventory_->fabric();
+    mode_ = Mode::fabric;
+    Plan plan;
+    if (solve(edges, false, plan)) return {};
+    const Gpu& gpu = fabric.gpus[plan.stuck];
+    const GpuScratch& g = at(plan.stuck);
+    const std::size_t fenced = gpu.ports.size() - g.candidates.size();
+    const std::string ports = std::to_string(g.candidates.size()) + (g.candidates.size() == 1 ? " port" : " ports") +
+                              (fenced > 0 ? " (" + std::to_string(fenced) + " fenced)" : "");
+    if (g.todo.size() > g.candidates.size())
+        return gpu.name + " needs " + std::to_string(g.todo.size()) + " neighbours at a time and has " + ports +
+               "; use GPUs with more ports, or fewer peers in one group";
+    const Todo& t = todo_[g.todo.front()];
+    return "no switch can join a free port of " + fabric.gpus[t.a].name + " to one of " + fabric.gpus[t.b].name +
+           "; look at the cabling (opus-ctl fabric check)";
+}
+
+}  // namespace opus::controller

@@ -1,0 +1,79 @@
+// Which circuits serve a gang: each pair of GPUs it needs gets one, on ports that a switch can join.
+// Deterministic: equal questions in equal states get equal answers.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "controller/core/inventory.h"
+
+namespace opus::controller {
+
+struct Plan {
+    std::vector<std::pair<EdgeId, Circuit>> fresh;  // to be made
+    std::vector<std::pair<EdgeId, Circuit>> kept;   // up already
+    GpuId stuck = kNone;                            // where it failed
+};
+
+class Planner {
+public:
+    explicit Planner(const Inventory& inventory) : inventory_(&inventory) {}
+
+    // On ports that are free for `gang` now; circuits that fit are kept. Every further free port that nobody
+    // waits for adds a parallel circuit. False: something is in the way, at plan.stuck.
+    bool place(const Gang& gang, Plan& plan);
+
+    // The ports to wait for, as if every port that is not fenced could be had; those that can be had sooner
+    // are preferred. False only if not routable.
+    bool wish(const Gang& gang, Plan& plan);
+
+    // Could it be served if nobody else were there?
+    bool routable(const std::vector<EdgeId>& edges);
+
+    // Why not, by name.
+    std::string explain(const std::vector<EdgeId>& edges);
+
+private:
+    enum class Mode : std::uint8_t { place, wish, fabric };
+    struct Candidate {
+        int cost = 0;
+        PortId port = kNone;
+        bool used = false;
+    };
+    struct GpuScratch {
+        std::uint64_t stamp = 0;
+        std::vector<Candidate> candidates;     // cheapest first
+        std::vector<std::uint32_t> todo;       // edges still to be served
+    };
+    struct Todo {
+        EdgeId edge = kNone;
+        GpuId a = kNone, b = kNone;
+        int choice = -1;                       // candidate of a * candidates of b + candidate of b
+        bool ordered = false;
+    };
+
+    GpuScratch& at(GpuId gpu);
+    int cost(PortId p) const;                  // negative: not to be had
+    bool solve(const std::vector<EdgeId>& edges, bool keep_idle, Plan& plan);
+    bool keep(EdgeId e, bool keep_idle, Plan& plan);
+    void use(PortId p);
+    bool degrees_fit(Plan& plan);
+    void order();
+    bool advance(Todo& t);
+    void undo(Todo& t);
+    bool search(Plan& plan);
+    void add_parallels(const std::vector<EdgeId>& edges, Plan& plan);
+
+    const Inventory* inventory_;
+    Mode mode_ = Mode::fabric;
+    const Gang* gang_ = nullptr;
+    std::uint64_t stamp_ = 0;
+    std::vector<GpuScratch> scratch_;
+    std::vector<Todo> todo_;
+    std::vector<std::uint32_t> order_;
+    std::vector<std::size_t> component_begin_;  // of order_[i]
+};
+
+}  // namespace opus::controller

@@ -1,0 +1,253 @@
+// Ranks and communicators that come and go, and what is thought of them.
+#include <algorithm>
+
+#include "controller/core/impl.h"
+
+namespace opus::controller {
+
+void Core::Impl::register_ranks(NodeIndex node, const std::vector<wire::RankInfo>& infos) {
+    for (const wire::RankInfo& info : infos) nodes[node].ranks[info.rank].info = info;
+}
+
+void Core::Impl::register_member(NodeIndex node, const wire::CommMember& m) {
+    Comm* comm = comms.find(m.comm);
+    if (comm == nullptr) {
+        comm = &comms.create(m.comm, m.parent, m.size, now);
+        arm(now + options.register_timeout_ns, TimerKind::comm_register, comm->number);
+    }
+    if (m.size != comm->size) {
+        log(LogLevel::error, fabric.nodes[node].name + " says that a communicator has " + std::to_string(m.size) +
+                                 " ranks, others say " + std::to_string(comm->size) + ": it passes");
+        comm->conflict = true;
+        set_verdict(*comm, Verdict::passes);
+        nodes[node].verdicts.push_back({m.comm, Verdict::passes});
+        owed.insert(node);
+        return;
+    }
+    take_place(*comm, node, m);
+    Member& member = comm->members[m.rank_in_comm];
+    for (const wire::KeyRange& range : m.done) {
+        Key sequence = range.first;
+        sequence.n = 0;
+        const std::uint64_t end = range.first.n + range.count;
+        auto it = std::find_if(member.finished.begin(), member.finished.end(),
+                               [&](const auto& f) { return f.first == sequence; });
+        if (it == member.finished.end()) it = member.finished.insert(it, {sequence, 0});
+        it->second = std::max(it->second, end);
+    }
+    if (!m.done.empty()) note_finished(*comm, m.rank_in_comm);
+    if (comm->verdict == Verdict::unknown && (m.verdict == Verdict::degraded || m.verdict == Verdict::passes))
+        comm->inherited = comm->inherited == Verdict::degraded ? comm->inherited : m.verdict;
+
+    const bool settled = comm->verdict == Verdict::degraded || comm->verdict == Verdict::passes;
+    if (settled && !comm->conflict && comm->gone == 0 &&
+        std::all_of(comm->members.begin(), comm->members.end(), [](const Member& x) { return x.fresh; })) {
+        comm->verdict = comm->inherited = Verdict::unknown;
+        evaluate(*comm);
+    } else if (comm->verdict != Verdict::unknown) {
+        tell_verdict(*comm, node);
+    } else {
+        evaluate(*comm);
+    }
+    if (!adopted.empty()) adoption_due = true;
+}
+
+// The process becomes that member; told again, nothing changes.
+void Core::Impl::take_place(Comm& comm, NodeIndex node, const wire::CommMember& m) {
+    Member& member = comm.members[m.rank_in_comm];
+    if (member.registered && !member.gone && member.node == node && member.rank == m.rank &&
+        member.generation == m.generation)
+        return;
+    if (member.registered) {
+        if (Rank* old = rank_of(member.node, member.rank)) {
+            auto it = old->comms.find(comm.id);
+            if (it != old->comms.end()) std::erase(it->second.slots, m.rank_in_comm);
+        }
+        comm.gone -= member.gone;
+    } else {
+        ++comm.registered;
+    }
+    const auto& gpus = fabric.nodes[node].gpus;
+    member = {};
+    member.node = node;
+    member.rank = m.rank;
+    member.gpu = m.gpu < gpus.size() ? gpus[m.gpu] : kNone;
+    member.mode = m.mode;
+    member.generation = m.generation;
+    member.registered = member.fresh = true;
+    if (member.gpu == kNone && m.mode == Mode::enforce)
+        log(LogLevel::error, fabric.nodes[node].name + ": rank " + std::to_string(m.rank_in_comm) +
+                                 " of a communicator runs on local GPU " + std::to_string(m.gpu) +
+                                 ", which the fabric file does not have: the communicator passes");
+    Membership& membership = nodes[node].ranks[m.rank].comms[comm.id];
+    membership.comm = &comm;
+    membership.slots.push_back(m.rank_in_comm);
+    std::sort(membership.slots.begin(), membership.slots.end());
+    comm.ring_known = comm.mesh_known = false;
+}
+
+void Core::Impl::evaluate(Comm& comm) {
+    const Verdict verdict = judge(comm);
+    if (verdict != Verdict::unknown && verdict != comm.verdict) set_verdict(comm, verdict);
+}
+
+void Core::Impl::tell_verdict(const Comm& comm, NodeIndex node) {
+    nodes[node].verdicts.push_back({comm.id, comm.verdict});
+    owed.insert(node);
+}
+
+void Core::Impl::set_verdict(Comm& comm, Verdict verdict) {
+    if (comm.verdict == verdict) return;
+    comm.verdict = verdict;
+    std::set<NodeIndex> told;
+    for (Member& m : comm.members) {
+        if (comm.open()) m.fresh = false;
+        if (m.registered && told.insert(m.node).second) tell_verdict(comm, m.node);
+    }
+    if (!adopted.empty()) adoption_due = true;
+    if (verdict == Verdict::enforced || verdict == Verdict::unknown) return;
+    // Nobody knows any more who is where: a member that is done alone no longer holds circuits.
+    std::vector<KeyState*> keys;
+    for (auto& entry : comm.keys) keys.push_back(entry.second.get());
+    std::sort(keys.begin(), keys.end(), [](const auto* x, const auto* y) { return x->key < y->key; });
+    for (KeyState* key : keys) drop_drained(*key);
+}
+
+void Core::Impl::register_timeout(Comm& comm) {
+    if (comm.verdict != Verdict::unknown || comm.complete()) return;
+    std::string missing;
+    for (std::uint32_t slot = 0; slot < comm.size && missing.empty(); ++slot)
+        if (!comm.members[slot].registered) missing = "rank " + std::to_string(slot) + " of " + std::to_string(comm.size);
+    degrade(comm, Policy::proceed, "not all ranks of the communicator registered (" + missing +
+                                       " never did); is the shim loaded everywhere?");
+}
+
+// No launch of it is held any more; those that wait are opened.
+void Core::Impl::degrade(Comm& comm, Policy how, const std::string& why) {
+    if (comm.open()) return;
+    const bool whole = comm.complete();
+    set_verdict(comm, whole ? Verdict::degraded : Verdict::passes);
+    std::vector<Launch*> waiting;
+    std::set<std::pair<NodeIndex, RankId>> seen;
+    for (const Member& m : comm.members) {
+        if (!m.registered || !seen.insert({m.node, m.rank}).second) continue;
+        Rank* rank = rank_of(m.node, m.rank);
+        if (rank == nullptr) continue;
+        for (auto& [seq, launch] : rank->launches)
+            if (!launch->open && std::any_of(launch->keys.begin(), launch->keys.end(),
+                                             [&](const KeyRef& r) { return r.key->comm == &comm; }))
+                waiting.push_back(launch.get());
+    }
+    log(waiting.empty() ? LogLevel::info : LogLevel::warn,
+        "a communicator of " + std::to_string(comm.size) + " ranks is no longer held: " + why);
+    pass_launches(waiting, how, why, false);
+}
+
+void Core::Impl::member_gone(NodeIndex node, RankId id, const CommId& comm_id) {
+    Rank* rank = rank_of(node, id);
+    if (rank == nullptr) return;
+    const auto it = rank->comms.find(comm_id);
+    if (it == rank->comms.end()) return;
+    Comm& comm = *it->second.comm;
+    for (const std::uint32_t slot : it->second.slots) {
+        if (comm.members[slot].gone) continue;
+        comm.members[slot].gone = true;
+        ++comm.gone;
+        break;  // a process with several members says so once for each
+    }
+    comm_lost_member(comm);
+}
+
+// Whoever waits for a member that is gone waits for ever: NCCL is to see what it would see without Opus.
+void Core::Impl::comm_lost_member(Comm& comm) {
+    if (comm.gone == comm.registered) return erase_comm_if_gone(comm);
+    if (comm.open()) return;
+    if (comm.verdict == Verdict::unknown) return degrade(comm, Policy::proceed, "a member left before all had come");
+    for (auto& entry : comm.keys)
+        for (const KeyMember& m : entry.second->members)
+            if (m.launch != nullptr && !m.launch->open && misses_gone_member(*m.launch))
+                return degrade(comm, Policy::proceed, "a launch waits for a rank that left");
+}
+
+void Core::Impl::erase_comm_if_gone(Comm& comm) {
+    if (comm.gone != comm.registered) return;
+    std::vector<Launch*> left;
+    const std::uint64_t m = next_mark();
+    std::vector<KeyState*> keys;
+    for (auto& entry : comm.keys) keys.push_back(entry.second.get());
+    std::sort(keys.begin(), keys.end(), [](const auto* x, const auto* y) { return x->key < y->key; });
+    for (KeyState* key : keys) {
+        key->mark = m;
+        for (KeyMember& member : key->members)
+            if (member.launch != nullptr && std::find(left.begin(), left.end(), member.launch) == left.end())
+                left.push_back(member.launch);
+    }
+    for (Launch* launch : left) finish(*launch, Presence::done);
+    keys.clear();
+    for (auto& entry : comm.keys) keys.push_back(entry.second.get());
+    std::sort(keys.begin(), keys.end(), [](const auto* x, const auto* y) { return x->key < y->key; });
+    for (KeyState* key : keys) {
+        key->left = 0;
+        erase_key_if_done(*key);
+    }
+    for (const Member& member : comm.members)
+        if (member.registered)
+            if (Rank* rank = rank_of(member.node, member.rank)) rank->comms.erase(comm.id);
+    comms.erase(comm);
+}
+
+// Its launches are cancelled; what others run with it goes on as NCCL makes of it.
+void Core::Impl::end_rank(NodeIndex node, RankId id, const char* how) {
+    Rank* rank = rank_of(node, id);
+    if (rank == nullptr) return;
+    log(LogLevel::info, fabric.nodes[node].name + ": rank process " + std::to_string(id) + " " + how + " with " +
+                            std::to_string(rank->launches.size()) + " launches not done");
+    while (!rank->launches.empty()) finish(*rank->launches.begin()->second, Presence::dead);
+    std::vector<Comm*> concerned;
+    for (auto& [comm_id, membership] : rank->comms) {
+        Comm& comm = *membership.comm;
+        for (const std::uint32_t slot : membership.slots) {
+            comm.gone += !comm.members[slot].gone;
+            comm.members[slot].gone = true;
+        }
+        concerned.push_back(&comm);
+    }
+    for (Comm* comm : concerned) {
+        if (comm->gone == comm->registered)
+            erase_comm_if_gone(*comm);
+        else
+            degrade(*comm, Policy::proceed,
+                    fabric.nodes[node].name + ": a rank of it " + how + "; its peers see what NCCL makes of that");
+    }
+    nodes[node].ranks.erase(id);
+}
+
+// Keys that this member has finished in an older controller's time.
+void Core::Impl::note_finished(Comm& comm, std::uint32_t slot) {
+    std::vector<KeyState*> keys;
+    for (auto& entry : comm.keys) keys.push_back(entry.second.get());
+    std::sort(keys.begin(), keys.end(), [](const auto* x, const auto* y) { return x->key < y->key; });
+    for (KeyState* key : keys) {
+        std::uint32_t place = slot;
+        if (!key->is_collective()) {
+            if (key->key.src != slot && key->key.dst != slot) continue;
+            place = key->key.src == slot ? 0 : 1;
+        }
+        KeyMember& member = key->members[place];
+        if (member.presence != Presence::absent) continue;
+        Key sequence = key->key;
+        sequence.n = 0;
+        for (const auto& [finished, end] : comm.members[slot].finished) {
+            if (finished != sequence || key->key.n >= end) continue;
+            member.presence = Presence::done;
+            --key->missing;
+            --key->left;
+            update_hold(*key);
+            if (key->full()) gather(*key);
+            break;
+        }
+        erase_key_if_done(*key);
+    }
+}
+
+}  // namespace opus::controller

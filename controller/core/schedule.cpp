@@ -1,0 +1,209 @@
+// The schedule: gangs in ticket order. A gang that cannot have its ports now reserves them, and later ones
+// leave them to it, unless all their circuits are up and a launch in flight waits for them (joiners).
+#include <algorithm>
+
+#include "controller/core/impl.h"
+
+namespace opus::controller {
+
+void Core::Impl::schedule() {
+    // Each attempt either places its gang or leaves it asleep, so this ends; the bound is there so that a
+    // mistake shows as a line in the log instead of a silent daemon.
+    for (std::size_t bound = 64 * gangs.size() + 4096; !queued.empty(); --bound) {
+        Gang& gang = *queued.begin()->second;
+        queued.erase(queued.begin());
+        gang.queued = false;
+        if (bound == 0) return log(LogLevel::error, "the schedule does not settle: gang " + std::to_string(gang.ticket));
+        attempt(gang);
+    }
+}
+
+void Core::Impl::attempt(Gang& gang) {
+    if (gang.state != Gang::State::waiting || now < gang.retry_at_ns) return;
+    std::vector<EdgeId> added;
+    const bool grown = collect(gang, added);
+    if (gang.blocked && !gang.force && !gang.offline && !(grown && gang.lit)) {
+        if ((added.empty() || wish_more(gang, added)) && still_blocked(gang)) return;
+    }
+    gang.force = gang.offline = gang.lit = false;
+    unwatch(gang);
+    if (!gang.sorted) {
+        std::sort(gang.edges.begin(), gang.edges.end());
+        gang.edges.erase(std::unique(gang.edges.begin(), gang.edges.end()), gang.edges.end());
+        gang.sorted = true;
+    }
+    if (!reachable(gang)) {
+        gang.blocked = gang.offline = true;
+        return set_wishes(gang, {});
+    }
+    if (gang.edges.empty()) return grant(gang);
+    if (!is_routable(gang)) return pass_gang(gang, planner.explain(gang.edges), true);
+    bool reserved = false;
+    gang.lit = all_lit(gang, reserved);
+    if (gang.lit && (!reserved || joins_flight(gang))) return grant(gang);
+    if (Plan plan; !gang.lit && planner.place(gang, plan)) return program(gang, plan);
+    block(gang);
+}
+
+// A grant must reach the managers of all that are to start.
+bool Core::Impl::reachable(const Gang& gang) {
+    return std::all_of(gang.launches.begin(), gang.launches.end(),
+                       [this](const Launch* l) { return l->open || nodes[l->id.node].up(); });
+}
+
+// By shape: what was found once for a communicator holds until another port is fenced.
+bool Core::Impl::is_routable(Gang& gang) {
+    const std::uint64_t fence = inventory.fence_generation + 1;
+    std::uint64_t* shape = nullptr;
+    if (gang.key_count == 1 && gang.first_key->is_collective())
+        shape = gang.first_key->mesh ? &gang.first_key->comm->mesh_routable : &gang.first_key->comm->ring_routable;
+    if (shape != nullptr && *shape == fence) return true;
+    if (gang.routable_fence == fence && gang.routable_edges == gang.edges.size()) return true;
+    if (!planner.routable(gang.edges)) return false;
+    if (shape != nullptr) *shape = fence;
+    gang.routable_fence = fence;
+    gang.routable_edges = gang.edges.size();
+    return true;
+}
+
+bool Core::Impl::all_lit(const Gang& gang, bool& reserved) const {
+    for (const EdgeId e : gang.edges) {
+        if (inventory.lit(e) == nullptr) return false;
+        for (const Circuit& c : inventory.edge(e).up)
+            reserved |= inventory.reserved_earlier(c.a, gang, e) || inventory.reserved_earlier(c.b, gang, e);
+    }
+    return true;
+}
+
+// A launch in flight (or one that is done, whose bytes may still be on their way) waits for this gang.
+bool Core::Impl::joins_flight(const Gang& gang) const {
+    for (const Launch* launch : gang.launches)
+        for (const KeyRef& r : launch->keys)
+            if (r.key->flying > 0 || r.key->held) return true;
+    return false;
+}
+
+// --- reservations ---------------------------------------------------------------------------------
+
+void Core::Impl::block(Gang& gang) {
+    gang.blocked = true;
+    if (gang.blocked_ns < 0) gang.blocked_ns = now;
+    Plan plan;
+    planner.wish(gang, plan);
+    std::vector<Wish> wishes;
+    wishes.reserve(2 * (plan.kept.size() + plan.fresh.size()));
+    for (const auto& [e, circuit] : plan.kept) {
+        const auto& up = inventory.edge(e).up;
+        for (const Circuit& c : up.empty() ? std::vector<Circuit>{circuit} : up) {
+            wishes.push_back({c.a, e});
+            wishes.push_back({c.b, e});
+        }
+    }
+    for (const auto& [e, circuit] : plan.fresh) {
+        wishes.push_back({circuit.a, e});
+        wishes.push_back({circuit.b, e});
+    }
+    set_wishes(gang, std::move(wishes));
+    gang.scan = 0;
+    watch(gang);
+    if (gang.break_armed) return;
+    gang.break_armed = true;
+    arm(now + break_time(gang), TimerKind::gang_break, gang.id);
+}
+
+// What it no longer wishes may be what another waits for.
+void Core::Impl::set_wishes(Gang& gang, std::vector<Wish> wishes) {
+    const std::vector<Wish> old = std::move(gang.wishes);
+    gang.wishes = std::move(wishes);
+    for (const Wish& w : old)
+        std::erase_if(inventory.port(w.port).reservations, [&](const Reservation& r) { return r.gang == &gang; });
+    for (const Wish& w : gang.wishes) inventory.port(w.port).reservations.push_back({&gang, w.edge});
+    for (const Wish& w : old) {
+        const auto& left = inventory.port(w.port).reservations;
+        const auto same = [&](const Reservation& r) { return r.gang == &gang && r.edge == w.edge; };
+        if (!left.empty() && std::none_of(left.begin(), left.end(), same)) touch(fabric.ports[w.port].gpu);
+    }
+}
+
+// The gang grew while it waits for something else: reserve for the new part alone. False: look at it whole.
+bool Core::Impl::wish_more(Gang& gang, const std::vector<EdgeId>& added) {
+    const auto mine = [&](PortId p) {
+        const auto& rs = inventory.port(p).reservations;
+        return std::any_of(rs.begin(), rs.end(), [&](const Reservation& r) { return r.gang == &gang; });
+    };
+    const auto add = [&](EdgeId e, const Circuit& c) {
+        for (const PortId p : {c.a, c.b}) {
+            inventory.port(p).reservations.push_back({&gang, e});
+            gang.wishes.push_back({p, e});
+        }
+    };
+    for (const EdgeId e : added) {
+        const Edge& edge = inventory.edge(e);
+        if (!edge.up.empty() || !edge.coming.empty()) {
+            const Circuit c = edge.up.empty() ? edge.coming.front() : edge.up.front();
+            if (mine(c.a) && mine(c.b)) continue;
+            if (mine(c.a) || mine(c.b)) return false;
+            add(e, c);
+            continue;
+        }
+        bool found = false;
+        for (const PortId p : fabric.gpus[edge.a].ports)
+            for (const PortId q : fabric.gpus[edge.b].ports) {
+                if (found || inventory.port(p).fenced || inventory.port(q).fenced || !fabric.can_join(p, q)) continue;
+                if (mine(p) || mine(q)) continue;
+                add(e, make_circuit(p, q));
+                found = true;
+            }
+        if (!found) return false;
+    }
+    return true;
+}
+
+// --- waking ---------------------------------------------------------------------------------------
+
+// What it waited for has changed: is it still in the way, or is the next thing?
+bool Core::Impl::still_blocked(Gang& gang) {
+    while (gang.scan < gang.wishes.size() && inventory.obstacle(gang.wishes[gang.scan], gang) == Obstacle::none) ++gang.scan;
+    if (gang.scan == gang.wishes.size()) return false;
+    const GpuId gpu = fabric.ports[gang.wishes[gang.scan].port].gpu;
+    for (const PortId p : fabric.gpus[gpu].ports) {  // another port of it may do
+        const auto& rs = inventory.port(p).reservations;
+        const bool mine = std::any_of(rs.begin(), rs.end(), [&](const Reservation& r) { return r.gang == &gang; });
+        if (!mine && inventory.obstacle(p, gang) == Obstacle::none) return false;
+    }
+    unwatch(gang);
+    watch(gang);
+    return true;
+}
+
+void Core::Impl::watch(Gang& gang) {
+    while (gang.scan < gang.wishes.size() && inventory.obstacle(gang.wishes[gang.scan], gang) == Obstacle::none) ++gang.scan;
+    if (gang.scan == gang.wishes.size()) {
+        gang.watch_all = true;
+        watching_all.insert(gang.order());
+        return;
+    }
+    gang.watch = fabric.ports[gang.wishes[gang.scan].port].gpu;
+    watchers[gang.watch].push_back(&gang);
+}
+
+void Core::Impl::unwatch(Gang& gang) {
+    gang.blocked = false;
+    if (gang.watch_all) watching_all.erase(gang.order());
+    gang.watch_all = false;
+    if (gang.watch != kNone) std::erase(watchers[gang.watch], &gang);
+    gang.watch = kNone;
+}
+
+void Core::Impl::touch(GpuId gpu) {
+    for (Gang* gang : watchers[gpu]) queue(*gang, false);
+    for (const auto& order : watching_all)
+        if (Gang* gang = find_gang(order.second)) queue(*gang, true);
+}
+
+void Core::Impl::touch_edge(EdgeId e) {
+    touch(inventory.edge(e).a);
+    touch(inventory.edge(e).b);
+}
+
+}  // namespace opus::controller

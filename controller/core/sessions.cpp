@@ -1,0 +1,216 @@
+// Nodes that come, go and come again. A session begins with a snapshot, which replaces what was known;
+// a node that has not reported in this epoch keeps its lit ports busy for the grace time.
+#include <algorithm>
+
+#include "controller/core/impl.h"
+
+namespace opus::controller {
+
+void Core::Impl::handle(const NodeSession& e) {
+    if (e.node >= nodes.size()) return;
+    NodeState& node = nodes[e.node];
+    node.session = e.session;
+    node.reported = false;
+    node.last_seen_ns = now;
+    log(LogLevel::info, fabric.nodes[e.node].name + ": session of its manager");
+}
+
+void Core::Impl::handle(const NodeLost& e) {
+    if (e.node >= nodes.size() || nodes[e.node].session == 0 || nodes[e.node].session != e.session) return;
+    lose_node(e.node, "session ended");
+}
+
+// What runs there goes on within its grants, and holds its circuits, until the grace time is over.
+void Core::Impl::lose_node(NodeIndex n, const std::string& why) {
+    NodeState& node = nodes[n];
+    node.session = 0;
+    node.reported = false;
+    node.verdicts.clear();
+    node.grace_at_ns = now + options.node_grace_ns;
+    arm(node.grace_at_ns, TimerKind::node_grace, n);
+    log(LogLevel::warn, fabric.nodes[n].name + ": no manager (" + why + ")");
+}
+
+void Core::Impl::give_up_node(NodeIndex n) {
+    NodeState& node = nodes[n];
+    node.grace_at_ns = 0;
+    node.known = true;
+    if (!node.ranks.empty())
+        log(LogLevel::warn, fabric.nodes[n].name + " has not reported for the grace time: what it ran is given up");
+    while (!node.ranks.empty()) end_rank(n, node.ranks.begin()->first, "was given up");
+    refresh_absent(n);
+    queue_all();
+}
+
+void Core::Impl::watch_silence() {
+    arm(now + std::max<TimeNs>(options.node_silence_ns / 4, 1'000'000), TimerKind::silence, 0);
+    for (NodeIndex n = 0; n < nodes.size(); ++n)
+        if (nodes[n].session != 0 && now - nodes[n].last_seen_ns > options.node_silence_ns) {
+            resync(n, "silent for " + std::to_string((now - nodes[n].last_seen_ns) / 1'000'000) + " ms");
+            lose_node(n, "silent");
+        }
+}
+
+void Core::Impl::resync(NodeIndex n, const std::string& why) { send(n, wire::Resync{why}); }
+
+void Core::Impl::refresh_absent(NodeIndex n) {
+    const bool absent = !nodes[n].known || nodes[n].unsettled > 0;
+    for (const GpuId gpu : fabric.nodes[n].gpus)
+        for (const PortId p : fabric.gpus[gpu].ports) {
+            if (inventory.port(p).absent == absent) continue;
+            inventory.port(p).absent = absent;
+            if (!absent) touch(gpu);
+            if (!absent && inventory.port(p).peer < fabric.ports.size()) touch(fabric.ports[inventory.port(p).peer].gpu);
+        }
+}
+
+void Core::Impl::hear(NodeIndex n, const wire::Snapshot& s) {
+    NodeState& node = nodes[n];
+    const bool first = !node.known;
+    node.reported = node.known = true;
+    node.grace_at_ns = 0;
+    for (const GpuId gpu : fabric.nodes[n].gpus)
+        for (const PortId p : fabric.gpus[gpu].ports) inventory.port(p).told = kUntold;
+    node.tell = true;
+    owed.insert(n);
+
+    std::set<RankId> alive;
+    for (const auto& info : s.ranks) alive.insert(info.rank);
+    std::vector<RankId> dead;
+    for (const auto& [id, rank] : node.ranks)
+        if (alive.count(id) == 0) dead.push_back(id);
+    for (const RankId id : dead) end_rank(n, id, "is gone");
+    register_ranks(n, s.ranks);
+
+    std::set<std::pair<RankId, CommId>> memberships;
+    for (const auto& member : s.comms) memberships.insert({member.rank, member.comm});
+    std::vector<std::pair<RankId, CommId>> left;
+    for (const auto& [id, rank] : node.ranks)
+        for (const auto& [comm, membership] : rank.comms)
+            if (memberships.count({id, comm}) == 0) left.insert(left.end(), membership.slots.size(), {id, comm});
+    for (const auto& [id, comm] : left) member_gone(n, id, comm);
+    for (const auto& member : s.comms) register_member(n, member);
+
+    // What it no longer lists is done.
+    std::set<wire::LocalLaunch> listed, firm;
+    for (const auto& l : s.launches) listed.insert(l.demand.launch);
+    for (const auto& token : s.tokens) firm.insert(token.firm.begin(), token.firm.end());
+    std::vector<LaunchId> done;
+    for (const auto& [id, rank] : node.ranks)
+        for (const auto& [seq, launch] : rank.launches)
+            if (listed.count({id, seq}) == 0) done.push_back(launch->id);
+    for (const LaunchId& id : done)
+        if (Launch* launch = launch_of(id)) {
+            ++counters.launches_done;
+            finish(*launch, Presence::done);
+        }
+
+    std::vector<wire::LocalLaunch> again;
+    for (const auto& l : s.launches) adopt(n, l, firm.count(l.demand.launch) != 0, again);
+    refresh_absent(n);
+    if (!adopted.empty()) adoption_due = true;
+    if (!again.empty()) {
+        log(LogLevel::info, fabric.nodes[n].name + ": " + std::to_string(again.size()) + " launches are told again to start");
+        node.tell = false;
+        send_grant(n, next_grant++, std::move(again));
+    }
+    log(LogLevel::info, fabric.nodes[n].name + (first ? " reports: " : " reports again: ") + std::to_string(s.ranks.size()) +
+                            " ranks, " + std::to_string(s.launches.size()) + " launches");
+    queue_all();
+}
+
+// One launch as its manager tells it. `again`: granted, but the manager never heard.
+void Core::Impl::adopt(NodeIndex n, const wire::LaunchSnapshot& l, bool firm, std::vector<wire::LocalLaunch>& again) {
+    const bool runs = l.state == wire::LaunchState::in_flight || (l.state == wire::LaunchState::ready && firm);
+    Launch* known = launch_of({n, l.demand.launch.rank, l.demand.launch.seq});
+    if (known == nullptr) {
+        if (l.state == wire::LaunchState::ready && !firm) return demand(n, l.demand);
+        Launch* launch = add_launch(n, l.demand);
+        if (launch == nullptr) return;
+        launch->open = true;
+        launch->passed = l.state == wire::LaunchState::passed;
+        launch->stage = Stage::suspended;
+        if (runs)
+            adopt_running(*launch);
+        else
+            enter(*launch);
+        return;
+    }
+    if (l.state == wire::LaunchState::ready && !firm) {
+        if (known->passed) {
+            const Policy how = known->no_light ? policy_of({known}) : Policy::proceed;
+            send(n, wire::Pass{{l.demand.launch}, how, "decided while its manager was away"});
+        } else if (known->stage == Stage::in_flight) {
+            again.push_back(l.demand.launch);
+        } else if (known->stage == Stage::suspended) {  // it never started: it waits for circuits as others do
+            known->open = false;
+            if (known->gang != nullptr) leave(*known);
+            known->stage = Stage::ready;
+            enter(*known);
+        }
+        return;
+    }
+    if (known->open) return;
+    if (l.state == wire::LaunchState::passed) return expired(n, {{l.demand.launch}});
+    if (known->stage == Stage::committed) return;  // as good as granted
+    if (known->gang != nullptr) leave(*known);
+    known->open = true;
+    known->stage = Stage::suspended;
+    if (runs)
+        adopt_running(*known);
+    else
+        enter(*known);
+}
+
+// It runs, by an older controller's word. Which circuits it uses is known when its communicators are;
+// until then all lit ports of its node stay.
+void Core::Impl::adopt_running(Launch& launch) {
+    launch.unsettled = true;
+    adopted.insert(launch.id);
+    ++nodes[launch.id.node].unsettled;
+    adoption_due = true;
+}
+
+void Core::Impl::settle_adopted(bool all) {
+    adoption_due = false;
+    std::vector<LaunchId> ready;
+    for (const LaunchId& id : adopted) {
+        const Launch* launch = launch_of(id);
+        const bool judged = std::all_of(launch->keys.begin(), launch->keys.end(),
+                                        [](const KeyRef& r) { return r.key->comm->verdict != Verdict::unknown; });
+        bool read = true;
+        for (const KeyRef& r : launch->keys) {
+            const auto [begin, end] = edges_of(*r.key);
+            for (const EdgeId* e = begin; e != end; ++e)
+                for (const GpuId gpu : {inventory.edge(*e).a, inventory.edge(*e).b})
+                    for (const PortId p : fabric.gpus[gpu].ports)
+                        read &= inventory.sw(fabric.ports[p].sw).map_known;
+        }
+        if (all || (judged && read)) ready.push_back(id);
+    }
+    std::vector<Launch*> dark;
+    std::set<NodeIndex> concerned;
+    for (const LaunchId& id : ready) {
+        Launch* launch = launch_of(id);
+        adopted.erase(id);
+        launch->unsettled = false;
+        --nodes[id.node].unsettled;
+        concerned.insert(id.node);
+        take_off(*launch);
+        bool lit = true;
+        for (const KeyRef& r : launch->keys) {
+            const auto [begin, end] = edges_of(*r.key);
+            for (const EdgeId* e = begin; e != end; ++e) lit &= inventory.lit(*e) != nullptr;
+        }
+        if (!lit) dark.push_back(launch);
+        for (const KeyRef& r : launch->keys)
+            for (const KeyMember& m : r.key->members)
+                if (m.launch != nullptr && m.launch->gang != nullptr && m.launch->waits()) queue(*m.launch->gang, true);
+    }
+    for (Launch* launch : dark) suspend(*launch, "found running after a restart with its circuits not up");
+    for (const LaunchId& id : ready)
+        if (Launch* launch = launch_of(id); launch != nullptr && launch->stage == Stage::in_flight) regather(*launch);
+    for (const NodeIndex n : concerned) refresh_absent(n);
+}
+
+}  // namespace opus::controller

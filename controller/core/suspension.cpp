@@ -1,0 +1,152 @@
+// Suspension (I7): a gang that is first in line for its ports waits for a launch in flight that itself
+// waits for a member that has not started, perhaps because that member's rank is to do this gang's work
+// first. Seen after T_break; then the launch is marked suspended, its circuits may be moved, and it queues
+// to have them back.
+#include <algorithm>
+#include <deque>
+#include <unordered_set>
+
+#include "controller/core/impl.h"
+
+namespace opus::controller {
+namespace {
+
+constexpr TimeNs kLeastBreakNs = 20'000'000;
+// A launch all of whose peers have started most likely only takes long. It is moved only if it is tied by
+// common keys to one that cannot finish, and much later.
+constexpr TimeNs kTiedPatience = 8;
+
+}  // namespace
+
+TimeNs Core::Impl::break_time(const Gang& gang) const {
+    if (options.t_break_ns > 0) return options.t_break_ns;
+    TimeNs dark = 0;
+    for (const Wish& w : gang.wishes) dark = std::max(dark, fabric.switches[fabric.ports[w.port].sw].dark_ns);
+    return std::max(2 * dark, kLeastBreakNs);
+}
+
+bool Core::Impl::half_started(const Launch& launch) const {
+    for (const KeyRef& r : launch.keys) {
+        if (r.key->left == r.key->flying) continue;  // nobody else is to come
+        for (const KeyMember& m : r.key->members) {
+            if (m.presence == Presence::absent || m.presence == Presence::dead) return true;
+            if (m.presence == Presence::present && m.launch->stage == Stage::ready) return true;
+        }
+    }
+    return false;
+}
+
+bool Core::Impl::waits_for_half_started(Launch& launch) {
+    const std::uint64_t m = next_mark();
+    std::unordered_set<const Launch*> seen{&launch};
+    std::deque<const Launch*> walk{&launch};
+    while (!walk.empty()) {
+        const Launch* at = walk.front();
+        walk.pop_front();
+        for (const KeyRef& r : at->keys) {
+            if (r.key->mark == m) continue;
+            r.key->mark = m;
+            for (const KeyMember& member : r.key->members) {
+                if (member.launch == nullptr || !member.launch->open || !seen.insert(member.launch).second) continue;
+                if (half_started(*member.launch)) return true;
+                walk.push_back(member.launch);
+            }
+        }
+    }
+    return false;
+}
+
+// `again`: when it is worth looking again, if not now.
+bool Core::Impl::suspendable(const std::vector<Launch*>& holders, const Gang& gang, TimeNs patience, TimeNs& again) {
+    bool all = true;
+    for (Launch* launch : holders) {
+        const bool half = half_started(*launch);
+        if (!half && !waits_for_half_started(*launch)) {
+            all = false;
+            continue;
+        }
+        const TimeNs since = std::max(gang.blocked_ns, launch->start_ns);
+        const TimeNs due = since + (half ? patience : kTiedPatience * patience);
+        if (now < due) {
+            again = std::min(again, due);
+            all = false;
+        }
+    }
+    return all;
+}
+
+void Core::Impl::consider_suspension(Gang& gang) {
+    gang.break_armed = false;
+    if (gang.state != Gang::State::waiting || !gang.blocked || gang.offline) return;
+    const TimeNs patience = break_time(gang);
+    TimeNs again = now + patience;
+    const auto wait = [&] {
+        gang.break_armed = true;
+        arm(std::max(again, now + patience / 4 + 1), TimerKind::gang_break, gang.id);
+    };
+    if (gang.collected < gang.launches.size()) return wait();
+
+    std::vector<EdgeId> busy;
+    for (const Wish& w : gang.wishes) {
+        const Obstacle obstacle = inventory.obstacle(w, gang);
+        if (obstacle == Obstacle::none) continue;
+        if (obstacle != Obstacle::busy) return wait();  // not first in line, or a switch is at work
+        const EdgeId e = inventory.port(w.port).edge;
+        if (std::find(busy.begin(), busy.end(), e) == busy.end()) busy.push_back(e);
+    }
+    if (busy.empty()) return wait();
+    std::vector<Launch*> holders;
+    std::vector<KeyState*> drained;
+    for (const EdgeId e : busy) {
+        for (const KeyState* held : inventory.edge(e).holders) {
+            KeyState* key = held->comm->keys.at(held->key).get();
+            for (const KeyMember& m : key->members)
+                if (m.launch != nullptr && m.launch->stage == Stage::in_flight &&
+                    std::find(holders.begin(), holders.end(), m.launch) == holders.end())
+                    holders.push_back(m.launch);
+            if (key->flying == 0) drained.push_back(key);
+        }
+    }
+    if (!drained.empty() && now < gang.blocked_ns + patience) again = std::min(again, gang.blocked_ns + patience);
+    if (!suspendable(holders, gang, patience, again) || (!drained.empty() && now < gang.blocked_ns + patience)) return wait();
+
+    std::sort(holders.begin(), holders.end(), [](const Launch* x, const Launch* y) { return x->id < y->id; });
+    const std::string why = "gang " + std::to_string(gang.ticket) + " (" + name(gang.launches.front()->id) +
+                            (gang.launches.size() > 1 ? " and " + std::to_string(gang.launches.size() - 1) + " more" : "") +
+                            ") has waited for its ports";
+    for (KeyState* key : drained) drop_drained(*key);
+    for (Launch* launch : holders) suspend(*launch, why);
+    queue(gang, true);
+}
+
+// Nothing of the key is in flight: only that somebody has finished holds its circuits.
+void Core::Impl::drop_drained(KeyState& key) {
+    key.dropped = true;
+    update_hold(key);
+}
+
+void Core::Impl::suspend(Launch& launch, const std::string& why) {
+    ++counters.suspensions;
+    std::vector<std::string> missing;
+    explain_missing(launch, missing);
+    log(LogLevel::warn, "suspended " + name(launch.id) + ": " + why +
+                            (missing.empty() ? "" : ", and it waits: " + missing.front()));
+    Trace t;
+    t.kind = Trace::Kind::suspend;
+    t.launch = launch.id;
+    t.op = launch.op;
+    t.bytes = launch.bytes;
+    trace(std::move(t));
+    for (const KeyRef& r : launch.keys) r.key->dropped = true;
+    leave_flight(launch);
+    send(launch.id.node, wire::Suspended{{{launch.id.rank, launch.id.seq}}, false});
+    tell_steering(launch);
+    regather(launch);
+}
+
+// Another hand, or a fault, took light that launches in flight were using: they are as good as suspended.
+void Core::Impl::lost_light(EdgeId e, const std::string& why) {
+    for (Launch* launch : holders_of(e)) suspend(*launch, why);
+}
+
+}  // namespace opus::controller

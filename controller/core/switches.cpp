@@ -1,0 +1,204 @@
+// Switches: what they say is read back at every session and after every error, and believed.
+#include <algorithm>
+
+#include "controller/core/impl.h"
+
+namespace opus::controller {
+namespace {
+
+constexpr std::size_t kMaxDifferences = 16;
+
+const char* name_of(DriverError error) {
+    switch (error) {
+        case DriverError::none: return "no error";
+        case DriverError::unreachable: return "unreachable";
+        case DriverError::refused: return "refused";
+        case DriverError::timeout: return "timeout";
+        case DriverError::cancelled: return "cancelled";
+        case DriverError::garbage: return "answered garbage";
+        case DriverError::no_light: return "no light";
+    }
+    return "";
+}
+
+std::string text_of(DriverError error, const std::string& text) {
+    return text.empty() ? name_of(error) : std::string(name_of(error)) + ": " + text;
+}
+
+}  // namespace
+
+void Core::Impl::handle(const SwitchEvent& e) {
+    if (e.sw >= fabric.switches.size()) return;
+    std::visit([&](const auto& event) { answer(e.sw, event); }, e.event);
+}
+
+TimeNs Core::Impl::switch_timeout(SwitchIndex sw) const {
+    return options.switch_timeout_ns > 0 ? options.switch_timeout_ns : 4 * fabric.switches[sw].dark_ns + 1'000'000'000;
+}
+
+void Core::Impl::answer(SwitchIndex s, const SessionUp& e) {
+    if (inventory.sw(s).session) answer(s, SessionDown{"a new session began"});
+    SwitchState& sw = inventory.sw(s);
+    sw.session = true;
+    sw.read_failures = 0;
+    sw.identity = e.identity.vendor + " " + e.identity.model + " " + e.identity.serial + " " + e.identity.firmware;
+    log(LogLevel::info, fabric.switches[s].name + ": session with " + sw.identity);
+    if (e.identity.ingress + e.identity.egress != 0 &&
+        e.identity.ingress + e.identity.egress != fabric.switches[s].size()) {
+        sw.differences = {"it has " + std::to_string(e.identity.ingress + e.identity.egress) +
+                          " ports, the fabric file says " + std::to_string(fabric.switches[s].size())};
+        log(LogLevel::error, fabric.switches[s].name + ": " + sw.differences.front());
+    }
+    read_map(s);
+}
+
+// Light goes on; what the switch has made of commands under way is unknown. Other rails go on.
+void Core::Impl::answer(SwitchIndex s, const SessionDown& e) {
+    SwitchState& sw = inventory.sw(s);
+    if (!sw.session) return;
+    sw.session = sw.map_known = false;
+    sw.reading = 0;
+    sw.last_error = e.reason;
+    log(LogLevel::warn, fabric.switches[s].name + ": session lost: " + e.reason);
+    std::vector<OpId> lost;
+    for (const auto& [id, op] : inventory.ops())
+        if (op.sw == s) lost.push_back(id);
+    for (const OpId id : lost) fail_op(inventory.ops().at(id), false, false, "session lost: " + e.reason);
+}
+
+void Core::Impl::read_map(SwitchIndex s) {
+    SwitchState& sw = inventory.sw(s);
+    if (!sw.session || sw.reading != 0) return;
+    sw.reading = next_op++;
+    sw.read_step = step;
+    out->push_back(ReadMap{s, sw.reading, switch_timeout(s)});
+}
+
+void Core::Impl::answer(SwitchIndex s, const MapRead& e) {
+    SwitchState& sw = inventory.sw(s);
+    if (e.op != sw.reading || sw.reading == 0) return;
+    sw.reading = 0;
+    if (e.error != DriverError::none) {
+        ++counters.switch_errors;
+        sw.last_error = text_of(e.error, e.text);
+        log(LogLevel::error, fabric.switches[s].name + ": cannot read its map: " + sw.last_error);
+        const TimeNs pause = TimeNs(250'000'000) << std::min(sw.read_failures++, 4u);
+        return arm(now + pause, TimerKind::switch_read, s);
+    }
+    sw.read_failures = 0;
+    adopt_map(s, e);
+}
+
+void Core::Impl::adopt_map(SwitchIndex s, const MapRead& e) {
+    SwitchState& sw = inventory.sw(s);
+    std::map<SwitchPort, SwitchPort> says;
+    for (const auto& [x, y] : e.circuits) {
+        says[x] = y;
+        says[y] = x;
+    }
+    // An answer older than the last change of a port says nothing about it.
+    const auto stale = [&](PortId p) { return inventory.port(p).op != 0 || inventory.port(p).changed >= sw.read_step; };
+    std::vector<std::string> differences;
+    std::vector<EdgeId> lost;
+    std::vector<std::pair<PortId, PortId>> found;
+    bool doubt = false;
+    for (const PortId p : sw.cable) {
+        if (p == kNone) continue;
+        PortState& port = inventory.port(p);
+        const auto it = says.find(fabric.ports[p].sw_port);
+        PortId peer = kNone;
+        if (it != says.end()) peer = it->second < sw.cable.size() && sw.cable[it->second] != kNone ? sw.cable[it->second] : kForeign;
+        if (stale(p) || (peer < kForeign && stale(peer))) {
+            doubt |= port.unknown;
+            continue;
+        }
+        const bool believed = !port.unknown;
+        port.unknown = false;
+        if (port.peer != peer) {
+            if (believed)
+                differences.push_back(fabric.ports[p].name + " leads to " +
+                                      (peer == kNone ? "nothing" : peer == kForeign ? "a port of no NIC" : fabric.ports[peer].name) +
+                                      ", was thought to lead to " +
+                                      (port.peer == kNone ? "nothing" : port.peer == kForeign ? "a port of no NIC"
+                                                                                              : fabric.ports[port.peer].name));
+            if (port.edge != kNone) lost.push_back(port.edge);
+            inventory.darken(p, step, now);
+            if (peer == kForeign) port.peer = kForeign;
+            found.emplace_back(p, peer);
+        }
+        nodes[fabric.gpus[fabric.ports[p].gpu].node].tell = true;
+        owed.insert(fabric.gpus[fabric.ports[p].gpu].node);
+    }
+    for (const auto& [p, peer] : found)
+        if (peer < kForeign && inventory.port(p).peer == kNone && inventory.port(peer).peer == kNone)
+            inventory.light(make_circuit(p, peer), step, now);
+    const bool first = !sw.map_known;
+    sw.map_known = true;
+    if (!differences.empty()) {
+        for (const std::string& d : differences) log(LogLevel::warn, fabric.switches[s].name + ": " + d);
+        differences.resize(std::min(differences.size(), kMaxDifferences));
+        sw.differences = std::move(differences);
+    }
+    if (first) log(LogLevel::info, fabric.switches[s].name + ": map read, " + std::to_string(e.circuits.size()) + " circuits");
+    judge_suspects(s);
+    std::sort(lost.begin(), lost.end());
+    lost.erase(std::unique(lost.begin(), lost.end()), lost.end());
+    for (const EdgeId edge : lost)
+        if (inventory.lit(edge) == nullptr)
+            lost_light(edge, fabric.switches[s].name + " no longer joins " + name(inventory.edge(edge).a) + " and " +
+                                 name(inventory.edge(edge).b));
+    if (!adopted.empty()) adoption_due = true;
+    for (const PortId p : sw.cable)
+        if (p != kNone) touch(fabric.ports[p].gpu);
+    if (doubt) read_map(s);
+}
+
+// A failed change set: which of its circuits are not there?
+void Core::Impl::judge_suspects(SwitchIndex s) {
+    const std::vector<Suspect> suspects = std::move(inventory.sw(s).suspects);
+    inventory.sw(s).suspects.clear();
+    for (const Suspect& suspect : suspects) {
+        const auto [a, b] = suspect.circuit;
+        if (inventory.port(a).op != 0 || inventory.port(b).op != 0) continue;
+        const bool joined = inventory.port(a).peer == b;
+        if (joined && !suspect.no_light) continue;
+        if (joined) inventory.port(a).no_light = inventory.port(b).no_light = true;
+        if (!suspect.counts) continue;
+        blame(a);
+        blame(b);
+    }
+}
+
+void Core::Impl::blame(PortId p) {
+    PortState& port = inventory.port(p);
+    if (++port.failures < options.port_failures_to_fence || port.fenced) return;
+    port.fenced = true;
+    ++inventory.fence_generation;
+    log(LogLevel::error, "fenced " + fabric.ports[p].name + " (" + fabric.switches[fabric.ports[p].sw].name + " port " +
+                             std::to_string(fabric.ports[p].sw_port) + "): " + std::to_string(port.failures) +
+                             " change sets failed on it; check cable and switch, then opus-ctl connect it");
+    Trace t;
+    t.kind = Trace::Kind::port_fenced;
+    t.circuit = {p, kNone};
+    trace(std::move(t));
+    queue_all();
+}
+
+void Core::Impl::answer(SwitchIndex s, const Applied& e) {
+    const auto it = inventory.ops().find(e.op);
+    if (it == inventory.ops().end() || it->second.sw != s) return;
+    Trace t;
+    t.kind = Trace::Kind::program_end;
+    t.id = e.op;
+    t.ready_ns = e.sent_ns;
+    t.go_ns = e.acked_ns;
+    t.done_ns = e.settled_ns;
+    trace(std::move(t));
+    if (e.error == DriverError::none) return settle_op(it->second, e);
+    const std::string text = text_of(e.error, e.text);
+    inventory.sw(s).last_error = text;
+    const bool counts = e.error != DriverError::unreachable && e.error != DriverError::cancelled;
+    fail_op(it->second, counts, e.error == DriverError::no_light, text);
+}
+
+}  // namespace opus::controller

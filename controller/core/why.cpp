@@ -1,0 +1,109 @@
+// Why does it wait? The missing member, the port, who holds it, and since when.
+#include <algorithm>
+
+#include "controller/core/impl.h"
+
+namespace opus::controller {
+namespace {
+
+constexpr std::size_t kMaxReasons = 8;
+
+std::string text_of(const Key& key) {
+    switch (key.kind) {
+        case KeyKind::coll: return "collective " + std::to_string(key.n);
+        case KeyKind::p2p:
+            return "transfer " + std::to_string(key.n) + " from rank " + std::to_string(key.src) + " to " + std::to_string(key.dst);
+        case KeyKind::conn: return "connecting";
+        case KeyKind::conn_p2p: return "connecting rank " + std::to_string(key.src) + " to " + std::to_string(key.dst);
+    }
+    return "";
+}
+
+}  // namespace
+
+void Core::Impl::explain_missing(const Launch& launch, std::vector<std::string>& reasons) const {
+    for (const KeyRef& r : launch.keys) {
+        const KeyState& key = *r.key;
+        for (std::uint32_t i = 0; i < key.members.size() && reasons.size() < kMaxReasons; ++i) {
+            const KeyMember& m = key.members[i];
+            const std::uint32_t slot = key.is_collective() ? i : (i == 0 ? key.key.src : key.key.dst);
+            const std::string who = "missing " + name_of_member(*key.comm, slot) + ": ";
+            if (m.presence == Presence::dead || (m.presence == Presence::absent && key.comm->members[slot].gone))
+                reasons.push_back(who + "it has left (" + text_of(key.key) + ")");
+            else if (m.presence == Presence::absent)
+                reasons.push_back(who + (key.comm->members[slot].registered ? "not ready" : "not registered") + " (" +
+                                  text_of(key.key) + ")");
+            else if (m.presence == Presence::present && launch.open && m.launch->stage == Stage::ready)
+                reasons.push_back(who + "ready, not granted (" + text_of(key.key) + ")");
+        }
+    }
+}
+
+void Core::Impl::explain_ports(Gang& gang, std::vector<std::string>& reasons) {
+    if (gang.state == Gang::State::programming) {
+        reasons.push_back("its circuits are being made since " + std::to_string((now - gang.placed_ns) / 1'000'000) + " ms");
+        return;
+    }
+    if (gang.offline) {
+        for (const Launch* launch : gang.launches)
+            if (!launch->open && !nodes[launch->id.node].up()) {
+                reasons.push_back("the manager of " + fabric.nodes[launch->id.node].name + " has no session");
+                return;
+            }
+    }
+    if (gang.failures > 0 && now < gang.retry_at_ns)
+        reasons.push_back("a switch failed; next attempt in " + std::to_string((gang.retry_at_ns - now) / 1'000'000) + " ms");
+    for (const Wish& w : gang.wishes) {
+        if (reasons.size() >= kMaxReasons) return;
+        const Obstacle obstacle = inventory.obstacle(w, gang);
+        if (obstacle == Obstacle::none) continue;
+        const PortState& s = inventory.port(w.port);
+        std::string text = "port " + fabric.ports[w.port].name + " ";
+        if (obstacle == Obstacle::busy)
+            text += holders_text(s.edge);
+        else if (obstacle == Obstacle::reserved)
+            for (const Reservation& r : s.reservations) {
+                if (r.gang == &gang || !(r.gang->order() < gang.order())) continue;
+                text += "reserved by gang " + std::to_string(r.gang->ticket) + " (" + name(r.gang->launches.front()->id) + ")";
+                break;
+            }
+        else
+            text += name_of(obstacle);
+        reasons.push_back(text);
+    }
+}
+
+Why Core::Impl::explain(Launch& launch) {
+    Why why;
+    why.launch = launch.id;
+    why.op = launch.op;
+    why.bytes = launch.bytes;
+    why.since_ns = launch.since_ns;
+    if (!launch.keys.empty()) why.comm = launch.keys.front().key->key.comm;
+    Gang* gang = launch.gang;
+    if (launch.open) {
+        why.state = launch.passed ? Why::State::passed : Why::State::suspended;
+        why.since_ns = std::max(launch.since_ns, launch.start_ns);
+        explain_missing(launch, why.reasons);
+        if (gang != nullptr) explain_ports(*gang, why.reasons);
+    } else if (gang == nullptr) {
+        why.state = Why::State::missing_member;
+        explain_missing(launch, why.reasons);
+    } else {
+        why.state = gang->state == Gang::State::programming ? Why::State::programming : Why::State::queued;
+        explain_ports(*gang, why.reasons);
+    }
+    return why;
+}
+
+std::vector<Why> Core::Impl::why(TimeNs at) {
+    now = std::max(now, at);
+    std::vector<Why> all;
+    for (NodeState& node : nodes)
+        for (auto& [id, rank] : node.ranks)
+            for (auto& [seq, launch] : rank.launches)
+                if (launch->stage != Stage::in_flight) all.push_back(explain(*launch));
+    return all;
+}
+
+}  // namespace opus::controller
