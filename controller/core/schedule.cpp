@@ -173,6 +173,7 @@ bool Core::Impl::still_blocked(Gang& gang) {
     }
     unwatch(gang);
     watch(gang);
+    gang.blocked = true;
     return true;
 }
 

@@ -1,0 +1,235 @@
+// The scenarios of docs/protocol.md: each breaks a protocol that lacks the rule it is there for.
+#define DOCTEST_CONFIG_IMPLEMENT_WITH_MAIN
+#include "test/controller/core/job_words.h"
+
+namespace opus::controller::test {
+namespace {
+
+const std::vector<std::size_t> kAll2{0, 1}, kAll3{0, 1, 2};
+
+bool some_log_has(const World& world, const std::string& text) {
+    for (const auto& line : world.logs)
+        if (line.find(text) != std::string::npos) return true;
+    return false;
+}
+
+}  // namespace
+
+TEST_CASE("the simplest program: two nodes, one collective after the other") {
+    Job job;
+    job.comms = {kAll2};
+    for (NodeIndex n = 0; n < 2; ++n) job.ranks.push_back(rank_on(n, {on(0, {coll(0)}), on(0, {coll(0)}), on(0, {coll(0)})}));
+    World world({}, job);
+    must_end(world);
+    CHECK(world.core->counters().grants == 3);
+    CHECK(world.core->counters().reconfigurations == 1);  // kept for the second and the third
+    CHECK(world.core->counters().gangs_without_move == 2);
+    CHECK(world.core->counters().suspensions == 0);
+    CHECK(world.lit(world.port("n0.g0.p0"), world.port("n1.g0.p0")));
+    CHECK(world.lit(world.port("n0.g0.p1"), world.port("n1.g0.p1")));  // both ports are used
+}
+
+TEST_CASE("A1: a group that sends and receives meets a peer that does one after the other") {
+    Job job;
+    job.comms = {kAll2};
+    job.ranks = {rank_on(0, {on(0, {send(0, 1), recv(0, 1)})}), rank_on(1, {on(0, {recv(0, 0)}), on(0, {send(0, 0)})})};
+    REQUIRE(ends_without_opus(job));
+    for (const std::uint32_t ports : {1u, 2u}) {
+        World world({.nodes = 2, .ports = ports}, job);
+        must_end(world);
+        CHECK(world.core->counters().suspensions == 0);
+    }
+}
+
+TEST_CASE("A2: a launch that one in flight waits for passes those that are queued") {
+    // r0: group{a, b} to r2; r2 receives a, then b; r1 and r2 want each other meanwhile, with one port each.
+    Job job;
+    job.comms = {kAll3};
+    job.ranks = {rank_on(0, {lasting(50 * kMs, on(0, {send(0, 2), send(0, 2)}))}),
+                 rank_on(1, {later(10 * kMs, on(0, {send(0, 2)}))}),
+                 rank_on(2, {lasting(50 * kMs, on(0, {recv(0, 0)})), on(0, {recv(0, 0)}), on(1, {recv(0, 1)})})};
+    REQUIRE(ends_without_opus(job));
+    World world({.nodes = 3, .ports = 1}, job);
+    world.ready_in_order = false;
+    CoreOptions patient;
+    must_end(world);
+    CHECK(world.core->counters().suspensions == 0);
+    CHECK(world.start_time(2, 1) < world.start_time(2, 2));
+}
+
+TEST_CASE("A3: what only exclusive ports make impossible is suspended and brought back") {
+    Job job;
+    job.comms = {kAll3};
+    job.ranks = {rank_on(0, {on(0, {send(0, 1)})}),
+                 rank_on(1, {on(0, {send(0, 2)}), on(0, {recv(0, 0)}), on(0, {send(0, 2)})}),
+                 rank_on(2, {on(0, {recv(0, 1), recv(0, 1)})})};
+    REQUIRE(ends_without_opus(job));
+    World world({.nodes = 3, .ports = 1}, job);
+    must_end(world);
+    CHECK(world.core->counters().suspensions >= 1);
+    CHECK(some_log_has(world, "suspended n2.r2 launch 0"));
+    World wide({.nodes = 3, .ports = 2}, job);
+    must_end(wide);
+}
+
+TEST_CASE("A3: what is suspended and brought back each time its peer has other work still ends") {
+    Job job;
+    job.comms = {kAll3};
+    job.ranks = {rank_on(0, {on(0, {send(0, 1)}), on(0, {send(0, 1)}), on(0, {send(0, 1)})}),
+                 rank_on(1, {on(0, {send(0, 2)}), on(0, {recv(0, 0)}), on(0, {recv(0, 0)}), on(0, {recv(0, 0)}), on(0, {send(0, 2)})}),
+                 rank_on(2, {on(0, {recv(0, 1), recv(0, 1)})})};
+    REQUIRE(ends_without_opus(job));
+    World world({.nodes = 3, .ports = 1}, job);
+    must_end(world);
+}
+
+TEST_CASE("a late peer is no fault: its launch in flight is not suspended while nobody wants its ports") {
+    Job job;
+    job.comms = {kAll2};
+    job.ranks = {rank_on(0, {on(0, {send(0, 1), send(0, 1)})}),
+                 rank_on(1, {on(0, {recv(0, 0)}), later(60'000 * kMs, on(0, {recv(0, 0)}))})};
+    World world({.nodes = 2, .ports = 1}, job);
+    must_end(world);
+    CHECK(world.core->counters().suspensions == 0);
+    CHECK(world.core->counters().passes == 0);
+}
+
+TEST_CASE("D1: a launch over two sequences starts when the circuits of both are up") {
+    // Rank 0 fuses a collective with n1 and one with n2; their own launches are apart.
+    Job job;
+    job.comms = {{0, 1}, {0, 2}};
+    job.ranks = {rank_on(0, {on(0, {coll(0), coll(1)})}), rank_on(1, {on(0, {coll(0)})}),
+                 rank_on(2, {later(100 * kMs, on(0, {coll(1)}))})};
+    REQUIRE(ends_without_opus(job));
+    World world({.nodes = 3, .ports = 2}, job);
+    must_end(world);
+    // The second key was not full when the first gang started; its circuit was made all the same.
+    CHECK(world.start_time(0, 0) < 80 * kMs);
+    CHECK(world.core->counters().reconfigurations == 1);
+}
+
+TEST_CASE("F: both sides post their receive first, on another stream than the send") {
+    Job job;
+    job.comms = {kAll2};
+    for (NodeIndex n = 0; n < 2; ++n) job.ranks.push_back(rank_on(n, {on(0, {recv(0, 1 - n)}), on(1, {send(0, 1 - n)})}));
+    World world({.nodes = 2, .ports = 1}, job);
+    world.ready_in_order = false;
+    must_end(world);
+}
+
+TEST_CASE("G1: connections are made under a key of their own, before the launch that needs them") {
+    // L of comm 1 is ahead in the stream; the first use of comm 0 connects on the host meanwhile.
+    Job job;
+    job.comms = {kAll2, kAll2};
+    for (NodeIndex n = 0; n < 2; ++n)
+        job.ranks.push_back(rank_on(n, {lasting(200 * kMs, on(0, {coll(1)})), on(7, {conn(0)}), on(0, {coll(0)})}));
+    World world({.nodes = 2, .ports = 1}, job);
+    must_end(world);
+    CHECK(world.start_time(0, 1) < world.start_time(0, 0) + 100 * kMs);  // beside it, on the same circuit
+}
+
+TEST_CASE("G2: one communicator on two streams is demanded in its own order") {
+    Job job;
+    job.comms = {kAll2, kAll2};
+    // a on stream 0 waits for D (stream 2); b is on stream 1.
+    for (NodeIndex n = 0; n < 2; ++n)
+        job.ranks.push_back(rank_on(n, {lasting(100 * kMs, on(2, {coll(1)})), on(0, {coll(0)}, {0}), on(1, {coll(0)})}));
+    World world({.nodes = 2, .ports = 1}, job);
+    must_end(world);
+    CHECK(world.start_time(0, 1) < world.start_time(0, 2));
+}
+
+TEST_CASE("I: one of two rails fails half-way: nothing is granted, nothing is kept from others") {
+    Job job;
+    // Ranks 0..3: two nodes of two GPUs, one communicator over both rails. Ranks 4, 5: rail 1 only, later.
+    job.comms = {{0, 1, 2, 3}, {4, 5}};
+    for (NodeIndex n = 0; n < 2; ++n)
+        for (std::uint32_t g = 0; g < 2; ++g) job.ranks.push_back(rank_on(n, {on(0, {coll(0)})}, g));
+    for (NodeIndex n = 0; n < 2; ++n) job.ranks.push_back(rank_on(n, {later(5 * kMs, on(0, {coll(1)}))}, 1));
+    World world({.nodes = 2, .gpus = 2, .ports = 1}, job);
+    int failures = 0;
+    world.switch_fault = [&](const Program& p) {
+        if (p.sw != 0 || failures >= 2) return std::pair{DriverError::none, std::size_t{0}};
+        ++failures;
+        return std::pair{DriverError::refused, std::size_t{0}};
+    };
+    must_end(world);
+    CHECK(failures == 2);
+    CHECK(world.start_time(4, 0) < world.start_time(0, 0));  // the healthy rail was free meanwhile
+    CHECK(world.start_time(5, 0) < world.start_time(1, 0));
+    CHECK(world.core->counters().switch_errors == 2);
+}
+
+TEST_CASE("J: a hold that expires on one member decides for its gang and keeps its key") {
+    Job job;
+    job.comms = {kAll2};
+    job.ranks = {rank_on(0, {on(0, {coll(0)})}), rank_on(1, {later(50 * kMs, on(0, {coll(0)}))})};
+    World world({.nodes = 2, .ports = 1}, job);
+    world.at(20 * kMs, [&] {
+        world.start_alone(0, 0);  // its manager had lost the controller, and says so now
+        world.feed(NodeMessage{0, world.session_of(0), wire::Expired{{{0, 0}}}});
+    });
+    must_end(world);
+    CHECK(world.passed(0, 0));
+    CHECK(world.passed(1, 0));  // the peer comes later, meets it, on the same terms
+    CHECK(world.core->groups().front().verdict == Verdict::degraded);
+    CHECK(world.lit(world.port("n0.g0.p0"), world.port("n1.g0.p0")));  // circuits are brought to passed launches
+}
+
+TEST_CASE("J: the members that wait already are decided with the one whose hold expired") {
+    Job job;
+    job.comms = {kAll2, {1, 2}};
+    // Rank 1's port is busy for long: the gang of comm 0 is complete and waits.
+    job.ranks = {rank_on(0, {on(0, {coll(0)})}), rank_on(1, {lasting(5'000 * kMs, on(1, {coll(1)})), later(100 * kMs, on(0, {coll(0)}))}),
+                 rank_on(2, {lasting(5'000 * kMs, on(1, {coll(1)}))})};
+    World world({.nodes = 3, .ports = 1}, job);
+    world.at(1'000 * kMs, [&] {
+        CHECK_FALSE(world.started(1, 1));
+        world.start_alone(0, 0);
+        world.feed(NodeMessage{0, world.session_of(0), wire::Expired{{{0, 0}}}});
+    });
+    world.at(1'010 * kMs, [&] { CHECK(world.passed(1, 1)); });
+    must_end(world);
+}
+
+TEST_CASE("hold: a complete gang that is not granted is passed for all its members") {
+    Job job;
+    job.comms = {kAll2, {1, 2}};
+    job.ranks = {rank_on(0, {on(0, {coll(0)})}), rank_on(1, {lasting(5'000 * kMs, on(1, {coll(1)})), later(100 * kMs, on(0, {coll(0)}))}),
+                 rank_on(2, {lasting(5'000 * kMs, on(1, {coll(1)}))})};
+    World world({.nodes = 3, .ports = 1}, job);
+    world.hold_ms = 500;
+    world.at(550 * kMs, [&] { CHECK_FALSE(world.started(0, 0)); });
+    world.at(700 * kMs, [&] {
+        CHECK(world.passed(0, 0));
+        CHECK(world.passed(1, 1));
+    });
+    must_end(world);  // its circuits come when the others are done
+    CHECK(world.core->counters().passes == 2);
+}
+
+TEST_CASE("hold: one member whose policy is abort decides for all") {
+    Job job;
+    job.comms = {kAll2, {1, 2}};
+    job.ranks = {rank_on(0, {on(0, {coll(0)})}), rank_on(1, {lasting(2'000 * kMs, on(1, {coll(1)})), later(100 * kMs, on(0, {coll(0)}))}),
+                 rank_on(2, {lasting(2'000 * kMs, on(1, {coll(1)}))})};
+    World world({.nodes = 3, .ports = 1}, job);
+    world.hold_ms = 500;
+    world.policy = Policy::abort;
+    world.run_until(1'000 * kMs);
+    CHECK(clean(world));
+    CHECK(world.core->counters().aborts == 2);
+    CHECK(world.core->counters().passes == 0);
+}
+
+TEST_CASE("hold never counts a peer that is late") {
+    Job job;
+    job.comms = {kAll2};
+    job.ranks = {rank_on(0, {on(0, {coll(0)})}), rank_on(1, {later(60'000 * kMs, on(0, {coll(0)}))})};
+    World world({.nodes = 2, .ports = 1}, job);
+    world.hold_ms = 500;
+    must_end(world);
+    CHECK(world.core->counters().passes == 0);
+}
+
+}  // namespace opus::controller::test

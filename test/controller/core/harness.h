@@ -1,0 +1,197 @@
+// A world for the pure core: ranks that follow real program order, managers that do what managers do, and
+// switches with dark time, all in virtual time from one seed. It knows nothing of how the core decides;
+// it only sees what comes out, and holds it to what must always be true:
+//
+//   no launch starts in the dark, or with a port that leads elsewhere        I1
+//   no circuit moves under a launch in flight (suspended and passed apart)   I2
+//   a launch is granted only together with all members of one of its keys    I3
+//   Core::check() is silent after every event
+//   a program that ends without Opus ends with it                            I7
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <queue>
+#include <random>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "controller/core/core.h"
+
+namespace opus::controller::test {
+
+inline constexpr TimeNs kMs = 1'000'000;
+
+// --- programs -------------------------------------------------------------------------------------
+
+enum class What : std::uint8_t { coll, send, recv, connect };
+
+struct OpSpec {
+    What what = What::coll;
+    std::size_t comm = 0;
+    std::uint32_t peer = 0;              // rank in the communicator
+    OpKind op = OpKind::all_reduce;
+};
+
+struct LaunchSpec {
+    std::vector<OpSpec> ops;             // more than one: a group
+    int stream = 0;
+    std::vector<std::size_t> after;      // launches of this rank whose end it waits for (events)
+    TimeNs work_ns = 1 * kMs;            // time each of its transfers needs light
+    TimeNs delay_ns = 0;                 // computing before it
+};
+
+struct RankSpec {
+    NodeIndex node = 0;
+    std::uint32_t gpu = 0;
+    std::vector<LaunchSpec> program;
+};
+
+struct Job {
+    std::vector<RankSpec> ranks;
+    std::vector<std::vector<std::size_t>> comms;  // members, by rank in the communicator
+};
+
+// Without Opus, on a network where everybody reaches everybody: does it end?
+bool ends_without_opus(const Job& job);
+
+struct Shape {
+    std::uint32_t nodes = 2, gpus = 1, ports = 2;
+    std::uint32_t planes = 1;            // switches a rail: port i of a GPU goes to switch i % planes
+    bool two_sided = false;              // even ports ingress, odd egress (one port: odd nodes egress)
+    TimeNs dark_ns = 25 * kMs;
+};
+Fabric make_fabric(const Shape& shape);
+
+// --- the world ------------------------------------------------------------------------------------
+
+class World {
+public:
+    World(const Shape& shape, Job job, std::uint64_t seed = 1, CoreOptions options = {});
+
+    // Until all programs end, or `limit`. False: they did not end.
+    bool run(TimeNs limit = 600'000 * kMs);
+    void run_until(TimeNs at);
+    bool dry_run();                                // no core: everything is granted and lit
+    void at(TimeNs when, std::function<void()> what);
+    void feed(const Event& event);
+
+    // Faults, to be called from at().
+    void drop_node(NodeIndex n, bool back = true);
+    void kill_rank(std::size_t rank);
+    void start_alone(std::size_t rank, std::size_t launch) { start(rank, launch, true); }  // its manager's own decision
+    std::uint64_t session_of(NodeIndex n) const { return managers_[n].session; }
+    void restart_controller();
+    void move_circuit(PortId a, PortId b);         // another client of the switch does it
+    void session_down(SwitchIndex sw, TimeNs for_ns);
+
+    bool done(std::size_t rank, std::size_t launch) const { return ranks_[rank].launches[launch].done; }
+    bool started(std::size_t rank, std::size_t launch) const { return ranks_[rank].launches[launch].go; }
+    bool passed(std::size_t rank, std::size_t launch) const { return ranks_[rank].launches[launch].passed; }
+    TimeNs start_time(std::size_t rank, std::size_t launch) const { return ranks_[rank].launches[launch].go_ns; }
+    bool lit(PortId a, PortId b) const { return peer_[a] == b; }
+    PortId port(const std::string& name) const;
+    bool all_done() const;
+    std::string stuck() const;                     // what has not ended, and why
+
+    const Fabric fabric;
+    std::unique_ptr<Core> core;
+    TimeNs now = 0;
+    std::vector<std::string> violations;
+    std::vector<std::string> logs;
+    std::uint64_t programs = 0, lost_under_suspended = 0;
+    bool ready_in_order = true;                    // managers order by communicator; false: scenario G2 breaks
+    bool keep_log = false;
+    TimeNs message_least_ns = 10'000, message_most_ns = 300'000;
+    std::uint32_t hold_ms = 30'000;
+    Policy policy = Policy::proceed;
+    // Answer of a switch to a change set: error none applies it; otherwise `applies` circuits of it are made.
+    std::function<std::pair<DriverError, std::size_t>(const Program&)> switch_fault;
+    std::function<Verdict(std::size_t)> entry_verdict = [](std::size_t) { return Verdict::unknown; };
+    std::map<std::size_t, Mode> modes;             // of ranks; enforce where absent
+
+private:
+    struct RunLaunch {
+        std::vector<wire::KeyRange> keys;
+        OpKind op = OpKind::none;
+        bool reached = false, asked = false, go = false, passed = false, suspended = false, done = false, dead = false;
+        bool granted = false;        // by the core, in an action of some time ago
+        bool told_done = false;      // the core has heard
+        bool moved_away = false;     // suspended or passed as the core sees it
+        std::uint64_t grant = 0;
+        TimeNs go_ns = 0;
+        std::set<std::size_t> left;  // transfers not finished
+    };
+    struct RunRank {
+        std::vector<RunLaunch> launches;
+        bool dead = false;
+    };
+    struct Transfer {                // one key: moves while all members have started and all its pairs are lit
+        Key key;
+        std::vector<std::pair<std::size_t, std::size_t>> members;  // rank, launch
+        std::vector<std::pair<GpuId, GpuId>> pairs;
+        TimeNs left_ns = 0, since_ns = -1;
+        std::uint64_t version = 0;
+        bool done = false;
+    };
+    struct Manager {
+        std::uint64_t session = 0;
+        bool up = false;
+        std::vector<PortId> table;   // told: where each of the node's ports leads
+        TimeNs last_in = 0, last_out = 0;
+    };
+    struct Timed {
+        TimeNs at;
+        std::uint64_t order;
+        std::function<void()> what;
+        bool operator<(const Timed& o) const { return at != o.at ? at > o.at : order > o.order; }
+    };
+
+    void build();
+    std::vector<std::pair<GpuId, GpuId>> pairs_of(const Key& key, bool mesh) const;
+    TimeNs jitter(TimeNs least, TimeNs most);
+    void connect_node(NodeIndex n);
+    void connect_switch(SwitchIndex s);
+    wire::Snapshot snapshot(NodeIndex n) const;
+    wire::LaunchDemand demand_of(std::size_t r, std::size_t l) const;
+    wire::CommMember member_of(std::size_t comm, std::uint32_t slot) const;
+    void to_core(NodeIndex n, wire::Message message);
+    void advance();                                // who is ready now
+    void act(const Actions& actions);
+    void note_sent(const SendTo& s);               // what the core has decided, at once
+    void receive(NodeIndex n, std::uint64_t session, const wire::Message& message);
+    void start(std::size_t r, std::size_t l, bool passed);
+    void check_start(std::size_t r, std::size_t l);
+    void check_whole(const std::set<std::pair<std::size_t, std::size_t>>& granted);
+    void apply(const Program& p);
+    void darken(PortId p);
+    void update_transfers();
+    void finish_transfer(std::size_t t);
+    void finish_launch(std::size_t r, std::size_t l);
+    bool pair_lit(const std::pair<GpuId, GpuId>& pair) const;
+    bool step();
+    void violate(const std::string& text);
+    std::size_t rank_at(NodeIndex n, RankId id) const { return rank_of_.at({n, id}); }
+    std::string name(std::size_t r, std::size_t l) const;
+
+    Job job_;
+    CoreOptions options_;
+    std::mt19937_64 random_;
+    std::vector<RunRank> ranks_;
+    std::vector<Transfer> transfers_;
+    std::map<Key, std::size_t> transfer_of_;
+    std::vector<Manager> managers_;
+    std::map<std::pair<NodeIndex, RankId>, std::size_t> rank_of_;
+    std::vector<PortId> peer_;                     // the glass
+    std::vector<PortId> coming_;                   // being turned: dark
+    std::vector<bool> switch_up_;
+    std::priority_queue<Timed> queue_;
+    std::uint64_t order_ = 0, next_session_ = 1, core_life_ = 0;
+    TimeNs wake_ = -1;
+};
+
+CommId comm_id(std::size_t comm);
+
+}  // namespace opus::controller::test
