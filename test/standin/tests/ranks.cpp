@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <ctime>
+#include <exception>
 #include <new>
 
 namespace opus::standin::test {
@@ -30,7 +31,9 @@ int start(const std::vector<std::pair<std::string, std::string>>& environment, i
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     for (const auto& [name, value] : environment) setenv(name.c_str(), value.c_str(), 1);
     alarm(static_cast<unsigned>(seconds));
-    body();
+    try {
+        body();
+    } catch (const std::exception& e) { give_up(e.what(), __FILE__, __LINE__); }
     std::fflush(nullptr);
     std::exit(0);
 }
