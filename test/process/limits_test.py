@@ -14,11 +14,21 @@ from workload_text import Workload, grid
 SHAPE = Shape(nodes=2, gpus=1, ports=2, dark_ms=1)
 
 
+def connect(w: Workload, pairs: list[tuple[str, int, int]], comms: list[str]) -> None:
+    """First uses, in one order: NCCL makes connections on the host, so that a first receive cannot be early."""
+    for comm in comms:
+        w.collective("all_reduce", comm, [0, 1], size=64, first_only=True)
+    for comm, source, target in pairs:
+        w.step(source, "send", comm=comm, peer=target, stream="s", bytes=64, first_only=True)
+        w.step(target, "recv", comm=comm, peer=source, stream="s", bytes=64, first_only=True)
+
+
 def early_receive() -> Workload:
     """Rank 0 posts a receive, then the all-reduce that rank 1 must see through before it sends."""
     w = Workload("early-receive", grid(2, 1), iterations=3)
     w.comm("p2p", [[0, 1]])
     w.comm("dp", [[0, 1]])
+    connect(w, [("p2p", 1, 0)], ["dp"])
     w.step(0, "recv", comm="p2p", peer=1, stream="receive", bytes=9000)
     w.step(0, "all_reduce", comm="dp", stream="s", bytes=9000)
     w.step(1, "all_reduce", comm="dp", stream="s", bytes=9000)
@@ -29,22 +39,17 @@ def early_receive() -> Workload:
 def crossed() -> Workload:
     """Two communicators that share ports, reached in different stream orders, receives posted early."""
     w = Workload("crossed", grid(2, 1), iterations=5)
-    for name in ("x", "y", "p2p"):
+    for name in ("x", "y", "there", "back"):  # a communicator's launches are in order: one for each direction
         w.comm(name, [[0, 1]])
-    for rank, order in ((0, "xy"), (1, "yx")):
-        w.step(rank, "recv", comm="p2p", peer=1 - rank, stream="receive", bytes=3000)
+    connect(w, [("there", 0, 1), ("back", 1, 0)], ["x", "y"])
+    for rank, order, mine, other in ((0, "xy", "there", "back"), (1, "yx", "back", "there")):
+        w.step(rank, "recv", comm=other, peer=1 - rank, stream="receive", bytes=3000)
         for name in order:
             w.step(rank, "compute", stream=name, us=0, jitter_us=2000)
             w.step(rank, "all_reduce", comm=name, stream=name, bytes=20_000)
         w.step(rank, "record", stream="x", event="x")
         w.step(rank, "wait", stream="y", event="x")
-        w.step(rank, "compute", stream="y", us=500)
-    # A communicator's launches are in order: the sends ride a communicator of their own direction.
-    w.comm("back", [[0, 1]])
-    w.programs = [[s for s in p if s["do"] != "recv"] for p in w.programs]
-    for rank, (here, there) in enumerate((("p2p", "back"), ("back", "p2p"))):
-        w.programs[rank].insert(0, {"do": "recv", "comm": there, "peer": 1 - rank, "stream": "receive", "bytes": 3000})
-        w.step(rank, "send", comm=here, peer=1 - rank, stream="y", bytes=3000)
+        w.step(rank, "send", comm=mine, peer=1 - rank, stream="y", bytes=3000)
     return w
 
 

@@ -4,6 +4,9 @@ A global order of operations is drawn; each rank enqueues its own in that order,
 `reorder`, neighbours in a rank's order that lie on different streams and communicators may change
 places, and a receive may be posted well before its turn on a stream of its own: what depends on what
 (streams and communicators are each in order) still follows the global order, so there is no cycle.
+First uses come before, in the global order: NCCL makes its connections on the host then, and a receive
+that is posted early for the first time would hang any program.
+
 Never more neighbours than ports: with two ports a GPU, rings and shifts; with one, pairs of nodes.
 """
 import random
@@ -144,11 +147,26 @@ class Draw:
                 items[i - 1], items[i] = items[i], items[i - 1]
                 i, steps = i - 1, steps - 1
 
+    def first_uses(self) -> list[list[dict]]:
+        """Of each rank: one small call for every communicator and pair that the program uses."""
+        out: list[list[dict]] = [[] for _ in self.program]
+        steps = [(rank, s) for rank, items in enumerate(self.program) for item in items for s in item if "comm" in s]
+        pairs = {(s["comm"], rank, self.members[s["comm"]][s["peer"]]) for rank, s in steps if s["do"] == "send"}
+        for comm in sorted({s["comm"] for _, s in steps if "peer" not in s}):
+            for rank in self.members[comm]:
+                out[rank].append({"do": "all_reduce", "comm": comm, "bytes": 64, "stream": "a", "first_only": True})
+        for comm, source, target in sorted(pairs):
+            members = self.members[comm]
+            out[source].append({"do": "send", "comm": comm, "peer": members.index(target), "bytes": 64, "stream": "a", "first_only": True})
+            out[target].append({"do": "recv", "comm": comm, "peer": members.index(source), "bytes": 64, "stream": "a", "first_only": True})
+        return out
+
     def workload(self) -> Workload:
+        first = self.first_uses() if self.reorder else [[] for _ in self.program]
         for rank, items in enumerate(self.program):
             if self.reorder:
                 self.shuffle(items)
-            self.w.programs[rank] = [step for item in items for step in item]
+            self.w.programs[rank] = first[rank] + [step for item in items for step in item]
             self.w.programs[rank].append({"do": "sync"})
         return self.w
 
