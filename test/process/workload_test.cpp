@@ -26,7 +26,8 @@ std::vector<WorkloadError> errors_of(const std::string& lines) {
 {"comm":"c","groups":[[0,1]]}
 {"role":"a","ranks":[0]}
 {"role":"b","ranks":[1]}
-)" + lines, errors);
+)" + lines,
+         errors);
     return errors;
 }
 bool mentions(const std::vector<WorkloadError>& errors, std::uint32_t line, const std::string& what) {
@@ -68,8 +69,11 @@ TEST_CASE("the paper's job has the paper's volumes in the profile's order") {
     std::uint64_t gathered = 0, scattered = 0;
     for (const Step& s : unrolled(w.role_of(0).steps)) {
         if (s.first_only || !is_operation(s.kind) || w.comms[s.comm].name == "tp") continue;
-        const char letter = s.kind == StepKind::all_gather ? 'G' : s.kind == StepKind::reduce_scatter ? 'S'
-                          : s.kind == StepKind::send ? '>' : s.kind == StepKind::recv ? '<' : 'r';
+        const char letter = s.kind == StepKind::all_gather       ? 'G'
+                            : s.kind == StepKind::reduce_scatter ? 'S'
+                            : s.kind == StepKind::send           ? '>'
+                            : s.kind == StepKind::recv           ? '<'
+                                                                 : 'r';
         order += letter;
         if (letter == 'G') gathered += s.bytes;
         if (letter == 'S') scattered += s.bytes;
@@ -90,15 +94,19 @@ TEST_CASE("each mistake of a file is told with its line") {
     CHECK(mentions(errors_of(R"({"role":"a","do":"host","us":-1})"), 5, "whole number"));
     CHECK(mentions(errors_of(R"({"role":"a","do":"end"})"), 5, "end without repeat"));
     CHECK(mentions(errors_of(R"({"role":"a","do":"group_begin"})"), 5, "without end"));
-    CHECK(mentions(errors_of("{\"role\":\"a\",\"do\":\"repeat\",\"times\":9}\n{\"role\":\"a\",\"do\":\"end\"}"), 6, "empty loop"));
+    CHECK(mentions(errors_of("{\"role\":\"a\",\"do\":\"repeat\",\"times\":9}\n{\"role\":\"a\",\"do\":\"end\"}"), 6,
+                   "empty loop"));
 }
 
 TEST_CASE("programs that would hang any NCCL are refused") {
     CHECK(mentions(errors_of(R"({"role":"a","do":"all_reduce","comm":"c","stream":"s","bytes":8})"), 5, "disagree"));
-    CHECK(mentions(errors_of(R"({"role":"a","do":"send","comm":"c","stream":"s","peer":1,"bytes":8})"), 5, "no equal other side"));
-    CHECK(mentions(errors_of(R"({"role":"b","do":"recv","comm":"c","stream":"s","peer":7,"bytes":8})"), 5, "peer or root 7"));
+    CHECK(mentions(errors_of(R"({"role":"a","do":"send","comm":"c","stream":"s","peer":1,"bytes":8})"), 5,
+                   "no equal other side"));
+    CHECK(mentions(errors_of(R"({"role":"b","do":"recv","comm":"c","stream":"s","peer":7,"bytes":8})"), 5,
+                   "peer or root 7"));
     CHECK(errors_of("{\"role\":\"a\",\"do\":\"send\",\"comm\":\"c\",\"stream\":\"s\",\"peer\":1,\"bytes\":8}\n"
-                    "{\"role\":\"b\",\"do\":\"recv\",\"comm\":\"c\",\"stream\":\"s\",\"peer\":0,\"bytes\":8}").empty());
+                    "{\"role\":\"b\",\"do\":\"recv\",\"comm\":\"c\",\"stream\":\"s\",\"peer\":0,\"bytes\":8}")
+              .empty());
 }
 
 TEST_CASE("a reduction of what the ranks give is what is expected, in every type and order") {
@@ -117,11 +125,11 @@ TEST_CASE("a reduction of what the ranks give is what is expected, in every type
             for (std::size_t rank = 0; rank < seeds.size(); ++rank) {
                 Block::given(seeds[rank], type, reduction, rank, seeds.size(), count).fill(one.data());
                 for (std::size_t e = 0; e < count; ++e)
-                    sum[e] = rank == 0                        ? one[e]
-                             : reduction == Reduction::sum   ? sum[e] + one[e]
-                             : reduction == Reduction::prod  ? sum[e] * one[e]
-                             : reduction == Reduction::max   ? std::max(sum[e], one[e])
-                                                             : std::min(sum[e], one[e]);
+                    sum[e] = rank == 0                      ? one[e]
+                             : reduction == Reduction::sum  ? sum[e] + one[e]
+                             : reduction == Reduction::prod ? sum[e] * one[e]
+                             : reduction == Reduction::max  ? std::max(sum[e], one[e])
+                                                            : std::min(sum[e], one[e]);
             }
             CHECK(sum == must);
         }

@@ -26,8 +26,10 @@ Communicators::Communicators(const Workload& workload, std::uint32_t rank, Rende
             h.size = static_cast<std::uint32_t>(workload.comms[i].groups[m.group].size());
             h.seed = seed_of(workload.comms[i].name, m.group);
         }
-        if (workload.comms[i].parent.empty()) from_id(workload, i, rendezvous, timeout_ms);
-        else from_split(workload, i);
+        if (workload.comms[i].parent.empty())
+            from_id(workload, i, rendezvous, timeout_ms);
+        else
+            from_split(workload, i);
     }
 }
 

@@ -12,19 +12,19 @@
 namespace opus::replay {
 
 struct CommHandle {
-    ncclComm_t comm = nullptr;                 // null: this rank is no member
+    ncclComm_t comm = nullptr;  // null: this rank is no member
     std::uint32_t group = kNobody;
     std::uint32_t rank = kNobody;
     std::uint32_t size = 0;
-    std::uint64_t seed = 0;                    // of name and group
-    std::uint64_t collectives = 0;             // called so far
+    std::uint64_t seed = 0;                                 // of name and group
+    std::uint64_t collectives = 0;                          // called so far
     std::map<std::uint32_t, std::uint64_t> sent, received;  // by peer
 };
 
 class Communicators {
 public:
     Communicators(const Workload& workload, std::uint32_t rank, Rendezvous& rendezvous, std::uint64_t timeout_ms);
-    ~Communicators() = default;                // a failed run leaves them to the process's end
+    ~Communicators() = default;  // a failed run leaves them to the process's end
 
     CommHandle& at(std::uint32_t comm) { return handles_[comm]; }
     std::size_t size() const { return handles_.size(); }
@@ -34,8 +34,7 @@ public:
     void destroy();
 
 private:
-    void from_id(const Workload& workload, std::uint32_t index, Rendezvous& rendezvous,
-                 std::uint64_t timeout_ms);
+    void from_id(const Workload& workload, std::uint32_t index, Rendezvous& rendezvous, std::uint64_t timeout_ms);
     void from_split(const Workload& workload, std::uint32_t index);
 
     std::vector<CommHandle> handles_;

@@ -36,7 +36,8 @@ void fsdp_pass(WorkloadBuilder& b, const GenerateOptions& o, bool backward) {
         b.record("compute", "computed" + std::to_string(i % 2));
         if (!backward) continue;
         b.wait("scatter", "computed" + std::to_string(i % 2));
-        b.collective(StepKind::reduce_scatter, "dp", "scatter", 2 * o.nodes * o.layer_bytes, DType::float32, "gradients");
+        b.collective(StepKind::reduce_scatter, "dp", "scatter", 2 * o.nodes * o.layer_bytes, DType::float32,
+                     "gradients");
     }
 }
 
@@ -139,7 +140,8 @@ const std::vector<Generator>& generators() {
         {"dp", "data parallel: gradient buckets all-reduced behind the backward pass", generate_dp},
         {"fsdp", "fully sharded: layers gathered one ahead, gradients reduce-scattered", generate_fsdp},
         {"pp", "pipeline: one stage a node, 1F1B, receives posted early", generate_pp},
-        {"llama3-8b", "the job of the paper: 16 GPUs, TP=4 FSDP=2 PP=2 (only --iterations applies)", generate_llama3_8b},
+        {"llama3-8b", "the job of the paper: 16 GPUs, TP=4 FSDP=2 PP=2 (only --iterations applies)",
+         generate_llama3_8b},
     };
     return all;
 }

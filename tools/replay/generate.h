@@ -11,8 +11,8 @@ namespace opus::replay {
 
 struct GenerateOptions {
     std::uint32_t nodes = 4;
-    std::uint32_t gpus = 4;            // of a node
-    std::uint32_t layers = 16;         // of one stage
+    std::uint32_t gpus = 4;     // of a node
+    std::uint32_t layers = 16;  // of one stage
     std::uint32_t micro_batches = 4;
     std::uint32_t iterations = 4;
     std::uint64_t layer_bytes = 52u << 20;       // one rank's shard of a layer's parameters, bfloat16

@@ -17,14 +17,15 @@ constexpr std::uint64_t kMiB = 1u << 20;
 constexpr std::uint64_t kLayerShard = 52 * kMiB;
 constexpr std::uint64_t kEmbeddingShard = 125 * kMiB;
 constexpr std::uint64_t kActivation = 64 * kMiB;
-// Times that give the profile's windows and an iteration of 10.1 s: three forward and three backward
-// passes lie one after another on the pipeline's path, then the gradients and the optimizer.
-constexpr std::uint64_t kForwardUs = 1'100'000, kBackwardUs = 1'650'000, kGradientUs = 1'450'000, kOptimizerUs = 300'000;
+// Times that give the profile's windows and an iteration of about 10.2 s (9.8 s of gaps): three forward and three
+// backward passes lie one after another on the pipeline's path, then the gradients and the optimizer.
+constexpr std::uint64_t kForwardUs = 1'080'000, kBackwardUs = 1'600'000, kGradientUs = 1'420'000,
+                        kOptimizerUs = 300'000;
 
 struct Stage {
-    std::uint32_t index;        // 0 or 1
-    std::uint32_t peer;         // rank of the other stage in the pp communicator
-    std::uint32_t embedding;    // unit that is the embedding or output
+    std::uint32_t index;      // 0 or 1
+    std::uint32_t peer;       // rank of the other stage in the pp communicator
+    std::uint32_t embedding;  // unit that is the embedding or output
     bool first() const { return index == 0; }
 };
 
@@ -40,8 +41,10 @@ public:
         b_.role(s.first() ? "stage0" : "stage1", s.first() ? std::vector<std::uint32_t>{0, 1, 2, 3, 4, 5, 6, 7}
                                                            : std::vector<std::uint32_t>{8, 9, 10, 11, 12, 13, 14, 15});
         setup(s);
-        if (s.first()) first_stage(s);
-        else second_stage(s);
+        if (s.first())
+            first_stage(s);
+        else
+            second_stage(s);
         finish(s);
     }
 
@@ -54,7 +57,9 @@ private:
         once([&] { b_.transfer(there, "pp", s.peer, "pp", 4, "meet"); });
         if (!s.first()) shapes(s);
         for (std::uint32_t u = 0; u < kUnits; ++u)
-            once([&] { b_.collective(StepKind::all_gather, "dp", "gather", shard(s, u), DType::bfloat16, "shape pass"); });
+            once([&] {
+                b_.collective(StepKind::all_gather, "dp", "gather", shard(s, u), DType::bfloat16, "shape pass");
+            });
         if (s.first()) shapes(s);
     }
     void shapes(const Stage& s) {
@@ -62,7 +67,8 @@ private:
         once([&] { b_.transfer(kind, "pp", s.peer, "pp", 8, "shape"); });
         once([&] { b_.transfer(kind, "pp", s.peer, "pp", 512, "shape"); });
     }
-    template <class F> void once(F add) {
+    template <class F>
+    void once(F add) {
         add();
         b_.last().first_only = true;
     }
@@ -146,8 +152,7 @@ private:
         b_.after("compute", "scatter", "scattered");
         b_.collective(StepKind::all_reduce, "dp", "compute", 4, DType::float32, "gradient norm");
         b_.compute("compute", kOptimizerUs, "optimizer");
-        for (int i = 0; i < 3; ++i)
-            b_.collective(StepKind::all_reduce, "loss", "compute", 4, DType::float32, "loss");
+        for (int i = 0; i < 3; ++i) b_.collective(StepKind::all_reduce, "loss", "compute", 4, DType::float32, "loss");
         b_.last().reduction = Reduction::max;
     }
 

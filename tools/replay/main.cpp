@@ -28,9 +28,7 @@ double ratio(const std::string& text) {
             divisor = std::stod(text.substr(end + 1), &after);
             end += 1 + after;
         }
-    } catch (const std::exception&) {
-        end = 0;
-    }
+    } catch (const std::exception&) { end = 0; }
     if (end != text.size() || text.empty() || !(value > 0) || !(divisor > 0))
         throw CLI::ValidationError(text, "must be a positive number, or a fraction such as 1/256");
     return value / divisor;
@@ -52,7 +50,8 @@ int play(const PlayOptions& options) {
         }
         if (const char* why = dlerror()) tried += std::string("\n  ") + why;
     }
-    std::fprintf(stderr, "opus-replay: cannot load the player; it needs libnccl.so.2 and libcudart.so.12:%s\n", tried.c_str());
+    std::fprintf(stderr, "opus-replay: cannot load the player; it needs libnccl.so.2 and libcudart.so.12:%s\n",
+                 tried.c_str());
     return kExitNccl;
 }
 
@@ -78,7 +77,8 @@ int check(const std::string& path) {
     const Workload w = read_workload(in, errors);
     for (const WorkloadError& e : errors) std::fprintf(stderr, "%s:%u: %s\n", path.c_str(), e.line, e.text.c_str());
     if (!errors.empty()) return kExitUsage;
-    std::printf("%s: %u ranks, %zu communicators, %u iterations\n", w.name.c_str(), w.world(), w.comms.size(), w.iterations);
+    std::printf("%s: %u ranks, %zu communicators, %u iterations\n", w.name.c_str(), w.world(), w.comms.size(),
+                w.iterations);
     if (!w.source.empty()) std::printf("  %s\n", w.source.c_str());
     std::printf("%-10s %-8s %-15s %8s %12s\n", "role", "comm", "operation", "calls", "MiB a rank");
     for (const Role& r : w.roles) {
@@ -101,14 +101,16 @@ void play_arguments(CLI::App& app, PlayOptions& o, std::string& bytes, std::stri
     app.add_option("workload", o.workload, "the workload file (docs/workloads.md)")->required();
     app.add_option("--rank", o.rank, "which rank this process is")->required();
     app.add_option("--world", o.world, "number of ranks; must be the workload's");
-    app.add_option("--rendezvous", o.rendezvous, "where unique ids pass: file:DIR, or tcp:HOST:PORT (rank 0 listens)")->required();
+    app.add_option("--rendezvous", o.rendezvous, "where unique ids pass: file:DIR, or tcp:HOST:PORT (rank 0 listens)")
+        ->required();
     app.add_option("--iterations", o.iterations, "iterations to play; 0: as the workload says");
     app.add_option("--scale-bytes", bytes, "factor of every size, such as 1/256");
     app.add_option("--scale-time", time, "factor of every compute gap");
     app.add_option("--seed", o.seed, "of the jitter that a workload may ask for");
     app.add_flag("--check,!--no-check", o.check, "compare every result bit for bit (the default)");
     app.add_flag("--progress", o.progress, "one line an iteration");
-    app.add_option("--timeout", o.timeout_s, "seconds without progress after which the rank ends with code 4; 0: never");
+    app.add_option("--timeout", o.timeout_s,
+                   "seconds without progress after which the rank ends with code 4; 0: never");
     app.add_option("--out", o.out, "iteration times and counts as JSON");
     app.add_option("--trace", o.trace, "what ran when, as Chrome trace events, one a line");
 }
@@ -119,7 +121,8 @@ int main(int argc, char** argv) {
     CLI::App app("Plays a workload with NCCL and checks every result.", "opus-replay");
     app.set_version_flag("--version", OPUS_VERSION);
     app.require_subcommand(1);
-    app.footer("Exit codes: 0 all results right, 1 a wrong result, 2 arguments or workload, 3 NCCL or CUDA, 4 no progress.");
+    app.footer(
+        "Exit codes: 0 all results right, 1 a wrong result, 2 arguments or workload, 3 NCCL or CUDA, 4 no progress.");
 
     PlayOptions options;
     std::string bytes = "1", time = "1";
@@ -131,13 +134,15 @@ int main(int argc, char** argv) {
     CLI::App* generate_command = app.add_subcommand("generate", "write a workload file");
     std::vector<std::string> kinds;
     std::string help = "one of";
-    for (const Generator& one : generators()) kinds.push_back(one.name), help += std::string("\n  ") + one.name + ": " + one.help;
+    for (const Generator& one : generators())
+        kinds.push_back(one.name), help += std::string("\n  ") + one.name + ": " + one.help;
     generate_command->add_option("kind", kind, help)->required()->check(CLI::IsMember(kinds));
     generate_command->add_option("--out", out, "file; without it: standard output");
     generate_command->add_option("--nodes", g.nodes, "nodes")->check(CLI::Range(1, 4096));
     generate_command->add_option("--gpus", g.gpus, "GPUs a node")->check(CLI::Range(1, 16));
     generate_command->add_option("--layers", g.layers, "layers of a stage")->check(CLI::Range(1, 1000));
-    generate_command->add_option("--micro-batches", g.micro_batches, "micro-batches of an iteration")->check(CLI::Range(1, 1000));
+    generate_command->add_option("--micro-batches", g.micro_batches, "micro-batches of an iteration")
+        ->check(CLI::Range(1, 1000));
     generate_command->add_option("--iterations", g.iterations, "iterations");
     generate_command->add_option("--layer-bytes", g.layer_bytes, "a rank's shard of one layer");
     generate_command->add_option("--activation-bytes", g.activation_bytes, "what a stage sends for a micro-batch");
@@ -151,9 +156,7 @@ int main(int argc, char** argv) {
         app.parse(argc, argv);
         options.scale_bytes = ratio(bytes);
         options.scale_time = ratio(time);
-    } catch (const CLI::ParseError& error) {
-        return app.exit(error) == 0 ? kExitOk : kExitUsage;
-    }
+    } catch (const CLI::ParseError& error) { return app.exit(error) == 0 ? kExitOk : kExitUsage; }
     if (*play_command) return play(options);
     if (*generate_command) return generate(kind, g, out);
     return check(file);

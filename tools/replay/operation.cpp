@@ -21,21 +21,31 @@ ncclRedOp_t nccl_op(Reduction reduction) {
 }
 
 struct Extent {
-    std::size_t send = 0, recv = 0;            // blocks of `count` elements
+    std::size_t send = 0, recv = 0;  // blocks of `count` elements
 };
 
 Extent extent(StepKind kind, bool root, std::size_t ranks) {
     switch (kind) {
-        case StepKind::all_gather: return {1, ranks};
-        case StepKind::reduce_scatter: return {ranks, 1};
-        case StepKind::all_to_all: return {ranks, ranks};
-        case StepKind::gather: return {1, root ? ranks : 0};
-        case StepKind::scatter: return {root ? ranks : 0, 1};
-        case StepKind::reduce: return {1, root ? 1u : 0u};
-        case StepKind::broadcast: return {root ? 1u : 0u, 1};
-        case StepKind::send: return {1, 0};
-        case StepKind::recv: return {0, 1};
-        default: return {1, 1};
+        case StepKind::all_gather:
+            return {1, ranks};
+        case StepKind::reduce_scatter:
+            return {ranks, 1};
+        case StepKind::all_to_all:
+            return {ranks, ranks};
+        case StepKind::gather:
+            return {1, root ? ranks : 0};
+        case StepKind::scatter:
+            return {root ? ranks : 0, 1};
+        case StepKind::reduce:
+            return {1, root ? 1u : 0u};
+        case StepKind::broadcast:
+            return {root ? 1u : 0u, 1};
+        case StepKind::send:
+            return {1, 0};
+        case StepKind::recv:
+            return {0, 1};
+        default:
+            return {1, 1};
     }
 }
 
@@ -125,9 +135,14 @@ void call(const Operation& op, cudaStream_t stream) {
             newer(ncclScatter, "ncclScatter");
             result = ncclScatter(op.send_device, op.recv_device, op.count, type, peer, op.comm, stream);
             break;
-        case StepKind::send: result = ncclSend(op.send_device, op.count, type, peer, op.comm, stream); break;
-        case StepKind::recv: result = ncclRecv(op.recv_device, op.count, type, peer, op.comm, stream); break;
-        default: break;
+        case StepKind::send:
+            result = ncclSend(op.send_device, op.count, type, peer, op.comm, stream);
+            break;
+        case StepKind::recv:
+            result = ncclRecv(op.recv_device, op.count, type, peer, op.comm, stream);
+            break;
+        default:
+            break;
     }
     nccl(result, std::string(name_of(s.kind)) + " on " + *op.comm_name);
 }
@@ -137,9 +152,8 @@ void fill(const Operation& op) {
     const std::size_t block = op.count * size_of(s.dtype);
     for (std::uint32_t part = 0; part * block < op.send_bytes; ++part) {
         const std::uint64_t seed = block_seed(op, s.kind == StepKind::send ? 0 : op.rank, part);
-        const Block data = is_reduction(s.kind)
-                               ? Block::given(seed, s.dtype, s.reduction, op.rank, op.size, op.count)
-                               : Block::copied(seed, s.dtype, op.count);
+        const Block data = is_reduction(s.kind) ? Block::given(seed, s.dtype, s.reduction, op.rank, op.size, op.count)
+                                                : Block::copied(seed, s.dtype, op.count);
         data.fill(op.send_host + part * block);
     }
 }

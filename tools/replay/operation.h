@@ -11,11 +11,11 @@ struct Operation {
     const Step* step = nullptr;
     const std::string* comm_name = nullptr;
     ncclComm_t comm = nullptr;
-    std::uint32_t rank = 0, size = 0;          // in the communicator
+    std::uint32_t rank = 0, size = 0;  // in the communicator
     std::uint32_t iteration = 0;
-    std::uint64_t number = 0;                  // of this collective, or of the transfer with this peer
+    std::uint64_t number = 0;  // of this collective, or of the transfer with this peer
     std::uint64_t seed = 0;
-    std::size_t count = 0;                     // elements, of a part where there are parts
+    std::size_t count = 0;  // elements, of a part where there are parts
     std::size_t send_bytes = 0, recv_bytes = 0;
     char *send_device = nullptr, *recv_device = nullptr;
     char *send_host = nullptr, *recv_host = nullptr;

@@ -10,11 +10,16 @@ namespace {
 // Up to here every whole number is exact.
 std::int64_t exact_limit(DType type) {
     switch (type) {
-        case DType::int8: return 127;
-        case DType::uint8: return 255;
-        case DType::float16: return 2048;
-        case DType::bfloat16: return 256;
-        default: return 1 << 20;
+        case DType::int8:
+            return 127;
+        case DType::uint8:
+            return 255;
+        case DType::float16:
+            return 2048;
+        case DType::bfloat16:
+            return 256;
+        default:
+            return 1 << 20;
     }
 }
 
@@ -23,7 +28,8 @@ std::int64_t value(std::uint64_t seed, std::size_t element, DType type, Reductio
     const std::uint64_t h = mix(seed, element);
     const std::int64_t limit = exact_limit(type);
     if (reduction == Reduction::prod) return rank < 6 ? 1 + static_cast<std::int64_t>(h & 1) : 1;  // at most 64
-    if (reduction != Reduction::sum) return static_cast<std::int64_t>(h % static_cast<std::uint64_t>(std::min<std::int64_t>(limit, 1000)));
+    if (reduction != Reduction::sum)
+        return static_cast<std::int64_t>(h % static_cast<std::uint64_t>(std::min<std::int64_t>(limit, 1000)));
     if (rank >= static_cast<std::size_t>(limit)) return 0;  // so many ranks that ones would already overflow
     const auto share = std::clamp<std::int64_t>(limit / static_cast<std::int64_t>(ranks), 1, 1000);
     return static_cast<std::int64_t>(h % static_cast<std::uint64_t>(share + 1));
@@ -38,20 +44,33 @@ std::uint16_t float16_of(float f) {
     return static_cast<std::uint16_t>((((b >> 23) - 127 + 15) << 10) | ((b >> 13) & 0x3ff));
 }
 
-template <class T> void store(unsigned char* at, T v) { std::memcpy(at, &v, sizeof v); }
+template <class T>
+void store(unsigned char* at, T v) {
+    std::memcpy(at, &v, sizeof v);
+}
 
 void encode_one(unsigned char* at, std::int64_t v, DType type) {
     switch (type) {
-        case DType::int8: return store(at, static_cast<std::int8_t>(v));
-        case DType::uint8: return store(at, static_cast<std::uint8_t>(v));
-        case DType::int32: return store(at, static_cast<std::int32_t>(v));
-        case DType::uint32: return store(at, static_cast<std::uint32_t>(v));
-        case DType::int64: return store(at, v);
-        case DType::uint64: return store(at, static_cast<std::uint64_t>(v));
-        case DType::float16: return store(at, float16_of(static_cast<float>(v)));
-        case DType::float32: return store(at, static_cast<float>(v));
-        case DType::float64: return store(at, static_cast<double>(v));
-        case DType::bfloat16: return store(at, bfloat16_of(static_cast<float>(v)));
+        case DType::int8:
+            return store(at, static_cast<std::int8_t>(v));
+        case DType::uint8:
+            return store(at, static_cast<std::uint8_t>(v));
+        case DType::int32:
+            return store(at, static_cast<std::int32_t>(v));
+        case DType::uint32:
+            return store(at, static_cast<std::uint32_t>(v));
+        case DType::int64:
+            return store(at, v);
+        case DType::uint64:
+            return store(at, static_cast<std::uint64_t>(v));
+        case DType::float16:
+            return store(at, float16_of(static_cast<float>(v)));
+        case DType::float32:
+            return store(at, static_cast<float>(v));
+        case DType::float64:
+            return store(at, static_cast<double>(v));
+        case DType::bfloat16:
+            return store(at, bfloat16_of(static_cast<float>(v)));
     }
 }
 
@@ -90,10 +109,14 @@ Block Block::reduced(const std::vector<std::uint64_t>& seeds, DType type, Reduct
         std::int64_t all = 0;
         for (std::size_t r = 0; r < seeds.size(); ++r) {
             const std::int64_t v = value(seeds[r], e, type, reduction, r, seeds.size());
-            if (r == 0) all = v;
-            else if (reduction == Reduction::sum) all += v;
-            else if (reduction == Reduction::prod) all *= v;
-            else all = reduction == Reduction::max ? std::max(all, v) : std::min(all, v);
+            if (r == 0)
+                all = v;
+            else if (reduction == Reduction::sum)
+                all += v;
+            else if (reduction == Reduction::prod)
+                all *= v;
+            else
+                all = reduction == Reduction::max ? std::max(all, v) : std::min(all, v);
         }
         encode_one(b.period_.data() + e * b.size_, all, type);
     }

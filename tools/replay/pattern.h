@@ -39,7 +39,7 @@ private:
     Block(DType type, std::size_t count);
     void encode(const std::vector<std::int64_t>& values, DType type);
 
-    std::size_t size_;   // of an element
+    std::size_t size_;  // of an element
     std::size_t count_;
     std::vector<unsigned char> period_;
 };

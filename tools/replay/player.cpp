@@ -55,11 +55,14 @@ struct Work {
 class Player {
 public:
     Player(const PlayOptions& options, Workload workload)
-        : o_(options), w_(std::move(workload)), steps_(unrolled(w_.role_of(o_.rank).steps)),
+        : o_(options),
+          w_(std::move(workload)),
+          steps_(unrolled(w_.role_of(o_.rank).steps)),
           rendezvous_(open_rendezvous(o_.rendezvous, o_.rank)) {
         choose_device();
         comms_ = std::make_unique<Communicators>(w_, o_.rank, *rendezvous_, patience_ms());
-        watchdog_ = std::make_unique<Watchdog>("rank " + std::to_string(o_.rank), o_.timeout_s, [this] { return background(); });
+        watchdog_ = std::make_unique<Watchdog>("rank " + std::to_string(o_.rank), o_.timeout_s,
+                                               [this] { return background(); });
         make_streams();
     }
 
@@ -79,7 +82,9 @@ public:
     }
 
 private:
-    std::uint64_t patience_ms() const { return o_.timeout_s > 0 ? static_cast<std::uint64_t>(o_.timeout_s * 1e3) : 1ull << 40; }
+    std::uint64_t patience_ms() const {
+        return o_.timeout_s > 0 ? static_cast<std::uint64_t>(o_.timeout_s * 1e3) : 1ull << 40;
+    }
 
     void choose_device() {
         int devices = 0;
@@ -99,7 +104,8 @@ private:
         std::vector<std::size_t> now(streams_.size(), 0);
         bool group = false;
         for (const Step& s : steps_) {
-            if (s.kind == StepKind::group_begin || s.kind == StepKind::group_end) group = s.kind == StepKind::group_begin;
+            if (s.kind == StepKind::group_begin || s.kind == StepKind::group_end)
+                group = s.kind == StepKind::group_begin;
             if (!group) std::fill(now.begin(), now.end(), 0);
             if (!is_operation(s.kind)) continue;
             now[s.stream] += aligned(buffer_bytes(s, comms_->at(s.comm), o_.scale_bytes)) + kAlign;
@@ -126,12 +132,16 @@ private:
     void step(const Step& s, std::size_t index) {
         watchdog_->progress();
         switch (s.kind) {
-            case StepKind::compute: return enqueue(compute, s, duration(s, index));
-            case StepKind::host: return sleep_us(duration(s, index));
-            case StepKind::record: return cuda(cudaEventRecord(events_[s.event], streams_[s.stream].stream), "cudaEventRecord");
+            case StepKind::compute:
+                return enqueue(compute, s, duration(s, index));
+            case StepKind::host:
+                return sleep_us(duration(s, index));
+            case StepKind::record:
+                return cuda(cudaEventRecord(events_[s.event], streams_[s.stream].stream), "cudaEventRecord");
             case StepKind::wait:
                 return cuda(cudaStreamWaitEvent(streams_[s.stream].stream, events_[s.event], 0), "cudaStreamWaitEvent");
-            case StepKind::sync: return synchronize(s.stream);
+            case StepKind::sync:
+                return synchronize(s.stream);
             case StepKind::group_begin:
                 start_launch();
                 in_group_ = true;
@@ -141,8 +151,10 @@ private:
                 in_group_ = false;
                 return end_launch();
             case StepKind::repeat:
-            case StepKind::end: return;
-            default: return operation(s);
+            case StepKind::end:
+                return;
+            default:
+                return operation(s);
         }
     }
 
@@ -204,7 +216,8 @@ private:
 
     void synchronize(std::uint32_t which) {
         for (std::uint32_t s = 0; s < streams_.size(); ++s)
-            if (which == kNobody || which == s) cuda(cudaStreamSynchronize(streams_[s].stream), "cudaStreamSynchronize");
+            if (which == kNobody || which == s)
+                cuda(cudaStreamSynchronize(streams_[s].stream), "cudaStreamSynchronize");
         watchdog_->progress();
     }
 
@@ -215,7 +228,8 @@ private:
         sleep_us(w.us);
         w.player->watchdog_->progress();
         if (!w.player->o_.trace.empty())
-            w.player->timeline_.add(w.op.step->name.empty() ? "compute" : w.op.step->name, "compute", w.stream, begin, realtime_ns());
+            w.player->timeline_.add(w.op.step->name.empty() ? "compute" : w.op.step->name, "compute", w.stream, begin,
+                                    realtime_ns());
     }
     static void prepare(void* p) {
         Work& w = *static_cast<Work*>(p);
@@ -262,7 +276,8 @@ private:
         j["mismatches"] = mismatches_.load();
         j["iterations"] = nlohmann::ordered_json::array();
         for (const auto& [begin, end] : ends_)
-            j["iterations"].push_back({{"begin_ns", begin}, {"end_ns", end}, {"seconds", static_cast<double>(end - begin) / 1e9}});
+            j["iterations"].push_back(
+                {{"begin_ns", begin}, {"end_ns", end}, {"seconds", static_cast<double>(end - begin) / 1e9}});
         std::ofstream out(o_.out);
         out << j.dump(1) << '\n';
         if (!out) throw PlayError(kExitUsage, "cannot write " + o_.out);

@@ -23,17 +23,17 @@ struct PlayError : std::runtime_error {
 struct PlayOptions {
     std::string workload;
     std::uint32_t rank = 0;
-    std::uint32_t world = 0;        // 0: the workload's; else it must be equal
+    std::uint32_t world = 0;  // 0: the workload's; else it must be equal
     std::string rendezvous;
-    std::uint32_t iterations = 0;   // 0: the workload's
+    std::uint32_t iterations = 0;  // 0: the workload's
     double scale_bytes = 1;
     double scale_time = 1;
-    std::uint64_t seed = 1;         // of jitter
+    std::uint64_t seed = 1;  // of jitter
     bool check = true;
     bool progress = false;
     double timeout_s = 300;
-    std::string out;                // JSON
-    std::string trace;              // Chrome trace events
+    std::string out;    // JSON
+    std::string trace;  // Chrome trace events
 };
 
 using PlayFunction = int(const PlayOptions*);

@@ -112,7 +112,8 @@ public:
         const int yes = 1;
         setsockopt(fd_, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
         if (fd_ < 0 || ::bind(fd_, at.list->ai_addr, at.list->ai_addrlen) != 0 || ::listen(fd_, 1024) != 0)
-            throw PlayError(kExitUsage, "rendezvous: cannot listen on " + host + ":" + port + ": " + std::strerror(errno));
+            throw PlayError(kExitUsage,
+                            "rendezvous: cannot listen on " + host + ":" + port + ": " + std::strerror(errno));
         thread_ = std::thread([this] { serve(); });
     }
     ~Server() {
@@ -139,8 +140,10 @@ private:
             write_all(c, "+", 1);
         } else if (what == 'G') {
             const auto it = values_.find(key);
-            if (it == values_.end()) write_all(c, "-", 1);
-            else if (write_all(c, "+", 1)) write_text(c, it->second);
+            if (it == values_.end())
+                write_all(c, "-", 1);
+            else if (write_all(c, "+", 1))
+                write_text(c, it->second);
         }
     }
 
@@ -157,20 +160,23 @@ public:
     void put(const std::string& key, const std::string& value) override {
         wait(30'000, "put " + key, [&](int fd) {
             char ok = 0;
-            return write_all(fd, "P", 1) && write_text(fd, key) && write_text(fd, value) && read_all(fd, &ok, 1) && ok == '+';
+            return write_all(fd, "P", 1) && write_text(fd, key) && write_text(fd, value) && read_all(fd, &ok, 1) &&
+                   ok == '+';
         });
     }
     std::string get(const std::string& key, std::uint64_t timeout_ms) override {
         std::string value;
         wait(timeout_ms, "get " + key, [&](int fd) {
             char ok = 0;
-            return write_all(fd, "G", 1) && write_text(fd, key) && read_all(fd, &ok, 1) && ok == '+' && read_text(fd, value);
+            return write_all(fd, "G", 1) && write_text(fd, key) && read_all(fd, &ok, 1) && ok == '+' &&
+                   read_text(fd, value);
         });
         return value;
     }
 
 private:
-    template <class Ask> void wait(std::uint64_t timeout_ms, const std::string& what, Ask ask) {
+    template <class Ask>
+    void wait(std::uint64_t timeout_ms, const std::string& what, Ask ask) {
         const auto until = Clock::now() + std::chrono::milliseconds(timeout_ms);
         for (;;) {
             const Address at(host_, port_, false);

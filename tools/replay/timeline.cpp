@@ -18,8 +18,10 @@ std::int64_t realtime_ns() {
 void Timeline::add(const std::string& name, const char* kind, std::uint32_t stream, std::int64_t begin_ns,
                    std::int64_t end_ns) {
     const std::lock_guard lock(mutex_);
-    if (spans_.size() < kMaxSpans) spans_.push_back({name, kind, stream, begin_ns, end_ns});
-    else ++dropped_;
+    if (spans_.size() < kMaxSpans)
+        spans_.push_back({name, kind, stream, begin_ns, end_ns});
+    else
+        ++dropped_;
 }
 
 void Timeline::write(const std::string& path, std::uint32_t rank, const std::vector<std::string>& streams) const {
@@ -31,10 +33,17 @@ void Timeline::write(const std::string& path, std::uint32_t rank, const std::vec
     for (std::size_t s = 0; s < streams.size(); ++s)
         emit({{"ph", "M"}, {"pid", rank}, {"tid", s}, {"name", "thread_name"}, {"args", {{"name", streams[s]}}}});
     for (const Span& s : spans_)
-        emit({{"ph", "X"}, {"pid", rank}, {"tid", s.stream}, {"name", s.name}, {"cat", s.kind},
-              {"ts", static_cast<double>(s.begin_ns) / 1e3}, {"dur", static_cast<double>(s.end_ns - s.begin_ns) / 1e3}});
+        emit({{"ph", "X"},
+              {"pid", rank},
+              {"tid", s.stream},
+              {"name", s.name},
+              {"cat", s.kind},
+              {"ts", static_cast<double>(s.begin_ns) / 1e3},
+              {"dur", static_cast<double>(s.end_ns - s.begin_ns) / 1e3}});
     if (dropped_ != 0)
-        emit({{"ph", "M"}, {"pid", rank}, {"name", "process_labels"},
+        emit({{"ph", "M"},
+              {"pid", rank},
+              {"name", "process_labels"},
               {"args", {{"labels", std::to_string(dropped_) + " spans not kept"}}}});
     if (!out) throw PlayError(kExitUsage, "cannot write " + path);
 }

@@ -7,18 +7,25 @@
 namespace opus::replay {
 namespace {
 
-constexpr std::array kStepNames = {"all_reduce", "all_gather",     "reduce_scatter", "reduce", "broadcast",
-                                   "all_to_all", "gather",         "scatter",        "send",   "recv",
-                                   "compute",    "host",           "record",         "wait",   "sync",
-                                   "group_begin", "group_end",     "repeat",         "end"};
+constexpr std::array kStepNames = {"all_reduce",  "all_gather", "reduce_scatter", "reduce", "broadcast",
+                                   "all_to_all",  "gather",     "scatter",        "send",   "recv",
+                                   "compute",     "host",       "record",         "wait",   "sync",
+                                   "group_begin", "group_end",  "repeat",         "end"};
 static_assert(kStepNames.size() == static_cast<std::size_t>(StepKind::end) + 1);
 
 struct DTypeInfo {
     const char* name;
     std::size_t size;
 };
-constexpr std::array<DTypeInfo, 10> kDTypes = {{{"int8", 1}, {"uint8", 1}, {"int32", 4}, {"uint32", 4}, {"int64", 8},
-                                                {"uint64", 8}, {"float16", 2}, {"float32", 4}, {"float64", 8},
+constexpr std::array<DTypeInfo, 10> kDTypes = {{{"int8", 1},
+                                                {"uint8", 1},
+                                                {"int32", 4},
+                                                {"uint32", 4},
+                                                {"int64", 8},
+                                                {"uint64", 8},
+                                                {"float16", 2},
+                                                {"float32", 4},
+                                                {"float64", 8},
                                                 {"bfloat16", 2}}};
 constexpr std::array kReductionNames = {"sum", "prod", "max", "min"};
 

@@ -15,14 +15,25 @@ inline constexpr std::uint32_t kMaxWorld = 65536;
 inline constexpr std::size_t kMaxSteps = 1u << 20;  // of one role, loops unrolled
 
 enum class StepKind : std::uint8_t {
-    all_reduce, all_gather, reduce_scatter, reduce, broadcast, all_to_all, gather, scatter, send, recv,  // operations
-    compute,      // a stream is busy for `us`
-    host,         // the host is busy for `us`
-    record,       // event <- stream
-    wait,         // stream waits for event
-    sync,         // host waits for stream (all streams when none is named)
-    group_begin, group_end,
-    repeat, end,  // a loop; gone once unrolled
+    all_reduce,
+    all_gather,
+    reduce_scatter,
+    reduce,
+    broadcast,
+    all_to_all,
+    gather,
+    scatter,
+    send,
+    recv,     // operations
+    compute,  // a stream is busy for `us`
+    host,     // the host is busy for `us`
+    record,   // event <- stream
+    wait,     // stream waits for event
+    sync,     // host waits for stream (all streams when none is named)
+    group_begin,
+    group_end,
+    repeat,
+    end,  // a loop; gone once unrolled
 };
 bool is_operation(StepKind kind);
 bool is_rooted(StepKind kind);
@@ -38,7 +49,7 @@ const char* name_of(Reduction reduction);
 
 struct Step {
     StepKind kind = StepKind::host;
-    bool first_only = false;         // in the first iteration only
+    bool first_only = false;  // in the first iteration only
     DType dtype = DType::bfloat16;
     Reduction reduction = Reduction::sum;
     std::uint32_t comm = kNobody;    // index of Workload::comms
@@ -49,38 +60,38 @@ struct Step {
     // At scale 1. all_gather, gather: what each rank gives. reduce_scatter, all_to_all, scatter: the whole
     // that is cut into as many parts as there are ranks. Else: the buffer.
     std::uint64_t bytes = 0;
-    std::uint64_t us = 0;            // compute, host
-    std::uint64_t jitter_us = 0;     // up to so much is added, drawn from (seed, rank, iteration, step)
-    std::string name;                // for people and traces; may be empty
+    std::uint64_t us = 0;         // compute, host
+    std::uint64_t jitter_us = 0;  // up to so much is added, drawn from (seed, rank, iteration, step)
+    std::string name;             // for people and traces; may be empty
     std::uint32_t line = 0;
 };
 
 struct Comm {
     std::string name;
-    std::string parent;              // empty: from a unique id; else by ncclCommSplit of this communicator
+    std::string parent;  // empty: from a unique id; else by ncclCommSplit of this communicator
     std::vector<std::vector<std::uint32_t>> groups;  // disjoint lists of world ranks, in rank order
 };
 
 struct Place {
     std::uint32_t node = 0;
-    std::uint32_t gpu = 0;           // index on the node
+    std::uint32_t gpu = 0;  // index on the node
 };
 
 struct Role {
     std::string name;
     std::vector<std::uint32_t> ranks;
-    std::vector<Step> steps;         // as in the file, with loops
+    std::vector<Step> steps;  // as in the file, with loops
 };
 
 struct Workload {
     std::string name;
-    std::string source;              // where its numbers come from
+    std::string source;  // where its numbers come from
     std::uint32_t iterations = 1;
-    std::vector<Place> places;       // one a rank; its size is the world
-    std::vector<Comm> comms;         // parents before children
+    std::vector<Place> places;  // one a rank; its size is the world
+    std::vector<Comm> comms;    // parents before children
     std::vector<std::string> streams;
     std::vector<std::string> events;
-    std::vector<Role> roles;         // every rank has exactly one
+    std::vector<Role> roles;  // every rank has exactly one
 
     std::uint32_t world() const { return static_cast<std::uint32_t>(places.size()); }
     const Role& role_of(std::uint32_t rank) const;
@@ -101,7 +112,7 @@ std::size_t element_count(const Step& step, std::size_t comm_size, double scale_
 std::vector<Step> unrolled(const std::vector<Step>& steps);
 
 struct WorkloadError {
-    std::uint32_t line = 0;          // 0: the file as a whole
+    std::uint32_t line = 0;  // 0: the file as a whole
     std::string text;
 };
 

@@ -82,9 +82,9 @@ private:
                     const std::vector<Collective>& y) {
         for (std::size_t i = 0; i < std::max(x.size(), y.size()); ++i) {
             if (i < x.size() && i < y.size() && x[i].same(y[i])) continue;
-            return fail(i < y.size() ? y[i].line : x[i].line,
-                        "ranks " + std::to_string(a) + " and " + std::to_string(b) + " disagree on collective " +
-                            std::to_string(i) + " of " + w_.comms[c].name);
+            return fail(i < y.size() ? y[i].line : x[i].line, "ranks " + std::to_string(a) + " and " +
+                                                                  std::to_string(b) + " disagree on collective " +
+                                                                  std::to_string(i) + " of " + w_.comms[c].name);
         }
     }
 

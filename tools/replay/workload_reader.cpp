@@ -153,7 +153,8 @@ private:
         const bool on_stream = is_operation(s.kind) || s.kind == StepKind::compute || s.kind == StepKind::record ||
                                s.kind == StepKind::wait;
         if (on_stream && s.stream == kNobody) fail(what + " needs a stream");
-        if ((s.kind == StepKind::record || s.kind == StepKind::wait) && s.event == kNobody) fail(what + " needs an event");
+        if ((s.kind == StepKind::record || s.kind == StepKind::wait) && s.event == kNobody)
+            fail(what + " needs an event");
         role->steps.push_back(std::move(s));
     }
 
@@ -170,7 +171,8 @@ private:
         s.peer = static_cast<std::uint32_t>(number(j, p2p ? "peer" : "root", 0, kMaxWorld));
     }
 
-    template <class E> static bool pick(const std::string& name, int count, E& out) {
+    template <class E>
+    static bool pick(const std::string& name, int count, E& out) {
         for (int i = 0; i < count; ++i)
             if (name == name_of(static_cast<E>(i))) return out = static_cast<E>(i), true;
         return false;
