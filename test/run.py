@@ -73,6 +73,8 @@ def main() -> int:
     options = json.loads(subprocess.check_output(["meson", "introspect", "--buildoptions", str(build)]))
     sanitized = next((o["value"] for o in options if o["name"] == "b_sanitize"), "none") != "none"
     os.environ["OPUS_TEST_SANITIZED"] = "1" if sanitized else ""
+    suppressions = pathlib.Path(__file__).resolve().parent / "thread_sanitizer.supp"
+    os.environ.setdefault("TSAN_OPTIONS", f"suppressions={suppressions}")
     passed = failed = skipped = 0
     for test in tests:
         output, code, seconds = run(test, logs, 4 if sanitized else 1)

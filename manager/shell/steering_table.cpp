@@ -55,12 +55,12 @@ std::size_t SteeringTable::steer(const std::vector<wire::PortSteering>& ports) {
         steering::Entry& entry = table_->port[p.gpu][p.port];
         const bool lit = p.peer_node != kNone;
         entry.epoch.fetch_add(1, std::memory_order_acq_rel);
-        std::atomic_thread_fence(std::memory_order_release);
+        // Each after the odd epoch.
         entry.state.store(static_cast<std::uint32_t>(lit ? steering::PortState::lit : steering::PortState::dark),
-                          std::memory_order_relaxed);
-        entry.peer_node.store(p.peer_node, std::memory_order_relaxed);
-        entry.peer_gpu.store(p.peer_gpu, std::memory_order_relaxed);
-        entry.peer_port.store(p.peer_port, std::memory_order_relaxed);
+                          std::memory_order_release);
+        entry.peer_node.store(p.peer_node, std::memory_order_release);
+        entry.peer_gpu.store(p.peer_gpu, std::memory_order_release);
+        entry.peer_port.store(p.peer_port, std::memory_order_release);
         entry.epoch.fetch_add(1, std::memory_order_release);
     }
     table_->changes.fetch_add(1, std::memory_order_release);

@@ -92,7 +92,6 @@ bool ShimPlayer::attach(const std::string& runtime_directory, const attach::Atta
 }
 
 void ShimPlayer::doorbell() {
-    std::atomic_thread_fence(std::memory_order_seq_cst);
     if (view_.header->asleep.load(std::memory_order_seq_cst) == 0) return;
     const char byte = 1;
     [[maybe_unused]] const ssize_t ignored = ::write(doorbell_, &byte, 1);
