@@ -17,8 +17,11 @@ constexpr std::size_t kFramesALook = 256;  // then sends go out, so that nobody 
 
 std::uint64_t switch_op(SwitchIndex sw, OpId op) { return hash_mix(sw, op); }
 
-CoreOptions with_epoch(CoreOptions options, std::uint64_t epoch) {
+// Silence is watched here, beside the heartbeats: a clock of the core's own would wake an idle daemon
+// oftener than once a second.
+CoreOptions core_options(CoreOptions options, std::uint64_t epoch) {
     options.epoch = epoch;
+    options.node_silence_ns = std::numeric_limits<TimeNs>::max() / 8;
     return options;
 }
 
@@ -37,7 +40,7 @@ Daemon::Daemon(Fabric fabric, const DaemonOptions& options)
                  ? nullptr
                  : std::make_unique<TraceFile>(options.trace_path, fabric_, realtime_ns() - monotonic_ns())),
       switches_(fabric_),
-      core_(fabric_, with_epoch(options.core, epoch_)),
+      core_(fabric_, core_options(options.core, epoch_)),
       sessions_(fabric_.nodes.size()),
       outbox_(fabric_.nodes.size()) {}
 
@@ -90,9 +93,7 @@ void Daemon::look(bool switches) {
 
 void Daemon::every_second() {
     heartbeat_at_ = now_ + kSecond;
-    // A little before the core's own clock on silence runs out: a session ends for both at once.
-    const TimeNs silence = options_.core.node_silence_ns;
-    for (const NodeIndex node : sessions_.silent(now_, silence - std::min(kSecond, silence / 4)))
+    for (const NodeIndex node : sessions_.silent(now_, options_.core.node_silence_ns))
         end_session(node, "nothing was heard of it");
     sessions_.each([this](Session& session) { post(session.node, session.id, wire::Heartbeat{realtime_ns()}); });
     if (trace_) trace_->flush();
