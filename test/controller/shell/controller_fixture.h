@@ -21,7 +21,7 @@ inline std::string program(const char* variable) {
 class Scratch {
 public:
     Scratch() {
-        std::string pattern = (std::filesystem::temp_directory_path() / "opus-test-XXXXXX").string();
+        std::string pattern = (std::filesystem::temp_directory_path() / "controller-test-XXXXXX").string();
         if (!mkdtemp(pattern.data())) throw std::runtime_error("mkdtemp");
         path_ = pattern;
     }
