@@ -15,6 +15,7 @@ import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 import controller_rows
+import demo_rows
 import figure
 import idle_rows
 import path_rows
@@ -24,6 +25,7 @@ GROUPS = {
     "path": path_rows.rows,
     "controller": controller_rows.rows,
     "idle": idle_rows.rows,
+    "demo": demo_rows.rows,
 }
 
 
@@ -43,8 +45,8 @@ def main() -> int:
             figures += GROUPS[name](options.build, options.runs, core, other)
         except NotBuilt as e:
             figures.append(figure.missing(name, "", f"{e} is not built"))
-        except (OSError, RuntimeError, subprocess.SubprocessError) as e:
-            figures.append(figure.missing(name, "", str(e)))
+        except Exception as e:  # one row that cannot be measured does not cost the others
+            figures.append(figure.missing(name, "", f"{type(e).__name__}: {e}"))
     figure.write(figures, options.out)
     print(figure.markdown(figures))
     print(f"written to {options.out}/table.md and table.json")
