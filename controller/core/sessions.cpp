@@ -42,13 +42,20 @@ void Core::Impl::give_up_node(NodeIndex n) {
     queue_all();
 }
 
+// Again when the node that was quiet longest will have been silent: at the time of some heartbeat, so an idle
+// controller is not woken for this alone.
 void Core::Impl::watch_silence() {
-    arm(now + std::max<TimeNs>(options.node_silence_ns / 4, 1'000'000), TimerKind::silence, 0);
-    for (NodeIndex n = 0; n < nodes.size(); ++n)
-        if (nodes[n].session != 0 && now - nodes[n].last_seen_ns > options.node_silence_ns) {
+    TimeNs next = now + options.node_silence_ns;
+    for (NodeIndex n = 0; n < nodes.size(); ++n) {
+        if (nodes[n].session == 0) continue;
+        if (now - nodes[n].last_seen_ns > options.node_silence_ns) {
             resync(n, "silent for " + std::to_string((now - nodes[n].last_seen_ns) / 1'000'000) + " ms");
             lose_node(n, "silent");
+        } else {
+            next = std::min(next, nodes[n].last_seen_ns + options.node_silence_ns + 1);
         }
+    }
+    arm(std::max<TimeNs>(next, now + 1'000'000), TimerKind::silence, 0);
 }
 
 void Core::Impl::resync(NodeIndex n, const std::string& why) { send(n, wire::Resync{why}); }

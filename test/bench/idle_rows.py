@@ -8,7 +8,8 @@ from stage import Stage
 NODES, GPUS = 4, 4
 WATCH_S = 20
 SETTLE_S = 3
-LOOK_S = 0.02   # wakes nearer than this are one: its threads hand one event to each other
+LOOK_S = 0.01
+BURST_S = 0.05  # what follows a wake so soon belongs to it: threads, and daemons, hand one event to each other
 GOAL = 1.0
 
 
@@ -26,15 +27,17 @@ def switches(pid: int) -> dict[str, int]:
 def watch(pids: list[int]) -> dict[int, dict]:
     """For each process: wakes a second (bursts of any of its threads), switches a second, by thread."""
     start = {pid: switches(pid) for pid in pids}
-    last, wakes, awake = dict(start), dict.fromkeys(pids, 0), dict.fromkeys(pids, False)
+    last, wakes = dict(start), dict.fromkeys(pids, 0)
     begin = time.monotonic()
+    woke = dict.fromkeys(pids, begin - BURST_S)
     while (now := time.monotonic()) - begin < WATCH_S:
         time.sleep(LOOK_S)
         for pid in pids:
             seen = switches(pid)
-            changed = seen != last[pid]
-            wakes[pid] += changed and not awake[pid]
-            awake[pid], last[pid] = changed, seen
+            if seen != last[pid] and now - woke[pid] > BURST_S:
+                wakes[pid] += 1
+                woke[pid] = now
+            last[pid] = seen
     seconds = now - begin
     return {pid: {"wakes_per_s": wakes[pid] / seconds,
                   "switches_per_s": sum(last[pid].values()) / seconds - sum(start[pid].values()) / seconds,
