@@ -40,8 +40,10 @@ void Core::Impl::attempt(Gang& gang) {
     if (!is_routable(gang)) return pass_gang(gang, planner.explain(gang.edges), true);
     bool reserved = false;
     gang.lit = all_lit(gang, reserved);
-    if (gang.lit && (!reserved || joins_flight(gang))) return grant(gang);
-    if (Plan plan; !gang.lit && planner.place(gang, plan)) return program(gang, plan);
+    if (gang.lit && joins_flight(gang)) return grant(gang);
+    // Lit, but perhaps not by all the ports it could have: a phase gets the whole bandwidth (design, section 5.6).
+    if (Plan plan; planner.place(gang, plan)) return plan.fresh.empty() ? grant(gang) : program(gang, plan);
+    if (gang.lit && !reserved) return grant(gang);
     block(gang);
 }
 
