@@ -36,7 +36,7 @@ void fsdp_pass(WorkloadBuilder& b, const GenerateOptions& o, bool backward) {
         b.record("compute", "computed" + std::to_string(i % 2));
         if (!backward) continue;
         b.wait("scatter", "computed" + std::to_string(i % 2));
-        b.collective(StepKind::reduce_scatter, "dp", "scatter", 2 * o.nodes * o.layer_bytes, DType::float32,
+        b.collective(StepKind::reduce_scatter, "dp", "scatter", std::uint64_t{2} * o.nodes * o.layer_bytes, DType::float32,
                      "gradients");
     }
 }
