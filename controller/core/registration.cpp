@@ -206,11 +206,13 @@ void Core::Impl::end_rank(NodeIndex node, RankId id, const char* how) {
     std::vector<Comm*> concerned;
     for (auto& [comm_id, membership] : rank->comms) {
         Comm& comm = *membership.comm;
+        bool stayed = false;  // a communicator that it destroyed before it ended is none of this
         for (const std::uint32_t slot : membership.slots) {
+            stayed |= !comm.members[slot].gone;
             comm.gone += !comm.members[slot].gone;
             comm.members[slot].gone = true;
         }
-        concerned.push_back(&comm);
+        if (stayed) concerned.push_back(&comm);
     }
     for (Comm* comm : concerned) {
         if (comm->gone == comm->registered)

@@ -8,6 +8,7 @@ the end. After each case nothing of it may be left: no process, no file, no shar
 import os
 import pathlib
 import sys
+import tempfile
 import time
 import traceback
 
@@ -49,8 +50,18 @@ class Context:
 
 def _run_one(name: str, function, build: Build, number: int) -> str:
     mark = f"{os.getpid()}.{number}"
-    leftovers = Leftovers(mark)
     begin = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="case-") as folder:
+        os.environ["TMPDIR"] = tempfile.tempdir = folder  # of the case and of all that it starts
+        try:
+            return _judge(name, function, build, mark, begin)
+        finally:
+            os.environ.pop("TMPDIR")
+            tempfile.tempdir = None
+
+
+def _judge(name: str, function, build: Build, mark: str, begin: float) -> str:
+    leftovers = Leftovers(mark)
     try:
         if missing := build.missing():
             raise Skip("not built: " + ", ".join(missing))

@@ -27,6 +27,8 @@ def campaign(context, gate: str, reorder: bool) -> tuple[int, int]:
                 for seed in own[at:at + PER_CLUSTER]:
                     bytes_lost = one(cluster, shape, seed, gate, reorder)
                     lost, losers = lost + bytes_lost, losers + (bytes_lost > 0)
+                    if gate == "none" and losers == 3:
+                        return lost, losers  # that shows it
     return lost, losers
 
 
@@ -34,12 +36,13 @@ def one(cluster, shape: Shape, seed: int, gate: str, reorder: bool) -> int:
     who = f"seed {seed}, {shape.nodes} nodes x {shape.gpus} GPUs x {shape.ports} ports, gate {gate}"
     path = random_workload(seed, shape.nodes, shape.gpus, shape.ports, reorder=reorder).write(cluster.folder / f"{seed}.jsonl")
     before, suspended = cluster.light(), cluster.counters()["suspensions"]
-    play = Play(path, seed=seed, timeout_s=30 * SLOW,
+    play = Play(path, seed=seed, timeout_s=(30 if gate != "none" else 2) * SLOW,
                 env={"OPUS_GATE": gate, "OPUS_REQUIRE": "1", "CUDA_DEVICE_MAX_CONNECTIONS": "32"})
     try:
         cluster.run_job(play, 60 * SLOW, name=f"seed{seed}")
     except JobFailed as error:
-        raise AssertionError(f"{who}: {error}") from None
+        if gate != "none":  # what starts in any order may well block itself
+            raise AssertionError(f"{who}: {error}") from None
     light = cluster.light() - before
     if gate != "none":
         expect(light.misdelivered_bytes == 0, f"{who}: {light.misdelivered_bytes} bytes were misdelivered")
@@ -64,7 +67,7 @@ def host(context) -> None:
 def none(context) -> None:
     lost, losers = campaign(context, "none", reorder=True)
     expect(lost > 0, "no job lost a byte: the cases above could not fail")
-    print(f"  {losers} of {COUNT} jobs lost {lost} bytes")
+    print(f"  {losers} jobs lost {lost} bytes")
 
 
 if __name__ == "__main__":

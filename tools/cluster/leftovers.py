@@ -22,9 +22,9 @@ def marked_processes(mark: str) -> list[int]:
 
 
 def shared_files() -> set[str]:
-    """Shared memory, and temporary files that look like ours, of this user."""
+    """Shared memory that looks like ours, and all temporary files (give each run a TMPDIR), of this user."""
     found = set()
-    for folder, pattern in (("/dev/shm", "*"), (tempfile.gettempdir(), "opus*"), (tempfile.gettempdir(), "standin*")):
+    for folder, pattern in (("/dev/shm", "opus*"), ("/dev/shm", "standin*"), (tempfile.gettempdir(), "*")):
         for path in pathlib.Path(folder).glob(pattern):
             try:
                 if path.stat().st_uid == os.getuid():
