@@ -30,7 +30,7 @@ void one_collective(std::vector<RankPlayer>& ranks) {
     for (std::uint32_t i = 0; i < ranks.size(); ++i)
         must(ranks[i].wait_verdict(index[i], kLimit) == Verdict::enforced, "communicator not enforced");
     for (std::uint32_t i = 0; i < ranks.size(); ++i) {
-        seq.push_back(ranks[i].record(index[i], 0, 1 << 20));
+        seq.push_back(ranks[i].record({operation(OpKind::all_reduce, index[i], 0)}));
         ranks[i].ready(seq[i]);
     }
     for (std::uint32_t i = 0; i < ranks.size(); ++i) must(ranks[i].wait_go(seq[i], kLimit), "no go");

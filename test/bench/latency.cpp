@@ -1,11 +1,14 @@
 // ready -> grant -> go through real daemons, against the bare path, in alternating runs of one process.
 //
-//   bench_latency --near SOCKET --far SOCKET --gpus 8 --runs 7 --trips 300 --core 0
-//                 --demand-bytes 120 --grant-bytes 80
+//   bench_latency --gpus 8 --runs 7 --trips 300 --core 0 --demand-bytes 120 --grant-bytes 80 NEAR FAR THIRD
 //
-// A communicator needs two nodes to need light. The far members are ready, and known to the controller,
-// before the near ones: what is timed is the near node's way alone. near: the manager under test; far: a
-// second one, on another core. Prints JSON: per path, each run's median and 99th percentile.
+// NEAR is the socket of the manager under test; FAR and THIRD are those of other nodes' managers, on another
+// core: a communicator needs two nodes to need light. Without sockets, the bare path alone. Prints JSON: each
+// run's median and 99th percentile of
+//   bare    the path with nothing in it
+//   alone   one rank of the near node joins a launch in flight: nobody else is told anything
+//   one     a collective of one rank of the near node and one of the far node
+//   all     a collective of all ranks of both
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
@@ -23,9 +26,11 @@ using namespace opus::bench;
 
 constexpr TimeNs kLimit = 10'000'000'000;  // longer than this is a failure, not a figure
 constexpr TimeNs kPause = 400'000;         // everything has gone back to sleep
+constexpr unsigned kWarmUp = 20;           // trips of each kind before the first run
+constexpr int kSettle = 3;
 
 struct Options {
-    std::string near, far;
+    std::vector<std::string> sockets;
     unsigned gpus = 8, runs = 7, trips = 300;
     int core = 0;
     std::size_t demand_bytes = 0, grant_bytes = 0;
@@ -35,53 +40,83 @@ void must(bool held, const char* what) {
     if (!held) throw std::runtime_error(what);
 }
 
-// A communicator of the first `width` ranks of both nodes, near ones first.
+using Ranks = std::vector<RankPlayer*>;
+
+// A communicator of these ranks, in order, and what it has done.
 class Group {
 public:
-    Group(std::vector<RankPlayer>& near, std::vector<RankPlayer>& far, std::uint32_t width, std::uint64_t id)
-        : near_(near), far_(far), width_(width) {
-        for (std::uint32_t i = 0; i < width; ++i) {
-            index_.push_back(near[i].register_comm({0x6f70757362656e63, id}, i, 2 * width));
-            far_index_.push_back(far[i].register_comm({0x6f70757362656e63, id}, width + i, 2 * width));
-        }
-        for (std::uint32_t i = 0; i < width; ++i) {
-            must(near[i].wait_verdict(index_[i], kLimit) == Verdict::enforced, "near communicator not enforced");
-            must(far[i].wait_verdict(far_index_[i], kLimit) == Verdict::enforced, "far communicator not enforced");
-        }
+    Group(Ranks ranks, std::uint64_t id) : ranks_(std::move(ranks)) {
+        const auto size = std::uint32_t(ranks_.size());
+        for (std::uint32_t i = 0; i < size; ++i)
+            index_.push_back(ranks_[i]->register_comm({0x6f70757362656e63, id}, i, size));
+        for (std::uint32_t i = 0; i < size; ++i)
+            must(ranks_[i]->wait_verdict(index_[i], kLimit) == Verdict::enforced, "a communicator is not enforced");
+        seq_.resize(size);
     }
 
-    // One collective; the time from the near ranks' ready to the last near rank's go.
-    TimeNs trip() {
-        std::vector<std::uint64_t> near_seq(width_), far_seq(width_);
-        for (std::uint32_t i = 0; i < width_; ++i) far_seq[i] = far_[i].record(far_index_[i], n_, kBytes);
-        for (std::uint32_t i = 0; i < width_; ++i) far_[i].store_ready(far_seq[i]);
-        for (std::uint32_t i = 0; i < width_; ++i) far_[i].ring();
-        for (std::uint32_t i = 0; i < width_; ++i) near_seq[i] = near_[i].record(index_[i], n_, kBytes);
+    std::uint32_t size() const { return std::uint32_t(ranks_.size()); }
+    std::uint64_t trips() const { return trips_; }
+    std::uint32_t index(std::uint32_t rank) const { return index_[rank]; }
+    void record(std::uint32_t rank, const std::vector<ring::OpEntry>& ops) { seq_[rank] = ranks_[rank]->record(ops); }
+
+    // Ranks from .. to - 1: all words first, then the doorbells.
+    void ready(std::uint32_t from, std::uint32_t to) {
+        for (std::uint32_t i = from; i < to; ++i) ranks_[i]->store_ready(seq_[i]);
+        for (std::uint32_t i = from; i < to; ++i) ranks_[i]->ring();
+    }
+    void wait_go(std::uint32_t from, std::uint32_t to) {
+        for (std::uint32_t i = from; i < to; ++i) must(ranks_[i]->wait_go(seq_[i], kLimit), "no go");
+    }
+    // From the near ranks' ready to the last near rank's go. The near ones are the first.
+    TimeNs timed(std::uint32_t near) {
         sleep_ns(kPause);
         const TimeNs start = now_ns();
-        for (std::uint32_t i = 0; i < width_; ++i) near_[i].store_ready(near_seq[i]);
-        for (std::uint32_t i = 0; i < width_; ++i) near_[i].ring();
-        for (std::uint32_t i = 0; i < width_; ++i) must(near_[i].wait_go(near_seq[i], kLimit), "no go");
-        const TimeNs took = now_ns() - start;
-        for (std::uint32_t i = 0; i < width_; ++i) must(far_[i].wait_go(far_seq[i], kLimit), "no go for the far rank");
-        for (std::uint32_t i = 0; i < width_; ++i) near_[i].done(near_seq[i]), far_[i].done(far_seq[i]);
-        for (std::uint32_t i = 0; i < width_; ++i)
-            must(near_[i].wait_retired(near_seq[i], kLimit) && far_[i].wait_retired(far_seq[i], kLimit), "not retired");
+        ready(0, near);
+        wait_go(0, near);
+        return now_ns() - start;
+    }
+    void finish() {
+        wait_go(0, size());
+        for (std::uint32_t i = 0; i < size(); ++i) ranks_[i]->done(seq_[i]);
+        for (std::uint32_t i = 0; i < size(); ++i) must(ranks_[i]->wait_retired(seq_[i], kLimit), "not retired");
         sleep_ns(kPause);
-        ++n_;
-        return took;
+        ++trips_;
     }
 
 private:
-    static constexpr std::uint64_t kBytes = 1 << 20;
-    std::vector<RankPlayer>&near_, &far_;
-    std::uint32_t width_;
-    std::vector<std::uint32_t> index_, far_index_;
-    std::uint64_t n_ = 0;
+    Ranks ranks_;
+    std::vector<std::uint32_t> index_;
+    std::vector<std::uint64_t> seq_;
+    std::uint64_t trips_ = 0;
 };
 
+// The far half is ready, and the controller knows, before the near half is.
+TimeNs collective_trip(Group& group) {
+    const std::uint32_t near = group.size() / 2;
+    for (std::uint32_t i = 0; i < group.size(); ++i)
+        group.record(i, {operation(OpKind::all_reduce, group.index(i), group.trips())});
+    group.ready(near, group.size());
+    const TimeNs took = group.timed(near);
+    group.finish();
+    return took;
+}
+
+// near, far, third: the far rank sends to both others in one launch, which starts when the third one's receive is
+// ready; the near one's receive then joins it.
+TimeNs joining_trip(Group& group) {
+    const std::uint64_t n = group.trips();
+    group.record(0, {operation(OpKind::recv, group.index(0), n, 1)});
+    group.record(1, {operation(OpKind::send, group.index(1), n, 0), operation(OpKind::send, group.index(1), n, 2)});
+    group.record(2, {operation(OpKind::recv, group.index(2), n, 1)});
+    group.ready(1, 3);
+    group.wait_go(1, 3);
+    const TimeNs took = group.timed(1);
+    group.finish();
+    return took;
+}
+
 TimeNs bare_trip(BarePath& bare) {
-    const std::uint64_t seq = bare.rank().record(0, 1, 0);
+    const std::uint64_t seq = bare.rank().record({operation(OpKind::all_reduce, 0, 1)});
     sleep_ns(kPause);
     const TimeNs start = now_ns();
     bare.rank().ready(seq);
@@ -108,29 +143,34 @@ struct Series {
 int measure(const Options& o) {
     BarePath bare(o.core, o.demand_bytes, o.grant_bytes);
     pin_to(o.core);
-    if (o.near.empty()) {
-        Series floor;
-        for (unsigned r = 0; r < o.runs; ++r) floor.run(o.trips, [&] { return bare_trip(bare); });
-        std::puts(nlohmann::json{{"bare", floor.json()}}.dump().c_str());
+    Series bare_series, alone_series, one_series, all_series;
+    if (o.sockets.empty()) {
+        for (unsigned r = 0; r < o.runs; ++r) bare_series.run(o.trips, [&] { return bare_trip(bare); });
+        std::puts(nlohmann::json{{"bare", bare_series.json()}}.dump().c_str());
         return 0;
     }
-    std::vector<RankPlayer> near, far;
-    for (std::uint32_t g = 0; g < o.gpus; ++g) {
-        near.push_back(RankPlayer::attach(o.near, g, "bench"));
-        far.push_back(RankPlayer::attach(o.far, g, "bench"));
-    }
-    Group one(near, far, 1, 1), all(near, far, o.gpus, 2);
-    for (int warm = 0; warm < 20; ++warm) bare_trip(bare), one.trip(), all.trip();
-    Series bare_series, one_series, all_series;
-    for (unsigned r = 0; r < o.runs; ++r) {
-        bare_series.run(o.trips, [&] { return bare_trip(bare); });
-        one_series.run(o.trips, [&] { return one.trip(); });
-        all_series.run(o.trips, [&] { return all.trip(); });
+    must(o.sockets.size() == 3, "three managers are needed");
+    std::vector<RankPlayer> ranks;
+    for (const std::string& socket : o.sockets)
+        for (std::uint32_t g = 0; g < o.gpus; ++g) ranks.push_back(RankPlayer::attach(socket, g, "bench"));
+    Ranks both;
+    for (std::uint32_t i = 0; i < 2 * o.gpus; ++i) both.push_back(&ranks[i]);
+    Group alone({&ranks[0], &ranks[o.gpus], &ranks[2 * o.gpus]}, 1), one({&ranks[0], &ranks[o.gpus]}, 2), all(both, 3);
+    for (unsigned r = 0; r <= o.runs; ++r) {
+        const unsigned trips = r == 0 ? kWarmUp : o.trips;
+        bare_series.run(trips, [&] { return bare_trip(bare); });
+        for (int i = 0; i < kSettle; ++i) joining_trip(alone);  // its circuits come back
+        alone_series.run(trips, [&] { return joining_trip(alone); });
+        for (int i = 0; i < kSettle; ++i) collective_trip(one);
+        one_series.run(trips, [&] { return collective_trip(one); });
+        all_series.run(trips, [&] { return collective_trip(all); });
+        if (r == 0) bare_series = alone_series = one_series = all_series = {};
     }
     const nlohmann::json result = {{"bare", bare_series.json()},
-                                   {"one_rank", one_series.json()},
-                                   {"all_ranks", all_series.json()},
-                                   {"trips", o.runs * o.trips + 20}};
+                                   {"alone", alone_series.json()},
+                                   {"one", one_series.json()},
+                                   {"all", all_series.json()},
+                                   {"gangs", {{"alone", alone.trips()}, {"one", one.trips()}, {"all", all.trips()}}}};
     std::puts(result.dump().c_str());
     return 0;
 }
@@ -140,8 +180,7 @@ int measure(const Options& o) {
 int main(int argc, char** argv) {
     Options o;
     CLI::App app{"ready -> grant -> go through real daemons against the bare path"};
-    app.add_option("--near", o.near, "socket of the manager under test; without it, the bare path alone");
-    app.add_option("--far", o.far, "socket of the other node's manager");
+    app.add_option("sockets", o.sockets, "of the near, the far and a third manager; none: the bare path alone");
     app.add_option("--gpus", o.gpus, "ranks of the wide gang on each node");
     app.add_option("--runs", o.runs, "alternating runs");
     app.add_option("--trips", o.trips, "round trips of a run")->check(CLI::Range(10, 100000));

@@ -138,18 +138,25 @@ Verdict RankPlayer::wait_verdict(std::uint32_t index, TimeNs timeout_ns) {
     return Verdict::unknown;
 }
 
-std::uint64_t RankPlayer::record(std::uint32_t comm_index, std::uint64_t n, std::uint64_t bytes) {
+ring::OpEntry operation(OpKind kind, std::uint32_t comm_index, std::uint64_t n, std::uint32_t peer) {
+    constexpr std::uint8_t kFloat = 7;
+    const std::uint32_t flags = n == 0 ? ring::kOpFirstUse : 0;
+    return {std::uint8_t(kind), kFloat, std::uint16_t(comm_index), peer, n, 1, flags, 1 << 20};
+}
+
+std::uint64_t RankPlayer::record(const std::vector<ring::OpEntry>& ops) {
     ring::View& v = segment_->view;
-    const std::uint64_t seq = v.header->head.fetch_add(1, std::memory_order_relaxed);
+    const auto count = std::uint32_t(ops.size());
+    const std::uint64_t seq = v.header->head.fetch_add(ring::slots_for(count), std::memory_order_relaxed);
+    for (std::uint32_t i = 1; i < count; ++i) v.extension(seq + 1 + (i - 1) / 2).op[(i - 1) % 2] = ops[i];
     ring::LaunchRecord& slot = v.record(seq);
     slot.ticks = 0;
     slot.gate = std::uint16_t(ring::Gate::host);
-    slot.op_count = 1;
+    slot.op_count = std::uint16_t(count);
     slot.flags = 0;
     slot.reserved = 0;
     slot.stream = 1;
-    slot.op = {std::uint8_t(OpKind::all_reduce), 7, std::uint16_t(comm_index), 0, n, 1,
-               n == 0 ? ring::kOpFirstUse : 0, bytes};
+    slot.op = ops[0];
     slot.commit.store(ring::kCommitTag | (seq + 1), std::memory_order_release);
     return seq;
 }

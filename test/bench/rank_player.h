@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "opus/launch_ring.h"
 
@@ -31,8 +32,8 @@ public:
     std::uint32_t register_comm(const CommId& id, std::uint32_t rank, std::uint32_t size);
     Verdict wait_verdict(std::uint32_t index, TimeNs timeout_ns);
 
-    // One host-gated collective, the communicator's n-th. Returns its sequence. Rings nobody: ready() does.
-    std::uint64_t record(std::uint32_t comm_index, std::uint64_t n, std::uint64_t bytes);
+    // One host-gated launch. Returns its sequence. Rings nobody: ready() does.
+    std::uint64_t record(const std::vector<ring::OpEntry>& ops);
     void ready(std::uint64_t seq);
     // ready() in two halves, so that several ranks can be ready before the manager is woken.
     void store_ready(std::uint64_t seq);
@@ -46,6 +47,9 @@ private:
     std::unique_ptr<Segment> segment_;
     std::uint32_t comms_ = 0;
 };
+
+// The n-th collective of a communicator, or the n-th transfer to or from a peer.
+ring::OpEntry operation(OpKind kind, std::uint32_t comm_index, std::uint64_t n, std::uint32_t peer = 0);
 
 TimeNs now_ns();                  // CLOCK_MONOTONIC
 void sleep_ns(TimeNs duration);
