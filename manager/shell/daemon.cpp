@@ -22,9 +22,8 @@ namespace opus::manager {
 namespace {
 
 constexpr TimeNs kUs = 1'000, kMs = 1'000'000, kSecond = 1'000'000'000;
-constexpr TimeNs kShortestPoll = 10 * kUs, kLongestPoll = 500 * kUs;
-constexpr TimeNs kPollGrowth = 8;  // the interval is the time since the last event over this
 constexpr TimeNs kScanInterval = kSecond / 2;
+constexpr std::uint32_t kMeasureEvery = 16;  // looks: asking for CPU time is a system call
 
 TimeNs clock_ns(clockid_t clock) {
     timespec t{};
@@ -96,9 +95,9 @@ Daemon::Daemon(const DaemonOptions& options)
 void Daemon::run() {
     while (!stopping_) {
         beat(now_ns());
-        look(false);
+        account(look(false));
         hear_link();
-        settle();
+        if (fed_) settle();
         // What no rank told of. Off the way of a launch: the tables are long.
         if (now_ns() - last_scan_ >= kScanInterval && look(true)) settle();
         wait();
@@ -142,6 +141,7 @@ bool Daemon::look(bool scan) {
 }
 
 void Daemon::feed(const Event& event) {
+    fed_ = true;
     core_.on(event, now_ns(), clock_ns(CLOCK_REALTIME), actions_);
     perform_all();
 }
@@ -157,6 +157,7 @@ void Daemon::perform_all() {
 void Daemon::settle() {
     core_.flush(now_ns(), actions_);
     perform_all();
+    fed_ = false;
     while (!outgoing_.empty()) {
         link_->send(std::move(outgoing_));
         outgoing_.clear();
@@ -284,9 +285,13 @@ void Daemon::wait() {
         std::any_of(ranks_.begin(), ranks_.end(), [](const auto& e) { return e.second.ring.needs_poll(); });
     TimeNs timeout = until_next_deadline(now_ns());
     if (poll) {
-        const TimeNs quiet = now_ns() - last_event_;
-        timeout = std::min(timeout, std::clamp(quiet / kPollGrowth, kShortestPoll, kLongestPoll));
+        const TimeNs now = now_ns();
+        timeout = std::min(timeout, pace_.interval(now - last_event_));
+        if (polled_at_ != 0) pace_.looked(now - polled_at_);
+        polled_at_ = now;
+        if (++polls_ % kMeasureEvery == 0) cpu_before_ = clock_ns(CLOCK_THREAD_CPUTIME_ID);
     } else {
+        polled_at_ = 0;
         // Told first, looked again then: a word stored in between is seen here, a later one rings.
         set_asleep(1);
         if (look(false)) {
@@ -309,6 +314,13 @@ void Daemon::wait() {
         check_unwatched();
         feed(Tick{});
     }
+}
+
+// What a sleep and a look cost, where there was nothing else to do.
+void Daemon::account(bool found) {
+    if (cpu_before_ != 0 && !found && !link_spoke_ && !fed_)
+        pace_.measured(clock_ns(CLOCK_THREAD_CPUTIME_ID) - cpu_before_);
+    cpu_before_ = 0;
 }
 
 bool Daemon::handle_ready(int fd) {

@@ -12,6 +12,7 @@
 #include "manager/shell/attach_server.h"
 #include "manager/shell/controller_link.h"
 #include "manager/shell/descriptor.h"
+#include "manager/shell/poll_pace.h"
 #include "manager/shell/ring_reader.h"
 #include "manager/shell/runtime_directory.h"
 #include "manager/shell/segment.h"
@@ -72,6 +73,7 @@ private:
 
     // Waiting.
     void wait();
+    void account(bool found);
     void beat(TimeNs now);
     TimeNs until_next_deadline(TimeNs now) const;
     bool handle_ready(int fd);
@@ -97,9 +99,14 @@ private:
     Actions actions_;
     std::vector<Event> events_;
     std::vector<wire::Message> outgoing_;
+    bool fed_ = true;  // the core has something to settle
     bool reconnect_ = false;
     bool stopping_ = false;
     TimeNs wake_at_ = 0;
+    PollPace pace_;
+    TimeNs polled_at_ = 0;   // 0: slept without polling
+    TimeNs cpu_before_ = 0;  // of this sleep, when it is measured
+    std::uint32_t polls_ = 0;
     TimeNs last_event_ = 0;  // of a ring
     TimeNs last_scan_ = 0;   // of communicator entries
     TimeNs last_beat_ = 0;
