@@ -83,6 +83,9 @@ void Core::Impl::fire(TimerKind kind, std::uint64_t id) {
             for (NodeIndex n = 0; n < nodes.size(); ++n)
                 if ((id == kNone || id == n) && nodes[n].grace_at_ns != 0 && nodes[n].grace_at_ns <= now) give_up_node(n);
             break;
+        case TimerKind::node_hold:
+            node_hold_over(static_cast<NodeIndex>(id));
+            break;
         case TimerKind::switch_read:
             read_map(static_cast<SwitchIndex>(id));
             break;

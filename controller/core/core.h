@@ -26,7 +26,7 @@ struct CoreOptions {
     std::uint64_t epoch = 1;
     TimeNs t_break_ns = 0;              // 0: twice the dark time of the switches concerned, at least 20 ms
     TimeNs register_timeout_ns = 10'000'000'000;  // first to last member of a communicator; then it passes
-    TimeNs node_silence_ns = 5'000'000'000;       // no frame for so long: the node's session is lost
+    TimeNs node_silence_ns = 3'000'000'000;        // no frame for so long: the node's session is lost
     TimeNs node_grace_ns = 30'000'000'000;        // a lost or never seen node keeps its ports busy so long
     TimeNs switch_timeout_ns = 0;       // deadline of one change set; 0: 4 x dark time + 1 s
     std::uint32_t port_failures_to_fence = 3;

@@ -49,7 +49,7 @@ struct GrantRecord {
     std::uint32_t running = 0;
 };
 
-enum class TimerKind : std::uint8_t { gang_break, gang_hold, gang_retry, comm_register, node_grace, switch_read, silence };
+enum class TimerKind : std::uint8_t { gang_break, gang_hold, gang_retry, comm_register, node_grace, node_hold, switch_read, silence };
 
 struct Core::Impl {
     Impl(const Fabric& fabric, CoreOptions options);
@@ -185,6 +185,7 @@ struct Core::Impl {
     void settle_adopted(bool all);
     void refresh_absent(NodeIndex node);
     void lose_node(NodeIndex node, const std::string& why);
+    void node_hold_over(NodeIndex node);
     void give_up_node(NodeIndex node);
     void watch_silence();
     void resync(NodeIndex node, const std::string& why);

@@ -5,6 +5,17 @@
 #include "controller/core/impl.h"
 
 namespace opus::controller {
+namespace {
+
+TimeNs shortest_hold(const NodeState& node) {
+    constexpr std::uint32_t kDefaultMs = 30'000;
+    std::uint32_t shortest = kDefaultMs;
+    for (const auto& [id, rank] : node.ranks)
+        if (rank.info.hold_ms > 0) shortest = std::min(shortest, rank.info.hold_ms);
+    return TimeNs{shortest} * 1'000'000;
+}
+
+}  // namespace
 
 void Core::Impl::handle(const NodeSession& e) {
     if (e.node >= nodes.size()) return;
@@ -28,7 +39,26 @@ void Core::Impl::lose_node(NodeIndex n, const std::string& why) {
     node.verdicts.clear();
     node.grace_at_ns = now + options.node_grace_ns;
     arm(node.grace_at_ns, TimerKind::node_grace, n);
+    arm(node.last_seen_ns + shortest_hold(node), TimerKind::node_hold, n);
     log(LogLevel::warn, fabric.nodes[n].name + ": no manager (" + why + ")");
+}
+
+// Its ranks open their own gates when the hold time is over; whoever waits for them must not wait longer (I6).
+// A member that is silent because its manager is gone is a fault, not a late peer.
+void Core::Impl::node_hold_over(NodeIndex n) {
+    NodeState& node = nodes[n];
+    if (node.up()) return;
+    const TimeNs due = node.last_seen_ns + shortest_hold(node);
+    if (now < due) return arm(due, TimerKind::node_hold, n);
+    std::set<std::uint64_t> seen;
+    std::vector<Comm*> concerned;
+    for (const auto& [id, rank] : node.ranks)
+        for (const auto& [comm_id, membership] : rank.comms)
+            if (seen.insert(membership.comm->number).second) concerned.push_back(membership.comm);
+    const bool abort = std::any_of(node.ranks.begin(), node.ranks.end(),
+                                   [](const auto& r) { return r.second.info.policy == Policy::abort; });
+    for (Comm* comm : concerned)
+        degrade(*comm, abort ? Policy::abort : Policy::proceed, fabric.nodes[n].name + " has had no manager for the hold time; start opus-manager there");
 }
 
 void Core::Impl::give_up_node(NodeIndex n) {

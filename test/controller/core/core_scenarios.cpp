@@ -222,6 +222,30 @@ TEST_CASE("hold: one member whose policy is abort decides for all") {
     CHECK(world.core->counters().passes == 0);
 }
 
+TEST_CASE("hold: a peer whose manager is gone is a fault, and holds nobody longer than the hold time") {
+    Job job;
+    job.comms = {kAll2};
+    job.ranks = {rank_on(0, {later(100 * kMs, on(0, {coll(0)}))}), rank_on(1, {later(60'000 * kMs, on(0, {coll(0)}))})};
+    World world({.nodes = 2, .ports = 1}, job);
+    world.hold_ms = 500;
+    world.at(50 * kMs, [&] { world.drop_node(1, false); });
+    world.at(400 * kMs, [&] { CHECK_FALSE(world.started(0, 0)); });
+    world.run_until(700 * kMs);
+    CHECK(world.passed(0, 0));
+    CHECK(world.core->groups().front().verdict == Verdict::degraded);
+}
+
+TEST_CASE("hold: a peer whose manager comes back in time is waited for") {
+    Job job;
+    job.comms = {kAll2};
+    job.ranks = {rank_on(0, {later(100 * kMs, on(0, {coll(0)}))}), rank_on(1, {later(60'000 * kMs, on(0, {coll(0)}))})};
+    World world({.nodes = 2, .ports = 1}, job);
+    world.hold_ms = 500;
+    world.at(50 * kMs, [&] { world.drop_node(1); });
+    must_end(world);
+    CHECK(world.core->counters().passes == 0);
+}
+
 TEST_CASE("hold never counts a peer that is late") {
     Job job;
     job.comms = {kAll2};
