@@ -50,8 +50,17 @@ void Daemon::hear(const std::string& peer, wire::Frame&& frame) {
         const Session* session = sessions_.of_node(node);
         if (!session || session->peer != peer) return;  // ended by an earlier message of this frame
         if (std::string reason = misfit(node, message); !reason.empty()) return end_session(node, reason);
+        if (trace_) name_ranks(node, message);
         feed(NodeMessage{node, session->id, std::move(message)});
     }
+}
+
+void Daemon::name_ranks(NodeIndex node, const wire::Message& message) {
+    const auto* snapshot = std::get_if<wire::Snapshot>(&message);
+    const auto* newcomers = std::get_if<wire::Register>(&message);
+    if (!snapshot && !newcomers) return;
+    for (const auto& rank : snapshot ? snapshot->ranks : newcomers->ranks) trace_->name_rank(node, rank.rank, rank.gpu);
+    for (const auto& comm : snapshot ? snapshot->comms : newcomers->comms) trace_->name_rank(node, comm.rank, comm.gpu);
 }
 
 void Daemon::hello(const std::string& peer, const wire::Frame& frame, const wire::Hello& hello) {

@@ -4,6 +4,7 @@
 
 #include "controller/fabric/fabric_names.h"
 #include "controller/fabric/spelling.h"
+#include "controller/shell/clock.h"
 #include "controller/shell/daemon.h"
 
 namespace opus::controller {
@@ -59,7 +60,8 @@ void Daemon::ctl(const std::string& peer, const wire::CtlRequest& request) {
         if (command == "watch") {
             if (watchers_.size() >= kMaxWatchers) throw std::invalid_argument("too many are watching already");
             watchers_.push_back(from);
-            return ctl_answer(from, true, true, to_text({{"event", "watching"}, {"at_ns", now_}}));
+            return ctl_answer(from, true, true,
+                              to_text({{"event", "watching"}, {"at_ns", now_}, {"realtime_ns", realtime_ns()}}));
         }
         throw std::invalid_argument("the controller knows no command '" + command + "'");
     } catch (const json::exception&) {
@@ -88,7 +90,10 @@ void Daemon::ctl_answer(const CtlPending& to, bool ok, bool more, std::string bo
     server_.send(to.peer, {0, 0, 1, {wire::CtlReply{to.request, ok, more, std::move(body)}}});
 }
 
-void Daemon::tell_watchers(const json& event) {
+// Events carry the wall clock as well: at_ns means nothing outside this process.
+void Daemon::tell_watchers(json event) {
+    const TimeNs at = event.value("at_ns", TimeNs{0});
+    event["realtime_ns"] = realtime_ns() - (at > 0 ? monotonic_ns() - at : 0);
     const std::string text = to_text(event);
     std::erase_if(watchers_, [&](const CtlPending& watcher) {
         return !server_.send(watcher.peer, {0, 0, 1, {wire::CtlReply{watcher.request, true, true, text}}});

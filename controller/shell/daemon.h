@@ -89,13 +89,14 @@ private:
     void raise_epoch(std::uint64_t known);
     void post(NodeIndex node, std::uint64_t session, wire::Message&& message);
     void end_session(NodeIndex node, const std::string& reason);
+    void name_ranks(NodeIndex node, const wire::Message& message);
     std::string misfit(NodeIndex node, const wire::Message& message) const;
 
     // ctl_requests.cpp
     void ctl(const std::string& peer, const wire::CtlRequest& request);
     void ctl_answer(const CtlPending& to, bool ok, bool more, std::string body);
     void ctl_move(const CtlPending& from, const wire::CtlRequest& request, const nlohmann::json& arguments);
-    void tell_watchers(const nlohmann::json& event);
+    void tell_watchers(nlohmann::json event);
     ControllerView view() const;
 };
 

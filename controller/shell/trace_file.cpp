@@ -66,15 +66,29 @@ void TraceFile::instant(int process, std::uint32_t row, const std::string& name,
         ",\"tid\":" + std::to_string(row) + ",\"ts\":" + micros(at) + "}");
 }
 
-std::uint32_t TraceFile::row_of(const LaunchId& launch) {
+std::uint32_t TraceFile::row_of(NodeIndex node, RankId rank) {
     const auto row = static_cast<std::uint32_t>(rank_rows_.size() + 1);
-    const auto [at, fresh] = rank_rows_.try_emplace({launch.node, launch.rank}, row);
-    if (fresh) name_row(kRanks, row, rank_name(fabric_, launch.node, launch.rank));
+    const auto [at, fresh] = rank_rows_.try_emplace({node, rank}, row);
+    if (fresh) {
+        name_row(kRanks, row, rank_name(fabric_, node, rank));
+        const std::uint64_t place = std::uint64_t{node} << 32 | rank;  // by node, not by who spoke first
+        raw("{\"ph\":\"M\",\"name\":\"thread_sort_index\",\"pid\":1,\"tid\":" + std::to_string(row) +
+            ",\"args\":{\"sort_index\":" + std::to_string(place) + "}}");
+    }
     return at->second;
 }
 
+void TraceFile::name_rank(NodeIndex node, RankId rank, std::uint32_t local_gpu) {
+    if (node >= fabric_.nodes.size() || local_gpu >= fabric_.nodes[node].gpus.size()) return;
+    const auto [at, fresh] = rank_gpus_.try_emplace({node, rank}, kNone);
+    if (at->second == local_gpu) return;
+    at->second = local_gpu;
+    name_row(kRanks, row_of(node, rank),
+             fabric_.gpus[fabric_.nodes[node].gpus[local_gpu]].name + " (" + rank_name(fabric_, node, rank) + ")");
+}
+
 void TraceFile::launch_done(const Trace& t) {
-    const std::uint32_t row = row_of(t.launch);
+    const std::uint32_t row = row_of(t.launch.node, t.launch.rank);
     const std::string arguments = "\"seq\":" + std::to_string(t.launch.seq) + ",\"bytes\":" + std::to_string(t.bytes) +
                                   ",\"communicator\":\"" + comm_name(t.comm) + "\"";
     const TimeNs ready = t.ready_ns - realtime_offset_ns_, go = t.go_ns - realtime_offset_ns_,
@@ -142,11 +156,11 @@ void TraceFile::add(const Trace& t) {
         case Trace::Kind::program_end:
             return;  // programmed() knows more
         case Trace::Kind::suspend:
-            return instant(kRanks, row_of(t.launch), "suspended", t.at_ns);
+            return instant(kRanks, row_of(t.launch.node, t.launch.rank), "suspended", t.at_ns);
         case Trace::Kind::resume:
-            return instant(kRanks, row_of(t.launch), "circuits are back", t.at_ns);
+            return instant(kRanks, row_of(t.launch.node, t.launch.rank), "circuits are back", t.at_ns);
         case Trace::Kind::pass:
-            return instant(kRanks, row_of(t.launch), "passed", t.at_ns);
+            return instant(kRanks, row_of(t.launch.node, t.launch.rank), "passed", t.at_ns);
         case Trace::Kind::port_fenced:
             if (t.circuit.a < fabric_.ports.size()) instant(kCircuits, t.circuit.a + 1, "fenced", t.at_ns);
             return;

@@ -23,6 +23,8 @@ public:
     TraceFile(const TraceFile&) = delete;
     TraceFile& operator=(const TraceFile&) = delete;
 
+    // A rank process says which GPU it drives: its row is called so.
+    void name_rank(NodeIndex node, RankId rank, std::uint32_t local_gpu);
     void add(const Trace& trace);
     void programmed(SwitchIndex sw, const ChangeSet& changes, const Applied& applied);
     void flush();
@@ -40,14 +42,14 @@ private:
     bool open_ = false;
     std::unordered_map<Circuit, TimeNs> lit_;
     std::unordered_map<std::uint64_t, Gang> gangs_;
-    std::map<std::pair<NodeIndex, RankId>, std::uint32_t> rank_rows_;
+    std::map<std::pair<NodeIndex, RankId>, std::uint32_t> rank_rows_, rank_gpus_;
 
     void raw(const std::string& event);
     void name_row(int process, std::uint32_t row, const std::string& name);
     void span(int process, std::uint32_t row, const std::string& name, TimeNs from, TimeNs to,
               const std::string& arguments = "");
     void instant(int process, std::uint32_t row, const std::string& name, TimeNs at);
-    std::uint32_t row_of(const LaunchId& launch);
+    std::uint32_t row_of(NodeIndex node, RankId rank);
     void launch_done(const Trace& trace);
     void circuit_down(const Circuit& circuit, TimeNs at);
     void gang(const Trace& trace);

@@ -35,7 +35,8 @@ WireServer::WireServer(const std::string& address, int io_threads, Complaint com
     socket_.set(zmq::sockopt::sndhwm, kFramesQueued);
     socket_.set(zmq::sockopt::rcvhwm, kFramesQueued);
     socket_.set(zmq::sockopt::maxmsgsize, static_cast<std::int64_t>(wire::kMaxFrameBytes));
-    socket_.set(zmq::sockopt::ipv6, true);
+    // Only where it is meant: else an IPv4 address would be told as [::ffff:127.0.0.1].
+    socket_.set(zmq::sockopt::ipv6, address.find('[') != std::string::npos);
     socket_.set(zmq::sockopt::tcp_keepalive, 1);
     try {
         socket_.bind(address);

@@ -23,7 +23,8 @@ struct Options {
 
 void print(const json& body) { std::printf("%s\n", body.dump(2, ' ', false, json::error_handler_t::replace).c_str()); }
 
-int ask(const Options& options, const char* command, const json& arguments, void (*show)(const json&)) {
+int ask(const Options& options, const char* command, const json& arguments,
+        const std::function<void(const json&)>& show) {
     const json body = ControllerClient(options.controller, options.timeout_ms).ask(command, arguments);
     if (options.json_output)
         print(body);
@@ -32,8 +33,12 @@ int ask(const Options& options, const char* command, const json& arguments, void
     return kOk;
 }
 
-void show_done(const json& body) {
-    std::printf("%s\n", body.value("done", "").empty() ? "done" : body.value("done", "").c_str());
+// What the controller says of a move, or the plain fact.
+std::function<void(const json&)> show_done(const std::string& fact) {
+    return [fact](const json& body) {
+        const std::string told = body.value("done", "");
+        std::printf("%s\n", (told.empty() ? fact : told).c_str());
+    };
 }
 
 int watch(const Options& options, int count) {
@@ -68,7 +73,8 @@ void add_moves(CLI::App& app, Options& options) {
                       "even under a launch in flight: what it sends is lost until it is sent again");
     connect->callback([&options, join] {
         options.chosen = [&options, join] {
-            return ask(options, "connect", {{"a", join->a}, {"b", join->b}, {"force", join->force}}, show_done);
+            return ask(options, "connect", {{"a", join->a}, {"b", join->b}, {"force", join->force}},
+                       show_done(join->a + " is joined to " + join->b));
         };
     });
     auto* disconnect = app.add_subcommand("disconnect", "break the circuit of a port; refused while a launch holds it");
@@ -78,7 +84,8 @@ void add_moves(CLI::App& app, Options& options) {
                          "even under a launch in flight: what it sends is lost until it is sent again");
     disconnect->callback([&options, part] {
         options.chosen = [&options, part] {
-            return ask(options, "disconnect", {{"port", part->a}, {"force", part->force}}, show_done);
+            return ask(options, "disconnect", {{"port", part->a}, {"force", part->force}},
+                       show_done(part->a + " is dark"));
         };
     });
 }

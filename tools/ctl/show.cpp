@@ -127,7 +127,7 @@ void show_why(const json& body) {
 }
 
 void show_event(const json& event) {
-    std::string line = duration(number(event, "at_ns") / 1e6) + "  " + text(event, "event");
+    std::string line = time_of_day(event.value("realtime_ns", 0ll)) + "  " + text(event, "event");
     for (const char* key : {"id", "launch", "op", "group", "a", "b", "text"}) {
         const std::string value = text(event, key);
         if (value != "-" && value != "0")

@@ -1,6 +1,7 @@
 #include "tools/ctl/table.h"
 
 #include <algorithm>
+#include <ctime>
 
 namespace opus::ctl {
 namespace {
@@ -41,6 +42,16 @@ std::string duration(double ms) {
     if (ms < 120'000) return number("%.1f", ms / 1e3, " s");
     if (ms < 7'200'000) return number("%.0f", ms / 60e3, " min");
     return number("%.1f", ms / 3600e3, " h");
+}
+
+std::string time_of_day(long long realtime_ns) {
+    const std::time_t seconds = static_cast<std::time_t>(realtime_ns / 1'000'000'000);
+    std::tm local{};
+    localtime_r(&seconds, &local);
+    char text[48];
+    std::snprintf(text, sizeof text, "%02d:%02d:%02d.%03lld", local.tm_hour, local.tm_min, local.tm_sec,
+                  realtime_ns / 1'000'000 % 1'000);
+    return text;
 }
 
 std::string bytes(unsigned long long n) {

@@ -18,7 +18,8 @@ private:
     std::vector<std::vector<std::string>> rows_;
 };
 
-std::string duration(double ms);          // "340 us", "12.5 ms", "3.2 s", "4 min", "2.5 h"
-std::string bytes(unsigned long long n);  // "64 KiB"
+std::string duration(double ms);                 // "340 us", "12.5 ms", "3.2 s", "4 min", "2.5 h"
+std::string time_of_day(long long realtime_ns);  // "14:03:27.512", local time
+std::string bytes(unsigned long long n);         // "64 KiB"
 
 }  // namespace opus::ctl

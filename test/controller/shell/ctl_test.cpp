@@ -91,7 +91,9 @@ TEST_CASE("why names the launch, what it misses and since when") {
 
 TEST_CASE("connect and disconnect move circuits, and are refused where a launch holds the port") {
     Controller controller;
-    CHECK(ctl(controller, {"connect", "n0.g1.p0", "n1.g1.p1"}).code == 0);
+    const auto joined = ctl(controller, {"connect", "n0.g1.p0", "n1.g1.p1"});
+    CHECK(joined.code == 0);
+    CHECK(joined.out == "joined\n");
     CHECK(ctl_json(controller, {"circuits"})["circuits"][0]["a"] == "n0.g1.p0");
     CHECK(ctl_json(controller, {"circuits"})["circuits"][0]["b"] == "n1.g1.p1");
     CHECK(ctl(controller, {"disconnect", "ocs-r1:4"}).code == 0);
