@@ -22,7 +22,15 @@ namespace {
 
 using namespace opus;
 
-enum : std::uint64_t { kHello = 1, kSnapshot = 2, kRegister = 3, kDemand = 5, kWelcome = 20, kVerdicts = 22, kGrant = 23 };
+enum : std::uint64_t {
+    kHello = 1,
+    kSnapshot = 2,
+    kRegister = 3,
+    kDemand = 5,
+    kWelcome = 20,
+    kVerdicts = 22,
+    kGrant = 23
+};
 
 struct Peer {
     std::string name;  // ZeroMQ's, of the connection
@@ -126,7 +134,8 @@ private:
         barrier_.erase(met);
     }
 
-    template <class Body> void answer(std::uint32_t peer, std::uint64_t type, Body body) {
+    template <class Body>
+    void answer(std::uint32_t peer, std::uint64_t type, Body body) {
         Peer& to = peers_[peer];
         buffer_.clear();
         Packer p(buffer_);

@@ -69,7 +69,8 @@ constexpr std::uint32_t kSlots = 1024;
     }
 }
 
-template <class Body> pid_t child(int core, Body body) {
+template <class Body>
+pid_t child(int core, Body body) {
     const pid_t parent = ::getpid();
     const pid_t pid = ::fork();
     if (pid != 0) return pid;

@@ -14,9 +14,7 @@ namespace {
 constexpr int kLimitMs = 30'000;
 constexpr std::uint64_t kBytes = 1 << 20;
 
-[[noreturn]] void fail(const std::string& what) {
-    throw std::runtime_error(what);
-}
+[[noreturn]] void fail(const std::string& what) { throw std::runtime_error(what); }
 
 }  // namespace
 

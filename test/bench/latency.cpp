@@ -130,7 +130,8 @@ TimeNs bare_trip(BarePath& bare) {
 struct Series {
     std::vector<double> median_us, p99_us;
 
-    template <class Trip> void run(unsigned trips, Trip trip) {
+    template <class Trip>
+    void run(unsigned trips, Trip trip) {
         std::vector<TimeNs> took(trips);
         for (TimeNs& t : took) t = trip();
         std::sort(took.begin(), took.end());

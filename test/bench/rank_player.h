@@ -51,8 +51,8 @@ private:
 // The n-th collective of a communicator, or the n-th transfer to or from a peer.
 ring::OpEntry operation(OpKind kind, std::uint32_t comm_index, std::uint64_t n, std::uint32_t peer = 0);
 
-TimeNs now_ns();                  // CLOCK_MONOTONIC
+TimeNs now_ns();  // CLOCK_MONOTONIC
 void sleep_ns(TimeNs duration);
-void pin_to(int core);            // this process; negative: leaves it
+void pin_to(int core);  // this process; negative: leaves it
 
 }  // namespace opus::bench

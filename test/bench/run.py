@@ -19,11 +19,13 @@ import demo_rows
 import figure
 import idle_rows
 import path_rows
+import scaling_rows
 from stage import NotBuilt
 
 GROUPS = {
     "path": path_rows.rows,
     "controller": controller_rows.rows,
+    "scaling": scaling_rows.rows,
     "idle": idle_rows.rows,
     "demo": demo_rows.rows,
 }
