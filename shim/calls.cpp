@@ -13,22 +13,28 @@ namespace opus::shim {
 namespace {
 
 // Bytes of an ncclDataType_t; 0 for one that is newer than this table.
-constexpr std::uint8_t kWidth[16] = {1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1};
-inline std::uint64_t width(ncclDataType_t type) { return kWidth[std::uint32_t(type) & 15]; }
+constexpr std::uint8_t kWidth[256] = {1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1};
+inline std::uint64_t width(ncclDataType_t type) { return kWidth[std::uint8_t(type)]; }
 
 inline void count_passed() { process.view.header->passed.fetch_add(1, std::memory_order_relaxed); }
 
-// What may become a launch: null for what the shim does not know, for NCCL calling itself, and for
-// what needs no circuit and no key.
-inline Communicator* admit(ncclComm_t comm, std::size_t count) {
-    if (thread_words.inside != 0) [[unlikely]] return nullptr;
-    Communicator* c = communicators.find(comm);
-    if (c == nullptr || count == 0) [[unlikely]] return nullptr;
-    if (c->verdict->load(std::memory_order_relaxed) == std::uint32_t(Verdict::intra)) {
-        count_passed();
-        return nullptr;
+enum class Admission { pass, plain, careful };
+
+// What a call may become: nothing, for what the shim does not know, for NCCL calling itself, and for what
+// needs no circuit and no key. Leaves a plain one's communicator in the thread's words.
+inline Admission admit(ncclComm_t comm) {
+    ThreadWords& words = thread_words;
+    Communicator* c = communicators.glance(comm);
+    if (c == nullptr) [[unlikely]] return Admission::careful;
+    const std::uint32_t verdict = c->verdict->load(std::memory_order_relaxed);
+    if (verdict == c->plain_verdict && words.anywhere == 0) {
+        words.admitted = c;
+        return Admission::plain;
     }
-    return c;
+    if (words.inside != 0) return Admission::pass;
+    if (verdict != std::uint32_t(Verdict::intra)) return Admission::careful;
+    count_passed();
+    return Admission::pass;
 }
 
 enum class Course { pass, start, fail };
@@ -40,7 +46,7 @@ struct Flight {
 };
 
 // Circuits for the connections first, then the ordinary launch behind its kernel.
-__attribute__((noinline)) Course begin_stream_gated(Communicator& c, ring::OpEntry& op, cudaStream_t stream, Flight& flight) {
+Course begin_stream_gated(Communicator& c, ring::OpEntry op, cudaStream_t stream, Flight& flight) {
     if (op.flags != 0) {
         bool fail = false;
         flight.connections = hold_connections(&op, 1, fail);
@@ -48,7 +54,7 @@ __attribute__((noinline)) Course begin_stream_gated(Communicator& c, ring::OpEnt
         if (flight.connections == kFull) c.count_lost();
         op.flags = 0;
     }
-    const LaunchHead head{ring::Gate::stream, 1, record_flags(1), 0};
+    const LaunchHead head{ring::Gate::stream, 1, record_flags(1)};
     flight.seq = push(process.view, head, stream_name(c, stream), op);
     if (flight.seq == kFull) {
         c.count_lost();
@@ -71,25 +77,24 @@ bool on_capturing_stream(const Communicator& c, cudaStream_t stream) {
     return capturing(stream);
 }
 
-Course begin(Communicator& c, ring::OpEntry& op, cudaStream_t stream, Flight& flight) {
+__attribute__((noinline)) Course begin(Communicator& c, ring::OpEntry op, cudaStream_t stream, Flight& flight) {
     flight.connections = kFull;
     if (!records(c)) return Course::pass;
-    if (driver.cuStreamIsCapturing != nullptr && on_capturing_stream(c, stream)) {
+    if (has_driver && on_capturing_stream(c, stream)) {
         // A graph's launches repeat without a call: they pass until graphs are served.
         count_passed();
         return Course::pass;
     }
     const ring::Gate gate = gate_for(c, stream);
     if (gate == ring::Gate::stream) return begin_stream_gated(c, op, stream, flight);
-    const LaunchHead head{gate, 1, record_flags(1), 0};
-    flight.seq = push(process.view, head, stream_name(c, stream), op);
+    flight.seq = push(process.view, LaunchHead{gate, 1, record_flags(1)}, stream_name(c, stream), op);
     if (flight.seq == kFull) [[unlikely]] {
         c.count_lost();
         return Course::start;
     }
     process.view.header->recorded.fetch_add(1, std::memory_order_relaxed);
-    if (gate == ring::Gate::none) {
-        store_ready(flight.seq);
+    if (gate == ring::Gate::none) {  // reached when recorded
+        ring_doorbell();
         return Course::start;
     }
     if (pass_host_gate(flight.seq, &op, 1)) return Course::start;
@@ -97,7 +102,7 @@ Course begin(Communicator& c, ring::OpEntry& op, cudaStream_t stream, Flight& fl
     return Course::fail;
 }
 
-__attribute__((noinline)) void end_otherwise(Communicator& c, const Flight& flight, const LaunchStream& at, ncclResult_t result) {
+__attribute__((noinline)) void end(Communicator& c, const Flight& flight, LaunchStream at, ncclResult_t result) {
     if (result == ncclInProgress) {
         if (flight.connections != kFull) defer_done(c, flight.connections, nullptr, 0);
         if (flight.seq != kFull) defer_done(c, flight.seq, &at, 1);
@@ -109,14 +114,6 @@ __attribute__((noinline)) void end_otherwise(Communicator& c, const Flight& flig
     // NCCL launched nothing, and a peer may wait for what this key promised.
     if (flight.seq != kFull) store_done(flight.seq);
     c.count_lost();
-}
-
-inline void end(Communicator& c, const Flight& flight, cudaStream_t stream, ncclResult_t result) {
-    const LaunchStream at{stream, c.context};
-    if (result == ncclSuccess && (flight.seq != kFull) & (flight.connections == kFull)) [[likely]]
-        enqueue_done(flight.seq, &at, 1);
-    else
-        end_otherwise(c, flight, at, result);
 }
 
 inline ring::OpEntry entry_of(const Communicator& c, OpKind kind, ncclDataType_t type, std::uint32_t peer,
@@ -139,43 +136,124 @@ inline ncclResult_t run(Communicator& c, OpKind kind, ncclDataType_t type, std::
         return result;
     }
     const Inside inside;
-    ring::OpEntry op = entry_of(c, kind, type, peer, sequence++, bytes);
+    const ring::OpEntry op = entry_of(c, kind, type, peer, sequence++, bytes);
     Flight flight;
     const Course course = begin(c, op, stream, flight);
     if (course == Course::fail) [[unlikely]] return ncclSystemError;
     const ncclResult_t result = call();
-    if (course == Course::start) end(c, flight, stream, result);
+    if (course == Course::start) end(c, flight, {stream, c.context}, result);
     return result;
 }
 
-// A communicator with something to settle first, or one whose size is not known: its counters cannot be.
-inline bool usable(Communicator& c) {
-    if (c.slow != 0) [[unlikely]] settle_slow(c);
-    return c.sends != nullptr;
+// Where streams are, done is theirs to say: it is counted apart from the launch (instructions_test.py).
+__attribute__((noinline)) ncclResult_t plain_done(std::uint64_t seq) {
+    store_done(seq);
+    return ncclSuccess;
+}
+
+// The plain way: recorded, with the gate open (OPUS_GATE=none) and no stream to say done. False, and nothing
+// has happened: the careful way is to be taken.
+inline bool record_plainly(Communicator& c, OpKind kind, ncclDataType_t type, std::uint32_t peer, std::uint64_t bytes,
+                           cudaStream_t stream, std::uint64_t& sequence, std::uint64_t& seq) {
+    if (bytes == 0 || !claim_at_once(process.view, seq)) [[unlikely]] return false;
+    ring::SegmentHeader& header = *process.view.header;
+    ring::LaunchRecord& record = process.view.record(seq);
+    const LaunchHead head{ring::Gate::none, 1, ring::kLaunchHostDone};
+    fill(record, head, reinterpret_cast<std::uintptr_t>(stream), entry_of(c, kind, type, peer, sequence, bytes));
+    commit(record, seq);
+    ++sequence;  // here, it costs one register less
+    header.recorded.fetch_add(1, std::memory_order_relaxed);
+    if (header.asleep.load(std::memory_order_seq_cst) != 0) [[unlikely]] ring_doorbell_now();
+    return true;
+}
+
+// What was admitted may have been overwritten by NCCL calling itself: the record knows its communicator.
+__attribute__((noinline)) ncclResult_t fail_plainly(std::uint64_t seq, ncclResult_t result) {
+    if (result != ncclInProgress)
+        process.view.comms[process.view.record(seq).op.comm].lost.fetch_add(1, std::memory_order_seq_cst);
+    store_done(seq);
+    return result;
+}
+
+// After the real call. Its own function, jumped to, so that nothing but `seq` has to outlive that call.
+__attribute__((noinline)) ncclResult_t finish_plainly(std::uint64_t seq, ncclResult_t result) {
+    thread_words.inside = 0;
+    if (result != ncclSuccess) [[unlikely]] return fail_plainly(seq, result);
+    return plain_done(seq);
+}
+
+// The same as admit, for what is not in the first place of the table too, and for communicators with
+// something to settle first. Null: the call passes.
+__attribute__((noinline)) Communicator* admit_carefully(ncclComm_t comm) {
+    if (thread_words.inside != 0) return nullptr;
+    Communicator* c = communicators.find(comm);
+    if (c == nullptr) return nullptr;
+    if (c->verdict->load(std::memory_order_relaxed) == std::uint32_t(Verdict::intra)) {
+        count_passed();
+        return nullptr;
+    }
+    if (c->slow != 0) settle_slow(*c);
+    return c->sends != nullptr ? c : nullptr;  // without its size, its counters cannot be
 }
 
 }  // namespace
 
 #define OPUS_HOOK(name, params, args)
 
-#define OPUS_COLL(name, params, args, kind, root, elements)                                            \
+// In steps, so that what passes costs no frame: the first looks; the next, with the same parameters, is
+// jumped to and finds the communicator in the thread's words.
+#define OPUS_STEPS(name, params, args)                                                                 \
     ncclResult_t handlers::name params {                                                               \
-        Communicator* c = admit(comm, count);                                                          \
-        if (c == nullptr || !usable(*c)) return real.name args;                                        \
-        [[maybe_unused]] const std::uint64_t ranks = c->size;                                          \
-        return run(*c, OpKind::kind, datatype, std::uint32_t(root), width(datatype) * (elements), stream, \
-                   c->collectives, [&] { return real.name args; });                                    \
+        switch (admit(comm)) {                                                                         \
+            case Admission::plain: return plain_##name args;                                           \
+            case Admission::careful: return held_##name args;                                          \
+            case Admission::pass: break;                                                               \
+        }                                                                                              \
+        return real.name args;                                                                         \
     }
 
+#define OPUS_COLL(name, params, args, kind, root, elements)                                            \
+    __attribute__((noinline)) static ncclResult_t held_##name params {                                 \
+        Communicator* found = admit_carefully(comm);                                                   \
+        if (found == nullptr || count == 0) return real.name args;                                     \
+        Communicator& c = *found;                                                                      \
+        [[maybe_unused]] const std::uint64_t ranks = c.size;                                           \
+        return run(c, OpKind::kind, datatype, std::uint32_t(root), width(datatype) * (elements), stream, \
+                   c.collectives, [&] { return real.name args; });                                     \
+    }                                                                                                  \
+    __attribute__((noinline)) static ncclResult_t plain_##name params {                                \
+        Communicator& c = *thread_words.admitted;                                                      \
+        [[maybe_unused]] const std::uint64_t ranks = c.size;                                           \
+        std::uint64_t seq = 0;                                                                         \
+        if (!record_plainly(c, OpKind::kind, datatype, std::uint32_t(root), width(datatype) * (elements), stream, c.collectives, seq)) \
+            return held_##name args;                                                                   \
+        thread_words.inside = 1;                                                                       \
+        const ncclResult_t result = real.name args;                                                    \
+        return finish_plainly(seq, result);                                                            \
+    }                                                                                                  \
+    OPUS_STEPS(name, params, args)
+
 #define OPUS_P2P(name, params, args, kind)                                                             \
-    ncclResult_t handlers::name params {                                                               \
-        Communicator* c = admit(comm, count);                                                          \
-        if (c == nullptr || !usable(*c)) return real.name args;                                        \
+    __attribute__((noinline)) static ncclResult_t held_##name params {                                 \
+        Communicator* found = admit_carefully(comm);                                                   \
         const auto other = std::uint32_t(peer);                                                        \
-        if (other == c->rank || other >= c->size) return real.name args;                               \
-        return run(*c, OpKind::kind, datatype, other, width(datatype) * count, stream,                 \
-                   c->kind##s[other].next, [&] { return real.name args; });                            \
-    }
+        if (found == nullptr || count == 0 || other == found->rank || other >= found->size) return real.name args; \
+        Communicator& c = *found;                                                                      \
+        return run(c, OpKind::kind, datatype, other, width(datatype) * count, stream,                  \
+                   c.kind##s[other].next, [&] { return real.name args; });                             \
+    }                                                                                                  \
+    __attribute__((noinline)) static ncclResult_t plain_##name params {                                \
+        Communicator& c = *thread_words.admitted;                                                      \
+        const auto other = std::uint32_t(peer);                                                        \
+        std::uint64_t seq = 0;                                                                         \
+        if (other == c.rank || other >= c.size ||                                                      \
+            !record_plainly(c, OpKind::kind, datatype, other, width(datatype) * count, stream, c.kind##s[other].next, seq)) \
+            return held_##name args;                                                                   \
+        thread_words.inside = 1;                                                                       \
+        const ncclResult_t result = real.name args;                                                    \
+        return finish_plainly(seq, result);                                                            \
+    }                                                                                                  \
+    OPUS_STEPS(name, params, args)
 
 #define OPUS_PASS(name, params, args)                                                                  \
     ncclResult_t handlers::name params {                                                               \

@@ -23,6 +23,9 @@ constinit const std::atomic<std::uint32_t> kAlwaysPasses{std::uint32_t(Verdict::
 
 namespace {
 
+// Stands where one was, so that chains through it hold. Its handle is nobody's.
+Communicator removed{};
+
 Lock creation_lock;
 Occurrences occurrences;
 std::uint32_t next_family = 1;
@@ -129,6 +132,8 @@ bool settle(Communicator& c, const Creation& creation) {
     c.family = creation.family;
     c.index = creation.index;
     c.generation = creation.generation;
+    // Nothing of CUDA to do and nothing held: recorded, and that is all.
+    c.plain_verdict = c.gate == ring::Gate::none && !has_driver ? std::uint32_t(Verdict::enforced) : kNotPlain;
     c.sends = static_cast<PeerSequence*>(calloc(creation.size, sizeof(PeerSequence)));
     c.recvs = static_cast<PeerSequence*>(calloc(creation.size, sizeof(PeerSequence)));
     if (c.sends == nullptr || c.recvs == nullptr) return false;
@@ -137,6 +142,11 @@ bool settle(Communicator& c, const Creation& creation) {
     else
         c.verdict = c.index == kNone ? &kAlwaysPasses : &process.view.comms[c.index].verdict;
     return true;
+}
+
+ring::Gate gate_of(const DriverContext& context) {
+    if (process.mode != Mode::enforce || process.gate == GateChoice::none) return ring::Gate::none;
+    return process.gate != GateChoice::host && context.gate != nullptr ? ring::Gate::stream : ring::Gate::host;
 }
 
 // Rank, size and device from NCCL, for children. False while it is not ready.
@@ -157,37 +167,31 @@ bool ask_nccl(ncclComm_t handle, Creation& creation) {
 }  // namespace
 
 bool CommunicatorTable::insert(ncclComm_t comm, Communicator* value) {
-    const auto key = reinterpret_cast<std::uintptr_t>(comm);
-    std::uint32_t at = bucket(key);
-    for (;; at = (at + 1) & (kBuckets - 1)) {
-        const std::uintptr_t found = buckets_[at].key.load(memory_order_relaxed);
-        if (found == kRemoved || found == key) break;
-        if (found != 0) continue;
-        if (used_ >= kMost) return false;
-        ++used_;
-        break;
+    value->handle = comm;
+    for (std::atomic<Communicator*>* at = &buckets_[bucket(comm)];; ++at) {
+        Communicator* found = at->load(memory_order_relaxed);
+        if (found != nullptr && found != &removed) continue;
+        if (found == nullptr && used_ >= kMost) return false;
+        if (found == nullptr) ++used_;
+        at->store(value, memory_order_release);
+        return true;
     }
-    buckets_[at].value.store(value, memory_order_relaxed);
-    buckets_[at].key.store(key, memory_order_release);
-    return true;
 }
 
 Communicator* CommunicatorTable::remove(ncclComm_t comm) {
-    const auto key = reinterpret_cast<std::uintptr_t>(comm);
-    std::uint32_t at = bucket(key);
-    for (; buckets_[at].key.load(memory_order_relaxed) != key; at = (at + 1) & (kBuckets - 1))
-        if (buckets_[at].key.load(memory_order_relaxed) == 0) return nullptr;
-    Communicator* value = buckets_[at].value.load(memory_order_relaxed);
-    buckets_[at].key.store(kRemoved, memory_order_release);
-    // Removed keys before an empty bucket are on nobody's way.
-    if (buckets_[(at + 1) & (kBuckets - 1)].key.load(memory_order_relaxed) == 0) {
-        for (; buckets_[at].key.load(memory_order_relaxed) == kRemoved; at = (at - 1) & (kBuckets - 1)) {
-            buckets_[at].value.store(nullptr, memory_order_relaxed);
-            buckets_[at].key.store(0, memory_order_release);
-            --used_;
-        }
+    std::atomic<Communicator*>* at = &buckets_[bucket(comm)];
+    Communicator* found = at->load(memory_order_relaxed);
+    for (; found != nullptr && found->handle != comm; found = at->load(memory_order_relaxed)) ++at;
+    if (found == nullptr) return nullptr;
+    at->store(&removed, memory_order_release);
+    // Removed ones before an empty place are on nobody's way.
+    while (at[1].load(memory_order_relaxed) == nullptr && at->load(memory_order_relaxed) == &removed) {
+        at->store(nullptr, memory_order_release);
+        --used_;
+        if (at == buckets_) break;
+        --at;
     }
-    return value;
+    return found;
 }
 
 ring::CommEntry* Communicator::entry() const { return index == kNone ? nullptr : &process.view.comms[index]; }
@@ -224,6 +228,7 @@ Communicator* conclude(Creation& creation, ncclResult_t result) {
     c->split_shares = creation.split_shares;
     c->shrink_shares = creation.shrink_shares;
     c->context = creation.context != nullptr && creation.context->handle != nullptr ? creation.context : driver_context();
+    c->gate = gate_of(*c->context);
     c->index = kNone;
     c->verdict = &kAlwaysPasses;
     bool whole = creation.size != kNone;

@@ -23,6 +23,8 @@ struct PeerSequence {
     std::uint32_t entry = 0;
 };
 
+inline constexpr std::uint32_t kNotPlain = kNone;
+
 struct Communicator {
     const std::atomic<std::uint32_t>* verdict;  // the CommEntry's, or a constant
     std::uint64_t collectives = 0;              // key number of the next
@@ -32,6 +34,8 @@ struct Communicator {
     std::uint32_t rank = 0;
     std::uint32_t size = 0;
     std::uint32_t slow = 0;  // kSlow*: something is to be settled before its next launch
+    std::uint32_t plain_verdict = kNotPlain;  // while this is its verdict, launches take the plain way (calls.cpp)
+    ring::Gate gate = ring::Gate::host;  // of its launches; stream: where the stream allows (stream_gate.h)
 
     ncclComm_t handle = nullptr;
     CommId id;
@@ -67,12 +71,15 @@ public:
     static constexpr std::uint32_t kBuckets = 1024;
     static constexpr std::uint32_t kMost = 768;
 
+    // Null also where `comm` is not in the first place its hash gives: nearly all are.
+    Communicator* glance(ncclComm_t comm) const {
+        Communicator* c = buckets_[bucket(comm)].load(std::memory_order_acquire);
+        return c != nullptr && c->handle == comm ? c : nullptr;
+    }
     Communicator* find(ncclComm_t comm) const {
-        const auto key = reinterpret_cast<std::uintptr_t>(comm);
-        for (std::uint32_t at = bucket(key);; at = (at + 1) & (kBuckets - 1)) {
-            const std::uintptr_t found = buckets_[at].key.load(std::memory_order_acquire);
-            if (found == key) return buckets_[at].value.load(std::memory_order_relaxed);
-            if (found == 0) return nullptr;
+        for (const auto* at = &buckets_[bucket(comm)];; ++at) {
+            Communicator* c = at->load(std::memory_order_acquire);
+            if (c == nullptr || c->handle == comm) return c;
         }
     }
     // Under the caller's lock. False: full.
@@ -80,19 +87,14 @@ public:
     Communicator* remove(ncclComm_t comm);
 
 private:
-    static constexpr std::uintptr_t kRemoved = 1;
-    static std::uint32_t bucket(std::uintptr_t key) {
-        return std::uint32_t((std::uint64_t(key) * 0x9e3779b97f4a7c15ull) >> 54);
+    static std::uint32_t bucket(ncclComm_t comm) {
+        return std::uint32_t((reinterpret_cast<std::uintptr_t>(comm) * 0x9e3779b97f4a7c15ull) >> 54);
     }
-    struct Bucket {
-        std::atomic<std::uintptr_t> key{0};
-        std::atomic<Communicator*> value{nullptr};
-    };
-    Bucket buckets_[kBuckets] = {};
-    std::uint32_t used_ = 0;  // keys, removed ones included
+    std::atomic<Communicator*> buckets_[kBuckets + kMost + 1] = {};  // a chain runs on past the last hash, and never wraps
+    std::uint32_t used_ = 0;  // places taken, removed ones included
 };
 
-extern CommunicatorTable communicators;
+[[gnu::visibility("hidden")]] extern CommunicatorTable communicators;
 
 // What a creation knows before NCCL is asked.
 struct Creation {

@@ -8,6 +8,8 @@
 namespace opus::shim {
 
 constinit Driver driver{};
+bool stream_writes = false;
+bool has_driver = false;
 
 namespace {
 
@@ -34,6 +36,7 @@ void look_up() {
 #define OPUS_DRIVER_FIND(name, symbol, older) find(cuda, driver.name, symbol, older);
     OPUS_DRIVER_CALLS(OPUS_DRIVER_FIND)
 #undef OPUS_DRIVER_FIND
+    has_driver = true;
 }
 
 void look_up_runtime() {
@@ -43,6 +46,7 @@ void look_up_runtime() {
         if (!runtime) continue;
         find(runtime, driver.cudaGetDevice, "cudaGetDevice", nullptr);
         find(runtime, driver.cudaLaunchHostFunc, "cudaLaunchHostFunc", nullptr);
+        has_driver = true;
         return;
     }
 }
@@ -58,6 +62,9 @@ void register_segment() {
     if (driver.cuMemHostGetDevicePointer(&at, base, 0) != CUDA_SUCCESS) return;
     device_offset = at - reinterpret_cast<std::uintptr_t>(base);
     registered = true;
+    if (driver.cuStreamWriteValue64 == nullptr) return;
+    stream_writes = true;
+    process.lone_flags &= std::uint16_t(~ring::kLaunchHostDone);
 }
 
 }  // namespace

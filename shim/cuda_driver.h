@@ -40,7 +40,9 @@ struct Driver {
     cudaError_t (*cudaLaunchHostFunc)(cudaStream_t, cudaHostFn_t, void*);
 };
 
-extern Driver driver;
+[[gnu::visibility("hidden")]] extern Driver driver;
+[[gnu::visibility("hidden")]] extern bool stream_writes;   // the segment is registered and streams can write to it
+[[gnu::visibility("hidden")]] extern bool has_driver;      // streams exist: done is theirs to say
 
 // One CUDA context of this process, and what is loaded in it. Never freed.
 struct DriverContext {

@@ -244,7 +244,7 @@ private:
         const std::uint32_t count = group_.launch_ops.size();
         if (recordable(process.view, count)) {
             const GroupPart& part = group_.parts[lead];
-            const LaunchHead head{gate_, std::uint16_t(count), record_flags(group_.launch_streams.size()), 0};
+            const LaunchHead head{gate_, count, record_flags(group_.launch_streams.size())};
             launch.seq = push(process.view, head, stream_name(*part.comm, part.launch_stream), group_.launch_ops.data());
         }
         if (launch.seq == kFull)
@@ -276,8 +276,8 @@ private:
     bool hold_all() {
         for (const GroupLaunch& launch : group_.launches) {
             if (launch.seq == kFull) continue;
-            if (gate_ == ring::Gate::none) {
-                store_ready(launch.seq);
+            if (gate_ == ring::Gate::none) {  // reached when recorded
+                ring_doorbell();
             } else if (gate_ == ring::Gate::stream && place_gate(launch)) {
                 process.view.header->gated.fetch_add(1, std::memory_order_relaxed);
                 ring_doorbell();

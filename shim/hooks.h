@@ -12,7 +12,7 @@ struct Functions {
 #include "shim/hook_table.h"
 };
 
-extern Functions real;  // null where the library lacks it; constant once bound
+[[gnu::visibility("hidden")]] extern Functions real;  // null where the library lacks it; constant once bound
 
 // Called, not hooked.
 struct Getters {
@@ -20,7 +20,7 @@ struct Getters {
     decltype(&::ncclCommUserRank) ncclCommUserRank;
     decltype(&::ncclCommCuDevice) ncclCommCuDevice;
 };
-extern Getters getters;
+[[gnu::visibility("hidden")]] extern Getters getters;
 
 namespace handlers {
 #define OPUS_HOOK(name, params, args) ncclResult_t name params;

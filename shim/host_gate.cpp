@@ -87,16 +87,6 @@ Look sleep_until_open(std::uint64_t seq, const ring::OpEntry* ops, std::uint32_t
 
 }  // namespace
 
-void store_ready(std::uint64_t seq) {
-    process.view.ready[seq & process.view.mask].value.store(seq + 1, std::memory_order_seq_cst);
-    ring_doorbell();
-}
-
-void store_done(std::uint64_t seq) {
-    process.view.done[seq & process.view.mask].value.store(seq + 1, std::memory_order_seq_cst);
-    ring_doorbell();
-}
-
 bool pass_host_gate(std::uint64_t seq, const ring::OpEntry* ops, std::uint32_t count) {
     store_ready(seq);
     process.view.header->gated.fetch_add(1, std::memory_order_relaxed);

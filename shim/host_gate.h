@@ -5,13 +5,20 @@
 #include <cstdint>
 
 #include "opus/launch_ring.h"
+#include "shim/process.h"
 
 namespace opus::shim {
 
 // Says that launch `seq` is ready, and wakes the manager if it sleeps.
-void store_ready(std::uint64_t seq);
+inline void store_ready(std::uint64_t seq) {
+    process.view.ready[seq & process.view.mask].value.store(seq + 1, std::memory_order_seq_cst);
+    ring_doorbell();
+}
 // Says that launch `seq` has finished, likewise.
-void store_done(std::uint64_t seq);
+inline void store_done(std::uint64_t seq) {
+    process.view.done[seq & process.view.mask].value.store(seq + 1, std::memory_order_seq_cst);
+    ring_doorbell();
+}
 
 // Stores ready and waits for go: spins OPUS_SPIN_US, then sleeps. False: do not start (policy abort); one
 // line has been said. Bounded: opens by itself when the manager's heartbeat has stood still for the hold

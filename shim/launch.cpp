@@ -49,8 +49,6 @@ bool enqueue_function(const LaunchStream& on, Countdown* countdown) {
            driver.cudaLaunchHostFunc(on.stream, &count_down, countdown) == cudaSuccess;
 }
 
-bool stream_writes() { return driver.cuStreamWriteValue64 != nullptr && device_address(process.view.header) != 0; }
-
 }  // namespace
 
 bool records_slowly(Communicator& c) {
@@ -73,29 +71,16 @@ void settle_slow(Communicator& c) {
     settle_deferred(c, result);
 }
 
-ring::Gate gate_for(const Communicator& c, cudaStream_t stream) {
-    if (process.mode != Mode::enforce || process.gate == GateChoice::none) return ring::Gate::none;
-    if (process.gate != GateChoice::host && stream_gate_serves(c, stream)) return ring::Gate::stream;
-    return ring::Gate::host;
-}
-
-std::uint16_t record_flags(std::uint32_t streams) {
-    const std::uint16_t ungated = process.mode == Mode::observe ? ring::kLaunchUngated : 0;
-    return ungated | (streams == 1 && stream_writes() ? 0 : ring::kLaunchHostDone);
-}
-
-std::uint64_t stream_name(const Communicator& c, cudaStream_t stream) {
-    const auto value = reinterpret_cast<std::uintptr_t>(stream);
-    if (value > 2) return value;
-    // The default streams: one for each device, or (2) for each device and thread.
-    const std::uint64_t thread = value == 2 ? std::uint64_t(syscall(SYS_gettid)) : 0;
-    return (std::uint64_t(c.device + 1) << 48) | (thread << 4) | (value == 1 ? 0 : value);
+// The default streams: one for each device, or (2) for each device and thread.
+std::uint64_t default_stream_name(const Communicator& c, std::uintptr_t stream) {
+    const std::uint64_t thread = stream == 2 ? std::uint64_t(syscall(SYS_gettid)) : 0;
+    return (std::uint64_t(c.device + 1) << 48) | (thread << 4) | (stream == 1 ? 0 : stream);
 }
 
 std::uint64_t hold_connections(const ring::OpEntry* ops, std::uint32_t count, bool& fail) {
     fail = false;
     if (!recordable(process.view, count)) return kFull;
-    const LaunchHead head{ring::Gate::host, std::uint16_t(count), ring::kLaunchConn | ring::kLaunchHostDone, 0};
+    const LaunchHead head{ring::Gate::host, count, ring::kLaunchConn | ring::kLaunchHostDone};
     const std::uint64_t seq = push(process.view, head, 0, ops);
     if (seq == kFull) return kFull;
     process.view.header->recorded.fetch_add(1, std::memory_order_relaxed);
@@ -105,7 +90,7 @@ std::uint64_t hold_connections(const ring::OpEntry* ops, std::uint32_t count, bo
 }
 
 void enqueue_done(std::uint64_t seq, const LaunchStream* streams, std::uint32_t count) {
-    if (count == 1 && stream_writes()) {
+    if (count == 1 && stream_writes) {
         const InContext current(*streams[0].context);
         const CUdeviceptr word = device_address(&process.view.done[seq & process.view.mask].value);
         if (driver.cuStreamWriteValue64(streams[0].stream, word, seq + 1, CU_STREAM_WRITE_VALUE_DEFAULT) == CUDA_SUCCESS) return;
@@ -136,6 +121,7 @@ void defer_done(Communicator& c, std::uint64_t seq, const LaunchStream* streams,
     while (*last != nullptr) last = &(*last)->next;
     *last = deferred;
     c.slow |= kSlowDeferred;
+    c.plain_verdict = kNotPlain;
 }
 
 void settle_deferred(Communicator& c, ncclResult_t result) {

@@ -9,6 +9,7 @@
 #include "shim/communicator.h"
 #include "shim/process.h"
 #include "shim/ring_writer.h"
+#include "shim/stream_gate.h"
 
 namespace opus::shim {
 
@@ -23,7 +24,7 @@ struct LaunchStream {
 // what passes.
 bool records_slowly(Communicator& c);
 inline bool records(Communicator& c) {
-    const std::uint32_t verdict = c.verdict->load(std::memory_order_acquire);
+    const std::uint32_t verdict = c.verdict->load(std::memory_order_relaxed);
     if (verdict == std::uint32_t(Verdict::enforced)) [[likely]] return true;
     return records_slowly(c);
 }
@@ -32,13 +33,21 @@ inline bool records(Communicator& c) {
 void settle_slow(Communicator& c);
 
 // Where a launch of `c` on `stream` is held.
-ring::Gate gate_for(const Communicator& c, cudaStream_t stream);
+inline ring::Gate gate_for(const Communicator& c, cudaStream_t stream) {
+    return c.gate == ring::Gate::stream && !stream_gate_serves(stream) ? ring::Gate::host : c.gate;
+}
 
 // Flags of a record whose finish will be written for `streams` launch streams.
-std::uint16_t record_flags(std::uint32_t streams);
+inline std::uint16_t record_flags(std::uint32_t streams) {
+    return streams == 1 ? process.lone_flags : process.lone_flags | ring::kLaunchHostDone;
+}
 
 // LaunchRecord::stream: equal for what becomes ready in order.
-std::uint64_t stream_name(const Communicator& c, cudaStream_t stream);
+std::uint64_t default_stream_name(const Communicator& c, std::uintptr_t stream);
+inline std::uint64_t stream_name(const Communicator& c, cudaStream_t stream) {
+    const auto value = reinterpret_cast<std::uintptr_t>(stream);
+    return value > 2 ? value : default_stream_name(c, value);
+}
 
 // Records the connections of `count` operations, all of first use, and holds the thread until their
 // circuits are up. The sequence, kFull if it could not be recorded; `fail`: do not start.

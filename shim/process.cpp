@@ -46,7 +46,8 @@ bool Process::attach() {
         retreat();
         return false;
     }
-    view = ring::view_of(met.base, met.slots);
+    lone_flags = std::uint16_t(ring::kLaunchHostDone | (mode == Mode::observe ? ring::kLaunchUngated : 0));
+    view.lie_on(ring::view_of(met.base, met.slots));
     socket = met.socket;
     doorbell = met.doorbell;
     attached.store(true, std::memory_order_release);

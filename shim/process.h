@@ -12,15 +12,30 @@
 
 namespace opus::shim {
 
+// The segment, and what this process remembers of it.
+struct Ring : ring::View {
+    std::atomic<std::uint64_t>* head = nullptr;  // the header's: one instruction less on the way of a push
+    // Slots below may be claimed: `retired` as last looked at, plus the slots. Only grows; spares the usual
+    // push the manager's cache line.
+    std::atomic<std::uint64_t> limit{0};
+
+    void lie_on(const ring::View& view) {
+        static_cast<ring::View&>(*this) = view;
+        head = view.header != nullptr ? &view.header->head : nullptr;
+        limit.store(0, std::memory_order_relaxed);
+    }
+};
+
 struct Process {
     Settings settings;
     Mode mode = Mode::off;
     Policy policy = Policy::proceed;
     GateChoice gate = GateChoice::automatic;
     std::uint64_t hold_ns = 0;
+    std::uint16_t lone_flags = 0;  // of the record of a launch on one stream
 
     // Valid once attached; then constant until the process ends.
-    ring::View view;
+    Ring view;
     int socket = -1;
     int doorbell = -1;
     std::atomic<bool> attached{false};
@@ -45,7 +60,7 @@ private:
     static void in_child();
 };
 
-extern Process process;
+[[gnu::visibility("hidden")]] extern Process process;
 
 // Wakes a sleeping manager. After a sequentially consistent store of a word that it waits for.
 void ring_doorbell_now();

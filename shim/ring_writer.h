@@ -3,87 +3,87 @@
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
+#include <cstring>
 
 #include "opus/launch_ring.h"
-
-#if defined(__x86_64__)
-#include <x86intrin.h>
-#endif
+#include "shim/process.h"
 
 namespace opus::shim {
 
 inline constexpr std::uint64_t kFull = ~std::uint64_t{0};
 
-inline std::uint64_t time_stamp() {
-#if defined(__x86_64__)
-    return __rdtsc();
-#elif defined(__aarch64__)
-    std::uint64_t t;
-    __asm__ volatile("mrs %0, cntvct_el0" : "=r"(t));
-    return t;
-#else
-    return 0;
-#endif
-}
-
-// Waits, at most OPUS_RING_WAIT_MS, for `slots` free ones. False: still full.
-bool await_space(const ring::View& view, std::uint64_t slots);
+// Looks at what is retired, and waits for it, at most OPUS_RING_WAIT_MS, until `slots` are free. False: full.
+bool await_space(Ring& ring, std::uint64_t slots);
 
 // The sequence of the first of `slots` free slots, now the caller's; kFull after a bounded wait.
-inline std::uint64_t claim(const ring::View& view, std::uint64_t slots) {
-    std::atomic<std::uint64_t>& head = view.header->head;
+inline std::uint64_t claim(Ring& ring, std::uint64_t slots) {
+    std::atomic<std::uint64_t>& head = *ring.head;
     std::uint64_t seq = head.load(std::memory_order_relaxed);
     for (;;) {
-        if (seq + slots > view.header->retired.load(std::memory_order_acquire) + view.mask + 1) [[unlikely]] {
-            if (!await_space(view, slots)) return kFull;
+        if (seq + slots > ring.limit.load(std::memory_order_acquire)) [[unlikely]] {
+            if (!await_space(ring, slots)) return kFull;
             seq = head.load(std::memory_order_relaxed);
-            continue;
-        }
-        if (head.compare_exchange_weak(seq, seq + slots, std::memory_order_acq_rel, std::memory_order_relaxed))
+        } else if (head.compare_exchange_weak(seq, seq + slots, std::memory_order_acq_rel, std::memory_order_relaxed)) {
             return seq;
+        }
     }
 }
 
-// gate and flags of a record, as one word of it.
-struct LaunchHead {
-    ring::Gate gate;
-    std::uint16_t op_count;
-    std::uint16_t flags;
-    std::uint16_t reserved;
-};
-static_assert(sizeof(LaunchHead) == 8);
+// One slot. False where that takes more than a glance: then claim().
+inline bool claim_at_once(Ring& ring, std::uint64_t& seq) {
+    std::atomic<std::uint64_t>& head = *ring.head;
+    seq = head.load(std::memory_order_relaxed);
+    return seq < ring.limit.load(std::memory_order_acquire) &&
+           head.compare_exchange_strong(seq, seq + 1, std::memory_order_acq_rel, std::memory_order_relaxed);
+}
 
-// Publishes what was written into `seq`. Sequentially consistent: the doorbell is looked at next, and a
+// gate, op_count, flags and reserved of a record, as the one word that they lie in.
+class LaunchHead {
+public:
+    constexpr LaunchHead(ring::Gate gate, std::uint32_t op_count, std::uint16_t flags)
+        : word_(std::uint64_t(gate) | std::uint64_t(op_count) << 16 | std::uint64_t(flags) << 32) {}
+    std::uint32_t op_count() const { return std::uint32_t(word_ >> 16) & 0xffff; }
+    void store(ring::LaunchRecord& record) const { memcpy(&record.gate, &word_, sizeof word_); }
+
+private:
+    std::uint64_t word_;
+};
+static_assert(offsetof(ring::LaunchRecord, op_count) == offsetof(ring::LaunchRecord, gate) + 2 &&
+              offsetof(ring::LaunchRecord, flags) == offsetof(ring::LaunchRecord, gate) + 4 &&
+              offsetof(ring::LaunchRecord, stream) == offsetof(ring::LaunchRecord, gate) + 8);
+
+// Publishes what was written into `seq` (never near kSeqMask: 2^48 launches). Sequentially consistent: the doorbell is looked at next, and a
 // manager that falls asleep in between must see either the record or be seen asleep.
 inline void commit(ring::LaunchRecord& record, std::uint64_t seq) {
-    record.commit.store(ring::kCommitTag | ((seq + 1) & ring::kSeqMask), std::memory_order_seq_cst);
+    record.commit.store(ring::kCommitTag + 1 + seq, std::memory_order_seq_cst);
 }
 
 inline void fill(ring::LaunchRecord& record, LaunchHead head, std::uint64_t stream, const ring::OpEntry& op) {
-    record.ticks = time_stamp();
-    record.gate = static_cast<std::uint16_t>(head.gate);
-    record.op_count = head.op_count;
-    record.flags = head.flags;
-    record.reserved = 0;
+    record.ticks = 0;  // reading the counter would cost as much as the rest of a push
+    head.store(record);
     record.stream = stream;
     record.op = op;
 }
 
-// A launch of one operation.
-inline std::uint64_t push(const ring::View& view, LaunchHead head, std::uint64_t stream, const ring::OpEntry& op) {
-    const std::uint64_t seq = claim(view, 1);
-    if (seq == kFull) [[unlikely]] return kFull;
-    ring::LaunchRecord& record = view.record(seq);
+// A launch of one operation, when another thread was faster or the ring may be full.
+std::uint64_t push_slowly(Ring& ring, LaunchHead head, std::uint64_t stream, const ring::OpEntry& op);
+
+// A launch of one operation: the way of nearly all. kFull: it could not be.
+inline std::uint64_t push(Ring& ring, LaunchHead head, std::uint64_t stream, const ring::OpEntry& op) {
+    std::uint64_t seq = 0;
+    if (!claim_at_once(ring, seq)) [[unlikely]] return push_slowly(ring, head, stream, op);
+    ring::LaunchRecord& record = ring.record(seq);
     fill(record, head, stream, op);
     commit(record, seq);
     return seq;
 }
 
-// A launch of head.op_count operations, at most kMaxOps and at most half the ring.
-std::uint64_t push(const ring::View& view, LaunchHead head, std::uint64_t stream, const ring::OpEntry* ops);
+// A launch of head.op_count() operations, at most kMaxOps and at most half the ring.
+std::uint64_t push(Ring& ring, LaunchHead head, std::uint64_t stream, const ring::OpEntry* ops);
 
 // Whether a launch of so many operations can be recorded at all.
-bool recordable(const ring::View& view, std::uint32_t ops);
+bool recordable(const Ring& ring, std::uint32_t ops);
 
 }  // namespace opus::shim

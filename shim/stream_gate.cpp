@@ -100,8 +100,7 @@ void prepare_gate(DriverContext& context) {
         say_once(Level::warn, "OPUS_GATE=stream is not possible here (no CUDA driver, or it refuses the gate kernel); launches are held on the host");
 }
 
-bool stream_gate_serves(const Communicator& c, cudaStream_t stream) {
-    if (c.context == nullptr || c.context->gate == nullptr) return false;
+bool stream_gate_serves(cudaStream_t stream) {
     return process.gate == GateChoice::stream || within_queues(stream);
 }
 

@@ -7,9 +7,9 @@
 
 namespace opus::shim {
 
-// Whether launches of `c` on `stream` may be held by a kernel: the choice (OPUS_GATE), what the driver
-// offers in its context, and, where the choice is ours, not more gated streams than hardware queues.
-bool stream_gate_serves(const Communicator& c, cudaStream_t stream);
+// Whether a launch on `stream` of a communicator with stream gates may be held by one: not, where the
+// choice is ours, if more streams than the device has hardware queues were gated before.
+bool stream_gate_serves(cudaStream_t stream);
 
 // Loads the kernel into a context and runs it once, open, so that no launch pays for loading. Called
 // when a communicator is made. Leaves context.gate null where that does not work.

@@ -1,4 +1,4 @@
-// What a thread is in the middle of. The part that every hooked call looks at is 16 bytes of
+// What a thread is in the middle of. The part that every hooked call looks at is 24 bytes of
 // initial-exec TLS (a library opened late finds little of it); the rest is allocated at a thread's first
 // group and returned when the thread ends.
 #pragma once
@@ -7,12 +7,19 @@
 
 namespace opus::shim {
 
+struct Communicator;
 struct GroupBuffers;
 
 struct ThreadWords {
-    std::uint32_t inside = 0;  // in the real library on our behalf: NCCL calling itself is not seen again
-    std::uint32_t depth = 0;   // of ncclGroupStart
+    union {
+        struct {
+            std::uint32_t inside;  // in the real library on our behalf: NCCL calling itself is not seen again
+            std::uint32_t depth;   // of ncclGroupStart
+        };
+        std::uint64_t anywhere = 0;  // both at once: 0 in a lone call
+    };
     GroupBuffers* buffers = nullptr;
+    Communicator* admitted = nullptr;  // from a handler's first step to its second
 };
 
 extern constinit thread_local ThreadWords thread_words __attribute__((tls_model("initial-exec")));
