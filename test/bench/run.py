@@ -18,11 +18,13 @@ import controller_rows
 import demo_rows
 import figure
 import idle_rows
+import launch_rows
 import path_rows
 import scaling_rows
 from stage import NotBuilt
 
 GROUPS = {
+    "launch": launch_rows.rows,
     "path": path_rows.rows,
     "controller": controller_rows.rows,
     "scaling": scaling_rows.rows,
