@@ -68,7 +68,7 @@ def stalls(context, workload: Workload, env: dict[str, str]) -> None:
         until, why = time.monotonic() + 30 * SLOW, []
         while time.monotonic() < until and not why:
             expect(None in job.poll(), "the job ended: this backend serves it after all")
-            why = cluster.ctl("why")
+            why = cluster.waiting()
             time.sleep(0.2)
         time.sleep(2)
         expect(None in job.poll(), "the job ended: this backend serves it after all")

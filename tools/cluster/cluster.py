@@ -72,9 +72,9 @@ class Cluster:
 
     def __init__(self, build: Build, shape: Shape, *, opus: bool = True, logs: pathlib.Path | None = None,
                  mark: str = "", trace: pathlib.Path | None = None, env: dict[str, str] | None = None,
-                 emulator_options: list[str] | None = None):
+                 emulator_options: list[str] | None = None, controller_options: list[str] | None = None):
         self.build, self.shape, self.opus, self.trace = build, shape, opus, trace
-        self.emulator_options = emulator_options or []
+        self.emulator_options, self.controller_options = emulator_options or [], controller_options or []
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="opus-"))
         self.logs = logs or self.folder / "logs"
         self.logs.mkdir(parents=True, exist_ok=True)
@@ -127,7 +127,8 @@ class Cluster:
 
     def start_controller(self, bind: str) -> None:
         trace = ["--trace", self.trace] if self.trace else []
-        self.controller = Child("controller", [self.build.controller, "--fabric", self.fabric, "--bind", bind, *trace],
+        self.controller = Child("controller", [self.build.controller, "--fabric", self.fabric, "--bind", bind, *trace,
+                                             *self.controller_options],
                                 self.logs / "controller.log", self.env)
         words = self.controller.wait_ready()
         self.address = next(a for a in words.values() if a.startswith("tcp://"))
@@ -197,7 +198,7 @@ class Cluster:
             total += Light(*(int(n) for n in numbers[:7]))
         return total
 
-    def ctl(self, *arguments: str) -> dict | list:
+    def ctl(self, *arguments: str) -> dict:
         """opus-ctl ... --json."""
         done = subprocess.run([str(self.build.ctl), "--controller", self.address, "--json", *arguments],
                               capture_output=True, text=True, timeout=20, env=self.env)
@@ -205,10 +206,13 @@ class Cluster:
             raise ChildFailed(f"opus-ctl {' '.join(arguments)}: {done.stderr.strip() or done.stdout.strip()}")
         return json.loads(done.stdout)
 
+    def waiting(self) -> list[dict]:
+        """Launches that wait, and for what."""
+        return self.ctl("why")["waiting"]
+
     def counters(self) -> dict[str, int]:
         """The controller's own, by the names of controller::Counters."""
-        found = self.ctl("status")
-        return found.get("counters", found)
+        return self.ctl("status")["counters"]
 
     # --- the end ---------------------------------------------------------------------------------
 
