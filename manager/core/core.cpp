@@ -92,7 +92,8 @@ void Core::Impl::handle(const RankDown& e) {
     std::size_t unfinished = 0;
     for (const Launch& launch : rank->launches) unfinished += launch.phase != Phase::done;
     for (std::size_t i = 0; i < rank->members.size(); ++i)
-        if (rank->members[i]) release_member(*rank, static_cast<std::uint16_t>(i), false);
+        // What it had destroyed before it ended is no loss to the other members.
+        if (rank->members[i]) release_member(*rank, static_cast<std::uint16_t>(i), rank->members[i]->retired);
     std::erase_if(expired, [&e](const auto& launch) { return launch.rank == e.rank; });
     ranks.erase(e.rank);
     outbox.retire.ranks.push_back(e.rank);

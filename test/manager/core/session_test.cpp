@@ -420,6 +420,19 @@ TEST_CASE("a rank that ends is retired, its segment forgotten, the others go on"
     CHECK(!n.went(0, 0));
 }
 
+TEST_CASE("a communicator that a rank had destroyed before it ended is told as gone, not as lost") {
+    Node n;
+    n.serve(1);
+    n.launch(0, 0, {coll(0, 0)});
+    n.on(CommDown{0, 0});
+    n.look(RankDown{0});
+    const auto retires = n.said<wire::Retire>();
+    REQUIRE(retires.size() == 1);
+    CHECK(retires[0].ranks == std::vector<RankId>{0});
+    REQUIRE(retires[0].comms.size() == 1);
+    CHECK(retires[0].comms[0].comm == kCommA);
+}
+
 TEST_CASE("a communicator's entry is freed when its launches are done, not before") {
     Node n;
     n.serve(1);
