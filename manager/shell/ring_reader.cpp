@@ -182,7 +182,8 @@ bool RingReader::read_record(std::uint64_t head, std::vector<Event>& events) {
         keys += record.ops[i].count;
         if (fault.empty() && keys > kMaxKeys) fault = "more than " + std::to_string(kMaxKeys) + " keys";
         if (fault.empty()) continue;
-        break_ring(name + ", operation " + std::to_string(i) + ": " + fault, events);
+        fault.insert(0, ", operation " + std::to_string(i) + ": ").insert(0, name);
+        break_ring(std::move(fault), events);
         return false;
     }
     record.go = went(next_);
