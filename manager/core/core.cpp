@@ -57,6 +57,12 @@ std::string name_of(const wire::LocalLaunch& launch) {
     return "launch " + std::to_string(launch.seq) + " of rank " + std::to_string(launch.rank);
 }
 
+// A family that no communicator has (their numbers are small, or have the top bit); if two streams share one,
+// their launches only take turns.
+static std::uint32_t stream_family(std::uint64_t stream) {
+    return 0x4000'0000u | static_cast<std::uint32_t>(hash_mix(0, stream) & 0x3fff'ffffu);
+}
+
 Rank* Core::Impl::rank_of(RankId id) {
     const auto it = ranks.find(id);
     if (it != ranks.end()) return &it->second;
@@ -233,7 +239,12 @@ void Core::Impl::handle(const Recorded& e) {
         launch.phase = Phase::started;
         launch.reached = launch.told = true;
     }
-    if (e.gate == ring::Gate::none) launch.reached = true;  // nothing will ever say that it was reached
+    if (e.gate == ring::Gate::none) {
+        // Nothing will ever say that it was reached. Not before the launches ahead of it in its stream are done,
+        // at any rate: asked for earlier it would hold the ports that they need.
+        launch.reached = true;
+        if (!launch.ungated()) launch.families.push_back(stream_family(e.stream));
+    }
     if (!rank->append(std::move(launch))) {
         ++counters.rejected;
         return;

@@ -335,12 +335,26 @@ TEST_CASE("launches of an observing rank are never asked for and their end is to
     CHECK(n.said<wire::Done>().at(0).launches.at(0).ungated);
 }
 
-TEST_CASE("with gates switched off launches are asked for without being reached") {
+TEST_CASE("with gates switched off launches are asked for in stream order, without being reached") {
     Node n;
-    n.serve(1);
-    n.record(0, 0, {coll(0, 0)}, ring::Gate::none);
+    n.connect();
+    n.rank(0);
+    n.comm(0, 0, kCommA, 0, 2);
+    n.comm(0, 1, kCommB, 0, 2);
     n.flush();
-    CHECK(n.said<wire::Demand>().size() == 1);
+    n.enforce(kCommA);
+    n.enforce(kCommB);
+    n.take();
+    n.record(0, 0, {coll(0, 0)}, ring::Gate::none);
+    n.record(0, 1, {coll(1, 0)}, ring::Gate::none);  // the same stream
+    n.flush();
+    REQUIRE(n.said<wire::Demand>().size() == 1);
+    CHECK(n.said<wire::Demand>()[0].launches.size() == 1);
+    n.take();
+    n.done(0, 0);
+    n.flush();
+    REQUIRE(n.said<wire::Demand>().size() == 1);
+    CHECK(n.said<wire::Demand>()[0].launches.at(0).launch == wire::LocalLaunch{0, 1});
 }
 
 TEST_CASE("the memory kept for a rank ends with its launches and with the rank") {
