@@ -87,14 +87,15 @@ __attribute__((noinline)) Course begin(Communicator& c, ring::OpEntry op, cudaSt
     }
     const ring::Gate gate = gate_for(c, stream);
     if (gate == ring::Gate::stream) return begin_stream_gated(c, op, stream, flight);
-    flight.seq = push(process.view, LaunchHead{gate, 1, record_flags(1)}, stream_name(c, stream), op);
+    const LaunchHead head{gate, 1, std::uint16_t(record_flags(1) | ungated_flags(gate))};
+    flight.seq = push(process.view, head, stream_name(c, stream), op);
     if (flight.seq == kFull) [[unlikely]] {
         c.count_lost();
         return Course::start;
     }
     process.view.header->recorded.fetch_add(1, std::memory_order_relaxed);
-    if (gate == ring::Gate::none) {  // reached when recorded
-        ring_doorbell();
+    if (gate == ring::Gate::none) {
+        mark_ready(flight.seq, {stream, c.context});
         return Course::start;
     }
     if (pass_host_gate(flight.seq, &op, 1)) return Course::start;

@@ -244,7 +244,8 @@ private:
         const std::uint32_t count = group_.launch_ops.size();
         if (recordable(process.view, count)) {
             const GroupPart& part = group_.parts[lead];
-            const LaunchHead head{gate_, count, record_flags(group_.launch_streams.size())};
+            const std::uint16_t flags = record_flags(group_.launch_streams.size()) | ungated_flags(gate_);
+            const LaunchHead head{gate_, count, flags};
             launch.seq = push(process.view, head, stream_name(*part.comm, part.launch_stream), group_.launch_ops.data());
         }
         if (launch.seq == kFull)
@@ -276,8 +277,8 @@ private:
     bool hold_all() {
         for (const GroupLaunch& launch : group_.launches) {
             if (launch.seq == kFull) continue;
-            if (gate_ == ring::Gate::none) {  // reached when recorded
-                ring_doorbell();
+            if (gate_ == ring::Gate::none) {
+                mark_ready(launch.seq, {group_.parts[launch.lead].launch_stream, lead_comm(launch).context});
             } else if (gate_ == ring::Gate::stream && place_gate(launch)) {
                 process.view.header->gated.fetch_add(1, std::memory_order_relaxed);
                 ring_doorbell();

@@ -89,6 +89,16 @@ std::uint64_t hold_connections(const ring::OpEntry* ops, std::uint32_t count, bo
     return seq;
 }
 
+void mark_ready(std::uint64_t seq, const LaunchStream& at) {
+    ring::GateWord& word = process.view.ready[seq & process.view.mask];
+    if (ungated_flags(ring::Gate::none) != 0) {
+        const InContext current(*at.context);
+        if (driver.cuStreamWriteValue64(at.stream, device_address(&word.value), seq + 1, CU_STREAM_WRITE_VALUE_DEFAULT) != CUDA_SUCCESS)
+            word.value.store(seq + 1, std::memory_order_release);
+    }
+    ring_doorbell();
+}
+
 void enqueue_done(std::uint64_t seq, const LaunchStream* streams, std::uint32_t count) {
     if (count == 1 && stream_writes) {
         const InContext current(*streams[0].context);

@@ -42,6 +42,12 @@ inline std::uint16_t record_flags(std::uint32_t streams) {
     return streams == 1 ? process.lone_flags : process.lone_flags | ring::kLaunchHostDone;
 }
 
+// What a launch with no gate is flagged with, and how it says that its stream got there (OPUS_GATE=none).
+inline std::uint16_t ungated_flags(ring::Gate gate) {
+    return gate == ring::Gate::none && stream_writes && process.mode == Mode::enforce ? ring::kLaunchMarksReady : 0;
+}
+void mark_ready(std::uint64_t seq, const LaunchStream& at);
+
 // LaunchRecord::stream: equal for what becomes ready in order.
 std::uint64_t default_stream_name(const Communicator& c, std::uintptr_t stream);
 inline std::uint64_t stream_name(const Communicator& c, cudaStream_t stream) {

@@ -41,13 +41,13 @@ def count(output: str, code: int) -> tuple[int, int, int]:
     return passed, failed, skipped
 
 
-def run(test: dict, logs: pathlib.Path, scale: float) -> tuple[str, int, float]:
+def run(test: dict, build: pathlib.Path, logs: pathlib.Path, scale: float) -> tuple[str, int, float]:
     env = dict(os.environ, **test["env"])
     log = logs / (re.sub(r"[^A-Za-z0-9_.-]+", "_", test["name"]) + ".log")
     start = time.monotonic()
     with open(log, "wb") as out:
         child = subprocess.Popen(test["cmd"], stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT,
-                                 cwd=test["workdir"] or None, env=env, start_new_session=True)
+                                 cwd=test["workdir"] or build, env=env, start_new_session=True)
         try:
             code = child.wait(timeout=(test["timeout"] or 600) * scale)
         except subprocess.TimeoutExpired:
@@ -63,7 +63,7 @@ def run(test: dict, logs: pathlib.Path, scale: float) -> tuple[str, int, float]:
 
 
 def main() -> int:
-    build = pathlib.Path(sys.argv[1])
+    build = pathlib.Path(sys.argv[1]).resolve()
     wanted = sys.argv[2:]
     tests = json.loads(subprocess.check_output(["meson", "introspect", "--tests", str(build)]))
     tests = [t for t in tests if not wanted or any(w in t["name"] for w in wanted)]
@@ -77,7 +77,7 @@ def main() -> int:
     os.environ.setdefault("TSAN_OPTIONS", f"suppressions={suppressions}")
     passed = failed = skipped = 0
     for test in tests:
-        output, code, seconds = run(test, logs, 4 if sanitized else 1)
+        output, code, seconds = run(test, build, logs, 4 if sanitized else 1)
         p, f, s = count(output, code)
         passed, failed, skipped = passed + p, failed + f, skipped + s
         print(f"{'ok  ' if f == 0 else 'FAIL'} {test['name']}: {p} passed, {f} failed, {s} skipped ({seconds:.1f} s)", flush=True)

@@ -94,6 +94,7 @@ struct LaunchRecord {
 inline constexpr std::uint16_t kLaunchConn = 1;      // connections only: keys are the conn keys of its ops; done when the real call returns
 inline constexpr std::uint16_t kLaunchUngated = 2;   // observe mode: recorded, never held
 inline constexpr std::uint16_t kLaunchHostDone = 4;  // done is written by the host (no stream write available)
+inline constexpr std::uint16_t kLaunchMarksReady = 8;  // gate none: the stream writes ready when it gets there, and goes on
 
 // Slots 2.. of a launch: two more ops each. 64 bytes.
 struct LaunchExtension {

@@ -239,7 +239,7 @@ void Core::Impl::handle(const Recorded& e) {
         launch.phase = Phase::started;
         launch.reached = launch.told = true;
     }
-    if (e.gate == ring::Gate::none) {
+    if (e.gate == ring::Gate::none && (e.flags & ring::kLaunchMarksReady) == 0) {
         // Nothing will ever say that it was reached. Not before the launches ahead of it in its stream are done,
         // at any rate: asked for earlier it would hold the ports that they need.
         launch.reached = true;

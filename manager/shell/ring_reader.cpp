@@ -252,8 +252,8 @@ bool RingReader::needs_poll() const {
     return std::any_of(lanes_.begin(), lanes_.end(), [this](const auto& entry) {
         const Tracked& first = entry.second.launches.front();
         if ((first.flags & ring::kLaunchConn) != 0) return false;  // the host reaches it and ends it
-        const bool runs =
-            went(first.seq) || (first.flags & ring::kLaunchUngated) != 0 || first.gate == ring::Gate::none;
+        const bool unmarked = first.gate == ring::Gate::none && (first.flags & ring::kLaunchMarksReady) == 0;
+        const bool runs = went(first.seq) || (first.flags & ring::kLaunchUngated) != 0 || unmarked;
         if (runs) return (first.flags & ring::kLaunchHostDone) == 0;
         return first.gate != ring::Gate::host && !first.ready;
     });
