@@ -92,7 +92,9 @@ void Daemon::look(bool switches) {
 }
 
 void Daemon::every_second() {
-    heartbeat_at_ = now_ + kSecond;
+    // Whole seconds from the first on, however late this one is: other timers count on meeting heartbeats.
+    heartbeat_at_ += kSecond;
+    if (heartbeat_at_ <= now_) heartbeat_at_ = now_ + kSecond;
     for (const NodeIndex node : sessions_.silent(now_, options_.core.node_silence_ns))
         end_session(node, "nothing was heard of it");
     sessions_.each([this](Session& session) { post(session.node, session.id, wire::Heartbeat{realtime_ns()}); });

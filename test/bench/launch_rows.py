@@ -17,7 +17,8 @@ def rows(build: pathlib.Path, runs: int, core: int, other: int) -> list[Figure]:
         return [missing("instructions of a hooked call", "", f"the build has no test '{TEST}'")]
     with tempfile.TemporaryDirectory() as folder:
         table = pathlib.Path(folder) / "table"
-        done = subprocess.run([*test["cmd"], "--table", str(table)], capture_output=True, text=True, timeout=LIMIT_S)
+        done = subprocess.run([*test["cmd"], "--table", str(table)], capture_output=True, text=True, timeout=LIMIT_S,
+                              cwd=build)
         if not table.exists():
             return [missing("instructions of a hooked call", "", (done.stdout + done.stderr).strip().splitlines()[-1])]
         lines = [line.split("\t") for line in table.read_text().splitlines()]
