@@ -17,8 +17,6 @@ FIRST = int(os.environ.get("OPUS_RANDOM_SEED", "1"))
 SHAPE = Shape(nodes=2, gpus=2, ports=2, dark_ms=2)
 RING = Shape(nodes=3, gpus=1, ports=2, dark_ms=2)
 HOLD_S = 2 * SLOW
-# The controller gives up a silent node within the hold time, as its defaults do within the default one.
-QUICK = ["--node-silence-ms", str(int(HOLD_S * 500)), "--node-grace-ms", str(int(HOLD_S * 500))]
 PATIENCE_S = HOLD_S + 6 * SLOW  # a rank's own, beyond which it calls itself hung
 
 
@@ -95,7 +93,7 @@ def rank(context) -> None:
 @case("a manager is killed: its ranks go on after the hold time")
 def manager(context) -> None:
     for gate, source in moments("manager"):
-        with context.cluster(SHAPE, controller_options=QUICK) as cluster:
+        with context.cluster(SHAPE) as cluster:
             job = start(cluster, rails(150), gate)
             some_moment(source)
             cluster.managers[source.randrange(2)].kill()

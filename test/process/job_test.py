@@ -9,11 +9,11 @@ JOB = ROOT / "tools" / "replay" / "workloads" / "llama3-8b-16gpu.jsonl"
 SHAPE = Shape(nodes=4, gpus=4, ports=2, dark_ms=2)
 
 
-def play(context, env: dict[str, str]):
+def play(context, env: dict[str, str], patience_s: float = 60, may_fail: bool = False):
     with context.cluster(SHAPE) as cluster:
-        job = Play(JOB, iterations=2, scale_bytes="1/8192", scale_time="1/20" if SLOW == 1 else "1/5", timeout_s=60 * SLOW,
+        job = Play(JOB, iterations=2, scale_bytes="1/8192", scale_time="1/20" if SLOW == 1 else "1/5", timeout_s=patience_s * SLOW,
                    env={"OPUS_REQUIRE": "1", **env})
-        result = cluster.run_job(job, 120 * SLOW)
+        result = cluster.start_job(job).wait(120 * SLOW, expect_failure=may_fail)
         return result, cluster.light(), cluster.counters()
 
 
@@ -29,7 +29,8 @@ def enforced(context) -> None:
 
 @case("without gates the same job loses bytes")
 def ungated(context) -> None:
-    _, light, _ = play(context, {"OPUS_GATE": "none"})
+    # What starts in the dark, in any order, may well block itself: the losses are what counts.
+    _, light, _ = play(context, {"OPUS_GATE": "none"}, patience_s=3, may_fail=True)
     expect(light.lost_bytes > 0, "nothing was lost: the case above could not fail")
 
 
