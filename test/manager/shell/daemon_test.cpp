@@ -119,16 +119,20 @@ TEST_CASE("a thread that sleeps at a host gate is woken by its grant") {
 
 TEST_CASE("all ranks ready when the manager looks make one demand") {
     NEEDS_MANAGER("one demand");
-    Stage s(8);
-    for (ShimPlayer& shim : s.shims) shim.record({coll(0)}, ring::Gate::stream);
-    s.manager->signal(SIGSTOP);
-    for (ShimPlayer& shim : s.shims) shim.ready(0, false);
-    s.manager->signal(SIGCONT);
-    REQUIRE(s.controller.hear<wire::Demand>());
-    s.controller.hear_for(std::chrono::milliseconds(50));
-    const auto demands = s.controller.said<wire::Demand>();
-    REQUIRE(demands.size() == 1);
-    CHECK(demands[0].launches.size() == 8);
+    // It may be stopped in the middle of a look, and then sees some of them in the next; not each time.
+    bool together = false;
+    for (int round = 0; round < 10 && !together; ++round) {
+        Stage s(8);
+        for (ShimPlayer& shim : s.shims) shim.record({coll(0)}, ring::Gate::stream);
+        s.manager->signal(SIGSTOP);
+        for (ShimPlayer& shim : s.shims) shim.ready(0, false);
+        s.manager->signal(SIGCONT);
+        REQUIRE(s.controller.hear<wire::Demand>());
+        s.controller.hear_for(std::chrono::milliseconds(50));
+        const auto demands = s.controller.said<wire::Demand>();
+        together = demands.size() == 1 && demands[0].launches.size() == 8;
+    }
+    CHECK(together);
 }
 
 TEST_CASE("a large group of operations crosses the ring whole, around its end too") {
