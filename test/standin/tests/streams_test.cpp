@@ -89,6 +89,26 @@ TEST_CASE("with one hardware queue a closed gate stops other streams; with two i
     CHECK(run_alone({{"CUDA_DEVICE_MAX_CONNECTIONS", "32"}}, [] { demand(second_stream_runs()); }) == 0);
 }
 
+TEST_CASE("the most pessimistic hardware holds a queue while an operation runs") {
+    for (const bool pessimistic : {false, true}) {
+        CHECK(run_alone({{"CUDA_DEVICE_MAX_CONNECTIONS", "1"}, {"STANDIN_QUEUE_HOLD", pessimistic ? "running" : ""}},
+                        [=] {
+                            std::atomic<int> open{0}, beside{0};
+                            cudaStream_t a = new_stream(), b = new_stream();
+                            demand(cudaLaunchHostFunc(a, wait_until_positive, &open) == cudaSuccess);
+                            demand(cudaLaunchHostFunc(b, add_one, &beside) == cudaSuccess);
+                            if (pessimistic) {
+                                std::this_thread::sleep_for(50ms);
+                                demand(beside == 0);
+                            } else {
+                                demand(cudaStreamSynchronize(b) == cudaSuccess && beside == 1);
+                            }
+                            open = 1;
+                            demand(cudaDeviceSynchronize() == cudaSuccess && beside == 1);
+                        }) == 0);
+    }
+}
+
 TEST_CASE("a gate says ready, waits for go, and leaves when told by any of its words") {
     CHECK(run_alone({}, [] {
               const auto passes = [](auto open) {
