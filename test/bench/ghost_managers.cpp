@@ -69,6 +69,8 @@ bool GhostManagers::receive(std::uint32_t& ghost, wire::Frame& frame, int timeou
     auto decoded = wire::decode({in_.data(), std::size_t(bytes)});
     if (auto* error = std::get_if<wire::DecodeError>(&decoded)) fail(error->text);
     frame = std::get<wire::Frame>(std::move(decoded));
+    for (const wire::Message& message : frame.messages)
+        if (std::holds_alternative<wire::Heartbeat>(message)) send(ghost, {wire::Heartbeat{now_ns()}});
     return true;
 }
 
