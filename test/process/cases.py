@@ -64,7 +64,7 @@ def _judge(name: str, function, build: Build, mark: str, begin: float) -> str:
     leftovers = Leftovers(mark)
     try:
         if missing := build.missing():
-            raise Skip("not built: " + ", ".join(missing))
+            raise AssertionError("not built: " + ", ".join(missing))
         function(Context(build, mark))
         if left := leftovers.found():
             raise AssertionError("left behind: " + ", ".join(left))

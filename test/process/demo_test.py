@@ -26,8 +26,8 @@ def start(context, logs: str, iterations: int, *more: str) -> subprocess.Popen:
 @case("the demo ends by itself with its table and its trace")
 def whole(context) -> None:
     logs = tempfile.mkdtemp(prefix="demo-test-")
+    demo = start(context, logs, 2)
     try:
-        demo = start(context, logs, 2)
         said, _ = demo.communicate(timeout=150 * SLOW)
         expect(demo.returncode == 0, f"it ended with {demo.returncode}:\n{said}")
         for word in ("iteration time", "overhead", "reconfigurations", "bytes lost in the dark", "misdelivered", "suspensions",
@@ -36,14 +36,16 @@ def whole(context) -> None:
         events = json.loads((pathlib.Path(logs) / "demo" / "trace.json").read_text())["traceEvents"]
         expect(sum(e.get("ph") == "X" for e in events) > 100, "the trace is nearly empty")
     finally:
-        shutil.rmtree(logs)
+        demo.kill()  # and with it, by the kernel, all that it started
+        demo.wait()
+        shutil.rmtree(logs, ignore_errors=True)
 
 
 def interrupted(context, number: signal.Signals, only: str) -> None:
     logs = tempfile.mkdtemp(prefix="demo-test-")
     left = Leftovers(context.mark)
+    demo = start(context, logs, 400, "--only", only)
     try:
-        demo = start(context, logs, 400, "--only", only)
         until = time.monotonic() + 60 * SLOW
         while len(marked_processes(context.mark)) < (26 if only == "opus" else 21):  # ranks, daemons, and itself
             expect(demo.poll() is None and time.monotonic() < until, f"not all was started: {marked_processes(context.mark)}")
@@ -60,6 +62,8 @@ def interrupted(context, number: signal.Signals, only: str) -> None:
                 shutil.rmtree(path, ignore_errors=True)
         expect(not found, f"left behind: {found}")
     finally:
+        demo.kill()
+        demo.wait()
         shutil.rmtree(logs, ignore_errors=True)
 
 
