@@ -34,6 +34,7 @@ void Core::Impl::on(const Event& event, TimeNs at, Actions& actions) {
 // dark before the port does.
 void Core::Impl::finish_step() {
     if (adoption_due) settle_adopted(false);
+    if (!unheard.empty()) tell_again();
     schedule();
     while (!owed.empty()) {
         const NodeIndex n = *owed.begin();

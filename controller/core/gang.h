@@ -36,7 +36,8 @@ struct Gang {
     // While it waits. Only `watch` wakes it (or any port, or a node): one obstacle at a time, so that a gang
     // of n is looked at n times, not n * n.
     bool blocked = false;
-    bool offline = false;            // a node of it has no session
+    bool unjudged = false;           // a communicator of it has not all its members yet: its needs are not known
+    bool offline = false;            // a node of it has no session, or it is unjudged
     bool lit = false;                // all circuits up, but reserved by an earlier gang
     bool force = false;              // look at it whole
     bool watch_all = false;

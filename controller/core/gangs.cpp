@@ -19,6 +19,7 @@ void Core::Impl::restamp(Gang& gang) {
     gang.first_key = nullptr;
     gang.sorted = true;
     gang.edges.clear();
+    gang.unjudged = false;
     gang.routable_fence = 0;
 }
 
@@ -78,14 +79,14 @@ Gang& Core::Impl::merge(Gang& x, Gang& y) {
     return into;
 }
 
-// The key is full: those of its members that wait are one gang. Passed launches need no one to start with;
-// each with more than this key stays by itself, so that together they never need more than a port can do.
+// The key is full: those of its members that wait are one gang, but for those that run already and are to
+// wait by themselves.
 void Core::Impl::gather(KeyState& key) {
     Gang* gang = nullptr;
     for (KeyMember& member : key.members) {
         Launch* launch = member.launch;
         if (launch == nullptr || !launch->waits() || launch->no_light || launch->unsettled) continue;
-        if (launch->passed && launch->keys.size() > 1) {
+        if (launch->alone) {
             gang_for(*launch);
             continue;
         }
@@ -143,6 +144,7 @@ bool Core::Impl::collect(Gang& gang, std::vector<EdgeId>& added) {
             if (r.key->seen_by == gang.stamp) continue;
             r.key->seen_by = gang.stamp;
             if (++gang.key_count == 1) gang.first_key = r.key;
+            gang.unjudged |= r.key->comm->verdict == Verdict::unknown;
             const auto [begin, end] = edges_of(*r.key);
             added.insert(added.end(), begin, end);
         }

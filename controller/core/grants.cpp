@@ -4,6 +4,11 @@
 #include "controller/core/impl.h"
 
 namespace opus::controller {
+namespace {
+
+constexpr TimeNs kCommandMarginNs = 50'000'000;
+
+}  // namespace
 
 void Core::Impl::program(Gang& gang, const Plan& plan) {
     set_wishes(gang, {});
@@ -133,12 +138,18 @@ void Core::Impl::settle_op(Op& op, const Applied& applied) {
         Gang* gang = find_gang(ref.gang);
         if (gang == nullptr || gang->state != Gang::State::programming || gang->attempt != ref.attempt) continue;
         gang->dark_ns = std::max(gang->dark_ns, took);
-        if (--gang->pending_ops == 0) grant(*gang);
+        if (--gang->pending_ops > 0) continue;
+        // A switch that has confirmed may have lost its session since: then it is asked again first.
+        const bool lit = std::all_of(gang->edges.begin(), gang->edges.end(), [this](EdgeId e) { return inventory.lit(e); });
+        lit ? grant(*gang) : fail_gang(*gang);
     }
 }
 
 // Its ports are in doubt until read back; its gangs wait again, on every rail.
-void Core::Impl::fail_op(Op& op, bool counts, bool no_light, const std::string& text) {
+void Core::Impl::fail_op(Op& op, DriverError error, const std::string& text) {
+    // A lost session says nothing of the port, and the switch may still be at work on the command.
+    const bool cut_off = error == DriverError::unreachable || error == DriverError::cancelled;
+    const TimeNs until = cut_off ? op.begun_ns + 4 * fabric.switches[op.sw].dark_ns + kCommandMarginNs : 0;
     ++counters.switch_errors;
     log(LogLevel::error, fabric.switches[op.sw].name + ": change set " + std::to_string(op.id) + " failed: " + text);
     SwitchState& sw = inventory.sw(op.sw);
@@ -146,13 +157,14 @@ void Core::Impl::fail_op(Op& op, bool counts, bool no_light, const std::string& 
         PortState& s = inventory.port(p);
         s.op = 0;
         s.unknown = true;
+        s.doubt_until_ns = until;
         s.changed = step;
         s.note = text;
         touch(fabric.ports[p].gpu);
     };
     for (const auto& [edge, circuit] : op.connect) {
         std::erase(inventory.edge(edge).coming, circuit);
-        sw.suspects.push_back({circuit, counts, no_light});
+        sw.suspects.push_back({circuit, !cut_off, error == DriverError::no_light});
         doubt(circuit.a);
         doubt(circuit.b);
     }
@@ -258,8 +270,8 @@ void Core::Impl::send_grant(NodeIndex node, std::uint64_t id, std::vector<wire::
     if (!grant.firm.empty() || !grant.steering.empty()) send(node, std::move(grant));
 }
 
-// What changed since the node was last told. Of a port in doubt nothing is said; one that is being turned
-// leads nowhere.
+// What changed since the node was last told. One that is being turned, or was when something failed, leads
+// nowhere. Nothing is said of one whose switch cannot be asked now: light goes on without its session.
 std::vector<wire::PortSteering> Core::Impl::steering_news(NodeIndex node) {
     std::vector<wire::PortSteering> news;
     const Node& n = fabric.nodes[node];
@@ -267,8 +279,9 @@ std::vector<wire::PortSteering> Core::Impl::steering_news(NodeIndex node) {
         const Gpu& gpu = fabric.gpus[n.gpus[local]];
         for (std::uint32_t index = 0; index < gpu.ports.size(); ++index) {
             PortState& s = inventory.port(gpu.ports[index]);
-            if (s.op == 0 && !inventory.known(gpu.ports[index])) continue;
-            const PortId leads = s.op == 0 && s.peer < fabric.ports.size() ? s.peer : kNone;
+            const bool turned = s.op != 0 || (s.unknown && s.changed != 0);
+            if (!turned && !inventory.known(gpu.ports[index])) continue;
+            const PortId leads = !turned && s.peer < fabric.ports.size() ? s.peer : kNone;
             if (leads == s.told) continue;
             s.told = leads;
             wire::PortSteering entry{local, index, kNone, kNone, kNone};

@@ -21,11 +21,47 @@ void Core::Impl::hold_expired(Gang& gang) {
     std::vector<std::string> reasons;
     explain_ports(gang, reasons);
     pass_gang(gang, "held for the hold time: " + (reasons.empty() ? "not granted" : reasons.front()) +
-                        "; see opus-ctl why, or raise OPUS_HOLD_MS", false);
+                        "; see opus-ctl why, or raise OPUS_HOLD_MS");
 }
 
-void Core::Impl::pass_gang(Gang& gang, const std::string& why, bool no_light) {
-    counters.unroutable += no_light;
+// The gang's needs, or a launch's alone, are more than its ports can do.
+//
+// Launches that run already (suspended) wait by themselves: what is left may fit. Launches that would fit
+// one by one are opened at once, suspended from birth, and each gets its circuits in turn: a program that
+// ends without Opus must not fail for the order in which its ranks came. What fits in no order is the
+// policy's.
+void Core::Impl::not_routable(Gang& gang) {
+    const std::string why = planner.explain(gang.edges);
+    std::vector<Launch*> running, held, impossible;
+    for (Launch* launch : gang.launches) {
+        (launch->open ? running : held).push_back(launch);
+        if (!fits_alone(*launch)) impossible.push_back(launch);
+    }
+    if (!impossible.empty()) {
+        ++counters.unroutable;
+        for (Launch* launch : impossible) launch->no_light = true;
+        return pass_gang(gang, why);
+    }
+    const bool split = !running.empty() && !held.empty();
+    for (Launch* launch : split ? running : gang.launches) launch->alone = true;
+    if (!split && !held.empty())
+        return pass_launches(held, Policy::proceed, "together with its peers' other launches, " + why, false);
+    for (Launch* launch : running) leave(*launch);
+    for (Launch* launch : running) regather(*launch);
+}
+
+bool Core::Impl::fits_alone(Launch& launch) {
+    std::vector<EdgeId> edges;
+    for (const KeyRef& r : launch.keys) {
+        const auto [begin, end] = edges_of(*r.key);
+        edges.insert(edges.end(), begin, end);
+    }
+    std::sort(edges.begin(), edges.end());
+    edges.erase(std::unique(edges.begin(), edges.end()), edges.end());
+    return planner.routable(edges);
+}
+
+void Core::Impl::pass_gang(Gang& gang, const std::string& why) {
     std::vector<Launch*> launches = gang.launches;
     std::sort(launches.begin(), launches.end(), [](const Launch* x, const Launch* y) { return x->id < y->id; });
     gang.hold_at_ns = 0;
@@ -44,7 +80,7 @@ void Core::Impl::pass_gang(Gang& gang, const std::string& why, bool no_light) {
         for (const KeyRef& r : launch->keys)
             if (std::find(concerned.begin(), concerned.end(), r.key->comm) == concerned.end())
                 concerned.push_back(r.key->comm);
-    pass_launches(launches, how, text, no_light);
+    pass_launches(launches, how, text, false);
     for (Comm* comm : concerned) degrade(*comm, how, text);
 }
 
@@ -59,6 +95,7 @@ void Core::Impl::pass_launches(const std::vector<Launch*>& launches, Policy how,
         if (launch->open) continue;
         if (launch->gang != nullptr && launch->waits()) leave(*launch);
         launch->open = launch->passed = true;
+        launch->alone = launch->keys.size() > 1;  // it needs no one to start with
         if (launch->stage == Stage::ready) {
             launch->stage = Stage::suspended;
             again.push_back(launch);
@@ -98,6 +135,7 @@ void Core::Impl::expired(NodeIndex node, const wire::Expired& message) {
         std::vector<Launch*> gang = launch->gang != nullptr ? launch->gang->launches : std::vector<Launch*>{};
         if (launch->gang != nullptr && launch->waits()) leave(*launch);
         launch->open = launch->passed = true;
+        launch->alone = launch->keys.size() > 1;
         if (launch->stage == Stage::ready) launch->stage = Stage::suspended;
         launch->no_light = policy_of({launch}) == Policy::abort;
         if (!launch->no_light && launch->stage == Stage::suspended) regather(*launch);

@@ -135,6 +135,9 @@ struct Core::Impl {
     bool all_lit(const Gang& gang, bool& reserved) const;
     bool joins_flight(const Gang& gang) const;
     bool reachable(const Gang& gang);
+    bool suspended_now(const Gang& gang) const;
+    void nap(Gang& gang);
+    bool meets_committed(const Gang& gang);
     bool is_routable(Gang& gang);
     void block(Gang& gang);
     bool wish_more(Gang& gang, const std::vector<EdgeId>& added);
@@ -152,7 +155,7 @@ struct Core::Impl {
     void turn_dark(Op& op, PortId p);
     void emit_programs();
     void settle_op(Op& op, const Applied& applied);
-    void fail_op(Op& op, bool counts, bool no_light, const std::string& text);
+    void fail_op(Op& op, DriverError error, const std::string& text);
     void fail_gang(Gang& gang);
     void unclaim(Gang& gang);
     void grant(Gang& gang);
@@ -173,14 +176,18 @@ struct Core::Impl {
 
     // hold.cpp: decisions for a whole gang without circuits
     void hold_expired(Gang& gang);
-    void pass_gang(Gang& gang, const std::string& why, bool no_light);
+    void not_routable(Gang& gang);
+    bool fits_alone(Launch& launch);
+    void pass_gang(Gang& gang, const std::string& why);
     void pass_launches(const std::vector<Launch*>& launches, Policy how, const std::string& why, bool no_light);
     void expired(NodeIndex node, const wire::Expired& message);
     Policy policy_of(const std::vector<Launch*>& launches);
 
     // sessions.cpp: nodes that come, go and come again
     void hear(NodeIndex node, const wire::Snapshot& s);
-    void adopt(NodeIndex node, const wire::LaunchSnapshot& l, bool firm, std::vector<wire::LocalLaunch>& again);
+    void adopt(NodeIndex node, const wire::LaunchSnapshot& l, bool firm);
+    void put_back(Launch& launch);
+    void tell_again();
     void adopt_running(Launch& launch);
     void settle_adopted(bool all);
     void refresh_absent(NodeIndex node);
@@ -248,6 +255,7 @@ struct Core::Impl {
     std::vector<OpId> new_ops;                              // to be sent at its end
     std::set<NodeIndex> owed;                               // nodes to be told verdicts or steering at its end
     std::set<LaunchId> adopted;                             // running launches whose circuits are not known yet
+    std::set<LaunchId> unheard;                             // granted, but their manager's new session does not know
     bool adoption_due = false;
 };
 

@@ -43,6 +43,7 @@ struct PortState {
     bool fenced = false;
     bool no_light = false;        // joined by the map, but no light was seen
     std::uint32_t failures = 0;
+    TimeNs doubt_until_ns = 0;    // its switch may still be carrying out a command whose session was lost
     std::uint64_t changed = 0;    // step of the last change: an older read-back says nothing about it
     PortId told = kUntold;        // where its node was last told that it leads; kNone: dark
     TimeNs since_ns = 0;
@@ -61,6 +62,7 @@ struct SwitchState {
     bool map_known = false;       // since the session came up
     OpId reading = 0;
     std::uint64_t read_step = 0;
+    TimeNs read_ns = 0;           // when it was asked
     std::uint32_t read_failures = 0;
     std::string identity, last_error;
     std::vector<std::string> differences;

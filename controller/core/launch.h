@@ -32,11 +32,14 @@ struct Launch {
     Stage stage = Stage::ready;
     bool open = false;     // its gate is open: it runs, whatever its circuits
     bool passed = false;   // opened without circuits, by decision or by its manager
+    bool alone = false;    // waits in a gang of its own: with others it would need more than ports can do
     bool no_light = false; // no circuits are brought: aborted, or impossible
+    bool mixed = false;    // part of it is of a communicator that is not held: whom it meets there is not seen
     bool unsettled = false;  // adopted in flight, its circuits not known yet
     Gang* gang = nullptr;  // while it waits for circuits
     std::uint32_t gang_pos = 0;
     std::uint64_t grant = 0;
+    std::uint64_t suspended_step = 0;
     TimeNs since_ns = 0;     // when it was demanded
     TimeNs complete_ns = 0;  // when its gang became complete with it
     TimeNs start_ns = 0;     // when its circuits were last given to it

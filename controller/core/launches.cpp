@@ -88,7 +88,7 @@ std::pair<const EdgeId*, const EdgeId*> Core::Impl::edges_of(KeyState& key) {
 
 bool Core::Impl::needs_nothing(const Launch& launch) {
     for (const KeyRef& r : launch.keys) {
-        if (r.key->comm->verdict != Verdict::enforced) return false;
+        if (r.key->comm->verdict == Verdict::unknown) return false;
         const auto [begin, end] = edges_of(*r.key);
         if (begin != end) return false;
     }
@@ -125,6 +125,8 @@ Launch* Core::Impl::add_launch(NodeIndex node, const wire::LaunchDemand& demand)
         if (it == rank.comms.end()) continue;
         Comm& comm = *it->second.comm;
         if (range.first.src >= comm.size || range.first.dst >= comm.size) continue;
+        launch.mixed |= comm.open();
+        if (comm.verdict == Verdict::intra || comm.verdict == Verdict::passes) continue;
         Key key = range.first;
         for (std::uint32_t i = 0; i < range.count; ++i, ++key.n) {
             KeyState& state = key_state(comm, key);
@@ -143,11 +145,10 @@ void Core::Impl::demand(NodeIndex node, const wire::LaunchDemand& demand) {
     ++counters.demands;
     Launch* launch = add_launch(node, demand);
     if (launch == nullptr) return;
-    if (launch->keys.empty())
+    if (launch->keys.empty() && !launch->mixed)
         return pass_launches({launch}, Policy::proceed, "it names no communicator that its rank has registered", true);
-    for (const KeyRef& r : launch->keys)
-        if (r.key->comm->open())
-            return pass_launches({launch}, Policy::proceed, "its communicator is not held", false);
+    if (std::all_of(launch->keys.begin(), launch->keys.end(), [](const KeyRef& r) { return r.key->comm->open(); }))
+        return pass_launches({launch}, Policy::proceed, "its communicator is not held", false);
     enter(*launch);
     if (misses_gone_member(*launch))
         for (const KeyRef& r : launch->keys)
@@ -159,7 +160,10 @@ void Core::Impl::demand(NodeIndex node, const wire::LaunchDemand& demand) {
 void Core::Impl::enter(Launch& launch) {
     for (const KeyRef& r : launch.keys)
         if (r.key->full()) gather(*r.key);
-    if (!launch.gang && launch.stage == Stage::ready && needs_nothing(launch)) queue(gang_for(launch), true);
+    // What needs no circuit starts at once. So does a launch whose other part may be what a peer waits for:
+    // it holds the circuits of the rest, and is suspended if that is in somebody's way.
+    if (!launch.gang && launch.stage == Stage::ready && (launch.mixed || needs_nothing(launch)))
+        queue(gang_for(launch), true);
 }
 
 void Core::Impl::hear_done(NodeIndex node, const wire::LaunchDone& done) {
@@ -233,7 +237,7 @@ void Core::Impl::leave_flight(Launch& launch) {
 // A key holds its circuits from the first start until all members are done: a sender's kernel may end
 // before its bytes have arrived.
 void Core::Impl::update_hold(KeyState& key) {
-    const bool draining = key.done > 0 && !key.dropped && !key.comm->open();
+    const bool draining = key.held && key.done > 0 && !key.dropped && !key.comm->open();
     const bool want = key.left > 0 && (key.flying > 0 || draining);
     if (want == key.held) return;
     const auto [begin, end] = edges_of(key);

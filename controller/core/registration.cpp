@@ -98,6 +98,10 @@ void Core::Impl::tell_verdict(const Comm& comm, NodeIndex node) {
 
 void Core::Impl::set_verdict(Comm& comm, Verdict verdict) {
     if (comm.verdict == verdict) return;
+    if (comm.verdict == Verdict::unknown)
+        for (auto& entry : comm.keys)
+            for (const KeyMember& m : entry.second->members)
+                if (m.launch != nullptr && m.launch->gang != nullptr) queue(*m.launch->gang, true);
     comm.verdict = verdict;
     std::set<NodeIndex> told;
     for (Member& m : comm.members) {
@@ -244,6 +248,7 @@ void Core::Impl::note_finished(Comm& comm, std::uint32_t slot) {
             member.presence = Presence::done;
             --key->missing;
             --key->left;
+            ++key->done;
             update_hold(*key);
             if (key->full()) gather(*key);
             break;

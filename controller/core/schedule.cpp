@@ -32,14 +32,17 @@ void Core::Impl::attempt(Gang& gang) {
         gang.edges.erase(std::unique(gang.edges.begin(), gang.edges.end()), gang.edges.end());
         gang.sorted = true;
     }
-    if (!reachable(gang)) {
+    if (gang.unjudged || !reachable(gang)) {
+        if (gang.unjudged) restamp(gang);
         gang.blocked = gang.offline = true;
         return set_wishes(gang, {});
     }
     if (gang.edges.empty()) return grant(gang);
-    if (!is_routable(gang)) return pass_gang(gang, planner.explain(gang.edges), true);
+    if (!is_routable(gang)) return not_routable(gang);
+    if (meets_committed(gang)) return block(gang);
     bool reserved = false;
     gang.lit = all_lit(gang, reserved);
+    if (suspended_now(gang)) return nap(gang);
     if (gang.lit && joins_flight(gang)) return grant(gang);
     // Lit, but perhaps not by all the ports it could have: a phase gets the whole bandwidth (design, section 5.6).
     if (Plan plan; planner.place(gang, plan)) return plan.fresh.empty() ? grant(gang) : program(gang, plan);
@@ -51,6 +54,32 @@ void Core::Impl::attempt(Gang& gang) {
 bool Core::Impl::reachable(const Gang& gang) {
     return std::all_of(gang.launches.begin(), gang.launches.end(),
                        [this](const Launch* l) { return l->open || nodes[l->id.node].up(); });
+}
+
+// A gang that is being programmed was complete without these; they start after it, not before, so that
+// nothing starts alone if a switch fails. Its grant, or its failure, queues them again.
+bool Core::Impl::meets_committed(const Gang& gang) {
+    const std::uint64_t m = next_mark();
+    for (const Launch* launch : gang.launches)
+        for (const KeyRef& r : launch->keys) {
+            if (r.key->mark == m || !r.key->full()) continue;
+            r.key->mark = m;
+            for (const KeyMember& member : r.key->members)
+                if (member.launch != nullptr && member.launch->stage == Stage::committed && !member.launch->open) return true;
+        }
+    return false;
+}
+
+// Parallel circuits may be left to a launch that was suspended in this very step. It is back when the
+// others have been taken away, not before.
+bool Core::Impl::suspended_now(const Gang& gang) const {
+    return std::any_of(gang.launches.begin(), gang.launches.end(),
+                       [this](const Launch* l) { return l->open && l->suspended_step == step; });
+}
+
+void Core::Impl::nap(Gang& gang) {
+    gang.blocked = gang.offline = true;
+    arm(now + 1, TimerKind::gang_retry, gang.id);
 }
 
 // By shape: what was found once for a communicator holds until another port is fenced.

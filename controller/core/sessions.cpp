@@ -142,22 +142,55 @@ void Core::Impl::hear(NodeIndex n, const wire::Snapshot& s) {
             finish(*launch, Presence::done);
         }
 
-    std::vector<wire::LocalLaunch> again;
-    for (const auto& l : s.launches) adopt(n, l, firm.count(l.demand.launch) != 0, again);
+    for (const auto& l : s.launches) adopt(n, l, firm.count(l.demand.launch) != 0);
     refresh_absent(n);
     if (!adopted.empty()) adoption_due = true;
-    if (!again.empty()) {
-        log(LogLevel::info, fabric.nodes[n].name + ": " + std::to_string(again.size()) + " launches are told again to start");
-        node.tell = false;
-        send_grant(n, next_grant++, std::move(again));
-    }
     log(LogLevel::info, fabric.nodes[n].name + (first ? " reports: " : " reports again: ") + std::to_string(s.ranks.size()) +
                             " ranks, " + std::to_string(s.launches.size()) + " launches");
     queue_all();
 }
 
-// One launch as its manager tells it. `again`: granted, but the manager never heard.
-void Core::Impl::adopt(NodeIndex n, const wire::LaunchSnapshot& l, bool firm, std::vector<wire::LocalLaunch>& again) {
+// Granted, but half delivered: it rolls forward as soon as its circuits are known to be up. If they were
+// lost meanwhile, it has not started and waits as others do.
+void Core::Impl::tell_again() {
+    std::map<NodeIndex, std::vector<wire::LocalLaunch>> again;
+    for (auto it = unheard.begin(); it != unheard.end();) {
+        Launch* launch = launch_of(*it);
+        if (launch != nullptr && launch->stage == Stage::suspended && !launch->passed) {
+            it = unheard.erase(it);
+            put_back(*launch);
+            continue;
+        }
+        bool lit = true;
+        if (launch != nullptr && launch->stage == Stage::in_flight)
+            for (const KeyRef& r : launch->keys) {
+                const auto [begin, end] = edges_of(*r.key);
+                for (const EdgeId* e = begin; e != end; ++e) lit &= inventory.lit(*e) != nullptr;
+            }
+        if (!lit || (launch != nullptr && (launch->stage == Stage::committed || !nodes[launch->id.node].up()))) {
+            ++it;
+            continue;
+        }
+        if (launch != nullptr) again[launch->id.node].push_back({launch->id.rank, launch->id.seq});
+        it = unheard.erase(it);
+    }
+    for (auto& [node, launches] : again) {
+        log(LogLevel::info, fabric.nodes[node].name + ": " + std::to_string(launches.size()) + " launches are told again to start");
+        send_grant(node, next_grant++, std::move(launches));
+    }
+}
+
+// It never started.
+void Core::Impl::put_back(Launch& launch) {
+    if (launch.gang != nullptr) leave(launch);
+    launch.open = false;
+    launch.stage = Stage::ready;
+    enter(launch);
+}
+
+// One launch as its manager tells it.
+void Core::Impl::adopt(NodeIndex n, const wire::LaunchSnapshot& l, bool firm) {
+    unheard.erase({n, l.demand.launch.rank, l.demand.launch.seq});
     const bool runs = l.state == wire::LaunchState::in_flight || (l.state == wire::LaunchState::ready && firm);
     Launch* known = launch_of({n, l.demand.launch.rank, l.demand.launch.seq});
     if (known == nullptr) {
@@ -178,16 +211,20 @@ void Core::Impl::adopt(NodeIndex n, const wire::LaunchSnapshot& l, bool firm, st
             const Policy how = known->no_light ? policy_of({known}) : Policy::proceed;
             send(n, wire::Pass{{l.demand.launch}, how, "decided while its manager was away"});
         } else if (known->stage == Stage::in_flight) {
-            again.push_back(l.demand.launch);
-        } else if (known->stage == Stage::suspended) {  // it never started: it waits for circuits as others do
-            known->open = false;
-            if (known->gang != nullptr) leave(*known);
-            known->stage = Stage::ready;
-            enter(*known);
+            unheard.insert(known->id);
+        } else if (known->stage == Stage::suspended) {
+            put_back(*known);
+        } else if (known->stage == Stage::committed) {
+            known->open = false;  // its grant is still to come
         }
         return;
     }
-    if (known->open) return;
+    if (known->open) {
+        const bool away = known->stage != Stage::in_flight;
+        if (!known->passed && away != (l.state == wire::LaunchState::suspended))
+            send(n, wire::Suspended{{l.demand.launch}, !away});
+        return;
+    }
     if (l.state == wire::LaunchState::passed) return expired(n, {{l.demand.launch}});
     if (known->stage == Stage::committed) return;  // as good as granted
     if (known->gang != nullptr) leave(*known);
@@ -206,6 +243,7 @@ void Core::Impl::adopt_running(Launch& launch) {
     adopted.insert(launch.id);
     ++nodes[launch.id.node].unsettled;
     adoption_due = true;
+    regather(launch);  // it is present: who waited for it may be complete
 }
 
 void Core::Impl::settle_adopted(bool all) {

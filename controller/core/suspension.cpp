@@ -13,7 +13,7 @@ namespace {
 
 constexpr TimeNs kLeastBreakNs = 20'000'000;
 // A launch all of whose peers have started most likely only takes long. It is moved only if it is tied by
-// common keys to one that cannot finish, and much later.
+// common keys to one that may not be able to finish, and much later.
 constexpr TimeNs kTiedPatience = 8;
 
 }  // namespace
@@ -43,6 +43,7 @@ bool Core::Impl::waits_for_half_started(Launch& launch) {
     while (!walk.empty()) {
         const Launch* at = walk.front();
         walk.pop_front();
+        if (at->mixed) return true;  // whom it waits for is not seen
         for (const KeyRef& r : at->keys) {
             if (r.key->mark == m) continue;
             r.key->mark = m;
@@ -114,9 +115,10 @@ void Core::Impl::consider_suspension(Gang& gang) {
     const std::string why = "gang " + std::to_string(gang.ticket) + " (" + name(gang.launches.front()->id) +
                             (gang.launches.size() > 1 ? " and " + std::to_string(gang.launches.size() - 1) + " more" : "") +
                             ") has waited for its ports";
+    const std::uint64_t id = gang.id;
     for (KeyState* key : drained) drop_drained(*key);
     for (Launch* launch : holders) suspend(*launch, why);
-    queue(gang, true);
+    if (Gang* still = find_gang(id)) queue(*still, true);  // it may have become part of another meanwhile
 }
 
 // Nothing of the key is in flight: only that somebody has finished holds its circuits.
@@ -139,6 +141,7 @@ void Core::Impl::suspend(Launch& launch, const std::string& why) {
     trace(std::move(t));
     for (const KeyRef& r : launch.keys) r.key->dropped = true;
     leave_flight(launch);
+    launch.suspended_step = step;
     send(launch.id.node, wire::Suspended{{{launch.id.rank, launch.id.seq}}, false});
     tell_steering(launch);
     regather(launch);

@@ -63,7 +63,7 @@ void Core::Impl::answer(SwitchIndex s, const SessionDown& e) {
     std::vector<OpId> lost;
     for (const auto& [id, op] : inventory.ops())
         if (op.sw == s) lost.push_back(id);
-    for (const OpId id : lost) fail_op(inventory.ops().at(id), false, false, "session lost: " + e.reason);
+    for (const OpId id : lost) fail_op(inventory.ops().at(id), DriverError::unreachable, "session lost: " + e.reason);
 }
 
 void Core::Impl::read_map(SwitchIndex s) {
@@ -71,6 +71,7 @@ void Core::Impl::read_map(SwitchIndex s) {
     if (!sw.session || sw.reading != 0) return;
     sw.reading = next_op++;
     sw.read_step = step;
+    sw.read_ns = now;
     out->push_back(ReadMap{s, sw.reading, switch_timeout(s)});
 }
 
@@ -97,7 +98,11 @@ void Core::Impl::adopt_map(SwitchIndex s, const MapRead& e) {
         says[y] = x;
     }
     // An answer older than the last change of a port says nothing about it.
-    const auto stale = [&](PortId p) { return inventory.port(p).op != 0 || inventory.port(p).changed >= sw.read_step; };
+    const auto stale = [&](PortId p) {
+        const PortState& port = inventory.port(p);
+        return port.op != 0 || port.changed >= sw.read_step || sw.read_ns < port.doubt_until_ns;
+    };
+    TimeNs again = now;
     std::vector<std::string> differences;
     std::vector<EdgeId> lost;
     std::vector<std::pair<PortId, PortId>> found;
@@ -110,6 +115,7 @@ void Core::Impl::adopt_map(SwitchIndex s, const MapRead& e) {
         if (it != says.end()) peer = it->second < sw.cable.size() && sw.cable[it->second] != kNone ? sw.cable[it->second] : kForeign;
         if (stale(p) || (peer < kForeign && stale(peer))) {
             doubt |= port.unknown;
+            if (port.unknown) again = std::max(again, port.doubt_until_ns);
             continue;
         }
         const bool believed = !port.unknown;
@@ -150,7 +156,7 @@ void Core::Impl::adopt_map(SwitchIndex s, const MapRead& e) {
     if (!adopted.empty()) adoption_due = true;
     for (const PortId p : sw.cable)
         if (p != kNone) touch(fabric.ports[p].gpu);
-    if (doubt) read_map(s);
+    if (doubt) arm(again, TimerKind::switch_read, s);
 }
 
 // A failed change set: which of its circuits are not there?
@@ -197,8 +203,7 @@ void Core::Impl::answer(SwitchIndex s, const Applied& e) {
     if (e.error == DriverError::none) return settle_op(it->second, e);
     const std::string text = text_of(e.error, e.text);
     inventory.sw(s).last_error = text;
-    const bool counts = e.error != DriverError::unreachable && e.error != DriverError::cancelled;
-    fail_op(it->second, counts, e.error == DriverError::no_light, text);
+    fail_op(it->second, e.error, text);
 }
 
 }  // namespace opus::controller

@@ -26,15 +26,20 @@ wire::Token& token_of(std::vector<wire::Token>& tokens, std::uint64_t grant) {
 
 }  // namespace
 
-// Keys of communicators that are not enforced have nobody to meet.
+// A held launch tells all its keys: a part that is of a communicator which is not held may be what a peer
+// waits for, and only the controller can tell that the rest must not wait long for the others.
 wire::LaunchDemand Core::Impl::demand_of(const Rank& rank, const Launch& launch) const {
     wire::LaunchDemand demand;
     demand.launch = {rank.info.rank, launch.seq};
     const bool passed = launch.phase == Phase::passed;  // was held when it was demanded
+    const bool held = std::any_of(launch.keys.begin(), launch.keys.end(), [&rank](const LaunchKey& key) {
+        const Member* member = rank.members[key.member].get();
+        return member != nullptr && member->verdict == Verdict::enforced;
+    });
     for (const LaunchKey& key : launch.keys) {
         const Member* member = rank.members[key.member].get();
-        if (member == nullptr || member->verdict == Verdict::intra) continue;
-        if (passed || member->verdict == Verdict::enforced || launch.running()) demand.keys.push_back(key.range);
+        if (member == nullptr || (member->verdict == Verdict::intra && !held)) continue;
+        if (held || passed || launch.running()) demand.keys.push_back(key.range);
     }
     demand.op = launch.op;
     demand.bytes = launch.bytes;

@@ -180,11 +180,11 @@ void World::feed(const Event& event) {
 void World::act(const Actions& actions) {
     const std::uint64_t life = core_life_;
     std::set<std::pair<std::size_t, std::size_t>> granted;
+    for (const Action& action : actions) note_away(action);
     for (const Action& action : actions) {
         if (const auto* s = std::get_if<SendTo>(&action)) {
             if (const auto* g = std::get_if<wire::Grant>(&s->message))
                 for (const auto& l : g->firm) granted.insert({rank_at(s->node, l.rank), l.seq});
-            note_sent(*s);
             Manager& m = managers_[s->node];
             m.last_out = std::max(m.last_out, now + jitter(message_least_ns, message_most_ns));
             at(m.last_out, [this, s = *s] { receive(s.node, s.session, s.message); });
@@ -210,14 +210,30 @@ void World::act(const Actions& actions) {
             if (keep_log || log->level >= LogLevel::warn) logs.push_back(std::to_string(now / 1000) + " us: " + log->text);
         }
     }
+    // A grant of this very step knows what the step's change sets take: its steering says so.
+    for (const Action& action : actions) {
+        if (const auto* s = std::get_if<SendTo>(&action)) note_sent(*s);
+        if (const auto* t = std::get_if<Trace>(&action); t != nullptr && t->kind == Trace::Kind::resume) {
+            RunLaunch& x = ranks_[rank_at(t->launch.node, t->launch.rank)].launches[t->launch.seq];
+            x.moved_away = false;
+            x.granted = true;
+        }
+    }
     check_whole(granted);
 }
 
 void World::note_sent(const SendTo& s) {
     if (const auto* g = std::get_if<wire::Grant>(&s.message))
         for (const auto& l : g->firm) ranks_[rank_at(s.node, l.rank)].launches[l.seq].granted = true;
-    if (const auto* u = std::get_if<wire::Suspended>(&s.message))
-        for (const auto& l : u->launches) ranks_[rank_at(s.node, l.rank)].launches[l.seq].moved_away = !u->back;
+}
+
+// Its manager may have no session to hear it by: what counts is what was decided.
+void World::note_away(const Action& action) {
+    if (const auto* t = std::get_if<Trace>(&action); t != nullptr && t->kind == Trace::Kind::suspend)
+        ranks_[rank_at(t->launch.node, t->launch.rank)].launches[t->launch.seq].moved_away = true;
+    const auto* sent = std::get_if<SendTo>(&action);
+    if (sent == nullptr) return;
+    const SendTo& s = *sent;
     if (const auto* p = std::get_if<wire::Pass>(&s.message))
         for (const auto& l : p->launches) ranks_[rank_at(s.node, l.rank)].launches[l.seq].moved_away = true;
 }
@@ -228,9 +244,11 @@ void World::check_whole(const std::set<std::pair<std::size_t, std::size_t>>& gra
         for (const auto& range : ranks_[r].launches[l].keys) {
             const Transfer& t = transfers_[transfer_of_.at(range.first)];
             needs |= !t.pairs.empty();
+            whole |= intra(range.first.comm.hi - 0x1000);  // nobody sees whom it meets there
             whole |= std::all_of(t.members.begin(), t.members.end(), [&](const auto& m) {
                 const RunLaunch& x = ranks_[m.first].launches[m.second];
-                return x.granted || x.passed || x.moved_away || x.done;
+                // One whose session is gone is told again when it is back.
+                return x.granted || x.passed || x.moved_away || x.done || !managers_[job_.ranks[m.first].node].up;
             });
         }
         if (needs && !whole) violate(name(r, l) + " is granted without the others of any of its keys");
@@ -301,6 +319,9 @@ void World::darken(PortId p) {
         for (std::size_t l = 0; l < ranks_[r].launches.size(); ++l) {
             const RunLaunch& x = ranks_[r].launches[l];
             if (!x.granted || x.told_done || x.dead) continue;
+            // A new controller knows of a launch when its node has reported; until then it keeps that node's ports.
+            const NodeIndex n = job_.ranks[r].node;
+            if (core_life_ > 0 && fabric.gpus[pair.first].node != n && fabric.gpus[pair.second].node != n) continue;
             for (const auto& range : x.keys) {
                 const Transfer& t = transfers_[transfer_of_.at(range.first)];
                 if (std::find(t.pairs.begin(), t.pairs.end(), std::pair<GpuId, GpuId>(pair)) == t.pairs.end()) continue;
@@ -346,10 +367,16 @@ wire::CommMember World::member_of(std::size_t comm, std::uint32_t slot) const {
 wire::LaunchDemand World::demand_of(std::size_t r, std::size_t l) const {
     wire::LaunchDemand d;
     d.launch = {static_cast<RankId>(r), l};
-    d.keys = ranks_[r].launches[l].keys;
+    const auto& keys = ranks_[r].launches[l].keys;
+    if (!std::all_of(keys.begin(), keys.end(), [this](const auto& k) { return intra(k.first.comm.hi - 0x1000); })) d.keys = keys;
     d.op = ranks_[r].launches[l].op;
     d.bytes = 1024;
     return d;
+}
+
+bool World::intra(std::size_t comm) const {
+    const auto& members = job_.comms[comm];
+    return std::all_of(members.begin(), members.end(), [&](std::size_t m) { return job_.ranks[m].node == job_.ranks[members.front()].node; });
 }
 
 wire::Snapshot World::snapshot(NodeIndex n) const {
@@ -382,6 +409,7 @@ wire::Snapshot World::snapshot(NodeIndex n) const {
                                : x.passed ? wire::LaunchState::passed
                                : x.suspended ? wire::LaunchState::suspended : wire::LaunchState::in_flight;
             s.launches.push_back({demand_of(r, l), state, x.grant});
+            if (s.launches.back().demand.keys.empty()) s.launches.pop_back();
         }
     }
     return s;
@@ -520,9 +548,9 @@ void World::advance() {
             at(now + program[l].delay_ns + jitter(0, 100'000), [this, n, r, l] {
                 if (!core) return start(r, l, false);
                 RunLaunch& mine = ranks_[r].launches[l];
-                if (mine.dead || mine.go || mine.asked) return;
-                Manager& m = managers_[n];
-                if (!m.up) return;
+                if (mine.dead || mine.go || mine.asked) return;  // asked: by a snapshot
+                if (demand_of(r, l).keys.empty()) return start(r, l, false);
+                if (!managers_[n].up) return;
                 mine.asked = true;
                 to_core(n, wire::Demand{{demand_of(r, l)}});
             });

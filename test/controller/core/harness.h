@@ -85,6 +85,7 @@ public:
     std::uint64_t session_of(NodeIndex n) const { return managers_[n].session; }
     void restart_controller();
     void move_circuit(PortId a, PortId b);         // another client of the switch does it
+    bool switch_is_up(SwitchIndex sw) const { return switch_up_[sw]; }
     void session_down(SwitchIndex sw, TimeNs for_ns);
 
     bool done(std::size_t rank, std::size_t launch) const { return ranks_[rank].launches[launch].done; }
@@ -160,9 +161,11 @@ private:
     void to_core(NodeIndex n, wire::Message message);
     void advance();                                // who is ready now
     void act(const Actions& actions);
-    void note_sent(const SendTo& s);               // what the core has decided, at once
+    void note_away(const Action& action);               // what the core has decided, before it reaches anyone
+    void note_sent(const SendTo& s);
     void receive(NodeIndex n, std::uint64_t session, const wire::Message& message);
     void start(std::size_t r, std::size_t l, bool passed);
+    bool intra(std::size_t comm) const;
     void check_start(std::size_t r, std::size_t l);
     void check_whole(const std::set<std::pair<std::size_t, std::size_t>>& granted);
     void apply(const Program& p);

@@ -1,0 +1,104 @@
+// Random programs, thousands of them: what PROTOCOL promises, held after every event. A failing seed prints
+// itself and its program; OPUS_TEST_SEED=N replays it with the whole log.
+#define DOCTEST_CONFIG_IMPLEMENT_WITH_MAIN
+#include <cstdlib>
+#include <iostream>
+
+#include "test/controller/core/job_words.h"
+#include "test/controller/core/random_job.h"
+
+namespace opus::controller::test {
+namespace {
+
+struct Seeds {
+    std::uint64_t first = 1, count = 0;
+    bool replay = false;
+};
+
+Seeds seeds(std::uint64_t count) {
+    if (const char* seed = std::getenv("OPUS_TEST_SEED")) return {std::strtoull(seed, nullptr, 10), 1, true};
+    if (const char* many = std::getenv("OPUS_TEST_SEEDS")) return {1, std::strtoull(many, nullptr, 10), false};
+    return {1, count, false};
+}
+
+bool verdict(World& world, const RandomJob& random, std::uint64_t seed, bool ended, bool replay) {
+    if (ended && world.violations.empty() && !replay) return true;
+    std::cout << "seed " << seed << (ended ? " ended" : " did not end") << " at " << world.now / kMs << " ms\n" << text_of(random);
+    for (const auto& line : world.logs) std::cout << line << "\n";
+    for (const auto& v : world.violations) std::cout << "VIOLATION " << v << "\n";
+    if (!ended) std::cout << world.stuck();
+    std::cout << "replay: OPUS_TEST_SEED=" << seed << "\n";
+    return ended && world.violations.empty();
+}
+
+}  // namespace
+
+TEST_CASE("random programs that end without Opus end with it") {
+    const Seeds s = seeds(1500);
+    std::uint64_t suspensions = 0, passes = 0, launches = 0, failed = 0;
+    for (std::uint64_t seed = s.first; seed < s.first + s.count && failed < 3; ++seed) {
+        const RandomJob random = random_job(seed);
+        World world(random.shape, random.job, seed);
+        world.keep_log = s.replay;
+        const bool ended = world.run();
+        failed += !verdict(world, random, seed, ended, s.replay);
+        suspensions += world.core->counters().suspensions;
+        passes += world.core->counters().passes;
+        launches += world.core->counters().demands;
+    }
+    CHECK(failed == 0);
+    MESSAGE(launches << " launches, " << suspensions << " suspensions, " << passes << " passes");
+}
+
+TEST_CASE("they end also when sessions drop, switches fail and the controller starts anew") {
+    const Seeds s = seeds(1000);
+    std::uint64_t suspensions = 0, errors = 0, failed = 0;
+    for (std::uint64_t seed = s.first; seed < s.first + s.count && failed < 3; ++seed) {
+        const RandomJob random = random_job(seed);
+        CoreOptions options;
+        options.port_failures_to_fence = 1000;  // the faults are the switch's, not a port's
+        World world(random.shape, random.job, seed, options);
+        world.keep_log = s.replay;
+        std::mt19937_64 dice(seed ^ 0xfa017);
+        const auto when = [&] { return static_cast<TimeNs>(dice() % 600) * kMs; };
+        for (std::uint64_t i = dice() % 4; i > 0; --i)
+            world.at(when(), [&world, n = static_cast<NodeIndex>(dice() % random.shape.nodes)] { world.drop_node(n); });
+        for (std::uint64_t i = dice() % 3; i > 0; --i)
+            world.at(when(), [&world, sw = static_cast<SwitchIndex>(dice() % random.shape.gpus), t = TimeNs(dice() % 300) * kMs] {
+                if (world.switch_is_up(sw)) world.session_down(sw, t);
+            });
+        if (dice() % 3 == 0) world.at(when(), [&world] { world.restart_controller(); });
+        std::uint64_t faults = dice() % 4, to_come = 1 + dice() % 5;
+        world.switch_fault = [&dice, faults, to_come](const Program& p) mutable {
+            if (faults == 0 || to_come-- != 1) return std::pair{DriverError::none, std::size_t{0}};
+            --faults;
+            to_come = 1 + dice() % 3;
+            constexpr DriverError kErrors[] = {DriverError::refused, DriverError::timeout, DriverError::garbage, DriverError::unreachable};
+            return std::pair{kErrors[dice() % 4], static_cast<std::size_t>(dice() % (p.changes.connect.size() + 1))};
+        };
+        const bool ended = world.run();
+        failed += !verdict(world, random, seed, ended, s.replay);
+        suspensions += world.core->counters().suspensions;
+        errors += world.core->counters().switch_errors;
+    }
+    CHECK(failed == 0);
+    MESSAGE(suspensions << " suspensions, " << errors << " switch errors");
+}
+
+TEST_CASE("the same seed gives the same run") {
+    for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+        const RandomJob random = random_job(seed);
+        std::string first;
+        for (int i = 0; i < 2; ++i) {
+            World world(random.shape, random.job, seed);
+            world.keep_log = true;
+            world.run();
+            std::string text = std::to_string(world.now);
+            for (const auto& line : world.logs) text += line;
+            if (i == 0) first = text;
+            CHECK(text == first);
+        }
+    }
+}
+
+}  // namespace opus::controller::test
