@@ -73,11 +73,8 @@ struct Frame {
     std::unique_ptr<std::byte[]> owned;  // data, where it is not the user's
     ActivityRef owner;                   // null: nobody waits for it
     // Rail frames only.
-    std::int64_t sent_ns = 0;               // 0: not out of the socket yet
-    bool on_port = false;                   // in a port's queue
-    std::uint16_t by_gpu = 0, by_port = 0;  // the port it left by,
-    std::uint32_t lead_epoch = 0;           // and the epoch of its steering then
-    bool overdue = false;                   // when last looked at
+    std::int64_t sent_ns = 0;  // 0: not out of the socket yet
+    bool on_port = false;      // in a port's queue
     bool sent_before = false;
 
     // The user's memory is going away: keep a copy.

@@ -79,10 +79,6 @@ bool Rails::put(RailLink& l, const FrameRef& frame) {
     if (!port) return false;
     frame->on_port = true;
     frame->sent_ns = 0;
-    frame->overdue = false;
-    frame->by_gpu = static_cast<std::uint16_t>(port->line().gpu);
-    frame->by_port = static_cast<std::uint16_t>(port->line().port);
-    if (steering_.used()) frame->lead_epoch = steering_.lead(frame->by_gpu, frame->by_port).epoch;
     transport_.stats.frames += 1;
     transport_.stats.bytes += frame->head.bytes;
     if (frame->sent_before) {
@@ -93,22 +89,16 @@ bool Rails::put(RailLink& l, const FrameRef& frame) {
     return true;
 }
 
-std::int64_t Rails::patience_ns(const Frame& frame) {
-    const std::int64_t rto = Settings::get().rto_ns;
-    const bool moved = steering_.used() && steering_.lead(frame.by_gpu, frame.by_port).epoch != frame.lead_epoch;
-    return moved ? rto : 10 * rto;
-}
-
-// What is overdue, or never left a port that went down. Stops at the first for which there is no light.
-void Rails::send_again(RailLink& l) {
-    for (auto& [number, frame] : l.under_way)
-        if (!frame->on_port && (frame->overdue || frame->sent_ns == 0) && !put(l, frame)) return;
-}
-
 void Rails::pump(RailLink& l, std::int64_t now) {
     bool dark = false;
-    for (const auto& [number, frame] : l.under_way) dark |= !frame->on_port && frame->overdue;
-    while (!l.backlog.empty() && l.under_way.size() < Settings::get().window) {
+    for (auto& [number, frame] : l.under_way) {
+        if (frame->on_port || (frame->sent_ns != 0 && now - frame->sent_ns < Settings::get().rto_ns)) continue;
+        if (!put(l, frame)) {
+            dark = true;
+            break;
+        }
+    }
+    while (!dark && !l.backlog.empty() && l.under_way.size() < Settings::get().window) {
         const FrameRef frame = l.backlog.front();
         frame->head.seq = l.next_number;
         if (!put(l, frame)) {
@@ -130,25 +120,22 @@ int Rails::tick(std::int64_t now) {
     bool dark = false;
     for (auto& [id, l] : links_) {
         if (l.backlog.empty() && l.under_way.empty()) continue;
-        // Overdue twice, with a look at the sockets in between: the answer may have been lying there.
-        bool due = l.dark_since_ns != 0;
-        for (const auto& [number, frame] : l.under_way)
-            due |= !frame->on_port && (frame->overdue || frame->sent_ns == 0);
-        if (due) {
-            send_again(l);
+        if (l.dark_since_ns != 0) {
             pump(l, now);
+        } else {
+            for (const auto& [number, frame] : l.under_way)
+                if (!frame->on_port && now - frame->sent_ns >= Settings::get().rto_ns) {
+                    pump(l, now);
+                    break;
+                }
         }
         if (l.dark_since_ns != 0) {
             dark = true;
             at_most(std::clamp((now - l.dark_since_ns) / 16, kMillisecond, kLightPollLongest_ns));
             continue;
         }
-        for (const auto& [number, frame] : l.under_way) {
-            if (frame->on_port) continue;
-            const std::int64_t left = frame->sent_ns + patience_ns(*frame) - now;
-            frame->overdue = left <= 0;
-            at_most(std::clamp<std::int64_t>(left, 0, Settings::get().rto_ns));
-        }
+        for (const auto& [number, frame] : l.under_way)
+            if (!frame->on_port) at_most(std::max(frame->sent_ns + Settings::get().rto_ns - now, kMillisecond));
     }
     if (dark) steering_.refresh(now);
     return next < 0 ? -1 : static_cast<int>((next + kMillisecond - 1) / kMillisecond);

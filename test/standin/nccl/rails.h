@@ -1,9 +1,7 @@
 // The way between nodes: over the data plane of include/opus/data_plane.h. Transport thread only.
 //
 // A link is this process and a peer process, by the rail of one local GPU index: frames are numbered,
-// acknowledged by the port they came in, sent again by whatever port leads there then: STANDIN_RTO_MS after
-// they went, if the steering of their port has changed since; where it has not, nothing should have been
-// lost, a slow machine is likelier, and it takes ten times as long.
+// acknowledged by the port they came in, sent again after STANDIN_RTO_MS by whatever port leads there then.
 // Which port leads where is in the manager's steering table (include/opus/steering.h); without one, any
 // port of that GPU. A link with no lit port waits and looks again.
 #pragma once
@@ -91,10 +89,8 @@ public:
 private:
     RailLink& link(std::uint64_t endpoint, std::uint16_t rail);
     void pump(RailLink& link, std::int64_t now);
-    void send_again(RailLink& link);
     RailPort* port_for(RailLink& link);
     bool put(RailLink& link, const FrameRef& frame);
-    std::int64_t patience_ns(const Frame& frame);  // until it counts as lost
 
     Transport& transport_;
     std::uint64_t endpoint_;

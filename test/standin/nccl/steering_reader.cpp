@@ -55,10 +55,7 @@ Lead SteeringReader::lead(std::uint32_t gpu, std::uint32_t port) {
         lead.lit = entry.state.load(std::memory_order_acquire) == static_cast<std::uint32_t>(steering::PortState::lit);
         lead.node = entry.peer_node.load(std::memory_order_acquire);
         lead.gpu = entry.peer_gpu.load(std::memory_order_acquire);
-        if (before % 2 == 0 && entry.epoch.load(std::memory_order_relaxed) == before) {
-            lead.epoch = before;
-            return lead;
-        }
+        if (before % 2 == 0 && entry.epoch.load(std::memory_order_relaxed) == before) return lead;
     }
     return {};
 }

@@ -11,7 +11,6 @@ namespace opus::standin {
 struct Lead {
     bool lit = false;
     std::uint32_t node = 0, gpu = 0;  // where the port leads
-    std::uint32_t epoch = 0;          // of the entry: grows with every change
 };
 
 class SteeringReader {
