@@ -62,7 +62,6 @@ public:
     void clear_came();  // the next in the ring is in the same collective
     void piece_came(const Head& head, const std::byte* data);
     bool done() const { return arrived_ == expected_ && originated_; }
-    void drop_held() { held_.clear(); }  // they own the launch, which owns this
     std::uint64_t number() const { return call_.n; }
     Launch& launch() { return launch_; }
 

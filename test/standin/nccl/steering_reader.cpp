@@ -52,9 +52,10 @@ Lead SteeringReader::lead(std::uint32_t gpu, std::uint32_t port) {
     const steering::Entry& entry = table_->port[gpu][port];
     for (int tries = 0; tries < 100; ++tries) {
         const std::uint32_t before = entry.epoch.load(std::memory_order_acquire);
-        lead.lit = entry.state.load(std::memory_order_acquire) == static_cast<std::uint32_t>(steering::PortState::lit);
-        lead.node = entry.peer_node.load(std::memory_order_acquire);
-        lead.gpu = entry.peer_gpu.load(std::memory_order_acquire);
+        lead.lit = entry.state.load(std::memory_order_relaxed) == static_cast<std::uint32_t>(steering::PortState::lit);
+        lead.node = entry.peer_node.load(std::memory_order_relaxed);
+        lead.gpu = entry.peer_gpu.load(std::memory_order_relaxed);
+        std::atomic_thread_fence(std::memory_order_acquire);
         if (before % 2 == 0 && entry.epoch.load(std::memory_order_relaxed) == before) return lead;
     }
     return {};

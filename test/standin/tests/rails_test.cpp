@@ -56,11 +56,7 @@ public:
 
     Layout layout() const {
         Layout l = nodes_of(std::vector<int>(tables_.empty() ? 2 : tables_.size(), static_cast<int>(gpus_)));
-        // A busy machine is no loss: what is sent again is sent again for a reason.
-        l.environment = {{"STANDIN_PORTS", folder_ + "/ports"},
-                         {"STANDIN_STATS", folder_ + "/stats"},
-                         {"STANDIN_RTO_MS", "5000"},
-                         {"STANDIN_ATTACH_MS", "60000"}};
+        l.environment = {{"STANDIN_PORTS", folder_ + "/ports"}, {"STANDIN_STATS", folder_ + "/stats"}};
         if (!tables_.empty()) l.environment.emplace_back("STANDIN_STEERING", folder_ + "/steering");
         return l;
     }

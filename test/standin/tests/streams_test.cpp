@@ -89,26 +89,6 @@ TEST_CASE("with one hardware queue a closed gate stops other streams; with two i
     CHECK(run_alone({{"CUDA_DEVICE_MAX_CONNECTIONS", "32"}}, [] { demand(second_stream_runs()); }) == 0);
 }
 
-TEST_CASE("the most pessimistic hardware holds a queue while an operation runs") {
-    for (const bool pessimistic : {false, true}) {
-        CHECK(run_alone({{"CUDA_DEVICE_MAX_CONNECTIONS", "1"}, {"STANDIN_QUEUE_HOLD", pessimistic ? "running" : ""}},
-                        [=] {
-                            std::atomic<int> open{0}, beside{0};
-                            cudaStream_t a = new_stream(), b = new_stream();
-                            demand(cudaLaunchHostFunc(a, wait_until_positive, &open) == cudaSuccess);
-                            demand(cudaLaunchHostFunc(b, add_one, &beside) == cudaSuccess);
-                            if (pessimistic) {
-                                std::this_thread::sleep_for(50ms);
-                                demand(beside == 0);
-                            } else {
-                                demand(cudaStreamSynchronize(b) == cudaSuccess && beside == 1);
-                            }
-                            open = 1;
-                            demand(cudaDeviceSynchronize() == cudaSuccess && beside == 1);
-                        }) == 0);
-    }
-}
-
 TEST_CASE("a gate says ready, waits for go, and leaves when told by any of its words") {
     CHECK(run_alone({}, [] {
               const auto passes = [](auto open) {
@@ -177,8 +157,7 @@ TEST_CASE("streams run in order, apart from each other, and meet at events") {
               demand(cudaEventSynchronize(later) == cudaSuccess);
               float ms = -1;
               demand(cudaEventElapsedTime(&ms, event, later) == cudaSuccess && ms >= 0);
-              demand(cudaEventDestroy(event) == cudaSuccess && cudaEventDestroy(later) == cudaSuccess);
-              demand(cudaStreamDestroy(a) == cudaSuccess);
+              demand(cudaEventDestroy(event) == cudaSuccess && cudaStreamDestroy(a) == cudaSuccess);
           }) == 0);
 }
 
@@ -267,7 +246,6 @@ TEST_CASE("what is unknown is a proper error: kernels, symbols, handles, capture
               demand(cuModuleLoadData(&module, ".version 7.0\n.entry other() { ret; }") == CUDA_SUCCESS);
               demand(cuModuleGetFunction(&function, module, "other") == CUDA_ERROR_NOT_FOUND);
               demand(cuModuleGetFunction(&function, module, "opus_gate") == CUDA_ERROR_NOT_FOUND);
-              demand(cuModuleUnload(module) == CUDA_SUCCESS);
               demand(cudaLaunchKernel(&function, 1, 1, nullptr, 0, nullptr) == cudaErrorInvalidDeviceFunction);
               int not_a_stream = 0;
               demand(cudaStreamSynchronize(reinterpret_cast<cudaStream_t>(&not_a_stream)) ==
