@@ -150,6 +150,31 @@ TEST_CASE("G1: the first launch waits for its connection to be made, and is aske
     CHECK(n.said<wire::Demand>().at(0).launches.at(0).launch == wire::LocalLaunch{0, 1});
 }
 
+TEST_CASE("a first use is connected while an earlier receive of its communicator waits for its sender") {
+    Node n;
+    n.serve(1);
+    n.launch(0, 0, {recv(0, 1, 5)});
+    n.grant(1, {{0, 0}});  // it runs, and its sender may be waiting for what this rank posts next
+    n.flush();
+    n.take();
+    n.record(0, 1, {send(0, 1, 0)}, ring::Gate::host, ring::kLaunchConn);
+    n.ready(0, 1);
+    n.launch(0, 2, {send(0, 1, 0)});
+    n.flush();
+    REQUIRE(n.said<wire::Demand>().size() == 1);
+    CHECK(n.said<wire::Demand>().at(0).launches.size() == 1);
+    CHECK(n.said<wire::Demand>().at(0).launches.at(0).launch == wire::LocalLaunch{0, 1});
+    n.grant(2, {{0, 1}});
+    n.take();
+    n.done(0, 1);
+    n.flush();
+    CHECK(n.said<wire::Demand>().empty());  // kernels keep their order
+    n.done(0, 0);
+    n.flush();
+    REQUIRE(n.said<wire::Demand>().size() == 1);
+    CHECK(n.said<wire::Demand>().at(0).launches.at(0).launch == wire::LocalLaunch{0, 2});
+}
+
 TEST_CASE("G2: of one communicator on two streams, only the first in order is asked for") {
     Node n;
     n.connect();
