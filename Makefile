@@ -62,8 +62,8 @@ bench: build ## the figures, as ratios in one run; writes bench-results/
 	@./tools/bootstrap.sh bench
 	@python3 test/bench/run.py $(BUILD)
 
-soak: build ## the long campaigns: random workloads and kills; SOAK_WORKLOADS, default 1000
-	@python3 test/process/soak.py $(BUILD)
+soak: build ## the long campaign of random jobs; SOAK_WORKLOADS, default 1000
+	@OPUS_RANDOM_WORKLOADS=$${SOAK_WORKLOADS:-1000} python3 test/run.py $(BUILD) process/random
 
 clean: ## remove what was built (headers fetched into .deps/ stay)
 	@rm -rf build build-* bench-results
