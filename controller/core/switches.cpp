@@ -97,11 +97,15 @@ void Core::Impl::adopt_map(SwitchIndex s, const MapRead& e) {
         says[x] = y;
         says[y] = x;
     }
-    // An answer older than the last change of a port says nothing about it.
-    const auto stale = [&](PortId p) {
+    // An answer older than the last change of a port says nothing about it. Judged before any change: to darken one
+    // end of a circuit changes the other.
+    std::set<PortId> older;
+    for (const PortId p : sw.cable) {
+        if (p == kNone) continue;
         const PortState& port = inventory.port(p);
-        return port.op != 0 || port.changed >= sw.read_step || sw.read_ns < port.doubt_until_ns;
-    };
+        if (port.op != 0 || port.changed >= sw.read_step || sw.read_ns < port.doubt_until_ns) older.insert(p);
+    }
+    const auto stale = [&](PortId p) { return older.count(p) != 0; };
     TimeNs again = now;
     std::vector<std::string> differences;
     std::vector<EdgeId> lost;
@@ -166,9 +170,15 @@ void Core::Impl::judge_suspects(SwitchIndex s) {
     for (const Suspect& suspect : suspects) {
         const auto [a, b] = suspect.circuit;
         if (inventory.port(a).op != 0 || inventory.port(b).op != 0) continue;
+        if (inventory.port(a).unknown || inventory.port(b).unknown) {  // this answer says nothing about them
+            inventory.sw(s).suspects.push_back(suspect);
+            continue;
+        }
         const bool joined = inventory.port(a).peer == b;
-        if (joined && !suspect.no_light) continue;
+        // The map says how the mirrors are set, not that light passes (yet): such a circuit is made again before
+        // it is used.
         if (joined) inventory.port(a).no_light = inventory.port(b).no_light = true;
+        if (joined && !suspect.no_light) continue;
         if (!suspect.counts) continue;
         blame(a);
         blame(b);
