@@ -1,0 +1,45 @@
+#include "test/sim/campaign.h"
+
+#include <chrono>
+
+namespace opus::sim {
+
+Outcome Campaign::play(std::uint64_t seed, FaultClass fault_class, Mutation mutation, std::uint32_t check_every,
+                       const std::vector<std::uint32_t>& left_out, std::vector<std::string>* log) {
+    Scenario scenario = make_scenario(seed, fault_class, mutation);
+    for (const std::uint32_t fault : left_out)
+        if (fault < scenario.faults.size()) scenario.faults[fault].left_out = true;
+    WorldOptions options;
+    options.log = log != nullptr;
+    options.check_every = check_every;
+    options.wire = seed % 16 == 0;
+    World world(scenario, memory_, options);
+    Outcome outcome = world.run();
+    // Where nothing goes wrong nothing is opened without its circuits.
+    if (outcome.failure.empty() && fault_class == FaultClass::calm && outcome.passes > 0 && outcome.unroutable == 0)
+        outcome.failure = "a launch passed without circuits, and nothing had gone wrong";
+    if (log != nullptr) *log = world.journal.lines();
+    return outcome;
+}
+
+CampaignResult Campaign::run(FaultClass fault_class, const CampaignOptions& options) {
+    CampaignResult result;
+    const auto begin = std::chrono::steady_clock::now();
+    for (std::uint64_t i = 0; i < options.seeds && result.failures.size() < options.most_failures; ++i) {
+        const std::uint64_t seed = options.first_seed + i;
+        const Outcome o = play(seed, fault_class, options.mutation, options.check_every, {}, nullptr);
+        ++result.schedules;
+        result.events += o.events;
+        result.launches += o.launches;
+        result.grants += o.grants;
+        result.suspensions += o.suspensions;
+        result.moves += o.moves;
+        result.unroutable += o.unroutable > 0;
+        result.passed_launches += o.passes;
+        if (!o.failure.empty()) result.failures.emplace_back(seed, o.failure);
+    }
+    result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    return result;
+}
+
+}  // namespace opus::sim

@@ -1,0 +1,298 @@
+#include "test/sim/inspector.h"
+
+#include <algorithm>
+
+#include "test/sim/world.h"
+
+namespace opus::sim {
+
+Inspector::Inspector(World& world, const Scenario& scenario)
+    : world_(world),
+      s_(scenario),
+      held_for_(scenario.fabric.gpus.size() * scenario.fabric.gpus.size()),
+      issued_(scenario.flows.size()) {}
+
+LaunchIndex Inspector::launch_of(NodeIndex node, RankId id, std::uint64_t seq) const {
+    const std::uint32_t rank = world_.managers[node]->rank_of(id);
+    return rank == kNone ? kNone : world_.ranks[rank]->launch_of(seq);
+}
+
+std::string Inspector::name(LaunchIndex index) const {
+    const LaunchRun& run = world_.launches[index];
+    return s_.name_of_rank(run.rank) + " #" + std::to_string(run.seq);
+}
+
+void Inspector::issued(LaunchIndex index) {
+    for (const Part& part : *world_.launches[index].parts) issued_[part.flow].push_back(index);
+    if (!world_.journal.on) return;
+    std::string text = name(index) + " issued:";
+    for (const Part& part : *world_.launches[index].parts) text += " " + world_.describe(part.flow);
+    world_.journal.add(world_.now, text);
+}
+
+// --- what the controller knows and says ---------------------------------------------------------------
+
+void Inspector::controller_heard(NodeIndex node, const wire::Message& message) {
+    const auto heard = [&](const wire::LaunchDemand& d) {
+        const LaunchIndex index = launch_of(node, d.launch.rank, d.launch.seq);
+        if (index == kNone) return world_.fail("a demand for a launch that was never recorded");
+        if (!world_.launches[index].demanded) world_.launches[index].heard = ++heard_;
+        world_.launches[index].demanded = true;
+        if (world_.journal.on) world_.journal.add(world_.now, "controller hears of " + name(index));
+    };
+    if (const auto* demand = std::get_if<wire::Demand>(&message))
+        for (const auto& d : demand->launches) heard(d);
+    if (const auto* snapshot = std::get_if<wire::Snapshot>(&message))
+        for (const auto& l : snapshot->launches) heard(l.demand);
+}
+
+void Inspector::controller_did(const controller::Actions& actions) {
+    grant_.clear();
+    for (const controller::Action& action : actions) {
+        if (const auto* trace = std::get_if<controller::Trace>(&action)) {
+            using Kind = controller::Trace::Kind;
+            if (trace->kind == Kind::circuit_down) {  // in order with the grants of this step
+                const auto [a, b] = trace->circuit;
+                if (b < s_.fabric.ports.size() && s_.fabric.ports[a].gpu != s_.fabric.ports[b].gpu)
+                    decided_to_cut(s_.pair_of(s_.fabric.ports[a].gpu, s_.fabric.ports[b].gpu), true);
+            }
+            if (trace->kind != Kind::suspend && trace->kind != Kind::resume) continue;
+            const LaunchIndex index = launch_of(trace->launch.node, trace->launch.rank, trace->launch.seq);
+            if (index == kNone) continue;
+            world_.launches[index].suspended = trace->kind == Kind::suspend;
+            if (trace->kind == Kind::resume) {
+                hold(index);
+                resumed(index);
+            }
+            if (world_.journal.on) world_.journal.add(world_.now, name(index) + (trace->kind == Kind::suspend ? " suspended" : " has its circuits back"));
+        } else if (const auto* send = std::get_if<controller::SendTo>(&action)) {
+            const auto* grant = std::get_if<wire::Grant>(&send->message);
+            if (grant == nullptr) continue;
+            for (const wire::LocalLaunch& l : grant->firm) {
+                const LaunchIndex index = launch_of(send->node, l.rank, l.seq);
+                if (index == kNone) return world_.fail("a grant for a launch that was never recorded");
+                grant_.push_back(index);
+                hold(index);
+                world_.launches[index].grant = grant->id;
+                if (world_.journal.on) world_.journal.add(world_.now, "grant " + std::to_string(grant->id) + ": " + name(index));
+            }
+        }
+    }
+    for (const LaunchIndex index : grant_) whole(index);
+}
+
+void Inspector::controller_died() {
+    for (LaunchRun& run : world_.launches) {
+        if (run.state == LaunchRun::State::done) continue;
+        run.demanded = false;
+        if (run.named || run.go || !run.granted) continue;
+        run.granted = false;  // nobody will ever hear of it
+        release(static_cast<LaunchIndex>(&run - world_.launches.data()));
+    }
+}
+
+// I3: of each key that all members have reached, all members are let go together, or are on their way. Who
+// came when the gang was complete already may have come too late for it; and while switches are at work for some of
+// them, as good as granted, the others may find their own circuits ready.
+void Inspector::whole(LaunchIndex index) {
+    const LaunchRun& run = world_.launches[index];
+    if (!run.demanded) return world_.fail("I3: granted unasked: " + name(index));
+    bool any = false, counted = false, needs = false;
+    for_each_pair(index, [&](PairIndex) { needs = true; });
+    if (!needs) return;  // nothing to hold together: it may go as it comes
+    std::uint64_t last = 0;
+    for (const LaunchIndex m : grant_)
+        if (world_.launches[m].grant == run.grant) last = std::max(last, world_.launches[m].heard);
+    for (const Part& part : *run.parts) {
+        const auto& members = issued_[part.flow];
+        const auto there = std::count_if(members.begin(), members.end(), [&](LaunchIndex m) {
+            const LaunchRun& x = world_.launches[m];
+            return x.demanded || x.state == LaunchRun::State::done;
+        });
+        if (world_.ranks[run.rank]->verdict(entry_of(run.rank, part.comm)) != Verdict::enforced) continue;
+        counted = true;
+        if (static_cast<std::uint32_t>(there) < s_.flows[part.flow].members) continue;
+        any = true;
+        for (const LaunchIndex m : members) {
+            const LaunchRun& x = world_.launches[m];
+            if (x.state == LaunchRun::State::done || x.free() || x.told_pass || (x.granted && !x.suspended)) continue;
+            if (!world_.ranks[x.rank]->alive() || x.heard > last || world_.glass.at_work()) continue;
+            if (!reachable(s_.ranks[x.rank].node)) continue;  // its node's next snapshot will have it told again
+            return world_.fail("I3: " + name(index) + " is granted, and " + name(m) + " of the same key is not");
+        }
+    }
+    if (!any && counted) world_.fail("I3: granted before any of its keys was complete: " + name(index));
+}
+
+bool Inspector::reachable(NodeIndex node) const {
+    for (const controller::NodeStatus& n : world_.controller.core()->nodes())
+        if (n.node == node) return n.session && n.reported;
+    return false;
+}
+
+// What is brought back is there.
+void Inspector::resumed(LaunchIndex index) {
+    const LaunchRun& run = world_.launches[index];
+    if (!run.runs() || run.free()) return;
+    for_each_pair(index, [&](PairIndex pair) {
+        if (!world_.glass.lit(pair) && !world_.glass.darkened_by_others(pair))
+            world_.fail("I1: " + name(index) + " is told that its circuits are back, and they are dark");
+    });
+}
+
+// --- what managers hear and do ------------------------------------------------------------------------
+
+void Inspector::manager_heard(NodeIndex node, const wire::Message& message) {
+    const auto each = [&](const std::vector<wire::LocalLaunch>& list, auto&& f) {
+        for (const wire::LocalLaunch& l : list)
+            if (const LaunchIndex index = launch_of(node, l.rank, l.seq); index != kNone) f(world_.launches[index]);
+    };
+    if (const auto* grant = std::get_if<wire::Grant>(&message)) each(grant->firm, [](LaunchRun& run) { run.named = true; });
+    if (const auto* pass = std::get_if<wire::Pass>(&message)) each(pass->launches, [](LaunchRun& run) { run.told_pass = true; });
+}
+
+// A gate opens: by whose word?
+void Inspector::went(LaunchIndex index, bool abort) {
+    LaunchRun& run = world_.launches[index];
+    if (world_.journal.on)
+        world_.journal.add(world_.now, name(index) + (abort ? " go, to fail" : run.named ? " go" : " go without a grant"));
+    if (run.named && !run.told_pass) return;
+    run.passed = true;
+    if (run.told_pass) return;
+    const Rank& rank = *world_.ranks[run.rank];
+    bool open = true;
+    for (const Part& part : *run.parts) open &= rank.verdict(entry_of(run.rank, part.comm)) != Verdict::enforced;
+    if (open) return;
+    const ManagerHost& manager = world_.manager_of(run.rank);
+    if (manager.alone_for() >= s_.timing.hold_ns || rank.view().header->gave_up.load() > 0) return;
+    world_.fail("I1: " + name(index) + " is let go by nobody's word");
+}
+
+// --- ranks --------------------------------------------------------------------------------------------
+
+std::uint32_t Inspector::entry_of(std::uint32_t rank, std::uint32_t comm) const {
+    const auto& comms = s_.ranks[rank].comms;
+    return static_cast<std::uint32_t>(std::find(comms.begin(), comms.end(), comm) - comms.begin());
+}
+
+template <class F>
+void Inspector::for_each_pair(LaunchIndex index, F&& f) const {
+    const LaunchRun& run = world_.launches[index];
+    for (const Part& part : *run.parts) {
+        if (world_.ranks[run.rank]->verdict(entry_of(run.rank, part.comm)) != Verdict::enforced) continue;
+        for (const PairIndex pair : s_.flows[part.flow].pairs) f(pair);
+    }
+}
+
+void Inspector::started(LaunchIndex index) {
+    const LaunchRun& run = world_.launches[index];
+    if (world_.journal.on) {
+        std::string text = name(index) + " starts:";
+        for (const Part& part : *run.parts) text += " " + world_.describe(part.flow);
+        world_.journal.add(world_.now, text);
+    }
+    if (run.seq == kUnrecorded) return;
+    if (!run.go && !run.passed) return world_.fail("I1: " + name(index) + " starts without go");
+    for_each_pair(index, [&](PairIndex pair) {
+        if (!is_excused(run) && !world_.glass.stays_lit(pair) && !world_.glass.darkened_by_others(pair))
+            world_.fail("I1: " + name(index) + " starts in the dark");
+    });
+    if (s_.mutation == Mutation::cut_under_launch && world_.mutations_left > 0 && !is_excused(run)) {
+        PairIndex target = kNone;
+        for_each_pair(index, [&](PairIndex pair) { target = pair; });
+        if (target == kNone) return;
+        --world_.mutations_left;
+        world_.glass.cut_for_test(target);
+    }
+}
+
+void Inspector::finished(LaunchIndex index) {
+    const LaunchRun& run = world_.launches[index];
+    if (world_.journal.on) world_.journal.add(world_.now, name(index) + " done");
+    if (run.granted) release(index);
+}
+
+void Inspector::hold(LaunchIndex index) {
+    LaunchRun& run = world_.launches[index];
+    if (run.state == LaunchRun::State::done) return;
+    run.granted = true;
+    run.grant_life = world_.controller.life();
+    run.granted_ns = world_.now;
+    for_each_pair(index, [&](PairIndex pair) {
+        auto& list = held_for_[pair];
+        if (std::find(list.begin(), list.end(), index) == list.end()) list.push_back(index);
+    });
+}
+
+void Inspector::release(LaunchIndex index) {
+    for (const Part& part : *world_.launches[index].parts)
+        for (const PairIndex pair : s_.flows[part.flow].pairs) std::erase(held_for_[pair], index);
+}
+
+void Inspector::gone(std::uint32_t rank) {
+    for (auto& list : held_for_)
+        std::erase_if(list, [&](LaunchIndex index) { return world_.launches[index].rank == rank; });
+}
+
+// --- glass --------------------------------------------------------------------------------------------
+
+void Inspector::decided_to_cut(PairIndex pair, bool in_order) {
+    for (const LaunchIndex index : held_for_[pair])
+        if (!is_excused(world_.launches[index]) && (in_order || world_.launches[index].granted_ns < world_.now))
+            return world_.fail("I2: a circuit is to be moved under " + name(index));
+}
+
+// Granted by the same controller after it had decided, the launch does not count on this circuit.
+void Inspector::cut(PairIndex pair, std::uint64_t life, TimeNs decided_ns) {
+    for (const LaunchIndex index : held_for_[pair]) {
+        const LaunchRun& run = world_.launches[index];
+        if (is_excused(run) || (run.grant_life == life && run.granted_ns >= decided_ns)) continue;
+        return world_.fail("I2: a circuit is moved under " + name(index));
+    }
+}
+
+void Inspector::after_death(std::uint32_t job) {
+    if (!world_.controller.alive()) return;
+    for (LaunchIndex index = 0; index < world_.launches.size(); ++index) {
+        const LaunchRun& run = world_.launches[index];
+        if (s_.ranks[run.rank].job != job || run.state != LaunchRun::State::reached || run.go || !run.demanded) continue;
+        if (!world_.ranks[run.rank]->alive() || !world_.manager_of(run.rank).alive()) continue;
+        for (const Part& part : *run.parts)
+            for (const std::uint32_t r : s_.comms[part.comm].ranks)
+                if (world_.ranks[r]->died() && is_member(part, r))
+                    return world_.fail("I6: " + name(index) + " is held for " + s_.name_of_rank(r) + ", which is dead");
+    }
+}
+
+bool Inspector::is_member(const Part& part, std::uint32_t rank) const {
+    const FlowPlan& flow = s_.flows[part.flow];
+    const auto& ranks = s_.comms[part.comm].ranks;
+    if (flow.key.kind == KeyKind::coll || flow.key.kind == KeyKind::conn) return true;
+    return ranks[flow.key.src] == rank || ranks[flow.key.dst] == rank;
+}
+
+void Inspector::at_rest(bool all_ended) {
+    if (!world_.controller.alive()) return world_.fail("at rest without a controller");
+    const controller::Core& core = *world_.controller.core();
+    if (std::string fault = core.check(); !fault.empty()) return world_.fail("controller: check: " + fault);
+    const auto ports = core.ports();
+    for (const controller::PortStatus& port : ports) {
+        const std::string& name = s_.fabric.ports[port.port].name;
+        const PortId says = world_.glass.says(port.port);
+        // A switch port of no NIC is no peer: it is noted.
+        if (port.peer != (says == kNone - 1 ? kNone : says) || (says == kNone - 1 && port.note.empty()))
+            return world_.fail("I5: " + name + ": the controller believes " + std::to_string(port.peer) + ", the switch says " +
+                               std::to_string(world_.glass.says(port.port)));
+        using enum controller::PortUse;
+        if (port.use == unknown || port.use == moving) return world_.fail("I5: at rest, and " + name + " is in doubt: " + port.note);
+        if (all_ended && (port.use == busy || port.use == reserved || port.use == absent))
+            return world_.fail("all programs are over, and " + name + " is still kept");
+    }
+    if (!all_ended) return;
+    for (const controller::RankStatus& rank : core.ranks())
+        if (rank.launches_in_flight + rank.launches_ready > 0) return world_.fail("all programs are over, and a launch is not");
+    if (const auto why = core.why(world_.now); !why.empty()) return world_.fail("all programs are over, and something waits");
+    if (!core.groups().empty()) return world_.fail("all programs are over, and a communicator is kept");
+}
+
+}  // namespace opus::sim

@@ -1,0 +1,65 @@
+// Holds what happens to docs/design.md, section 4, by its own books of what is true: who runs, on which
+// circuits, by whose word.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "controller/core/core.h"
+#include "opus/wire.h"
+#include "test/sim/launch_run.h"
+#include "test/sim/scenario.h"
+
+namespace opus::sim {
+
+class World;
+
+class Inspector {
+public:
+    Inspector(World& world, const Scenario& scenario);
+
+    // The controller.
+    void controller_heard(NodeIndex node, const wire::Message& message);
+    void controller_did(const controller::Actions& actions);
+    void controller_died();
+    // The manager.
+    void manager_heard(NodeIndex node, const wire::Message& message);
+    void went(LaunchIndex launch, bool abort);
+    // Ranks.
+    void issued(LaunchIndex launch);
+    void started(LaunchIndex launch);
+    void finished(LaunchIndex launch);
+    void gone(std::uint32_t rank);
+    // Glass. When the controller tells the switch, and before the light goes.
+    void decided_to_cut(PairIndex pair, bool in_order = false);
+    void cut(PairIndex pair, std::uint64_t life, TimeNs decided_ns);
+
+    // Nothing moves: do controller and switches agree, and does nothing hang on to ports?
+    void at_rest(bool all_ended);
+    // Ranks that wait at a gate for a member that is dead.
+    void after_death(std::uint32_t job);
+
+private:
+    void whole(LaunchIndex launch);
+    bool reachable(NodeIndex node) const;
+    void hold(LaunchIndex launch);
+    void release(LaunchIndex launch);
+    void resumed(LaunchIndex launch);
+    bool is_excused(const LaunchRun& launch) const { return launch.passed || launch.suspended || launch.told_pass; }
+    bool is_member(const Part& part, std::uint32_t rank) const;
+    LaunchIndex launch_of(NodeIndex node, RankId rank, std::uint64_t seq) const;
+    std::uint32_t entry_of(std::uint32_t rank, std::uint32_t comm) const;
+    std::string name(LaunchIndex launch) const;
+    template <class F>
+    void for_each_pair(LaunchIndex launch, F&& f) const;   // of keys that are enforced
+
+    World& world_;
+    const Scenario& s_;
+    std::vector<std::vector<LaunchIndex>> held_for_;        // by pair: launches granted and not done
+    std::vector<std::vector<LaunchIndex>> issued_;          // by flow: launches with this key
+    std::vector<LaunchIndex> grant_;
+    std::uint64_t heard_ = 0;
+};
+
+}  // namespace opus::sim

@@ -1,0 +1,39 @@
+// A launch while it is played.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "test/sim/scenario.h"
+
+namespace opus::sim {
+
+using LaunchIndex = std::uint32_t;
+inline constexpr std::uint64_t kUnrecorded = ~0ull;
+
+struct LaunchRun {
+    std::uint32_t rank = 0;
+    const std::vector<Part>* parts = nullptr;
+    const LaunchPlan* plan = nullptr;   // null: connections
+    std::uint64_t seq = kUnrecorded;
+    enum class State : std::uint8_t { issued, reached, running, done } state{};
+    bool named = false;      // by a grant that has come to its manager
+    bool granted = false;    // by a controller
+    bool demanded = false;   // a controller, the living one or one before it, has heard of it
+    bool opened = false;     // its gate has let it through
+    bool go = false;         // its go word is stored
+    bool abort = false;      // ... with the order to fail
+    bool told_pass = false;  // by a Pass that has come to its manager
+    bool passed = false;     // its gate opened without a grant
+    bool suspended = false;  // by a controller's decision
+    bool free() const { return passed || seq == kUnrecorded; }
+    bool runs() const { return state == State::running; }
+    std::uint64_t grant_life = 0;  // of the controller that granted it
+    TimeNs granted_ns = 0;
+    std::uint64_t grant = 0;
+    std::uint64_t heard = 0;       // when its demand came, among all demands
+    std::uint32_t parts_left = 0;
+    TimeNs reached_ns = 0;
+};
+
+}  // namespace opus::sim

@@ -1,0 +1,157 @@
+// opus_sim_test: the cores under simulated faults. See docs/simulation.md.
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <map>
+
+#include "test/sim/campaign.h"
+
+namespace {
+
+using namespace opus::sim;
+
+struct Request {
+    std::uint64_t seed = 0, seeds = 300, first = 1;
+    std::string fault_class = "all", mutation = "none";
+    std::uint32_t check_every = 1, failures = 3;
+    std::vector<std::uint32_t> without;
+    bool log = false, mutations = false;
+};
+
+std::vector<FaultClass> classes_of(const std::string& names) {
+    std::vector<FaultClass> all;
+    for (std::uint32_t i = 0; i < kFaultClasses; ++i)
+        if (names == "all" || ("," + names + ",").find(std::string(",") + name_of(static_cast<FaultClass>(i)) + ",") != std::string::npos)
+            all.push_back(static_cast<FaultClass>(i));
+    return all;
+}
+
+Mutation mutation_of(const std::string& name) {
+    for (std::uint32_t i = 0; i < kMutations; ++i)
+        if (name == name_of(static_cast<Mutation>(i))) return static_cast<Mutation>(i);
+    return Mutation::none;
+}
+
+void print_failure(std::uint64_t seed, FaultClass c, Mutation m, const std::string& what) {
+    std::printf("FAILED %s seed %llu (commit %s): %s\n  again: opus_sim_test --class %s --seed %llu%s%s --log\n", name_of(c),
+                static_cast<unsigned long long>(seed), OPUS_COMMIT, what.c_str(), name_of(c),
+                static_cast<unsigned long long>(seed), m == Mutation::none ? "" : " --mutation ",
+                m == Mutation::none ? "" : name_of(m));
+}
+
+// Leaves out faults as long as it fails, and prints what remains.
+int replay(const Request& r, FaultClass c) {
+    Campaign campaign;
+    const Mutation m = mutation_of(r.mutation);
+    std::vector<std::string> log;
+    std::vector<std::uint32_t> without = r.without;
+    const Outcome o = campaign.play(r.seed, c, m, r.check_every, without, r.log ? &log : nullptr);
+    if (o.failure.empty()) {
+        for (const std::string& line : log) std::printf("%s\n", line.c_str());
+        std::printf("%s seed %llu passes: %llu events, %llu launches, %llu suspensions, %llu passed without circuits\n",
+                    name_of(c), static_cast<unsigned long long>(r.seed), static_cast<unsigned long long>(o.events),
+                    static_cast<unsigned long long>(o.launches), static_cast<unsigned long long>(o.suspensions),
+                    static_cast<unsigned long long>(o.passes));
+        return 0;
+    }
+    Outcome last = o;
+    const std::size_t faults = make_scenario(r.seed, c, m).faults.size();
+    for (std::uint32_t f = 0; f < faults; ++f) {
+        auto fewer = without;
+        fewer.push_back(f);
+        const Outcome again = campaign.play(r.seed, c, m, r.check_every, fewer, nullptr);
+        if (again.failure.empty()) continue;
+        without = fewer;
+        last = again;
+    }
+    campaign.play(r.seed, c, m, r.check_every, without, &log);
+    const std::size_t from = r.log || log.size() < 60 ? 0 : log.size() - 60;
+    for (std::size_t i = from; i < log.size(); ++i) std::printf("%s\n", log[i].c_str());
+    print_failure(r.seed, c, m, last.failure);
+    if (!without.empty()) {
+        std::printf("  it needs none of the faults:");
+        for (const std::uint32_t f : without) std::printf(" %u", f);
+        std::printf(" (--without)\n");
+    }
+    return 1;
+}
+
+int campaign(const Request& r) {
+    Campaign campaign;
+    std::uint64_t passed = 0, failed = 0, events = 0;
+    double seconds = 0;
+    for (const FaultClass c : classes_of(r.fault_class)) {
+        CampaignOptions options;
+        options.first_seed = r.first;
+        options.seeds = r.seeds;
+        options.mutation = mutation_of(r.mutation);
+        options.check_every = r.check_every;
+        options.most_failures = r.failures;
+        const CampaignResult result = campaign.run(c, options);
+        for (const auto& [seed, what] : result.failures) print_failure(seed, c, options.mutation, what);
+        if (!result.failures.empty() && r.mutation == "none") {
+            Request first = r;
+            first.seed = result.failures.front().first;
+            replay(first, c);
+        }
+        std::printf("%-10s %7llu schedules, %9llu events, %8llu launches, %7llu grants, %6llu suspended, %6llu passed, "
+                    "%5llu unroutable: %s; %.0f schedules/s, %.0f events/s\n",
+                    name_of(c), static_cast<unsigned long long>(result.schedules), static_cast<unsigned long long>(result.events),
+                    static_cast<unsigned long long>(result.launches), static_cast<unsigned long long>(result.grants),
+                    static_cast<unsigned long long>(result.suspensions), static_cast<unsigned long long>(result.passed_launches),
+                    static_cast<unsigned long long>(result.unroutable), result.failures.empty() ? "all held" : "FAILED",
+                    static_cast<double>(result.schedules) / result.seconds, static_cast<double>(result.events) / result.seconds);
+        std::fflush(stdout);
+        ++(result.failures.empty() ? passed : failed);
+        events += result.events;
+        seconds += result.seconds;
+    }
+    std::printf("%.0f events/s over all\n", static_cast<double>(events) / seconds);
+    std::printf("%llu passed, %llu failed\n", static_cast<unsigned long long>(passed), static_cast<unsigned long long>(failed));
+    return failed == 0 ? 0 : 1;
+}
+
+// Each deliberate mistake is noticed. In how many of the schedules?
+int mutations(const Request& r) {
+    Campaign campaign;
+    std::uint64_t passed = 0, failed = 0;
+    for (std::uint32_t i = 1; i < kMutations; ++i) {
+        CampaignOptions options;
+        options.first_seed = r.first;
+        options.seeds = r.seeds;
+        options.mutation = static_cast<Mutation>(i);
+        options.most_failures = ~0u;
+        const CampaignResult result = campaign.run(FaultClass::calm, options);
+        std::map<std::string, int> kinds;
+        for (const auto& [seed, what] : result.failures) ++kinds[what.substr(0, what.find_first_of(":\n"))];
+        std::printf("%-18s noticed in %3zu of %llu schedules:", name_of(options.mutation), result.failures.size(),
+                    static_cast<unsigned long long>(result.schedules));
+        for (const auto& [kind, count] : kinds) std::printf(" %s (%d)", kind.c_str(), count);
+        std::printf("\n");
+        ++(result.failures.empty() ? failed : passed);
+    }
+    std::printf("%llu passed, %llu failed\n", static_cast<unsigned long long>(passed), static_cast<unsigned long long>(failed));
+    return failed == 0 ? 0 : 1;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    Request r;
+    CLI::App app{"Plays Opus' manager and controller cores through random schedules of programs and faults."};
+    app.add_option("--seed", r.seed, "play this one");
+    app.add_option("--seeds", r.seeds, "schedules a class")->capture_default_str();
+    app.add_option("--first", r.first, "first seed")->capture_default_str();
+    app.add_option("--class", r.fault_class, "calm, ranks, managers, controller, network, switches, foreign, mixed, or all; several with commas")->capture_default_str();
+    app.add_option("--mutation", r.mutation, "a deliberate mistake of the harness")->capture_default_str();
+    app.add_option("--check-every", r.check_every, "the cores' own check: every so many steps")->capture_default_str();
+    app.add_option("--failures", r.failures, "stop a class after so many")->capture_default_str();
+    app.add_option("--without", r.without, "with --seed: leave out these faults");
+    app.add_flag("--log", r.log, "with --seed: all that happens");
+    app.add_flag("--mutations", r.mutations, "show that each deliberate mistake is noticed");
+    CLI11_PARSE(app, argc, argv);
+    if (r.seed != 0) {
+        const auto classes = classes_of(r.fault_class == "all" ? "mixed" : r.fault_class);
+        return classes.empty() ? 2 : replay(r, classes.front());
+    }
+    return r.mutations ? mutations(r) : campaign(r);
+}

@@ -1,0 +1,154 @@
+// Does a job end without Opus? Played without time: nothing that can happen ever makes something else
+// impossible, so any order of playing gives the answer.
+#include <deque>
+#include <map>
+
+#include "test/sim/programs.h"
+
+namespace opus::sim {
+namespace {
+
+struct Kernel {
+    const LaunchPlan* plan = nullptr;
+    bool started = false, done = false;
+};
+
+struct Item {
+    enum Kind : std::uint8_t { kernel, record, wait } kind;
+    std::uint32_t index;
+};
+
+struct Player {
+    const RankPlan* plan = nullptr;
+    std::size_t at = 0;             // call
+    bool joined = false;            // what the call waits for has been announced
+    std::vector<std::deque<Item>> streams;
+    std::vector<bool> events;
+    std::vector<Kernel> kernels;
+    std::map<std::uint32_t, std::deque<std::uint32_t>> families;
+};
+
+class Oracle {
+public:
+    Oracle(const Scenario& s, std::uint32_t job) : s_(s), started_(s.flows.size()), created_(s.comms.size()) {
+        for (const std::uint32_t r : s.jobs[job].ranks) {
+            Player& p = players_.emplace_back();
+            p.plan = &s.ranks[r];
+            p.streams.resize(p.plan->streams + 1);
+            p.events.resize(p.plan->events + 1024);
+        }
+    }
+
+    bool ends() {
+        for (bool moved = true; moved;) {
+            moved = false;
+            for (Player& p : players_) moved |= host(p) | gpu(p);
+        }
+        for (const Player& p : players_) {
+            if (p.at < p.plan->calls.size()) return false;
+            for (const Kernel& k : p.kernels)
+                if (!k.done) return false;
+        }
+        return true;
+    }
+
+private:
+    bool full(const std::vector<Part>& parts) const {
+        for (const Part& part : parts)
+            if (started_[part.flow] < s_.flows[part.flow].members) return false;
+        return true;
+    }
+
+    bool host(Player& p) {
+        bool moved = false;
+        for (; p.at < p.plan->calls.size(); ++p.at, p.joined = false, moved = true) {
+            const Call& call = p.plan->calls[p.at];
+            switch (call.kind) {
+                case Call::Kind::create:
+                    if (!p.joined) ++created_[call.index], p.joined = moved = true;
+                    if (created_[call.index] < s_.comms[call.index].ranks.size()) return moved;
+                    break;
+                case Call::Kind::launch:
+                    if (!p.joined) {
+                        for (const Part& part : call.first_parts) ++started_[part.flow];
+                        p.joined = moved = true;
+                    }
+                    if (!full(call.first_parts)) return moved;
+                    for (const LaunchPlan& launch : call.launches) enqueue(p, launch);
+                    break;
+                case Call::Kind::record:
+                    p.streams[call.stream].push_back({Item::record, call.index});
+                    break;
+                case Call::Kind::wait:
+                    p.streams[call.stream].push_back({Item::wait, call.index});
+                    break;
+                case Call::Kind::sync:
+                    if (!p.streams[call.stream].empty()) return moved;
+                    break;
+                case Call::Kind::destroy:  // waits for what the communicator has launched
+                    if (!p.families[s_.comms[call.index].family].empty()) return moved;
+                    break;
+                case Call::Kind::compute:
+                    break;
+            }
+        }
+        return moved;
+    }
+
+    void enqueue(Player& p, const LaunchPlan& launch) {
+        const auto k = static_cast<std::uint32_t>(p.kernels.size());
+        p.kernels.push_back({&launch});
+        const std::uint32_t base = p.plan->events;
+        if (p.events.size() < base + 2 * (k + 1) + 64) p.events.resize(p.events.size() * 2 + 2 * k);
+        for (const std::uint32_t other : launch.other_streams) {
+            p.streams[other].push_back({Item::record, base + 2 * k});
+            p.streams[launch.stream].push_back({Item::wait, base + 2 * k});
+        }
+        p.streams[launch.stream].push_back({Item::kernel, k});
+        if (!launch.other_streams.empty()) p.streams[launch.stream].push_back({Item::record, base + 2 * k + 1});
+        for (const std::uint32_t other : launch.other_streams) p.streams[other].push_back({Item::wait, base + 2 * k + 1});
+        for (const Part& part : launch.parts) {
+            auto& family = p.families[s_.comms[part.comm].family];
+            if (family.empty() || family.back() != k) family.push_back(k);
+        }
+    }
+
+    bool gpu(Player& p) {
+        bool moved = false;
+        for (auto& stream : p.streams)
+            while (!stream.empty() && pass(p, stream.front(), moved)) {
+                stream.pop_front();
+                moved = true;
+            }
+        return moved;
+    }
+
+    bool pass(Player& p, const Item& item, bool& moved) {
+        if (item.kind == Item::record) return p.events[item.index] = true;
+        if (item.kind == Item::wait) return p.events[item.index];
+        Kernel& kernel = p.kernels[item.index];
+        if (!kernel.started) {
+            for (const Part& part : kernel.plan->parts)
+                if (p.families[s_.comms[part.comm].family].front() != item.index) return false;
+            kernel.started = moved = true;
+            for (const Part& part : kernel.plan->parts) ++started_[part.flow];
+        }
+        if (!full(kernel.plan->parts)) return false;
+        kernel.done = true;
+        for (const Part& part : kernel.plan->parts) {
+            auto& family = p.families[s_.comms[part.comm].family];
+            if (!family.empty() && family.front() == item.index) family.pop_front();
+        }
+        return true;
+    }
+
+    const Scenario& s_;
+    std::vector<Player> players_;
+    std::vector<std::uint32_t> started_, created_;
+};
+
+}  // namespace
+
+bool ends_without_opus(const Scenario& scenario, std::uint32_t job) { return Oracle(scenario, job).ends(); }
+
+}  // namespace opus::sim

@@ -1,0 +1,106 @@
+// One rank process: its host thread, its streams, and what the shim does between them, with stream gates.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <vector>
+
+#include "opus/launch_ring.h"
+#include "test/sim/launch_run.h"
+#include "test/sim/random.h"
+#include "test/sim/scenario.h"
+
+namespace opus::sim {
+
+class World;
+
+class Rank {
+public:
+    Rank(World& world, const Scenario& scenario, std::uint32_t index);
+
+    void start();
+    void kill();
+    // Calendar.
+    void host();
+    void stream_step(std::uint32_t stream);
+    void open_gate(LaunchIndex launch);
+    void give_up(LaunchIndex launch, std::uint64_t manager_life);
+    void give_up_verdict(std::uint64_t wait);
+    void part_done(LaunchIndex launch);
+
+    // The manager's words.
+    void on_go(std::uint64_t seq, bool abort);
+    void on_verdict(std::uint32_t entry);
+    void manager_died();
+    void comm_joined() { wake_host(); }
+
+    bool alive() const { return alive_; }
+    bool ended() const { return ended_; }
+    bool died() const { return died_; }
+    bool attached() const { return attached_; }
+    const ring::View& view() const { return view_; }
+    RankId id() const { return id_; }
+    void set_id(RankId id) { id_ = id; }
+    const RankPlan& plan() const { return plan_; }
+    LaunchIndex launch_of(std::uint64_t seq) const {
+        return seq < by_seq_.size() ? by_seq_[seq] : kNone;
+    }
+    Verdict verdict(std::uint32_t entry) const;
+    std::string where() const;
+
+private:
+    struct Item {
+        enum class Kind : std::uint8_t { compute, gate, kernel, record, wait } kind{};
+        std::uint32_t index = 0;
+        TimeNs ns = 0;
+    };
+    struct StreamState {
+        std::deque<Item> items;
+        bool computing = false;
+    };
+    enum class Step : std::uint8_t { begin, join, verdict, connecting, connect, enqueue };
+
+    void wake_host();
+    bool create(const Call& call);
+    bool launch(const Call& call);
+    bool records(std::uint32_t comm) const;
+    void connect(const Call& call);
+    std::uint64_t push(const std::vector<OpPlan>& ops, std::uint16_t flags, ring::Gate gate, std::uint64_t stream);
+    void enqueue(const LaunchPlan& plan);
+    void count_lost(std::uint32_t comm);
+    void reach(LaunchIndex launch);
+    void begin_launch(LaunchIndex launch);
+    void finish(LaunchIndex launch);
+    void run_streams();
+    bool pass_head(std::uint32_t stream);
+    bool in_turn(const LaunchRun& launch, LaunchIndex index) const;
+    void end();
+    std::uint32_t entry_of(std::uint32_t comm) const;
+    std::deque<LaunchIndex>& family_of(std::uint32_t comm);
+    const std::deque<LaunchIndex>& family_of(std::uint32_t comm) const;
+
+    World& world_;
+    const Scenario& s_;
+    const RankPlan& plan_;
+    std::uint32_t index_;
+    Random random_;
+    ring::View view_;
+    RankId id_ = kNone;
+    bool alive_ = false, ended_ = false, died_ = false, attached_ = false, host_pending_ = false;
+    std::size_t at_ = 0;                      // call
+    Step step_ = Step::begin;
+    std::uint64_t wait_number_ = 0;
+    LaunchIndex connecting_ = kNone;
+    std::vector<StreamState> streams_;
+    std::vector<bool> events_;
+    std::uint32_t own_events_ = 0;            // used for groups on several streams
+    std::vector<LaunchIndex> by_seq_;
+    std::vector<LaunchIndex> gated_;          // gates that hold
+    std::map<std::uint32_t, std::deque<LaunchIndex>> families_;
+    std::vector<bool> ignores_verdict_;       // by entry: the shim gave up on it
+    std::uint64_t known_dead_ = 0;            // the manager's life whose heartbeat is known to stand still
+    bool running_streams_ = false, again_ = false;
+};
+
+}  // namespace opus::sim

@@ -1,0 +1,188 @@
+#include "test/sim/scenario.h"
+
+#include <algorithm>
+#include <array>
+
+#include "test/sim/programs.h"
+#include "test/sim/random.h"
+
+namespace opus::sim {
+namespace {
+
+enum Stream : std::uint64_t { kFabric = 1, kJobs, kTiming, kFaults, kPrograms };
+
+Fabric make_fabric(Random random) {
+    Fabric fabric;
+    fabric.name = "sim";
+    const std::uint32_t nodes = 2 + random.below(3), gpus = 1 + random.below(2), ports = 1 + random.below(2);
+    const bool planes = ports == 2 && nodes != 3 && random.chance(200);       // a switch for each port index
+    const bool sided = ports == 2 && !planes && random.chance(200);           // port 0 in, port 1 out
+    const std::uint32_t switches_a_rail = planes ? 2 : 1;
+    static constexpr std::array<TimeNs, 4> kDark{10'000, 1'000'000, 5'000'000, 25'000'000};
+    const TimeNs dark = kDark[random.below(4)];
+    for (std::uint32_t g = 0; g < gpus; ++g) {
+        Rail rail;
+        rail.name = "r" + std::to_string(g);
+        for (std::uint32_t i = 0; i < switches_a_rail; ++i) {
+            Switch sw;
+            sw.name = "ocs-r" + std::to_string(g) + (planes ? "." + std::to_string(i) : "");
+            sw.driver = "null";
+            sw.ingress = sided ? nodes : nodes * ports + 2;  // two spare ports: another client's
+            sw.egress = sided ? nodes : 0;
+            sw.sidedness = sided ? Sidedness::two_sided : Sidedness::any_to_any;
+            sw.dark_ns = dark;
+            rail.switches.push_back(static_cast<SwitchIndex>(fabric.switches.size()));
+            fabric.switches.push_back(std::move(sw));
+        }
+        fabric.rails.push_back(std::move(rail));
+    }
+    for (std::uint32_t n = 0; n < nodes; ++n) {
+        Node node;
+        node.name = "n" + std::to_string(n);
+        for (std::uint32_t g = 0; g < gpus; ++g) {
+            Gpu gpu;
+            const auto id = static_cast<GpuId>(fabric.gpus.size());
+            gpu.name = node.name + ".g" + std::to_string(g);
+            gpu.node = n;
+            gpu.local = g;
+            gpu.rail = g;
+            for (std::uint32_t p = 0; p < ports; ++p) {
+                Port port;
+                port.name = gpu.name + ".p" + std::to_string(p);
+                port.gpu = id;
+                port.index = p;
+                port.sw = fabric.rails[g].switches[planes ? p : 0];
+                port.sw_port = planes ? n + 1 : sided ? n + 1 + p * nodes : n * ports + p + 1;
+                gpu.ports.push_back(static_cast<PortId>(fabric.ports.size()));
+                fabric.ports.push_back(std::move(port));
+            }
+            node.gpus.push_back(id);
+            fabric.rails[g].gpus.push_back(id);
+            fabric.gpus.push_back(std::move(gpu));
+        }
+        fabric.nodes.push_back(std::move(node));
+    }
+    return fabric;
+}
+
+void add_job(Scenario& s, Random& random) {
+    const auto index = static_cast<std::uint32_t>(s.jobs.size());
+    JobPlan job;
+    std::vector<GpuId> places;
+    for (GpuId g = 0; g < s.fabric.gpus.size(); ++g)
+        if (index == 0 || random.chance(600)) places.push_back(g);
+    if (places.size() < 2) places = {0, static_cast<GpuId>(s.fabric.gpus.size() - 1)};
+    if (index > 0) {
+        if (random.chance(500)) {
+            job.after = random.below(index);
+            job.start_ns = random.spread(10 * 1000, 50'000'000);
+        } else {
+            job.start_ns = random.spread(10 * 1000, 100'000'000);
+        }
+    }
+    // NCCL's ranks need not follow the nodes.
+    if (random.chance(300))
+        for (std::size_t i = places.size(); i > 1; --i) std::swap(places[i - 1], places[random.below(i)]);
+    const Policy policy = s.fault_class == FaultClass::mixed && random.chance(100) ? Policy::abort : Policy::proceed;
+    for (const GpuId g : places) {
+        RankPlan rank;
+        rank.job = index;
+        rank.node = s.fabric.gpus[g].node;
+        rank.gpu = s.fabric.gpus[g].local;
+        rank.policy = policy;
+        if (s.fault_class == FaultClass::mixed && random.chance(10)) rank.mode = Mode::observe;
+        job.ranks.push_back(static_cast<std::uint32_t>(s.ranks.size()));
+        s.ranks.push_back(std::move(rank));
+    }
+    s.jobs.push_back(std::move(job));
+}
+
+std::vector<FaultKind> kinds_of(FaultClass c) {
+    using enum FaultKind;
+    switch (c) {
+        case FaultClass::calm: return {};
+        case FaultClass::ranks: return {rank_death};
+        case FaultClass::managers: return {manager_death};
+        case FaultClass::controller: return {controller_death};
+        case FaultClass::network: return {link_break, partition, lossy, duplicates};
+        case FaultClass::switches: return {session_drop, slow, refuse, partial, stuck, reboot};
+        case FaultClass::foreign: return {foreign_hand};
+        case FaultClass::mixed:
+            return {rank_death, manager_death, controller_death, link_break, partition, lossy, duplicates,
+                    session_drop, slow, refuse, partial, stuck, reboot};
+    }
+    return {};
+}
+
+void add_faults(Scenario& s, Random random) {
+    const std::vector<FaultKind> kinds = kinds_of(s.fault_class);
+    if (kinds.empty()) return;
+    const std::uint32_t count = 1 + random.below(s.fault_class == FaultClass::mixed ? 5 : 3);
+    for (std::uint32_t i = 0; i < count; ++i) {
+        Fault f;
+        f.kind = kinds[random.below(kinds.size())];
+        f.at_ns = random.spread(50'000, 150'000'000);
+        f.lasts_ns = random.spread(200'000, 2'500'000'000);
+        f.detail = random.next();
+        switch (f.kind) {
+            case FaultKind::rank_death: f.target = random.below(s.ranks.size()); break;
+            case FaultKind::controller_death: f.target = 0; break;
+            case FaultKind::manager_death:
+            case FaultKind::link_break:
+            case FaultKind::partition:
+            case FaultKind::lossy:
+            case FaultKind::duplicates: f.target = random.below(s.fabric.nodes.size()); break;
+            default: f.target = random.below(s.fabric.switches.size()); break;
+        }
+        // Longer than the hold time, now and then: then the policy acts.
+        if (random.chance(60) && (f.kind == FaultKind::manager_death || f.kind == FaultKind::controller_death))
+            f.lasts_ns = s.timing.hold_ns + random.between(0, s.timing.hold_ns);
+        s.faults.push_back(f);
+    }
+    std::sort(s.faults.begin(), s.faults.end(), [](const Fault& x, const Fault& y) { return x.at_ns < y.at_ns; });
+}
+
+}  // namespace
+
+const char* name_of(FaultClass c) {
+    static constexpr const char* kNames[] = {"calm", "ranks", "managers", "controller", "network", "switches", "foreign", "mixed"};
+    return kNames[static_cast<std::size_t>(c)];
+}
+
+const char* name_of(FaultKind kind) {
+    static constexpr const char* kNames[] = {"rank death", "manager death", "controller death", "link break", "partition",
+                                             "lossy", "duplicates", "session drop", "slow", "refuse", "partial", "stuck",
+                                             "reboot", "foreign hand"};
+    return kNames[static_cast<std::size_t>(kind)];
+}
+
+const char* name_of(Mutation m) {
+    static constexpr const char* kNames[] = {"none", "cut-under-launch", "drop-grants", "start-without-go", "lying-switch",
+                                             "forget-done", "early-answer", "half-grant"};
+    return kNames[static_cast<std::size_t>(m)];
+}
+
+std::string Scenario::name_of_rank(std::uint32_t rank) const {
+    const RankPlan& r = ranks[rank];
+    return "r" + std::to_string(rank) + "(" + fabric.nodes[r.node].name + ".g" + std::to_string(r.gpu) + ")";
+}
+
+Scenario make_scenario(std::uint64_t seed, FaultClass fault_class, Mutation mutation) {
+    Scenario s;
+    s.seed = seed;
+    s.fault_class = fault_class;
+    s.mutation = mutation;
+    s.fabric = make_fabric(Random(seed, kFabric));
+    Random timing(seed, kTiming);
+    s.timing.wire_high_ns = timing.chance(700) ? timing.spread(50'000, 500'000) : timing.spread(500'000, 20'000'000);
+    s.timing.poll_high_ns = timing.spread(20'000, 600'000);
+    Random jobs(seed, kJobs);
+    const std::uint32_t count = jobs.chance(600) ? 1 : 2 + jobs.below(2);
+    for (std::uint32_t i = 0; i < count; ++i) add_job(s, jobs);
+    for (std::uint32_t i = 0; i < count; ++i) write_programs(s, i, Random(seed, kPrograms + i));
+    add_faults(s, Random(seed, kFaults));
+    for (const Fault& f : s.faults) s.healed_ns = std::max(s.healed_ns, f.at_ns + f.lasts_ns);
+    return s;
+}
+
+}  // namespace opus::sim

@@ -1,0 +1,146 @@
+// All that one seed decides before time begins: fabric, jobs, programs, faults. Plain values.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "opus/fabric.h"
+#include "opus/launch_ring.h"
+#include "opus/types.h"
+
+namespace opus::sim {
+
+// What may go wrong in a schedule. `calm`: nothing; only delays are drawn.
+enum class FaultClass : std::uint8_t { calm, ranks, managers, controller, network, switches, foreign, mixed };
+inline constexpr std::uint32_t kFaultClasses = 8;
+const char* name_of(FaultClass c);
+
+enum class FaultKind : std::uint8_t {
+    rank_death, manager_death, controller_death,
+    link_break, partition, lossy, duplicates,
+    session_drop, slow, refuse, partial, stuck, reboot, foreign_hand,
+};
+const char* name_of(FaultKind kind);
+
+struct Fault {
+    FaultKind kind{};
+    TimeNs at_ns = 0, lasts_ns = 0;
+    std::uint32_t target = 0;    // rank, node or switch
+    std::uint64_t detail = 0;    // a seed of its own, a port, ...
+    bool left_out = false;       // while a failing schedule is made smaller
+};
+
+// Deliberate mistakes of the harness, each to be caught by one of its checks.
+enum class Mutation : std::uint8_t {
+    none, cut_under_launch, drop_grants, start_without_go, lying_switch, forget_done, early_answer, half_grant,
+};
+inline constexpr std::uint32_t kMutations = 8;
+const char* name_of(Mutation m);
+
+using FlowIndex = std::uint32_t;
+using PairIndex = std::uint32_t;  // two GPUs: a * GPUs + b, a < b
+
+// A key, and what its members do at it.
+struct FlowPlan {
+    Key key;
+    std::uint32_t comm = 0;
+    std::uint32_t members = 0;
+    TimeNs transfer_ns = 0;       // light it needs, once all members are there
+    TimeNs sender_ns = 0;         // of that, until the sender is through
+    bool eager = false;           // the sender is through before the receiver comes
+    std::vector<PairIndex> pairs; // circuits that it needs; none inside a node
+};
+
+struct Part {                     // one rank's share in a flow
+    FlowIndex flow = 0;
+    std::uint32_t comm = 0;       // CommPlan
+    bool sends = false;           // of a transfer: its first end
+};
+
+struct OpPlan {
+    std::uint32_t comm = 0;       // CommPlan
+    OpKind kind{};
+    std::uint32_t peer = 0;       // rank in the communicator
+    std::uint64_t n = 0;
+    std::uint32_t count = 1;
+};
+
+struct LaunchPlan {
+    std::uint32_t stream = 0;                // the gate stands here
+    std::vector<std::uint32_t> other_streams;
+    std::vector<OpPlan> ops;
+    std::vector<Part> parts;
+};
+
+struct Call {
+    enum class Kind : std::uint8_t { create, launch, compute, record, wait, sync, destroy } kind{};
+    std::uint32_t index = 0;                 // communicator, or event
+    std::uint32_t stream = 0;
+    TimeNs ns = 0;
+    std::vector<LaunchPlan> launches;        // of one group
+    std::vector<OpPlan> first_uses;          // connections that the group makes, on the host
+    std::vector<Part> first_parts;
+};
+
+struct CommPlan {
+    CommId id;
+    std::uint32_t job = 0;
+    std::uint32_t family = 0;
+    std::vector<std::uint32_t> ranks;        // RankPlan, by rank in the communicator
+    bool intra = false;
+};
+
+struct RankPlan {
+    std::uint32_t job = 0;
+    NodeIndex node = 0;
+    std::uint32_t gpu = 0;                   // local
+    Mode mode = Mode::enforce;
+    Policy policy = Policy::proceed;
+    std::uint32_t streams = 1;
+    std::uint32_t events = 0;
+    std::vector<std::uint32_t> comms;        // CommPlan, by entry in its table
+    std::vector<Call> calls;
+};
+
+struct JobPlan {
+    TimeNs start_ns = 0;
+    std::uint32_t after = kNone;             // starts when that job has ended
+    std::vector<std::uint32_t> ranks;
+};
+
+// Time constants: the daemons' own in proportion, shorter, so that a schedule has fewer heartbeats.
+struct Timing {
+    TimeNs heartbeat_ns = 200'000'000;
+    TimeNs silence_ns = 1'000'000'000;
+    TimeNs grace_ns = 6'000'000'000;
+    TimeNs register_ns = 2'000'000'000;
+    TimeNs hold_ns = 6'000'000'000;
+    TimeNs switch_timeout_ns = 300'000'000;
+    TimeNs wire_low_ns = 20'000, wire_high_ns = 200'000;
+    TimeNs poll_high_ns = 300'000;
+};
+
+struct Scenario {
+    std::uint64_t seed = 0;
+    FaultClass fault_class{};
+    Mutation mutation{};
+    Timing timing;
+    Fabric fabric;
+    std::vector<JobPlan> jobs;
+    std::vector<CommPlan> comms;
+    std::vector<RankPlan> ranks;
+    std::vector<FlowPlan> flows;
+    std::vector<Fault> faults;
+    TimeNs healed_ns = 0;                    // from here on nothing is wrong any more
+
+    PairIndex pair_of(GpuId x, GpuId y) const {
+        const auto gpus = static_cast<PairIndex>(fabric.gpus.size());
+        return x < y ? x * gpus + y : y * gpus + x;
+    }
+    std::string name_of_rank(std::uint32_t rank) const;
+};
+
+Scenario make_scenario(std::uint64_t seed, FaultClass fault_class, Mutation mutation);
+
+}  // namespace opus::sim
