@@ -1,11 +1,14 @@
 #define DOCTEST_CONFIG_IMPLEMENT_WITH_MAIN
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <sstream>
+#include <stdexcept>
 
 #include "tools/replay/generate.h"
 #include "tools/replay/pattern.h"
+#include "tools/replay/pipeline_order.h"
 
 using namespace opus::replay;
 
@@ -51,14 +54,78 @@ TEST_CASE("every generator writes a file that reads back the same and agrees wit
 }
 
 TEST_CASE("pipelines of any depth and number of micro-batches agree") {
-    for (std::uint32_t nodes = 1; nodes <= 6; ++nodes)
-        for (std::uint32_t micro_batches = 1; micro_batches <= 9; ++micro_batches) {
+    for (const char* kind : {"pp", "interleaved", "zero-bubble"})
+        for (std::uint32_t nodes = 1; nodes <= 6; ++nodes)
+            for (std::uint32_t micro_batches = 1; micro_batches <= 9; ++micro_batches) {
+                GenerateOptions o;
+                o.nodes = nodes, o.gpus = 1, o.layers = 2, o.micro_batches = micro_batches;
+                std::vector<WorkloadError> errors;
+                read(text_of(generate(kind, o)), errors);
+                for (const WorkloadError& e : errors)
+                    FAIL_CHECK(kind << ", " << nodes << " stages, " << micro_batches << ": " << e.text);
+            }
+}
+
+TEST_CASE("every mix agrees with itself, with interludes, rare optimizer steps and changing lengths") {
+    for (const Generator& g : generators())
+        for (std::uint32_t nodes : {1, 2, 3, 4, 8}) {
+            CAPTURE(g.name);
+            CAPTURE(nodes);
             GenerateOptions o;
-            o.nodes = nodes, o.gpus = 1, o.micro_batches = micro_batches;
+            o.nodes = nodes, o.gpus = 2, o.layers = 3;
+            o.optimizer_every = 2, o.evaluate_every = 3, o.checkpoint_every = 5, o.lengths = {1, 0.5, 2};
             std::vector<WorkloadError> errors;
-            read(text_of(generate_pp(o)), errors);
-            for (const WorkloadError& e : errors) FAIL_CHECK(nodes << " stages, " << micro_batches << ": " << e.text);
+            const std::string once = text_of(g.make(o));
+            const Workload back = read(once, errors);
+            for (const WorkloadError& e : errors) FAIL_CHECK(e.line << ": " << e.text);
+            CHECK(text_of(back) == once);
         }
+}
+
+TEST_CASE("groups that do not divide the nodes are refused") {
+    GenerateOptions o;
+    o.nodes = 4, o.pipeline = 3;
+    CHECK_THROWS_AS(generate("3d", o), std::invalid_argument);
+    o.pipeline = 0, o.expert = 3;
+    CHECK_THROWS_AS(generate("ep", o), std::invalid_argument);
+}
+
+TEST_CASE("a stage holds no more activations than its order allows") {
+    for (std::uint32_t stages : {2u, 4u, 8u})
+        for (std::uint32_t stage = 0; stage < stages; ++stage) {
+            const std::uint32_t micro_batches = 4 * stages;
+            const auto most_held = [](const std::vector<Pass>& order, PassKind releases) {
+                int held = 0, most = 0;
+                for (const Pass& p : order) {
+                    held += p.kind == PassKind::forward ? 1 : p.kind == releases ? -1 : 0;
+                    most = std::max(most, held);
+                }
+                CHECK(held == 0);
+                return static_cast<std::uint32_t>(most);
+            };
+            CHECK(most_held(one_forward_one_backward(stages, stage, micro_batches), PassKind::backward) ==
+                  stages - stage);
+            CHECK(most_held(zero_bubble(stages, stage, micro_batches), PassKind::weights) <= stages);
+            CHECK(most_held(interleaved(stages, stage, micro_batches, 2), PassKind::backward) ==
+                  2 * (stages - 1 - stage) + stages + 1);
+        }
+}
+
+TEST_CASE("steps of every n-th iteration and lengths are drawn alike on all ranks") {
+    Step s;
+    s.every = 3;
+    CHECK_FALSE(is_played(s, 0));
+    CHECK(is_played(s, 2));
+    CHECK(is_played(s, 5));
+    Workload w;
+    w.lengths = {0.5, 2};
+    CHECK(length_of(w, s, 7) == 1);
+    s.varies = true;
+    int longer = 0;
+    for (std::uint32_t i = 0; i < 100; ++i) longer += length_of(w, s, i) == 2;
+    CHECK(longer > 20);
+    CHECK(longer < 80);
+    CHECK(longest(w, s) == 2);
 }
 
 TEST_CASE("the paper's job has the paper's volumes in the profile's order") {

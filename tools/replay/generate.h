@@ -19,23 +19,27 @@ struct GenerateOptions {
     std::uint64_t activation_bytes = 64u << 20;  // what a pipeline stage sends for one micro-batch
     std::uint64_t forward_us = 80'000;           // of one layer
     std::uint64_t backward_us = 160'000;
+    // Nodes of one group; 0: as the kind of workload has it.
+    std::uint32_t pipeline = 0, context = 0, expert = 0;
+    std::uint32_t chunks = 2;            // model chunks of a stage, where they are interleaved
+    std::uint32_t optimizer_every = 1;   // gradients are reduced and the optimizer runs in every n-th iteration
+    std::uint32_t evaluate_every = 0;    // forward passes alone at the end of every n-th iteration; 0: never
+    std::uint32_t checkpoint_every = 0;  // everybody meets, writes, meets again
+    std::vector<double> lengths;         // sequence lengths, as factors; one is drawn for each iteration
 };
-
-// dp: gradients all-reduced in buckets behind the backward pass, across nodes (one group per local index).
-Workload generate_dp(const GenerateOptions& options);
-// fsdp: layers gathered one ahead in both passes, gradients reduce-scattered.
-Workload generate_fsdp(const GenerateOptions& options);
-// pp: one stage a node, 1F1B; receives posted early on their own stream.
-Workload generate_pp(const GenerateOptions& options);
-// llama3-8b: the job of the paper, 16 GPUs on 4 nodes (docs/workloads.md says what comes from where).
-// Only `iterations` is taken from the options.
-Workload generate_llama3_8b(const GenerateOptions& options);
 
 struct Generator {
     const char* name;
     const char* help;
+    // Throws std::invalid_argument when the numbers do not fit together.
     Workload (*make)(const GenerateOptions&);
 };
+// All kinds; docs/workloads.md says what each does and where its order comes from.
 const std::vector<Generator>& generators();
+// Of one kind; it must exist.
+Workload generate(const std::string& kind, const GenerateOptions& options);
+
+// The job of the paper, 16 GPUs on 4 nodes. Only `iterations` is taken from the options.
+Workload generate_llama3_8b(const GenerateOptions& options);
 
 }  // namespace opus::replay

@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <fstream>
 #include <iostream>
+#include <stdexcept>
 #include <string>
 
 #include <CLI/CLI.hpp>
@@ -56,15 +57,15 @@ int play(const PlayOptions& options) {
 }
 
 int generate(const std::string& kind, const GenerateOptions& options, const std::string& out) {
-    for (const Generator& g : generators()) {
-        if (kind != g.name) continue;
-        const Workload w = g.make(options);
+    try {
+        const Workload w = opus::replay::generate(kind, options);
         if (out.empty()) return write_workload(w, std::cout), kExitOk;
         std::ofstream file(out);
         write_workload(w, file);
         if (file) return kExitOk;
         std::fprintf(stderr, "opus-replay: cannot write %s\n", out.c_str());
-        return kExitUsage;
+    } catch (const std::invalid_argument& error) {
+        std::fprintf(stderr, "opus-replay: generate %s: %s\n", kind.c_str(), error.what());
     }
     return kExitUsage;
 }
@@ -95,6 +96,39 @@ int check(const std::string& path) {
             }
     }
     return kExitOk;
+}
+
+void generate_arguments(CLI::App& app, std::string& kind, GenerateOptions& g, std::string& out) {
+    std::vector<std::string> kinds;
+    std::string help = "one of";
+    for (const Generator& one : generators())
+        kinds.push_back(one.name), help += std::string("\n  ") + one.name + ": " + one.help;
+    app.add_option("kind", kind, help)->required()->check(CLI::IsMember(kinds));
+    app.add_option("--out", out, "file; without it: standard output");
+    app.add_option("--nodes", g.nodes, "nodes")->check(CLI::Range(1, 4096));
+    app.add_option("--gpus", g.gpus, "GPUs a node")->check(CLI::Range(1, 16));
+    app.add_option("--layers", g.layers, "layers of a stage")->check(CLI::Range(1, 1000));
+    app.add_option("--micro-batches", g.micro_batches, "micro-batches of an iteration")->check(CLI::Range(1, 1000));
+    app.add_option("--iterations", g.iterations, "iterations");
+    app.add_option("--layer-bytes", g.layer_bytes, "a rank's shard of one layer");
+    app.add_option("--activation-bytes", g.activation_bytes, "what a stage sends for a micro-batch");
+    app.add_option("--forward-us", g.forward_us, "forward pass of one layer");
+    app.add_option("--backward-us", g.backward_us, "backward pass of one layer");
+    app.add_option("--pipeline", g.pipeline, "stages; 0: as the kind has it")->check(CLI::Range(0, 4096));
+    app.add_option("--context", g.context, "nodes of a ring-attention group; 0: as the kind has it")
+        ->check(CLI::Range(0, 4096));
+    app.add_option("--expert", g.expert, "nodes of an expert group; 0: as the kind has it")->check(CLI::Range(0, 4096));
+    app.add_option("--chunks", g.chunks, "model chunks of a stage, where they are interleaved")
+        ->check(CLI::Range(1, 64));
+    app.add_option("--optimizer-every", g.optimizer_every, "iterations from one optimizer step to the next")
+        ->check(CLI::Range(1, 1 << 20));
+    app.add_option("--evaluate-every", g.evaluate_every, "iterations from one evaluation to the next; 0: none")
+        ->check(CLI::Range(0, 1 << 20));
+    app.add_option("--checkpoint-every", g.checkpoint_every, "iterations from one checkpoint to the next; 0: none")
+        ->check(CLI::Range(0, 1 << 20));
+    app.add_option("--lengths", g.lengths, "sequence lengths as factors, such as 1,0.5,2; one is drawn an iteration")
+        ->delimiter(',')
+        ->check(CLI::Range(0.001, 1000.0));
 }
 
 void play_arguments(CLI::App& app, PlayOptions& o, std::string& bytes, std::string& time) {
@@ -132,22 +166,7 @@ int main(int argc, char** argv) {
     GenerateOptions g;
     std::string kind, out, file;
     CLI::App* generate_command = app.add_subcommand("generate", "write a workload file");
-    std::vector<std::string> kinds;
-    std::string help = "one of";
-    for (const Generator& one : generators())
-        kinds.push_back(one.name), help += std::string("\n  ") + one.name + ": " + one.help;
-    generate_command->add_option("kind", kind, help)->required()->check(CLI::IsMember(kinds));
-    generate_command->add_option("--out", out, "file; without it: standard output");
-    generate_command->add_option("--nodes", g.nodes, "nodes")->check(CLI::Range(1, 4096));
-    generate_command->add_option("--gpus", g.gpus, "GPUs a node")->check(CLI::Range(1, 16));
-    generate_command->add_option("--layers", g.layers, "layers of a stage")->check(CLI::Range(1, 1000));
-    generate_command->add_option("--micro-batches", g.micro_batches, "micro-batches of an iteration")
-        ->check(CLI::Range(1, 1000));
-    generate_command->add_option("--iterations", g.iterations, "iterations");
-    generate_command->add_option("--layer-bytes", g.layer_bytes, "a rank's shard of one layer");
-    generate_command->add_option("--activation-bytes", g.activation_bytes, "what a stage sends for a micro-batch");
-    generate_command->add_option("--forward-us", g.forward_us, "forward pass of one layer");
-    generate_command->add_option("--backward-us", g.backward_us, "backward pass of one layer");
+    generate_arguments(*generate_command, kind, g, out);
 
     CLI::App* check_command = app.add_subcommand("check", "find every mistake of a workload file, or sum it up");
     check_command->add_option("workload", file, "the workload file")->required();

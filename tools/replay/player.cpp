@@ -108,7 +108,7 @@ private:
                 group = s.kind == StepKind::group_begin;
             if (!group) std::fill(now.begin(), now.end(), 0);
             if (!is_operation(s.kind)) continue;
-            now[s.stream] += aligned(buffer_bytes(s, comms_->at(s.comm), o_.scale_bytes)) + kAlign;
+            now[s.stream] += aligned(buffer_bytes(s, comms_->at(s.comm), o_.scale_bytes * longest(w_, s))) + kAlign;
             streams_[s.stream].capacity = std::max(streams_[s.stream].capacity, now[s.stream]);
         }
         for (StreamState& s : streams_) {
@@ -124,7 +124,7 @@ private:
     void iterate(std::uint32_t iteration) {
         iteration_ = iteration;
         for (std::size_t i = 0; i < steps_.size(); ++i)
-            if (iteration == 0 || !steps_[i].first_only) step(steps_[i], i);
+            if (is_played(steps_[i], iteration)) step(steps_[i], i);
         synchronize(kNobody);
         work_.clear();
     }
@@ -160,13 +160,15 @@ private:
 
     double duration(const Step& s, std::size_t index) const {
         const std::uint64_t draw = mix(mix(o_.seed, o_.rank), (std::uint64_t(iteration_) << 32) | index);
-        return static_cast<double>(s.us + (s.jitter_us ? draw % (s.jitter_us + 1) : 0)) * o_.scale_time;
+        return static_cast<double>(s.us + (s.jitter_us ? draw % (s.jitter_us + 1) : 0)) * o_.scale_time *
+               length_of(w_, s, iteration_);
     }
 
     void operation(const Step& s) {
         if (!in_group_) start_launch();
         Work& w = new_work(s);
-        w.op = next_operation(s, w_.comms[s.comm].name, comms_->at(s.comm), iteration_, o_.scale_bytes);
+        w.op = next_operation(s, w_.comms[s.comm].name, comms_->at(s.comm), iteration_,
+                              o_.scale_bytes * length_of(w_, s, iteration_));
         StreamState& stream = streams_[s.stream];
         w.op.send_device = stream.device + stream.used;
         w.op.send_host = stream.host + stream.used;

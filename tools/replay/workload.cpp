@@ -51,6 +51,18 @@ const Role& Workload::role_of(std::uint32_t rank) const {
     return none;
 }
 
+double length_of(const Workload& workload, const Step& step, std::uint32_t iteration) {
+    if (!step.varies || workload.lengths.empty()) return 1;
+    std::uint64_t draw = (iteration + 1) * 0x9e3779b97f4a7c15ull;
+    draw = (draw ^ (draw >> 31)) * 0xff51afd7ed558ccdull;
+    return workload.lengths[(draw >> 33) % workload.lengths.size()];
+}
+
+double longest(const Workload& workload, const Step& step) {
+    if (!step.varies || workload.lengths.empty()) return 1;
+    return *std::max_element(workload.lengths.begin(), workload.lengths.end());
+}
+
 Membership membership(const Comm& comm, std::uint32_t rank) {
     for (std::uint32_t g = 0; g < comm.groups.size(); ++g) {
         const auto& ranks = comm.groups[g];

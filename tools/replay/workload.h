@@ -50,6 +50,7 @@ const char* name_of(Reduction reduction);
 struct Step {
     StepKind kind = StepKind::host;
     bool first_only = false;  // in the first iteration only
+    bool varies = false;      // its bytes and time follow the iteration's length (Workload::lengths)
     DType dtype = DType::bfloat16;
     Reduction reduction = Reduction::sum;
     std::uint32_t comm = kNobody;    // index of Workload::comms
@@ -57,6 +58,7 @@ struct Step {
     std::uint32_t event = kNobody;   // index of Workload::events
     std::uint32_t peer = 0;          // send, recv: rank in the communicator; rooted: the root
     std::uint32_t times = 1;         // repeat
+    std::uint32_t every = 1;         // in every n-th iteration only
     // At scale 1. all_gather, gather: what each rank gives. reduce_scatter, all_to_all, scatter: the whole
     // that is cut into as many parts as there are ranks. Else: the buffer.
     std::uint64_t bytes = 0;
@@ -87,8 +89,9 @@ struct Workload {
     std::string name;
     std::string source;  // where its numbers come from
     std::uint32_t iterations = 1;
-    std::vector<Place> places;  // one a rank; its size is the world
-    std::vector<Comm> comms;    // parents before children
+    std::vector<double> lengths;  // factors of what varies; one is drawn for each iteration. Empty: 1
+    std::vector<Place> places;    // one a rank; its size is the world
+    std::vector<Comm> comms;      // parents before children
     std::vector<std::string> streams;
     std::vector<std::string> events;
     std::vector<Role> roles;  // every rank has exactly one
@@ -96,6 +99,14 @@ struct Workload {
     std::uint32_t world() const { return static_cast<std::uint32_t>(places.size()); }
     const Role& role_of(std::uint32_t rank) const;
 };
+
+// Is the step played in this iteration?
+inline bool is_played(const Step& step, std::uint32_t iteration) {
+    return step.first_only ? iteration == 0 : (iteration + 1) % step.every == 0;
+}
+// The factor of this step's bytes and time in this iteration; alike on all ranks.
+double length_of(const Workload& workload, const Step& step, std::uint32_t iteration);
+double longest(const Workload& workload, const Step& step);
 
 // The group of `comm` that holds `rank`, and its rank in it; kNobody when it is no member.
 struct Membership {

@@ -6,25 +6,28 @@
 namespace opus::replay {
 namespace {
 
+using When = std::tuple<bool, std::uint32_t, bool>;
+When when_of(const Step& s) { return {s.first_only, s.every, s.varies}; }
+
 struct Collective {
     StepKind kind;
     std::uint64_t bytes;
     std::uint32_t root;
     DType dtype;
     Reduction reduction;
-    bool first_only;
+    When when;
     std::uint32_t line;
     bool same(const Collective& o) const {
-        return std::tie(kind, bytes, root, dtype, reduction, first_only) ==
-               std::tie(o.kind, o.bytes, o.root, o.dtype, o.reduction, o.first_only);
+        return std::tie(kind, bytes, root, dtype, reduction, when) ==
+               std::tie(o.kind, o.bytes, o.root, o.dtype, o.reduction, o.when);
     }
 };
 struct Transfer {
     std::uint64_t bytes;
     DType dtype;
-    bool first_only;
+    When when;
     std::uint32_t line;
-    bool same(const Transfer& o) const { return bytes == o.bytes && dtype == o.dtype && first_only == o.first_only; }
+    bool same(const Transfer& o) const { return bytes == o.bytes && dtype == o.dtype && when == o.when; }
 };
 
 class Agreement {
@@ -63,11 +66,11 @@ private:
             return fail(s.line, "peer or root " + std::to_string(s.peer) + " is not in " + comm.name + ", which has " +
                                     std::to_string(ranks.size()) + " ranks");
         if (s.kind == StepKind::send)
-            sends_[{s.comm, rank, ranks[s.peer]}].push_back({s.bytes, s.dtype, s.first_only, s.line});
+            sends_[{s.comm, rank, ranks[s.peer]}].push_back({s.bytes, s.dtype, when_of(s), s.line});
         else if (s.kind == StepKind::recv)
-            recvs_[{s.comm, ranks[s.peer], rank}].push_back({s.bytes, s.dtype, s.first_only, s.line});
+            recvs_[{s.comm, ranks[s.peer], rank}].push_back({s.bytes, s.dtype, when_of(s), s.line});
         else
-            colls_[{s.comm, rank}].push_back({s.kind, s.bytes, s.peer, s.dtype, s.reduction, s.first_only, s.line});
+            colls_[{s.comm, rank}].push_back({s.kind, s.bytes, s.peer, s.dtype, s.reduction, when_of(s), s.line});
     }
 
     void collectives() {

@@ -51,6 +51,11 @@ public:
     void group_begin() { add(StepKind::group_begin, {}); }
     void group_end() { add(StepKind::group_end, {}); }
     void sync() { add(StepKind::sync, {}); }
+    void host(std::uint64_t us, std::string name = {}) { add(StepKind::host, std::move(name)).us = us; }
+    // Of all steps that are added from now on.
+    void first_only(bool yes) { first_only_ = yes; }
+    void every(std::uint32_t iterations) { every_ = iterations; }
+    void varies(bool yes) { varies_ = yes; }
     Step& last() { return w_.roles.back().steps.back(); }
 
 private:
@@ -58,6 +63,9 @@ private:
         Step s;
         s.kind = kind;
         s.name = std::move(name);
+        s.first_only = first_only_, s.every = every_;
+        const bool sized = is_operation(kind) || kind == StepKind::compute;
+        s.varies = varies_ && sized;
         w_.roles.back().steps.push_back(std::move(s));
         return last();
     }
@@ -78,6 +86,8 @@ private:
     }
 
     Workload w_;
+    bool first_only_ = false, varies_ = false;
+    std::uint32_t every_ = 1;
 };
 
 }  // namespace opus::replay

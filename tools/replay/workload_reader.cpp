@@ -66,6 +66,11 @@ private:
         return {};
     }
 
+    static bool truth(const Json& j, const char* key) {
+        const auto it = j.find(key);
+        return it != j.end() && it->is_boolean() && it->get<bool>();
+    }
+
     std::vector<std::uint32_t> ranks(const Json& j) {
         std::vector<std::uint32_t> out;
         if (!j.is_array()) return fail("expected a list of ranks"), out;
@@ -84,6 +89,7 @@ private:
         w_.name = text(j, "name", true);
         w_.source = text(j, "source", false);
         w_.iterations = static_cast<std::uint32_t>(number(j, "iterations", 1, 1u << 30));
+        lengths(j.value("lengths", Json::array()));
         const auto places = j.find("places");
         if (places == j.end() || !places->is_array() || places->empty() || places->size() > kMaxWorld)
             return fail("places must be a list of [node, gpu], one a rank");
@@ -96,6 +102,15 @@ private:
             if (!taken.emplace(node, gpu).second)
                 fail("two ranks at node " + std::to_string(node) + ", gpu " + std::to_string(gpu));
             w_.places.push_back({static_cast<std::uint32_t>(node), static_cast<std::uint32_t>(gpu)});
+        }
+    }
+
+    void lengths(const Json& j) {
+        if (!j.is_array() || j.size() > 1024) return fail("lengths must be a list of factors");
+        for (const Json& f : j) {
+            if (!f.is_number() || !(f.get<double>() > 0) || f.get<double>() > 1024)
+                return fail("a length must be a factor above 0, at most 1024");
+            w_.lengths.push_back(f.get<double>());
         }
     }
 
@@ -146,7 +161,10 @@ private:
         s.us = number(j, "us", 0, kMaxUs);
         s.jitter_us = number(j, "jitter_us", 0, kMaxUs);
         s.times = static_cast<std::uint32_t>(number(j, "times", 1, kMaxTimes));
-        s.first_only = j.contains("first_only") && j["first_only"].is_boolean() && j["first_only"].get<bool>();
+        s.every = static_cast<std::uint32_t>(number(j, "every", 1, kMaxTimes));
+        if (s.every == 0) s.every = 1, fail("every must be at least 1");
+        s.first_only = truth(j, "first_only");
+        s.varies = truth(j, "varies");
         if (j.contains("stream")) s.stream = intern(w_.streams, text(j, "stream", true));
         if (j.contains("event")) s.event = intern(w_.events, text(j, "event", true));
         if (is_operation(s.kind)) operation(j, s);

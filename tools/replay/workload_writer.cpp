@@ -30,6 +30,8 @@ Json step_json(const Workload& w, const Role& role, const Step& s) {
         if (s.jitter_us != 0) j["jitter_us"] = s.jitter_us;
     }
     if (s.first_only) j["first_only"] = true;
+    if (s.every != 1) j["every"] = s.every;
+    if (s.varies) j["varies"] = true;
     return j;
 }
 
@@ -41,6 +43,7 @@ void write_workload(const Workload& w, std::ostream& out) {
     head["name"] = w.name;
     if (!w.source.empty()) head["source"] = w.source;
     head["iterations"] = w.iterations;
+    if (!w.lengths.empty()) head["lengths"] = w.lengths;
     auto places = Json::array();
     for (const Place& p : w.places) places.push_back({p.node, p.gpu});
     head["places"] = places;
