@@ -29,7 +29,7 @@ namespace opus::wire {
 
 inline constexpr std::uint32_t kMagic = 0x4f505553;  // "OPUS"
 inline constexpr std::uint32_t kMajor = 1;
-inline constexpr std::uint32_t kMinor = 0;
+inline constexpr std::uint32_t kMinor = 1;
 inline constexpr std::size_t kMaxFrameBytes = 16u << 20;
 inline constexpr std::size_t kMaxName = 255;            // names: printable, one line
 inline constexpr std::size_t kMaxText = 4095;           // reasons: printable, one line
@@ -61,12 +61,19 @@ struct LaunchDemand {
     OpKind op = OpKind::none;   // of the first op, for people and cost models
     std::uint64_t bytes = 0;
     std::int64_t ready_ns = 0;  // CLOCK_REALTIME when its gate was seen reached
+    std::vector<KeyRange> run = {};  // what this rank expects to launch after it in the same phase
 };
 
 struct LaunchDone {
     LocalLaunch launch;
     std::int64_t ready_ns = 0, go_ns = 0, done_ns = 0;  // CLOCK_REALTIME, 0 where it never was
     bool ungated = false;       // passed or observed: it never waited for go
+};
+
+// A launch that started under the soft part of a grant and was never told of before.
+struct LaunchRan {
+    LaunchDemand demand;
+    LaunchDone done;
 };
 
 enum class LaunchState : std::uint8_t { ready = 0, in_flight = 1, suspended = 2, passed = 3 };
@@ -146,13 +153,19 @@ struct Retire {             // ranks that ended (crashed or detached), communica
 };
 
 struct Demand { std::vector<LaunchDemand> launches; };
-struct Done { std::vector<LaunchDone> launches; };
+
+struct Done {
+    std::vector<LaunchDone> launches;
+    std::vector<LaunchRan> ran = {};
+    std::vector<std::uint64_t> ended = {};  // grants of whose soft part this node holds nothing any more
+};
 
 struct Returned {           // answer to Revoke and Recall
     std::uint64_t id = 0;
     std::vector<LocalLaunch> started;    // of those asked about: already past their gate
     std::vector<LocalLaunch> returned;   // not started; ready again
     std::vector<KeyRange> started_upto;  // Revoke: per soft sequence, what was started
+    std::vector<LaunchDemand> running = {};  // Revoke: started under what is returned, in flight, never told of before
 };
 
 struct Expired { std::vector<LocalLaunch> launches; };  // passed or failed by the manager while it had no controller
@@ -178,11 +191,17 @@ struct Verdicts { std::vector<CommVerdict> comms; };
 struct Grant {
     std::uint64_t id = 0;
     std::vector<LocalLaunch> firm;       // this node's launches that may start
-    std::vector<KeyRange> soft;          // its run: revocable (empty until provisioning)
+    std::vector<KeyRange> soft;          // its run: revocable
     std::vector<PortSteering> steering;  // what changed since this node was last told
 };
 
-struct Revoke { std::uint64_t id = 0; std::vector<PortSteering> ports; };
+
+// The soft parts of these grants, which lie on these ports (for people), are to be returned.
+struct Revoke {
+    std::uint64_t id = 0;
+    std::vector<PortSteering> ports;
+    std::vector<std::uint64_t> grants = {};
+};
 struct Recall { std::uint64_t id = 0; std::vector<LocalLaunch> launches; };
 
 struct Pass {               // gang-wide decision: open the gates without circuits, or fail them

@@ -11,7 +11,8 @@ inline LocalLaunch launch(std::uint64_t seq) { return {7, seq}; }
 inline Key coll() { return {{0x1122334455667788, 0x99aabbccddeeff00}, KeyKind::coll, 0, 0, 300}; }
 inline Key transfer() { return {{1, 2}, KeyKind::p2p, 5, 6, 70'000}; }
 inline LaunchDemand demand() {
-    return {launch(41), {{coll(), 1}, {transfer(), 4}}, OpKind::reduce_scatter, 1ull << 33, 1'700'000'000'000'000'000};
+    return {launch(41), {{coll(), 1}, {transfer(), 4}}, OpKind::reduce_scatter, 1ull << 33, 1'700'000'000'000'000'000,
+            {{coll(), 9}}};
 }
 inline RankInfo rank_info() { return {7, 4242, 3, 30'000, Policy::abort, "llama3-8b"}; }
 inline CommMember member() { return {{1, 2}, {3, 4}, 5, 16, 7, 3, Mode::observe, 9, {{coll(), 3}}}; }
@@ -28,15 +29,15 @@ inline std::vector<Message> all() {
         Register{{rank_info(), rank_info()}, {member()}},
         Retire{{7, 8}, {{{1, 2}, 7}}, {{{3, 4}, 8}}},
         Demand{{demand(), demand()}},
-        Done{{{launch(41), 10, 20, 30, true}}},
-        Returned{5, {launch(1)}, {launch(2)}, {{transfer(), 2}}},
+        Done{{{launch(41), 10, 20, 30, true}}, {{demand(), {launch(41), 1, 2, 3, false}}}, {17, 18}},
+        Returned{5, {launch(1)}, {launch(2)}, {{transfer(), 2}}, {demand()}},
         Expired{{launch(1), launch(2)}},
         Heartbeat{-5},
         Welcome{9, 10, 2, {{0, 2, "0000:17:00.0", "r0"}, {1, 2, "", "r1"}}},
         Refused{9, "node n9 is not in the fabric file"},
         Verdicts{{{{1, 2}, Verdict::degraded}}},
         Grant{18, {launch(41)}, {{coll(), 2}}, {lit(), dark()}},
-        Revoke{6, {lit()}},
+        Revoke{6, {lit()}, {17}},
         Recall{7, {launch(3)}},
         Pass{{launch(4)}, Policy::abort, "needs 3 neighbours, 2 ports"},
         Suspended{{launch(5)}, true},
