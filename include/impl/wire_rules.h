@@ -70,6 +70,13 @@ inline Fault rule(const LaunchDemand& x) {
     if (x.ready_ns < 0) return {"ready_ns", "negative"};
     return {};
 }
+inline Fault rule(const Expectation& x) {
+    if (x.rank == kNone) return {"rank", "missing"};
+    std::size_t keys = 0;
+    for (const auto& range : x.keys)
+        if ((keys += range.count) > kMaxKeysPerLaunch) return {"keys", "more than 65536"};
+    return {};
+}
 inline Fault rule(const LaunchDone& x) {
     if (x.ready_ns < 0) return {"ready_ns", "negative"};
     if (x.go_ns < 0) return {"go_ns", "negative"};

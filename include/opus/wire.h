@@ -168,6 +168,15 @@ struct Returned {           // answer to Revoke and Recall
     std::vector<LaunchDemand> running = {};  // Revoke: started under what is returned, in flight, never told of before
 };
 
+// What a rank will want next, now that it has nothing under way and nothing to come of what it did last: the
+// keys of the first launch of its next phase. Its newer word replaces the older one; no keys: it expects nothing.
+struct Expectation {
+    RankId rank = kNone;
+    std::vector<KeyRange> keys;
+    bool sure = false;          // worth moving circuits for that somebody may still want
+};
+struct Next { std::vector<Expectation> ranks; };
+
 struct Expired { std::vector<LocalLaunch> launches; };  // passed or failed by the manager while it had no controller
 
 struct Heartbeat { std::int64_t sent_ns = 0; };          // both ways, once a second
@@ -181,6 +190,7 @@ struct Welcome {
     std::uint64_t epoch = 0;
     NodeIndex node = kNone;
     std::vector<GpuAssignment> gpus;
+    bool provision = true;  // it wants to hear Next
 };
 
 struct Refused { std::uint64_t session = 0; std::string reason; };
@@ -225,13 +235,13 @@ struct CtlReply { std::uint64_t id = 0; bool ok = false; bool more = false; std:
 // The one list of messages: number, struct.
 #define OPUS_WIRE_MESSAGES(X) \
     X(1, Hello) X(2, Snapshot) X(3, Register) X(4, Retire) X(5, Demand) X(6, Done) X(7, Returned) \
-    X(8, Expired) X(9, Heartbeat) X(20, Welcome) X(21, Refused) X(22, Verdicts) X(23, Grant) \
+    X(8, Expired) X(9, Heartbeat) X(10, Next) X(20, Welcome) X(21, Refused) X(22, Verdicts) X(23, Grant) \
     X(24, Revoke) X(25, Recall) X(26, Pass) X(27, Suspended) X(28, Waiting) X(29, Resync) \
     X(40, CtlRequest) X(41, CtlReply)
 
 using Message = std::variant<
-    Hello, Snapshot, Register, Retire, Demand, Done, Returned, Expired, Heartbeat, Welcome, Refused,
-    Verdicts, Grant, Revoke, Recall, Pass, Suspended, Waiting, Resync, CtlRequest, CtlReply>;
+    Hello, Snapshot, Register, Retire, Demand, Done, Returned, Expired, Heartbeat, Next, Welcome,
+    Refused, Verdicts, Grant, Revoke, Recall, Pass, Suspended, Waiting, Resync, CtlRequest, CtlReply>;
 
 struct Frame {
     std::uint64_t epoch = 0;

@@ -207,6 +207,10 @@ TEST_CASE("fields out of their range are refused") {
           "message 5 (Demand): launches[0].keys: empty: a launch without a key never asks");
     demand.keys = {{samples::coll(), 40'000}, {samples::coll(), 40'000}};
     CHECK(error_of(Demand{{demand}}) == "message 5 (Demand): launches[0].keys: more than 65536");
+    CHECK(error_of(Next{{{kNone, {}, true}}}) == "message 10 (Next): ranks[0].rank: missing");
+    CHECK(error_of(Next{{{3, demand.keys, true}}}) == "message 10 (Next): ranks[0].keys: more than 65536");
+    CHECK(error_of(Next{{{3, {{samples::coll(), 0}}, true}}}) ==
+          "message 10 (Next): ranks[0].keys[0].count: must be at least 1");
 }
 
 TEST_CASE("sizes that the bytes cannot hold cost nothing") {
