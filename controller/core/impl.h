@@ -78,6 +78,7 @@ struct Core::Impl {
     void hear(NodeIndex node, const wire::Returned& m);
     void hear(NodeIndex node, const wire::Expired& m) { expired(node, m); }
     void hear(NodeIndex, const wire::Heartbeat&) {}
+    void hear(NodeIndex, const wire::Next&) {}
     template <class ControllersOwn>
     void hear(NodeIndex node, const ControllersOwn&) {
         log(LogLevel::warn, fabric.nodes[node].name + " sent a message that only a controller sends");

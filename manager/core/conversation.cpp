@@ -18,6 +18,8 @@ void Core::Impl::welcome(const wire::Welcome& m) {
     known_epoch = m.epoch;
     session.state = SessionState::up;
     session.epoch = m.epoch;
+    session.provision = m.provision;
+    for (auto& entry : ranks) entry.second.said = {};  // this session has heard nothing
     session.retry_at = 0;
     session.last_frame = session.last_heartbeat = now;
     alone_since.reset();

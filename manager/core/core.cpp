@@ -250,6 +250,7 @@ void Core::Impl::handle(const Recorded& e) {
         return;
     }
     ++counters.recorded;
+    rank->forecast_due = true;
     consider(*rank, rank->launches.back());
 }
 
@@ -361,6 +362,9 @@ std::uint32_t Core::Impl::local_members(const Key& key) const {
 
 void Core::Impl::start(Rank& rank, Launch& launch, Phase phase, bool abort) {
     if (launch.phase == Phase::waiting) rank.stop_waiting(launch);
+    describe(rank, launch);
+    rank.forecast.started(launch);
+    if (launch.programme.needs != 0) rank.said = {};
     launch.phase = phase;
     launch.go_ns = realtime;
     emit(SetGo{rank.info.rank, launch.seq, abort});
@@ -369,6 +373,51 @@ void Core::Impl::start(Rank& rank, Launch& launch, Phase phase, bool abort) {
     if (soft.empty()) return;
     for (const LaunchKey& key : launch.keys)
         soft.started(key.range, rank.info.rank, key.member, local_members(key.range.first));
+}
+
+bool Core::Impl::is_local(const Key& key) const {
+    if (key.kind != KeyKind::p2p && key.kind != KeyKind::conn_p2p) return false;
+    const auto group = groups.find(key.comm);
+    if (group == groups.end()) return false;
+    bool src = false, dst = false;
+    for (const auto& [id, index] : group->second.members) {
+        const std::uint32_t r = ranks.at(id).members[index]->info.rank_in_comm;
+        src |= r == key.src;
+        dst |= r == key.dst;
+    }
+    return src && dst;
+}
+
+// Once its communicators are judged: before that nobody knows whether it needs light.
+void Core::Impl::describe(Rank& rank, Launch& launch) {
+    if (launch.described) return;
+    std::vector<bool> needs_light;
+    for (const LaunchKey& key : launch.keys) {
+        const Member* member = rank.members[key.member].get();
+        if (member != nullptr && member->verdict == Verdict::unknown) return;
+        needs_light.push_back(member != nullptr && member->verdict == Verdict::enforced && !is_local(key.range.first));
+    }
+    launch.programme = programme_of(launch.op, launch.bytes, launch.keys, needs_light);
+    launch.described = true;
+}
+
+// What each rank whose phase is over will want next: said once, and again when it turns out otherwise.
+void Core::Impl::expect_next() {
+    for (auto& [id, rank] : ranks) {
+        if (!rank.forecast_due) continue;
+        rank.forecast_due = false;
+        std::size_t looked = 0;
+        for (Launch& launch : rank.launches) {
+            if (launch.phase != Phase::recorded && launch.phase != Phase::waiting) continue;
+            if (++looked > Forecast::kMaxLook) break;
+            describe(rank, launch);
+        }
+        wire::Expectation e = rank.forecast.next_phase(rank.launches).value_or(wire::Expectation{});
+        if (e.keys == rank.said.keys && (e.sure == rank.said.sure || e.keys.empty())) continue;
+        e.rank = id;
+        rank.said = e;
+        outbox.next.ranks.push_back(std::move(e));
+    }
 }
 
 bool Core::Impl::is_intra(const Rank& rank, const Launch& launch) const {
@@ -380,6 +429,8 @@ bool Core::Impl::is_intra(const Rank& rank, const Launch& launch) const {
 void Core::Impl::finish(Rank& rank, Launch& launch) {
     const bool passed = launch.phase == Phase::passed || !launch.running() || launch.ungated();
     if (launch.phase == Phase::waiting) rank.stop_waiting(launch);
+    launch.running() ? rank.forecast.ended(launch) : rank.forecast.started(launch);
+    rank.forecast_due |= launch.programme.needs != 0;
     launch.phase = Phase::done;
     launch.done_ns = realtime;
     ++counters.done;

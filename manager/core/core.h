@@ -89,7 +89,7 @@ using Actions = std::vector<Action>;
 
 struct Counters {
     std::uint64_t recorded = 0, ready = 0, gone = 0, done = 0, demand_messages = 0, demand_launches = 0,
-                  done_messages = 0, passed = 0, expired = 0, rejected = 0;
+                  done_messages = 0, next_messages = 0, passed = 0, expired = 0, rejected = 0;
 };
 
 class Core {

@@ -46,6 +46,12 @@ public:
     Predictor();
     void observe(const Launch& launch);
     Forecast forecast() const { return forecast_; }
+    // The launch expected after `i` others; needs 0: nothing is.
+    Launch expected(std::uint32_t i) const {
+        if (at_ == kNowhere || at_ + i >= count_ || !remembered(at_ + i)) return {};
+        const Known& known = state_->known[symbol(at_ + i)];
+        return {known.signature, known.needs};
+    }
     const Accuracy& accuracy() const { return accuracy_; }
 
 private:

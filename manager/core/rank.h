@@ -8,6 +8,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "manager/core/forecast.h"
 #include "manager/core/keys.h"
 #include "opus/launch_ring.h"
 #include "opus/wire.h"
@@ -28,12 +29,14 @@ struct Launch {
     std::vector<LaunchKey> keys;
     std::vector<std::uint16_t> members;  // communicator entries it touches
     std::vector<std::uint32_t> families;
+    Predictor::Launch programme;  // what the forecast knows it by; needs 0: no circuits
 
     Phase phase = Phase::recorded;
     bool reached = false;     // ready word seen
     bool firm = false;        // `grant` names it
     bool asked = false;       // in a Demand or Snapshot of this session
     bool told = false;        // the controller has ever heard of it: it must hear of its end
+    bool described = false;   // `programme` is set
     std::uint64_t grant = 0;  // token it may start, or has started, under
     TimeNs waiting_since = 0;
     std::int64_t ready_ns = 0, go_ns = 0, done_ns = 0;  // real time, for people
@@ -64,6 +67,9 @@ public:
     std::deque<Launch> launches;         // not retired, by seq
     std::vector<std::uint64_t> waiting;  // launches in Phase::waiting
     std::size_t sequences = 0;           // entries of all `finished`
+    Forecast forecast;
+    wire::Expectation said;              // last word in Next since a launch started
+    bool forecast_due = false;           // there may be something new to say
 
     Launch* find(std::uint64_t seq);
     // Takes a launch at the end of the ring order. False: out of order, not taken.

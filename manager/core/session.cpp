@@ -156,6 +156,7 @@ TimeNs Core::Impl::next_deadline() const {
 
 void Core::Impl::flush() {
     if (has_controller()) {
+        if (session.provision) expect_next();
         wire::Demand demand;
         for (const wire::LocalLaunch& id : outbox.demand) {
             Rank* rank = nullptr;
@@ -170,10 +171,12 @@ void Core::Impl::flush() {
         const auto send_if = [this](bool any, auto& message) {
             if (any) emit(Send{std::move(message)});
         };
-        auto& [registered, done, retire, passed, asked] = outbox;
+        auto& [registered, done, retire, passed, next, asked] = outbox;
         send_if(!registered.ranks.empty() || !registered.comms.empty(), registered);
         send_if(!done.launches.empty(), done);
         send_if(!passed.launches.empty(), passed);
+        counters.next_messages += !next.ranks.empty();
+        send_if(!next.ranks.empty(), next);
         send_if(!demand.launches.empty(), demand);
         send_if(!retire.ranks.empty() || !retire.comms.empty() || !retire.degraded.empty(), retire);
     }

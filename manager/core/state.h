@@ -27,6 +27,7 @@ struct Session {
     SessionState state = SessionState::down;
     std::uint64_t id = 0;
     std::uint64_t epoch = 0;
+    bool provision = false; // the controller wants to hear what comes next
     TimeNs last_frame = 0;      // or the Hello
     TimeNs last_heartbeat = 0;  // ours
     TimeNs retry_at = 0;        // refused, or asked to start over: end the session then
@@ -38,6 +39,7 @@ struct Outbox {
     wire::Done done;
     wire::Retire retire;
     wire::Expired expired;
+    wire::Next next;
     std::vector<wire::LocalLaunch> demand;
     void clear() { *this = {}; }
 };
@@ -87,6 +89,9 @@ struct Core::Impl {
     void finish(Rank& rank, Launch& launch);
     std::uint64_t soft_cover(const Rank& rank, const Launch& launch) const;
     std::uint32_t local_members(const Key& key) const;
+    void describe(Rank& rank, Launch& launch);  // for the forecast
+    bool is_local(const Key& key) const;        // a transfer that stays on this node
+    void expect_next();
     bool is_intra(const Rank& rank, const Launch& launch) const;
     void release_member(Rank& rank, std::uint16_t index, bool tell);
     void set_verdict(const CommId& comm, Verdict verdict);

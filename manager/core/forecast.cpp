@@ -1,0 +1,183 @@
+#include "manager/core/forecast.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "manager/core/rank.h"
+
+namespace opus::manager {
+namespace {
+
+constexpr std::uint32_t kMaxPhase = 4096;   // launches of a phase that are foretold
+constexpr unsigned kSizeClass = 3;          // a class is 2^3 wide
+
+bool is_connection(const Key& key) { return key.kind == KeyKind::conn || key.kind == KeyKind::conn_p2p; }
+
+// Which circuits: those of a transfer are the same in both directions.
+std::uint64_t circuits_of(const wire::KeyRange& range) {
+    const Key& key = range.first;
+    std::size_t h = hash_mix(range.mesh, key.comm.hi ^ key.comm.lo);
+    if (key.kind == KeyKind::p2p) h = hash_mix(h, (std::uint64_t(std::min(key.src, key.dst) + 1) << 32) | std::max(key.src, key.dst));
+    return h;
+}
+
+}  // namespace
+
+Predictor::Launch programme_of(OpKind op, std::uint64_t bytes, const std::vector<LaunchKey>& keys,
+                               const std::vector<bool>& needs_light) {
+    std::uint64_t needs = 0, signature = hash_mix(0, static_cast<std::uint64_t>(op));
+    std::vector<std::uint64_t> circuits;
+    bool sized = true;
+    for (std::size_t i = 0; i < keys.size(); ++i) {
+        const wire::KeyRange& range = keys[i].range;
+        if (!needs_light[i] || is_connection(range.first)) continue;
+        sized &= range.first.kind == KeyKind::coll && !range.mesh;
+        signature = hash_mix(signature, std::hash<Key>{}(sequence_of(range.first)) + range.count);
+        const std::uint64_t c = circuits_of(range);
+        if (std::find(circuits.begin(), circuits.end(), c) == circuits.end()) circuits.push_back(c);
+    }
+    if (circuits.empty()) return {};
+    for (const std::uint64_t c : circuits) needs += hash_mix(1, c);  // in any order
+    if (sized) signature = hash_mix(signature, static_cast<unsigned>(std::bit_width(bytes)) / kSizeClass);
+    return {signature, needs != 0 ? needs : 1};
+}
+
+void Forecast::started(const Launch& launch) {
+    for (const LaunchKey& key : launch.keys) {
+        if (is_connection(key.range.first)) continue;
+        if (begun_.size() >= kMaxSequences) begun_.clear();
+        std::uint64_t& begun = begun_[sequence_of(key.range.first)];
+        begun = std::max(begun, key.range.first.n + key.range.count);
+    }
+    const Predictor::Launch& p = launch.programme;
+    if (p.needs == 0) return;
+    predictor_.observe(p);
+    phase_ = p.needs;
+    const auto at = std::find_if(under_way_.begin(), under_way_.end(), [&p](const auto& u) { return u.first == p.needs; });
+    if (at != under_way_.end()) ++at->second;
+    else under_way_.emplace_back(p.needs, 1);
+    if (launches_.contains(p.signature) || launch.keys.size() > kMaxKeysPerLaunch) return;
+    if (keys_ + launch.keys.size() > kMaxKeys) {
+        launches_.clear();
+        keys_ = 0;
+    }
+    auto& keys = launches_[p.signature];
+    std::copy_if(launch.keys.begin(), launch.keys.end(), std::back_inserter(keys),
+                 [](const LaunchKey& key) { return !is_connection(key.range.first); });
+    keys_ += keys.size();
+}
+
+void Forecast::ended(const Launch& launch) {
+    const std::uint64_t needs = launch.programme.needs;
+    const auto at = std::find_if(under_way_.begin(), under_way_.end(), [needs](const auto& u) { return u.first == needs; });
+    if (at != under_way_.end() && --at->second == 0) under_way_.erase(at);
+}
+
+// Empty: not known, or too many.
+std::vector<LaunchKey> Forecast::keys_of(std::uint64_t signature) const {
+    const auto at = launches_.find(signature);
+    if (at == launches_.end()) return {};
+    std::vector<LaunchKey> keys = at->second;
+    Numbers ahead;  // two ranges of one sequence in a launch follow each other
+    for (LaunchKey& key : keys) {
+        const Key sequence = sequence_of(key.range.first);
+        const auto begun = begun_.find(sequence);
+        if (begun == begun_.end()) return {};
+        std::uint64_t& more = ahead[sequence];
+        key.range.first.n = begun->second + more;
+        more += key.range.count;
+    }
+    return keys;
+}
+
+std::vector<Forecast::Head> Forecast::heads(const std::deque<Launch>& launches) {
+    std::vector<Head> found;
+    std::vector<std::uint32_t> families;
+    std::size_t looked = 0;
+    for (const Launch& launch : launches) {
+        if (launch.phase != Phase::recorded && launch.phase != Phase::waiting) continue;
+        if (++looked > kMaxLook) break;
+        bool first = true;
+        for (const std::uint32_t family : launch.families) {
+            if (std::find(families.begin(), families.end(), family) == families.end()) families.push_back(family);
+            else first = false;
+        }
+        if (first && launch.programme.needs != 0) found.push_back({&launch, launch.programme.needs});
+    }
+    return found;
+}
+
+namespace {
+
+wire::Expectation expect(const std::vector<LaunchKey>& keys, bool sure) {
+    wire::Expectation e;
+    e.sure = sure;
+    for (const LaunchKey& key : keys) e.keys.push_back(key.range);
+    return e;
+}
+
+}  // namespace
+
+// By the predictor. A launch that it expects and that is recorded is told as it was recorded; one that cannot
+// come yet, because another of its communicator is before it, is not believed.
+std::optional<wire::Expectation> Forecast::foretold(const std::vector<Head>& heads) const {
+    const Predictor::Forecast f = predictor_.forecast();
+    for (const Head& head : heads)
+        if (head.needs == f.next.needs) return expect(head.launch->keys, true);
+    const std::vector<LaunchKey> keys = keys_of(f.next.signature);
+    if (keys.empty()) return std::nullopt;
+    for (const Head& head : heads)
+        for (const LaunchKey& key : keys)
+            if (std::find(head.launch->members.begin(), head.launch->members.end(), key.member) != head.launch->members.end())
+                return recorded(heads);
+    return expect(keys, true);
+}
+
+// By what is recorded, if there is no choice. A launch that waits already may wait for what is not recorded yet.
+std::optional<wire::Expectation> Forecast::recorded(const std::vector<Head>& heads) const {
+    if (heads.empty()) return std::nullopt;
+    for (const Head& head : heads)
+        if (head.needs != heads.front().needs || head.needs == phase_) return std::nullopt;
+    const bool waits = std::any_of(heads.begin(), heads.end(), [](const Head& h) { return h.launch->phase == Phase::waiting; });
+    return expect(heads.front().launch->keys, !waits);
+}
+
+std::optional<wire::Expectation> Forecast::next_phase(const std::deque<Launch>& launches) const {
+    const auto is_phase = [this](const auto& u) { return u.first == phase_; };
+    if (phase_ == 0 || std::any_of(under_way_.begin(), under_way_.end(), is_phase)) return std::nullopt;
+    const Predictor::Forecast f = predictor_.forecast();
+    if (f.sure && f.remaining > 0) return std::nullopt;
+    const std::vector<Head> ahead = heads(launches);
+    return f.sure ? foretold(ahead) : recorded(ahead);
+}
+
+std::vector<LaunchKey> Forecast::rest_of_phase(const Launch& first) const {
+    std::vector<LaunchKey> rest;
+    const Predictor::Launch& p = first.programme;
+    if (p.needs == 0 || predictor_.expected(0).needs != p.needs) return rest;
+    for (std::uint32_t i = 1; i < kMaxPhase; ++i) {
+        const Predictor::Launch next = predictor_.expected(i);
+        const auto keys = launches_.find(next.signature);
+        if (next.needs != p.needs || keys == launches_.end()) break;
+        for (const LaunchKey& key : keys->second) {
+            const Key sequence = sequence_of(key.range.first);
+            const auto same = std::find_if(rest.begin(), rest.end(), [&](const LaunchKey& r) {
+                return r.member == key.member && r.range.mesh == key.range.mesh && sequence_of(r.range.first) == sequence;
+            });
+            if (same != rest.end()) {
+                same->range.count += key.range.count;
+                continue;
+            }
+            LaunchKey range = key;
+            const auto begun = begun_.find(sequence);
+            range.range.first.n = begun == begun_.end() ? 0 : begun->second;
+            for (const LaunchKey& mine : first.keys)
+                if (sequence_of(mine.range.first) == sequence)
+                    range.range.first.n = std::max(range.range.first.n, mine.range.first.n + mine.range.count);
+            rest.push_back(range);
+        }
+    }
+    return rest;
+}
+
+}  // namespace opus::manager

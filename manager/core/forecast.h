@@ -1,0 +1,67 @@
+// What a rank will launch next, as keys. The predictor knows launches by signatures; here they get the
+// communicator, the sequence and the number that their peers will meet them at. What is recorded and has not
+// started is known future, and goes before any guess.
+//
+// Fed with launches in the order in which they start. One a rank; bounded memory.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "manager/core/keys.h"
+#include "manager/core/predictor.h"
+#include "opus/wire.h"
+
+namespace opus::manager {
+
+struct Launch;
+
+// What the predictor is to know a launch by, of those keys for which `needs_light`. Sizes count for
+// collectives over a ring only: those of transfers and of all-to-all follow the data.
+Predictor::Launch programme_of(OpKind op, std::uint64_t bytes, const std::vector<LaunchKey>& keys,
+                               const std::vector<bool>& needs_light);
+
+class Forecast {
+public:
+    static constexpr std::size_t kMaxKeys = 8192;         // of all launches remembered
+    static constexpr std::size_t kMaxKeysPerLaunch = 64;  // a launch of more is not foretold
+    static constexpr std::size_t kMaxSequences = 8192;
+    static constexpr std::size_t kMaxLook = 64;           // launches recorded ahead that are looked at
+
+    void started(const Launch& launch);  // also when it passed
+    void ended(const Launch& launch);    // one that had started
+
+    // The first launch of the next phase, once this one is over: nothing of it is under way, or expected.
+    std::optional<wire::Expectation> next_phase(const std::deque<Launch>& launches) const;
+
+    // What of this rank's phase is expected to follow `first`, which is the next to start: how many keys of which
+    // sequences, from the first that is not part of `first`.
+    std::vector<LaunchKey> rest_of_phase(const Launch& first) const;
+
+    const Predictor::Accuracy& accuracy() const { return predictor_.accuracy(); }
+
+private:
+    struct Head {                        // a launch that nothing of its communicators goes before
+        const Launch* launch = nullptr;
+        std::uint64_t needs = 0;
+    };
+    using Numbers = std::unordered_map<Key, std::uint64_t>;
+
+    static std::vector<Head> heads(const std::deque<Launch>& launches);
+    std::vector<LaunchKey> keys_of(std::uint64_t signature) const;
+    std::optional<wire::Expectation> foretold(const std::vector<Head>& heads) const;
+    std::optional<wire::Expectation> recorded(const std::vector<Head>& heads) const;
+
+    Predictor predictor_;
+    std::unordered_map<std::uint64_t, std::vector<LaunchKey>> launches_;  // by signature; numbers mean nothing
+    std::size_t keys_ = 0;                                                // of launches_
+    Numbers begun_;                                                       // sequence -> first number not started
+    std::vector<std::pair<std::uint64_t, std::uint32_t>> under_way_;      // needs, launches
+    std::uint64_t phase_ = 0;                                             // needs of the last that started
+};
+
+}  // namespace opus::manager
