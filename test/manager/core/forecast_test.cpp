@@ -1,0 +1,213 @@
+// What a rank says it will want next: when, and at which keys.
+#include "manager/core/forecast.h"
+#include "manager/core/rank.h"
+#include "test/manager/core/node.h"
+
+namespace opus::manager::test {
+namespace {
+
+// A rank between two groups: a ring (A) and a peer of its pipeline (B, of which it is rank 0 of 2).
+class Program {
+public:
+    Program() {
+        node.connect();
+        node.rank(0);
+        node.comm(0, 0, kCommA, 0, 2);
+        node.comm(0, 1, kCommB, 0, 2);
+        node.flush();
+        node.enforce(kCommA);
+        node.enforce(kCommB);
+        node.take();
+    }
+
+    // Letters: A a collective of the ring, s a send, r a receive. One after the other, each granted at once.
+    void play(const std::string& letters) {
+        for (const char letter : letters) {
+            record(letter);
+            node.ready(0, seq - 1);
+            node.flush();
+            node.grant(++grants, {{0, seq - 1}});
+            node.done(0, seq - 1);
+            node.flush();
+        }
+    }
+    void record(char letter) {
+        node.record(0, seq++, {letter == 'A' ? coll(0, a++) : letter == 's' ? send(1, 1, s++) : recv(1, 1, r++)});
+    }
+    // What Next said since the last take, newest last; an empty list of keys is a withdrawal.
+    std::vector<wire::Expectation> said() const {
+        std::vector<wire::Expectation> all;
+        for (const wire::Next& next : node.said<wire::Next>()) all.insert(all.end(), next.ranks.begin(), next.ranks.end());
+        return all;
+    }
+
+    Node node;
+    std::uint64_t seq = 0, a = 0, s = 0, r = 0, grants = 0;
+};
+
+TEST_CASE("once its phase is over a rank says which keys come next, with their numbers") {
+    Program p;
+    p.play("AAAsAAAsAAAs");
+    p.node.take();
+    p.play("AAA");
+    REQUIRE(p.said().size() == 1);
+    const wire::Expectation e = p.said().front();
+    CHECK(e.rank == 0);
+    CHECK(e.sure);
+    REQUIRE(e.keys.size() == 1);
+    CHECK(e.keys.front().first == p2p_key(kCommB, 0, 1, 3));
+    p.node.take();
+    p.play("s");
+    REQUIRE(p.said().size() == 1);
+    CHECK(p.said().front().keys.front().first == coll_key(kCommA, 12));
+}
+
+TEST_CASE("inside a phase nothing is said") {
+    Program p;
+    p.play("AAAsAAAsAAAs");
+    p.node.take();
+    p.play("AA");
+    CHECK(p.said().empty());
+}
+
+TEST_CASE("next goes in the frame of the done that ends the phase, after it") {
+    Program p;
+    p.play("AAAsAAAsAAAs");
+    p.play("AA");
+    p.record('A');
+    p.node.ready(0, p.seq - 1);
+    p.node.flush();
+    p.node.grant(++p.grants, {{0, p.seq - 1}});
+    p.node.take();
+    p.node.done(0, p.seq - 1);
+    p.node.flush();
+    REQUIRE(p.node.frames.size() == 1);
+    REQUIRE(p.node.frames.front().size() == 2);
+    CHECK(std::holds_alternative<wire::Done>(p.node.frames.front()[0]));
+    CHECK(std::holds_alternative<wire::Next>(p.node.frames.front()[1]));
+}
+
+TEST_CASE("while a launch of the phase is under way its end is not told") {
+    Program p;
+    p.play("AAAsAAAsAAAs");
+    p.play("A");
+    p.node.comm(0, 2, kCommC, 0, 2);
+    p.record('A');
+    p.record('A');
+    p.node.take();
+    for (const std::uint64_t seq : {p.seq - 2, p.seq - 1}) p.node.ready(0, seq);
+    p.node.flush();
+    p.node.grant(++p.grants, {{0, p.seq - 2}});
+    p.node.done(0, p.seq - 2);
+    p.node.flush();
+    CHECK(p.said().empty());
+}
+
+TEST_CASE("what is recorded ahead is known before anything was learned") {
+    Program p;
+    p.record('A');
+    p.record('s');
+    p.node.ready(0, 0);
+    p.node.flush();
+    p.node.grant(++p.grants, {{0, 0}});
+    p.node.take();
+    p.node.done(0, 0);
+    p.node.flush();
+    REQUIRE(p.said().size() == 1);
+    CHECK(p.said().front().sure);
+    CHECK(p.said().front().keys.front().first == p2p_key(kCommB, 0, 1, 0));
+}
+
+TEST_CASE("what is recorded goes before what was learned, and corrects it") {
+    Program p;
+    p.play("AAAsAAAsAAAs");
+    p.play("AAA");
+    p.node.take();
+    p.record('r');  // of the same communicator as the send that was expected: before it
+    p.node.flush();
+    REQUIRE(p.said().size() == 1);
+    CHECK(p.said().front().keys.front().first == p2p_key(kCommB, 1, 0, 0));
+}
+
+TEST_CASE("a receive posted early does not end the phase it waits through") {
+    Program p;
+    p.play("AAAr" "AAAr" "AAAr");
+    p.node.take();
+    p.play("A");
+    p.record('r');
+    p.node.ready(0, p.seq - 1);
+    p.node.flush();
+    const std::uint64_t receive = p.seq - 1;
+    p.play("A");
+    CHECK(p.said().empty());
+    p.play("A");
+    REQUIRE(p.said().size() == 1);
+    CHECK(p.said().front().keys.front().first == p2p_key(kCommB, 1, 0, 3));
+    CHECK(p.said().front().sure);
+    p.node.grant(++p.grants, {{0, receive}});
+}
+
+TEST_CASE("a controller that does not provision is told nothing") {
+    Program p;
+    p.play("AAAsAAAsAAAs");
+    p.node.look(ControllerDown{});
+    p.node.look(ControllerUp{++p.node.session});
+    wire::Welcome welcome{p.node.session, p.node.epoch, 0, {{0, 2, "", "r0"}}};
+    welcome.provision = false;
+    p.node.hear(welcome);
+    p.node.take();
+    p.play("AAAs");
+    CHECK(p.said().empty());
+}
+
+TEST_CASE("what stays on the node, and connections, are no phase") {
+    Program p;
+    p.node.comm(0, 2, kCommC, 0, 3);
+    p.node.rank(1);
+    p.node.comm(1, 0, kCommC, 1, 3);  // a peer here; a third one elsewhere
+    p.node.flush();
+    p.node.enforce(kCommC);
+    std::uint64_t n = 0;
+    const auto local = [&] {
+        p.node.launch(0, p.seq++, {send(2, 1, n++)});
+        p.node.flush();
+        p.node.grant(++p.grants, {{0, p.seq - 1}});
+        p.node.done(0, p.seq - 1);
+        p.node.flush();
+    };
+    for (int i = 0; i < 3; ++i) {
+        p.play("AA");
+        local();
+        p.play("As");
+    }
+    p.node.take();
+    p.play("A");
+    local();
+    p.play("A");
+    CHECK(p.said().empty());
+    p.play("A");
+    CHECK(p.said().size() == 1);
+}
+
+TEST_CASE("the rest of a phase is told as ranges of its sequences") {
+    Predictor::Launch ring{11, 1}, pair{22, 2};
+    Forecast forecast;
+    const auto launch = [](Predictor::Launch programme, const Key& key) {
+        Launch l;
+        l.programme = programme;
+        l.keys = {{0, {key, 1}}};
+        return l;
+    };
+    std::uint64_t n = 0;
+    for (int i = 0; i < 3; ++i) {
+        for (int k = 0; k < 4; ++k) forecast.started(launch(ring, coll_key(kCommA, n++)));
+        forecast.started(launch(pair, p2p_key(kCommB, 0, 1, static_cast<std::uint64_t>(i))));
+    }
+    const auto rest = forecast.rest_of_phase(launch(ring, coll_key(kCommA, n)));
+    REQUIRE(rest.size() == 1);
+    CHECK(rest.front().range == wire::KeyRange{coll_key(kCommA, n + 1), 3});
+    CHECK(forecast.rest_of_phase(launch(pair, p2p_key(kCommB, 0, 1, 3))).empty());
+}
+
+}  // namespace
+}  // namespace opus::manager::test
