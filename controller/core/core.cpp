@@ -24,6 +24,7 @@ void Core::Impl::on(const Event& event, TimeNs at, Actions& actions) {
         for (NodeIndex n = 0; n < nodes.size(); ++n) nodes[n].grace_at_ns = now + options.node_grace_ns;
         if (!nodes.empty()) arm(now + options.node_grace_ns, TimerKind::node_grace, kNone);
         arm(now + options.node_silence_ns, TimerKind::silence, 0);
+        doubt_all();
     }
     std::visit([this](const auto& e) { handle(e); }, event);
     finish_step();

@@ -82,7 +82,8 @@ using Actions = std::vector<Action>;
 
 struct Counters {
     std::uint64_t demands = 0, grants = 0, gangs = 0, gangs_without_move = 0, reconfigurations = 0, circuits_moved = 0,
-                  suspensions = 0, passes = 0, aborts = 0, switch_errors = 0, launches_done = 0, unroutable = 0;
+                  suspensions = 0, passes = 0, aborts = 0, switch_errors = 0, launches_done = 0, unroutable = 0,
+                  crowded = 0;  // gangs that ports can serve only launch by launch: opened, and lit in turn
     // Sum over granted gangs from completion to grant, without the time switches took (control-plane
     // time), and that time itself.
     TimeNs control_ns = 0, dark_wait_ns = 0, queue_wait_ns = 0;

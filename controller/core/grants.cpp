@@ -4,11 +4,6 @@
 #include "controller/core/impl.h"
 
 namespace opus::controller {
-namespace {
-
-constexpr TimeNs kCommandMarginNs = 50'000'000;
-
-}  // namespace
 
 void Core::Impl::program(Gang& gang, const Plan& plan) {
     set_wishes(gang, {});
@@ -149,7 +144,7 @@ void Core::Impl::settle_op(Op& op, const Applied& applied) {
 void Core::Impl::fail_op(Op& op, DriverError error, const std::string& text) {
     // A lost session says nothing of the port, and the switch may still be at work on the command.
     const bool cut_off = error == DriverError::unreachable || error == DriverError::cancelled;
-    const TimeNs until = cut_off ? op.begun_ns + 4 * fabric.switches[op.sw].dark_ns + kCommandMarginNs : 0;
+    const TimeNs until = cut_off ? op.begun_ns + command_time(op.sw) : 0;
     ++counters.switch_errors;
     log(LogLevel::error, fabric.switches[op.sw].name + ": change set " + std::to_string(op.id) + " failed: " + text);
     SwitchState& sw = inventory.sw(op.sw);

@@ -44,6 +44,7 @@ void Core::Impl::not_routable(Gang& gang) {
     }
     const bool split = !running.empty() && !held.empty();
     for (Launch* launch : split ? running : gang.launches) launch->alone = true;
+    if (!split && !held.empty()) ++counters.crowded;
     if (!split && !held.empty())
         return pass_launches(held, Policy::proceed, "together with its peers' other launches, " + why, false);
     for (Launch* launch : running) leave(*launch);

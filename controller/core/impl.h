@@ -88,6 +88,8 @@ struct Core::Impl {
     void register_ranks(NodeIndex node, const std::vector<wire::RankInfo>& infos);
     void register_member(NodeIndex node, const wire::CommMember& m);
     void take_place(Comm& comm, NodeIndex node, const wire::CommMember& m);
+    void let_go(Comm& comm);      // of all circuits
+    void hold_again(Comm& comm);  // those that are known now
     void evaluate(Comm& comm);
     void set_verdict(Comm& comm, Verdict verdict);
     void tell_verdict(const Comm& comm, NodeIndex node);
@@ -209,6 +211,8 @@ struct Core::Impl {
     void judge_suspects(SwitchIndex sw);
     void blame(PortId p);
     TimeNs switch_timeout(SwitchIndex sw) const;
+    TimeNs command_time(SwitchIndex sw) const;
+    void doubt_all();
 
     // requests.cpp: opus-ctl
     bool may_turn(PortId p, bool force, std::string& why);

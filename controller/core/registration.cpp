@@ -68,10 +68,12 @@ void Core::Impl::take_place(Comm& comm, NodeIndex node, const wire::CommMember& 
         ++comm.registered;
     }
     const auto& gpus = fabric.nodes[node].gpus;
+    const GpuId gpu = m.gpu < gpus.size() ? gpus[m.gpu] : kNone;
+    if (member.registered && member.gpu != gpu) let_go(comm);
     member = {};
     member.node = node;
     member.rank = m.rank;
-    member.gpu = m.gpu < gpus.size() ? gpus[m.gpu] : kNone;
+    member.gpu = gpu;
     member.mode = m.mode;
     member.generation = m.generation;
     member.registered = member.fresh = true;
@@ -84,6 +86,42 @@ void Core::Impl::take_place(Comm& comm, NodeIndex node, const wire::CommMember& 
     membership.slots.push_back(m.rank_in_comm);
     std::sort(membership.slots.begin(), membership.slots.end());
     comm.ring_known = comm.mesh_known = false;
+    hold_again(comm);
+}
+
+// A member is known, or is another GPU now: so are the circuits of what it takes part in. What is in flight without
+// them is as good as suspended.
+void Core::Impl::hold_again(Comm& comm) {
+    std::vector<KeyState*> keys;
+    for (auto& entry : comm.keys)
+        if (entry.second->flying > 0 && !entry.second->held) keys.push_back(entry.second.get());
+    std::sort(keys.begin(), keys.end(), [](const auto* x, const auto* y) { return x->key < y->key; });
+    std::vector<Launch*> dark;
+    for (KeyState* key : keys) {
+        update_hold(*key);
+        const auto [begin, end] = edges_of(*key);
+        if (std::all_of(begin, end, [this](EdgeId e) { return inventory.lit(e) != nullptr; })) continue;
+        for (const KeyMember& m : key->members)
+            if (m.launch != nullptr && m.launch->stage == Stage::in_flight &&
+                std::find(dark.begin(), dark.end(), m.launch) == dark.end())
+                dark.push_back(m.launch);
+    }
+    for (Launch* launch : dark) suspend(*launch, "its peer is known only now, and is not joined to it");
+}
+
+void Core::Impl::let_go(Comm& comm) {
+    for (auto& entry : comm.keys) {
+        KeyState& key = *entry.second;
+        if (key.held) {
+            const auto [begin, end] = edges_of(key);
+            for (const EdgeId* e = begin; e != end; ++e) {
+                std::erase(inventory.edge(*e).holders, &key);
+                if (!inventory.edge(*e).busy()) touch_edge(*e);
+            }
+            key.held = false;
+        }
+        key.edge = kNone;
+    }
 }
 
 void Core::Impl::evaluate(Comm& comm) {

@@ -259,7 +259,7 @@ void Core::Impl::settle_adopted(bool all) {
             for (const EdgeId* e = begin; e != end; ++e)
                 for (const GpuId gpu : {inventory.edge(*e).a, inventory.edge(*e).b})
                     for (const PortId p : fabric.gpus[gpu].ports)
-                        read &= inventory.sw(fabric.ports[p].sw).map_known;
+                        read &= inventory.sw(fabric.ports[p].sw).map_known && !inventory.port(p).unknown;
         }
         if (all || (judged && read)) ready.push_back(id);
     }

@@ -7,6 +7,7 @@ namespace opus::controller {
 namespace {
 
 constexpr std::size_t kMaxDifferences = 16;
+constexpr TimeNs kCommandMarginNs = 50'000'000;
 
 const char* name_of(DriverError error) {
     switch (error) {
@@ -34,6 +35,15 @@ void Core::Impl::handle(const SwitchEvent& e) {
 
 TimeNs Core::Impl::switch_timeout(SwitchIndex sw) const {
     return options.switch_timeout_ns > 0 ? options.switch_timeout_ns : 4 * fabric.switches[sw].dark_ns + 1'000'000'000;
+}
+
+// How long a command whose session is gone may still be at work in the switch.
+TimeNs Core::Impl::command_time(SwitchIndex sw) const { return 4 * fabric.switches[sw].dark_ns + kCommandMarginNs; }
+
+// Before this controller there may have been another: what it had ordered last shows in the map before there is
+// light, and perhaps not yet.
+void Core::Impl::doubt_all() {
+    for (PortId p = 0; p < fabric.ports.size(); ++p) inventory.port(p).doubt_until_ns = now + command_time(fabric.ports[p].sw);
 }
 
 void Core::Impl::answer(SwitchIndex s, const SessionUp& e) {

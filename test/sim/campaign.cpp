@@ -16,7 +16,7 @@ Outcome Campaign::play(std::uint64_t seed, FaultClass fault_class, Mutation muta
     World world(scenario, memory_, options);
     Outcome outcome = world.run();
     // Where nothing goes wrong nothing is opened without its circuits.
-    if (outcome.failure.empty() && fault_class == FaultClass::calm && outcome.passes > 0 && outcome.unroutable == 0)
+    if (outcome.failure.empty() && fault_class == FaultClass::calm && outcome.passes > 0 && outcome.unroutable + outcome.crowded == 0)
         outcome.failure = "a launch passed without circuits, and nothing had gone wrong";
     if (log != nullptr) *log = world.journal.lines();
     return outcome;

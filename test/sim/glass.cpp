@@ -204,6 +204,7 @@ void Glass::execute(std::uint32_t id) {
         ++y.version;
         c.moving.push_back({{a, b}, x.version});
     }
+    pardon(id);  // what it has left as it was stays so
     if (partly) c.error = DriverError::refused;
     TimeNs takes = c.changes.connect.empty() ? 0 : dark * random_.between(700, 1000) / 1000;
     if (sw.slow > 0 && random_.chance(600)) {

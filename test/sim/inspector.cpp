@@ -66,12 +66,17 @@ void Inspector::controller_did(const controller::Actions& actions) {
             }
             if (world_.journal.on) world_.journal.add(world_.now, name(index) + (trace->kind == Kind::suspend ? " suspended" : " has its circuits back"));
         } else if (const auto* send = std::get_if<controller::SendTo>(&action)) {
+            if (const auto* pass = std::get_if<wire::Pass>(&send->message))
+                for (const wire::LocalLaunch& l : pass->launches)
+                    if (const LaunchIndex index = launch_of(send->node, l.rank, l.seq); index != kNone)
+                        world_.launches[index].pass_sent = true;
             const auto* grant = std::get_if<wire::Grant>(&send->message);
             if (grant == nullptr) continue;
             for (const wire::LocalLaunch& l : grant->firm) {
                 const LaunchIndex index = launch_of(send->node, l.rank, l.seq);
                 if (index == kNone) return world_.fail("a grant for a launch that was never recorded");
                 grant_.push_back(index);
+                world_.launches[index].suspended = false;  // told again: it had never heard
                 hold(index);
                 world_.launches[index].grant = grant->id;
                 if (world_.journal.on) world_.journal.add(world_.now, "grant " + std::to_string(grant->id) + ": " + name(index));
@@ -85,6 +90,7 @@ void Inspector::controller_died() {
     for (LaunchRun& run : world_.launches) {
         if (run.state == LaunchRun::State::done) continue;
         run.demanded = false;
+        run.pass_sent = run.told_pass;
         if (run.named || run.go || !run.granted) continue;
         run.granted = false;  // nobody will ever hear of it
         release(static_cast<LaunchIndex>(&run - world_.launches.data()));
@@ -115,8 +121,10 @@ void Inspector::whole(LaunchIndex index) {
         any = true;
         for (const LaunchIndex m : members) {
             const LaunchRun& x = world_.launches[m];
-            if (x.state == LaunchRun::State::done || x.free() || x.told_pass || (x.granted && !x.suspended)) continue;
+            if (x.state == LaunchRun::State::done || x.free() || x.pass_sent || (x.granted && !x.suspended)) continue;
             if (!world_.ranks[x.rank]->alive() || x.heard > last || world_.glass.at_work()) continue;
+            // One that runs already, and with the others would need more neighbours than it has ports, waits by itself.
+            if (x.suspended && x.parts->size() > 1) continue;
             if (!reachable(s_.ranks[x.rank].node)) continue;  // its node's next snapshot will have it told again
             return world_.fail("I3: " + name(index) + " is granted, and " + name(m) + " of the same key is not");
         }
@@ -214,7 +222,7 @@ void Inspector::finished(LaunchIndex index) {
 
 void Inspector::hold(LaunchIndex index) {
     LaunchRun& run = world_.launches[index];
-    if (run.state == LaunchRun::State::done) return;
+    if (run.state == LaunchRun::State::done || !world_.ranks[run.rank]->alive()) return;
     run.granted = true;
     run.grant_life = world_.controller.life();
     run.granted_ns = world_.now;
@@ -257,10 +265,13 @@ void Inspector::after_death(std::uint32_t job) {
         const LaunchRun& run = world_.launches[index];
         if (s_.ranks[run.rank].job != job || run.state != LaunchRun::State::reached || run.go || !run.demanded) continue;
         if (!world_.ranks[run.rank]->alive() || !world_.manager_of(run.rank).alive()) continue;
-        for (const Part& part : *run.parts)
+        for (const Part& part : *run.parts) {
+            // Not held for this one: NCCL shows the death there.
+            if (world_.ranks[run.rank]->verdict(entry_of(run.rank, part.comm)) != Verdict::enforced) continue;
             for (const std::uint32_t r : s_.comms[part.comm].ranks)
                 if (world_.ranks[r]->died() && is_member(part, r))
                     return world_.fail("I6: " + name(index) + " is held for " + s_.name_of_rank(r) + ", which is dead");
+        }
     }
 }
 

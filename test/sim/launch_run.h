@@ -23,6 +23,7 @@ struct LaunchRun {
     bool opened = false;     // its gate has let it through
     bool go = false;         // its go word is stored
     bool abort = false;      // ... with the order to fail
+    bool pass_sent = false;  // a controller has decided so
     bool told_pass = false;  // by a Pass that has come to its manager
     bool passed = false;     // its gate opened without a grant
     bool suspended = false;  // by a controller's decision

@@ -204,6 +204,7 @@ void World::count_controller() {
     outcome_.suspensions += c.suspensions;
     outcome_.passes += c.passes + c.aborts;
     outcome_.unroutable += c.unroutable;
+    outcome_.crowded += c.crowded;
     outcome_.moves += c.circuits_moved;
 }
 

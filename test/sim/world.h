@@ -24,7 +24,7 @@ struct Outcome {
     std::string failure;       // empty: all held
     std::uint64_t events = 0;
     TimeNs virtual_ns = 0;
-    std::uint64_t launches = 0, grants = 0, suspensions = 0, passes = 0, unroutable = 0, moves = 0;
+    std::uint64_t launches = 0, grants = 0, suspensions = 0, passes = 0, unroutable = 0, crowded = 0, moves = 0;
 };
 
 struct WorldOptions {
