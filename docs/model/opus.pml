@@ -1,267 +1,504 @@
-/* The control protocol on demand (docs/protocol.md), for exhaustive checking with spin.
+/* The control protocol (docs/protocol.md), for exhaustive checking with spin: docs/model/README.md.
  *
- * A scenario (scenarios.py) defines: NL launches, NK keys, NC circuits, and the tables below as bit masks:
- *   after(l)    launches of the same rank that must be finished before l's gate is reached
- *               (stream order, events, and order within a communicator family)
- *   members(k)  launches that meet at key k
- *   keys(l)     keys of launch l
- *   needs(l)    circuits of all its keys;  light(k) circuits of one key
- *   clash(c)    circuits that share a port with c
+ * A scenario (scenarios.py) is a program: launches of ranks, the keys at which they meet, the circuits that keys need,
+ * as bit masks in tables.h: AFTER (launches of the rank that must have finished before the gate is reached), TURN
+ * (those behind which NCCL itself puts it), KEYS, NEEDS, MEMBERS, LIGHT, CLASH (circuits on the same ports), RUN (what
+ * the members of a key expect to follow it), DATA, SENT, SENT_IN (keys, members and circuits as the bytes know them). Events are Promela processes, what the controller decides is C below.
  *
- * What is abstract: a transfer is one event, possible when every member of its key has started and its
- * circuits carry light (the transport retries for ever, so a suspended launch only waits). Messages are
- * asynchronous and unordered between ranks. Time is absent: T_break may pass at any moment, a switch takes
- * any time. Variables are named as in controller/core.
+ * Abstract: a transfer is one event, possible when all members of its key have started and its circuits carry light
+ * (the transport retries for ever, so a suspended launch only waits). Messages are first in, first out for each rank,
+ * any delay. No time: T_break or a quantum may pass at any moment, a switch takes any time.
  *
- * Checked: no launch starts in the dark (I1), no circuit moves under a launch in flight (I2), a gang starts
- * whole (I3, by construction of grant), and every execution ends with every launch done (I4, I7: no invalid
- * end state, and with -DPROGRESS no fair cycle without progress).
+ * Checked: a launch starts only in the light (I1), no circuit moves under a launch in flight (I2), and under weak
+ * fairness every program that ends without Opus ends with it (I4, I6, I7).
  */
 
-/* Launch, as its rank sees it. */
-#define IDLE 0
-#define READY 1
-#define STARTED 2
-#define FINISHED 3
-/* Launch, as the controller sees it. */
-#define ABSENT 0
-#define DEMANDED 1
-#define IN_FLIGHT 2
-#define SUSPENDED 3
-#define DONE 4
+#define ROOM 8
+#define DEMAND 1    /* to the controller: launches */
+#define DONE_ 2     /* launches */
+#define RETURNED 3  /* launches in flight under the soft tokens that were revoked; those that have ended */
+#define GRANT 4     /* to a rank: launches; keys of its run (soft) */
+#define REVOKE 5    /* keys */
+
+c_decl {
+\#include "tables.h"
+    /* Launch, as its rank sees it. */
+    enum { IDLE, READY, STARTED, FINISHED };
+    /* Launch, as the controller sees it. */
+    enum { ABSENT, DEMANDED, IN_FLIGHT, SUSPENDED, DONE };
+}
 
 byte at_rank[NL];
 byte at_controller[NL];
-byte ticket[NL];
-byte next_ticket = 1;
+byte ticket[NL];            /* place in the line of those that wait, from 1; 0: none */
+short finished, started;    /* launches, in truth */
+short transferred;          /* data that has arrived */
+short lit, moving;          /* circuits */
+short told;                 /* launches of which their rank has told the controller */
+short soft[NR];             /* keys under a soft token, as the rank sees it */
+short token[NR];            /* the same as the controller sees it */
+short revoked[NR];          /* keys whose token is asked back; the answer is awaited */
+short quantum;              /* circuits that whoever has them may keep a while */
+short victims;              /* launches in flight that the first gang in line could suspend */
 
-int finished = 0;         /* mask of launches whose kernel has ended */
-int started = 0;          /* mask of launches past their gate */
-int transferred = 0;      /* mask of keys whose data has arrived */
-int lit = 0;              /* mask of circuits that carry light */
-int moving = 0;           /* mask of circuits on their way */
+bit in_the_dark, moved_under;   /* what must never be: I1, I2 */
 
-int go_sent = 0;          /* mask of launches whose grant is on its way or there */
+short out_go[NR], out_soft[NR], out_revoke[NR];     /* what one look wants to send; zero between */
 
-int after[NL]; int members[NK]; int keys[NL]; int needs[NL]; int light[NK]; int clash[NC];
+chan up[NR] = [ROOM] of { byte, short, short };
+chan down[NR] = [ROOM] of { byte, short, short };
 
-/* Scratch of schedule(), zero between its runs so that it adds no states. */
-byte l, k, i, j;
-int component, need, reserved, in_flight, full_keys, missing, busy, want, order_mask, frontier;
-bool grew, joiner, head_seen;
+c_code {
+\#define HAS(mask, i) ((mask) >> (i) & 1)
+\#define EACH_LAUNCH(l) for (int l = 0; l < NL; ++l)
+\#define EACH_KEY(k) for (int k = 0; k < NK; ++k)
+\#define EACH_RANK(r) for (int r = 0; r < NR; ++r)
 
-#define NONE 255
-byte head_victim = NONE;
+#ifdef QUANTUM
+\#define QUANTUM_OF(circuits) now.quantum |= (circuits)
+#else
+\#define QUANTUM_OF(circuits)
+#endif
 
-inline compute_masks() {
-    in_flight = 0; full_keys = 0; busy = moving;
-    for (i : 0 .. NL - 1) {
-        if
-        :: at_controller[i] == IN_FLIGHT -> in_flight = in_flight | (1 << i); busy = busy | needs[i]
-        :: else
-        fi
+    /* --- the program ----------------------------------------------------------------------------------------- */
+    static int gate_reached(int l) { return now.at_rank[l] == IDLE && !(AFTER[l] & ~now.finished); }
+    static int can_transfer(int k) {
+        EACH_LAUNCH(l) if (HAS(SENT[k], l) && (!HAS(now.started, l) || (TURN[l] & ~now.finished))) return 0;
+        return !HAS(now.transferred, k) && !(SENT_IN[k] & ~now.lit);
     }
-    for (i : 0 .. NK - 1) {
-        missing = 0;
-        for (j : 0 .. NL - 1) {
-            if
-            :: (members[i] & (1 << j)) && at_controller[j] == ABSENT -> missing = 1
-            :: else
-            fi
-        }
-        if
-        :: !missing -> full_keys = full_keys | (1 << i)
-        :: else
-        fi
+    static int has_all(int l) { return now.at_rank[l] == STARTED && !(DATA[l] & ~now.transferred); }
+    static int over(void) { return !(MUST & ~now.finished); }
+
+    /* --- what the controller decides --------------------------------------------------------------------------- */
+    static int with(int circuits) {     /* all circuits on the ports of these, themselves apart */
+        int out = 0;
+        for (int c = 0; c < NC; ++c) if (HAS(circuits, c)) out |= CLASH[c];
+        return out;
     }
-}
+    static int waits(int l) { return now.at_controller[l] == DEMANDED || now.at_controller[l] == SUSPENDED; }
+    static int holds_token(int l, int k) { return HAS(now.token[RANK[l]], k); }
 
-/* The component of not-done launches over full keys that launch l is in. */
-inline compute_component(whose) {
-    component = 1 << whose; grew = true;
-    do
-    :: grew ->
-        grew = false;
-        for (i : 0 .. NK - 1) {
-            if
-            :: (full_keys & (1 << i)) && (members[i] & component) ->
-                frontier = 0;
-                for (j : 0 .. NL - 1) {
-                    if
-                    :: (members[i] & (1 << j)) && at_controller[j] != DONE -> frontier = frontier | (1 << j)
-                    :: else
-                    fi
-                }
-                if
-                :: (component | frontier) != component -> component = component | frontier; grew = true
-                :: else
-                fi
-            :: else
-            fi
+    /* Every member is ready, in flight, suspended or done; one that may start under its token counts. */
+    static int full(int k) {
+        EACH_LAUNCH(l) {
+            if (!HAS(MEMBERS[k], l) || now.at_controller[l] != ABSENT) continue;
+#ifndef TOKEN_IS_NOT_PRESENCE
+            if (holds_token(l, k)) continue;
+#endif
+            return 0;
         }
-    :: else -> break
-    od
-}
-
-inline clashing(which, result) {
-    result = 0;
-    for (i : 0 .. NC - 1) {
-        if
-        :: (which & (1 << i)) -> result = result | clash[i]
-        :: else
-        fi
+        return 1;
     }
-}
-
-/* One look at all gangs in ticket order: grant, begin to move, or reserve. Sets head_victim to a launch that
- * the first waiting gang could suspend, or NONE. */
-inline schedule() {
-#ifndef NO_OPUS
-    d_step {
-        compute_masks();
-        for (l : 0 .. NL - 1) {  /* tickets: when a launch first has a full key; after suspension anew */
-            if
-            :: (at_controller[l] == DEMANDED || at_controller[l] == SUSPENDED) && ticket[l] == 0 && (keys[l] & full_keys) ->
-                ticket[l] = next_ticket; next_ticket++
-            :: else
-            fi
-        }
-        reserved = 0; head_victim = NONE; head_seen = false; order_mask = 0;
-        do
-        :: true ->
-            /* the unprocessed launch with the oldest ticket */
-            l = NONE;
-            for (j : 0 .. NL - 1) {
-                if
-                :: (at_controller[j] == DEMANDED || at_controller[j] == SUSPENDED) && ticket[j] != 0 && !(order_mask & (1 << j)) ->
-                    if
-                    :: l == NONE -> l = j
-                    :: else -> if :: ticket[j] < ticket[l] -> l = j :: else fi
-                    fi
-                :: else
-                fi
-            }
-            if
-            :: l == NONE -> break
-            :: else
-            fi
-            compute_component(l);
-            order_mask = order_mask | component;
-            need = 0; joiner = false;
-            for (j : 0 .. NL - 1) {
-                if
-                :: component & (1 << j) -> need = need | needs[j]
-                :: else
-                fi
-            }
+    static int full_key_of(int l) {
+        EACH_KEY(k) if (HAS(KEYS[l], k) && full(k)) return 1;
+        return 0;
+    }
+    /* The component of waiting launches over full keys. */
+    static int gang_of(int l) {
+        int gang = 1 << l, before;
+        do {
+            before = gang;
+            EACH_KEY(k) if ((MEMBERS[k] & gang) && full(k))
+                EACH_LAUNCH(m) if (HAS(MEMBERS[k], m) && waits(m)) gang |= 1 << m;
+        } while (gang != before);
+        return gang;
+    }
+    static int needs_of(int gang) {
+        int out = 0;
+        EACH_LAUNCH(l) if (HAS(gang, l)) out |= NEEDS[l];
+        return out;
+    }
+    /* Somebody of a key has started (or may have), and waits for this gang. */
+    static int joins_flight(int gang) {
 #ifndef NO_JOINERS
-            joiner = (component & in_flight) != 0;
+        EACH_KEY(k) if ((MEMBERS[k] & gang) && full(k))
+            EACH_LAUNCH(l) if (HAS(MEMBERS[k], l) && !HAS(gang, l) && (now.at_controller[l] == IN_FLIGHT || holds_token(l, k))) return 1;
 #endif
-            clashing(need, want);            /* circuits on the ports it needs */
-            want = want | need;
-#ifdef UNION_OF_KEYS
-            for (j : 0 .. NL - 1) {
-                if
-                :: (component & (1 << j)) && (keys[j] & ~full_keys) -> need = 0
-                :: else
-                fi
-            }
-#endif
-            if
-            :: need == 0                     /* only with UNION_OF_KEYS: not complete */
-            :: need != 0 && (need & lit) == need && !(need & moving) && (joiner || !(want & reserved)) ->
-                for (j : 0 .. NL - 1) {
-                    if
-                    :: (component & (1 << j)) && at_controller[j] == DEMANDED ->
-                        at_controller[j] = IN_FLIGHT; ticket[j] = 0; go_sent = go_sent | (1 << j); busy = busy | needs[j]
-                    :: (component & (1 << j)) && at_controller[j] == SUSPENDED ->
-                        at_controller[j] = IN_FLIGHT; ticket[j] = 0; busy = busy | needs[j]
-                    :: else
-                    fi
-                }
-                in_flight = in_flight | component
-            :: else ->
-                clashing(need & ~lit, missing);
-                if
-                :: !(missing & busy) && !(want & reserved) && !(need & moving) ->
-#ifdef CHECK
-                    for (j : 0 .. NL - 1) { assert(!(at_controller[j] == IN_FLIGHT && (needs[j] & missing))) }
-#endif
-                    lit = lit & ~missing;
-                    moving = moving | (need & ~lit);
-                    busy = busy | moving
-                :: else ->
-                    if
-                    :: !head_seen && (missing & busy) ->
-                        for (j : 0 .. NL - 1) {
-                            if
-                            :: at_controller[j] == IN_FLIGHT && (needs[j] & missing) && (keys[j] & ~full_keys) -> head_victim = j
-                            :: else
-                            fi
-                        }
-                    :: else
-                    fi
-                fi;
-                reserved = reserved | want;
-                head_seen = true
-            fi
-        od;
-        l = 0; i = 0; j = 0; component = 0; need = 0; want = 0; missing = 0; frontier = 0; order_mask = 0;
-        reserved = 0; busy = 0; in_flight = 0; grew = false; joiner = false; full_keys = 0; head_seen = false
+        return 0;
     }
+    /* The rank still has a member to start, of a key that others have started on these circuits. */
+    static int lags(int r, int circuits) {
+        EACH_KEY(k) if (LIGHT[k] & circuits) {
+            int flying = 0, late = 0;
+            EACH_LAUNCH(l) if (HAS(MEMBERS[k], l)) {
+                flying |= now.at_controller[l] == IN_FLIGHT;
+                late |= RANK[l] == r && (now.at_controller[l] == ABSENT || now.at_controller[l] == DEMANDED);
+            }
+            if (flying && late) return 1;
+        }
+        return 0;
+    }
+    static int has_laggard(int gang, int circuits) {
+#ifndef NO_LAGGARDS
+        EACH_LAUNCH(l) if (HAS(gang, l) && lags(RANK[l], circuits)) return 1;
+#endif
+        return 0;
+    }
+    static int half_started(int l) {
+        EACH_KEY(k) if (HAS(KEYS[l], k))
+            EACH_LAUNCH(m) if (HAS(MEMBERS[k], m) && (now.at_controller[m] == ABSENT || now.at_controller[m] == DEMANDED)) return 1;
+        return 0;
+    }
+    /* It is half started, or common keys tie it to one that is. */
+    static int may_never_end(int l) {
+        int seen = 1 << l, before;
+        do {
+            before = seen;
+            EACH_LAUNCH(m) if (HAS(seen, m)) {
+                if (half_started(m)) return 1;
+                EACH_KEY(k) if (HAS(KEYS[m], k)) EACH_LAUNCH(n)
+                    if (HAS(MEMBERS[k], n) && (now.at_controller[n] == IN_FLIGHT || now.at_controller[n] == SUSPENDED)) seen |= 1 << n;
+            }
+        } while (seen != before);
+        return 0;
+    }
+    static int busy(void) {
+        int out = now.moving;
+        EACH_LAUNCH(l) if (now.at_controller[l] == IN_FLIGHT) out |= NEEDS[l];
+        EACH_RANK(r) EACH_KEY(k) if (HAS(now.token[r], k)) out |= LIGHT[k];
+        return out;
+    }
+    static void give_tickets(void) {
+        int last = 0;
+        EACH_LAUNCH(l) if (now.ticket[l] > last) last = now.ticket[l];
+        EACH_LAUNCH(l) if (waits(l) && !now.ticket[l] && full_key_of(l)) now.ticket[l] = ++last;
+    }
+    static void take_ticket(int l) {
+        EACH_LAUNCH(m) if (now.ticket[m] > now.ticket[l] && now.ticket[l]) --now.ticket[m];
+        now.ticket[l] = 0;
+    }
+    static int holds_anyone(int k) {
+        EACH_RANK(r) if (HAS(now.token[r], k)) return 1;
+        return 0;
+    }
+    /* Who is told of a key; one that never comes is expected by all. */
+    static int ranks_of(int k, int otherwise) {
+        int out = 0;
+        EACH_LAUNCH(l) if (HAS(MEMBERS[k], l)) out |= 1 << RANK[l];
+        return out ? out : otherwise;
+    }
+    static void grant(int gang, int want, int reserved) {
+        int need = needs_of(gang), ranks = 0;
+        EACH_LAUNCH(l) if (HAS(gang, l)) {
+            if (now.at_controller[l] == DEMANDED) now.out_go[RANK[l]] |= 1 << l;
+            now.at_controller[l] = IN_FLIGHT;
+            take_ticket(l);
+            ranks |= 1 << RANK[l];
+        }
+#ifdef RUNS
+#ifndef SOFT_ON_RESERVED
+        if (want & reserved) return;
+#endif
+        EACH_KEY(k) if (MEMBERS[k] & gang) EACH_KEY(next) if (HAS(RUN[k], next)) {
+            int fits = !(LIGHT[next] & ~need) && !holds_anyone(next);
+            EACH_LAUNCH(l) if (HAS(MEMBERS[next], l))
+                fits &= HAS(ranks, RANK[l]) && (now.at_controller[l] == ABSENT || now.at_controller[l] == DEMANDED);
+            if (fits) EACH_RANK(r) if (HAS(ranks_of(next, ranks), r)) {
+                now.token[r] |= 1 << next;
+                now.out_soft[r] |= 1 << next;
+            }
+        }
+#endif
+    }
+    /* Asks the soft tokens on these circuits back. True: none is left, none is on its way. */
+    static int take_back(int circuits) {
+        int none = 1;
+        EACH_RANK(r) EACH_KEY(k) if (HAS(now.token[r], k) && (LIGHT[k] & circuits)) {
+            none = 0;
+            if (!HAS(now.revoked[r], k)) now.out_revoke[r] |= 1 << k;
+            now.revoked[r] |= 1 << k;
+#ifdef MOVE_WITHOUT_ANSWER
+            now.token[r] &= ~(1 << k);
+#endif
+        }
+        return none;
+    }
+    static void attempt(int gang, int* reserved) {
+        int need = needs_of(gang), want = need | with(need), missing = with(need & ~now.lit);
+        int lit_now = !(need & ~now.lit) && !(need & now.moving);
+        if (lit_now && (joins_flight(gang) || !(want & *reserved) || has_laggard(gang, want) || (now.quantum & need) == need))
+            return grant(gang, want, *reserved);
+        if (!(missing & busy()) && !(want & *reserved) && !(need & now.moving)) {
+            EACH_LAUNCH(l) if (now.at_rank[l] == STARTED && now.at_controller[l] != SUSPENDED && (NEEDS[l] & missing)) now.moved_under = 1;
+            now.lit &= ~missing;
+            now.quantum &= ~missing;
+            now.moving |= need & ~now.lit;
+        } else if (missing & busy() & ~now.moving && !(now.quantum & missing) && take_back(missing) && !(want & *reserved) && !now.victims) {
+            int all = 1, holders = 0;
+            EACH_LAUNCH(l) if (now.at_controller[l] == IN_FLIGHT && (NEEDS[l] & missing)) {
+                holders |= 1 << l;
+                all &= may_never_end(l);
+            }
+            if (all) now.victims = holders;
+        }
+        *reserved |= want;
+    }
+    /* One look at all gangs in ticket order. */
+    static void schedule(void) {
+        int seen = 0, reserved = 0;
+        now.victims = 0;
+        give_tickets();
+        for (;;) {
+            int head = -1;
+            EACH_LAUNCH(l) if (waits(l) && now.ticket[l] && !HAS(seen, l) && (head < 0 || now.ticket[l] < now.ticket[head])) head = l;
+            if (head < 0) break;
+            int gang = gang_of(head);
+#ifdef UNION_OF_KEYS
+            EACH_LAUNCH(l) if (HAS(gang, l)) EACH_KEY(k) if (HAS(KEYS[l], k) && !full(k)) { seen |= gang; gang = 0; }
+#endif
+            seen |= gang;
+            if (gang) attempt(gang, &reserved);
+        }
+    }
+
+    /* --- messages that the controller gets ------------------------------------------------------------------ */
+    static void on_demand(int launches) {
+        EACH_LAUNCH(l) if (HAS(launches, l) && now.at_controller[l] == ABSENT) now.at_controller[l] = DEMANDED;
+    }
+    static void on_done(int launches) {
+        EACH_LAUNCH(l) if (HAS(launches, l)) {
+            take_ticket(l);
+            now.at_controller[l] = DONE;
+            now.token[RANK[l]] &= ~KEYS[l];
+            now.revoked[RANK[l]] &= ~KEYS[l];
+        }
+    }
+    static void on_returned(int r, int launches, int ended) {
+        now.token[r] &= ~now.revoked[r];
+        now.revoked[r] = 0;
+        on_done(ended);
+        EACH_LAUNCH(l) if (HAS(launches, l) && (now.at_controller[l] == ABSENT || now.at_controller[l] == DEMANDED)) {
+            take_ticket(l);
+            now.at_controller[l] = IN_FLIGHT;
+        }
+    }
+    static void suspend_victims(void) {
+        EACH_LAUNCH(l) if (HAS(now.victims, l)) now.at_controller[l] = SUSPENDED;
+        now.victims = 0;
+    }
+
+    /* --- the rank's manager ---------------------------------------------------------------------------------- */
+    static int covered(int l) {
+#ifdef ANY_KEY_COVERS
+        return (now.soft[RANK[l]] & KEYS[l]) != 0;
+#else
+        return !(KEYS[l] & ~now.soft[RANK[l]]);
+#endif
+    }
+    static void start(int l) {
+        if (now.at_controller[l] != SUSPENDED && (NEEDS[l] & ~now.lit)) now.in_the_dark = 1;
+        now.at_rank[l] = STARTED;
+        now.started |= 1 << l;
+    }
+    static void on_grant(int r, int launches, int keys) {
+        now.soft[r] |= keys;
+        EACH_LAUNCH(l) if (RANK[l] == r && now.at_rank[l] == READY && (HAS(launches, l) || covered(l))) start(l);
+    }
+    static int in_state(int r, int state) {
+        int out = 0;
+        EACH_LAUNCH(l) if (RANK[l] == r && now.at_rank[l] == state) out |= 1 << l;
+        return out;
+    }
+    static int under(int r, int keys) {
+        int out = 0;
+        EACH_LAUNCH(l) if (KEYS[l] & keys & now.soft[r]) out |= 1 << l;
+        return out;
+    }
+    /* Inside a run nothing is said; at its end, all that was done. */
+    static int run_is_over(int r) {
+        EACH_LAUNCH(l) if (RANK[l] == r && now.at_rank[l] != FINISHED && (KEYS[l] & now.soft[r])) return 0;
+        EACH_KEY(k) if (HAS(now.soft[r], k) && !MEMBERS[k]) return 0;       /* expected, and never comes */
+        return 1;
+    }
+    static int done_now(int r, int launches) {      /* what to say, now that these have finished */
+        int say = launches & now.told;
+        if (run_is_over(r)) say |= in_state(r, FINISHED) & ~now.told;
+        now.told |= say;
+        EACH_LAUNCH(l) if (HAS(say, l)) now.soft[r] &= ~KEYS[l];
+        return say;
+    }
+}
+
+inline must_hold() {
+#ifdef CHECK
+    assert(!in_the_dark);
+    assert(!moved_under)
 #else
     skip
 #endif
 }
 
-/* The life of one launch: each step is one message or one event, taken at any moment after it is possible. */
-proctype launch(byte me) {
-    atomic { (finished & after[me]) == after[me] -> at_rank[me] = READY };     /* gate reached */
-    atomic { at_controller[me] = DEMANDED; schedule() };                      /* demand arrives */
-    atomic { (go_sent & (1 << me)) != 0 ->                                    /* grant arrives: go */
+c_code {    /* spin takes a call in c_expr for a side effect */
+\#define GATE_REACHED gate_reached(Pgate->me)
+\#define DATA_CAN_ARRIVE can_transfer(Ptransfer->key)
+\#define MEMBER_HAS_ALL has_all(Ptransfer->m)
+\#define OVER over()
+\#define COVERED covered(Pgate->me)
+}
+
+byte r;                     /* scratch; zero between */
+short say, ended;
+
+inline look() {             /* what the controller does after each event */
+    c_code { schedule(); now.r = 0; };
+    must_hold();
+    do
+    :: r < NR ->
 #ifdef CHECK
-        assert(at_controller[me] == SUSPENDED || (needs[me] & lit) == needs[me]);
+        assert(len(down[r]) + 2 <= ROOM && len(up[r]) + 2 <= ROOM);
 #endif
-        at_rank[me] = STARTED; started = started | (1 << me) };
-    atomic { (transferred & keys[me]) == keys[me] -> at_rank[me] = FINISHED; finished = finished | (1 << me) };
-progress:
-    atomic { at_controller[me] = DONE; schedule() }                            /* done arrives */
+        if
+        :: out_go[r] || out_soft[r] -> down[r]!GRANT,out_go[r],out_soft[r]; out_go[r] = 0; out_soft[r] = 0
+        :: else
+        fi;
+        if
+        :: out_revoke[r] -> down[r]!REVOKE,out_revoke[r],0; out_revoke[r] = 0
+        :: else
+        fi;
+        r++
+    :: else -> break
+    od;
+    r = 0
 }
 
-proctype transfer(byte of_key) {
-    atomic { (started & members[of_key]) == members[of_key] && (lit & light[of_key]) == light[of_key] ->
-        transferred = transferred | (1 << of_key) }
-}
-
-/* The switch confirms: any time after the command. */
-active proctype glass() {
+/* A launch's gate is reached any time after what it waits for. */
+proctype gate(byte me; byte rank) {
 end:
     do
-    :: atomic { moving != 0 -> lit = lit | moving; moving = 0; schedule() }
+    :: atomic { c_expr { GATE_REACHED } ->
+        c_code { now.at_rank[Pgate->me] = READY; };
+#ifdef NO_OPUS
+        c_code { now.at_rank[Pgate->me] = STARTED; now.started |= 1 << Pgate->me; }
+#else
+        if
+        :: c_expr { COVERED } -> c_code { start(Pgate->me); now.r = 0; }; must_hold()
+        :: else -> c_code { now.told |= 1 << Pgate->me; }; up[rank]!DEMAND,(1 << me),0
+        fi
+#endif
+        }
     od
 }
 
-#if !defined(NO_SUSPENSION) && !defined(NO_OPUS)
-/* T_break passes: any time after the head gang began to wait. */
+/* Data arrives; whoever has all of his has finished. */
+proctype transfer(byte key) {
+    byte m;
+end:
+    do
+    :: atomic { c_expr { DATA_CAN_ARRIVE } ->
+        c_code { now.transferred |= 1 << Ptransfer->key; };
+        m = 0;
+        do
+        :: m < NL ->
+            if
+            :: c_expr { MEMBER_HAS_ALL } ->
+                c_code { now.at_rank[Ptransfer->m] = FINISHED; now.finished |= 1 << Ptransfer->m; };
+#ifndef NO_OPUS
+                c_code { now.r = RANK[Ptransfer->m]; now.say = done_now(RANK[Ptransfer->m], 1 << Ptransfer->m); };
+                if
+                :: say -> up[r]!DONE_,say,0
+                :: else
+                fi;
+                r = 0; say = 0
+#endif
+            :: else
+            fi;
+            m++
+        :: else -> break
+        od;
+        m = 0 }
+    od
+}
+
+#ifndef NO_OPUS
+proctype manager(byte me) {
+    byte kind; short a, b;
+end:
+    do
+    :: atomic { down[me]?kind,a,b ->
+        if
+        :: kind == GRANT -> c_code { on_grant(Pmanager->me, Pmanager->a, Pmanager->b); now.say = 0; }; must_hold()
+        :: kind == REVOKE ->
+            c_code {
+                int all = under(Pmanager->me, Pmanager->a);
+                now.say = all & in_state(Pmanager->me, STARTED);
+                now.ended = all & in_state(Pmanager->me, FINISHED);
+                now.told |= now.say | now.ended;
+                now.soft[Pmanager->me] &= ~Pmanager->a;
+            };
+            up[me]!RETURNED,say,ended
+        fi;
+        kind = 0; a = 0; b = 0; say = 0; ended = 0 }
+    od
+}
+
+proctype listener(byte me) {
+    byte kind; short a, b;
+end:
+    do
+    :: atomic { up[me]?kind,a,b ->
+        if
+        :: kind == DEMAND -> c_code { on_demand(Plistener->a); now.r = 0; }
+        :: kind == DONE_ -> c_code { on_done(Plistener->a); now.r = 0; }
+        :: kind == RETURNED -> c_code { on_returned(Plistener->me, Plistener->a, Plistener->b); now.r = 0; }
+        fi;
+        kind = 0; a = 0; b = 0;
+        look() }
+    od
+}
+#endif
+
+#ifndef NO_OPUS
+/* A switch confirms: any time after the command. */
+proctype glass(byte sw) {
+end:
+    do
+    :: atomic { c_expr { now.moving & SWITCH[Pglass->sw] } ->
+        c_code { int there = now.moving & SWITCH[Pglass->sw]; now.lit |= there; now.moving &= ~there; QUANTUM_OF(there); };
+        look() }
+    od
+}
+
+#ifndef NO_SUSPENSION
+/* T_break passes: any time after the first gang in line began to wait. */
 active proctype breaker() {
 end:
     do
-    :: atomic { head_victim != NONE ->
-        at_controller[head_victim] = SUSPENDED; ticket[head_victim] = 0; head_victim = NONE; schedule() }
+    :: atomic { victims -> c_code { suspend_victims(); }; look() }
     od
 }
+#endif
+
+#if defined(QUANTUM) && !defined(QUANTUM_FOR_EVER)
+active proctype clock() {
+end:
+    do
+    :: atomic { quantum -> quantum = 0; look() }
+    od
+}
+#endif
 #endif
 
 init {
     atomic {
-        tables();
 #ifdef NO_OPUS
-        lit = (1 << NC) - 1;                        /* a packet network: every circuit at once, no gate */
-        go_sent = (1 << NL) - 1;
+        lit = (1 << NC) - 1;        /* a packet network: every circuit at once, no gate */
+#else
+        c_code { now.lit = LIT; };
+        r = 0;
+        do :: r < NR -> run manager(r); run listener(r); r++ :: else -> break od;
+        r = 0;
+        do :: r < NS -> run glass(r); r++ :: else -> break od;
 #endif
-        for (l : 0 .. NL - 1) { run launch(l) }
-        for (k : 0 .. NK - 1) { run transfer(k) }
-        l = 0; k = 0
+        r = 0;
+        do :: r < NL -> c_code { now.say = RANK[now.r]; }; run gate(r, say); r++ :: else -> break od;
+        r = 0; say = 0;
+        do :: r < ND -> run transfer(r); r++ :: else -> break od;
+        r = 0
     };
-    finished == (1 << NL) - 1
+    c_expr { OVER }
 }
+
+#ifdef LIVENESS
+#define is_over (c_expr { OVER })
+ltl ends { <> is_over }
+#endif

@@ -1,189 +1,195 @@
 #!/usr/bin/env python3
-"""Checks docs/model/opus.pml with spin over every scenario:  docs/model/scenarios.py [NAME...]
-or over random programs:                                               docs/model/scenarios.py --random N [FIRST SEED]
+"""Checks docs/model/opus.pml with spin:   docs/model/scenarios.py [--quick] [NAME...]
+over random programs:                      docs/model/scenarios.py --random COUNT [FIRST SEED] [--runs]
 
-'breaks' names a rule (a define of the model) without which the scenario must fail. Each scenario is a program that ends without Opus (checked first, with -DNO_OPUS) and so must end with it.
-A program is, per rank, a list of streams; a stream a list of launches; a launch a name, the keys it brings,
-and launches of other streams of the rank that it waits for (an event, or the order of its communicator).
-A key is met by every launch that names it.
+Each scenario is a program that ends without Opus (checked first, with -DNO_OPUS) and so must end with it: no assertion
+(I1, I2), no end before the end, no fair execution that never ends. 'breaks' names the rules, each a define of the model
+that takes the rule away, without which it must not hold; 'base' are defines for all of its checks. The programs are in
+programs.py. Prints one line for each check; ends with 'N passed, N failed'. OPUS_MODEL_KEEP=DIR keeps what failed.
 """
 import os
 import pathlib
-import random
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
+import time
 
 HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE))
+import programs  # noqa: E402
+
+LIMIT_S = int(os.environ.get("OPUS_MODEL_SECONDS", "170"))
+MEGABYTES = 5000
 
 
-def L(name, keys, after=()):
-    return {"name": name, "keys": keys.split(), "after": list(after)}
+def mask(items):
+    return sum(1 << i for i in set(items))
 
 
-# Circuits are pairs of ports 'rank.port'; light: which circuits a key needs.
-PAIRS = {"01": ("0.0", "1.0"), "02": ("0.0", "2.0"), "12": ("1.0", "2.0")}
-
-SCENARIOS = {
-    # The protocol's table (those without runs and speculation).
-    "A1": dict(ranks={0: [[L("xy", "x y")]], 1: [[L("x1", "x"), L("y1", "y")]]},
-               light={"x": ["01"], "y": ["01"]}, breaks="UNION_OF_KEYS"),
-    "A2": dict(ranks={0: [[L("ab", "a b")]],
-                      1: [[L("g1", "g")]],
-                      2: [[L("a2", "a"), L("b2", "b")], [L("g2", "g")]]},
-               light={"a": ["02"], "b": ["02"], "g": ["12"]}, breaks="NO_JOINERS"),
-    "A3": dict(ranks={0: [[L("X0", "X")]],
-                      1: [[L("a1", "a"), L("X1", "X"), L("b1", "b")]],
-                      2: [[L("ab", "a b")]]},
-               light={"a": ["12"], "b": ["12"], "X": ["01"]}, breaks="NO_SUSPENSION"),
-    "F": dict(ranks={0: [[L("r0", "q")], [L("s0", "p")]],
-                     1: [[L("r1", "p")], [L("s1", "q")]]},
-              light={"p": ["01"], "q": ["01"]}),
-    "G1": dict(ranks={0: [[L("L0", "L"), L("C0", "C")]],
-                      1: [[L("L1", "L")], [L("C1", "C")]]},
-               light={"L": ["01"], "C": ["01"]}),
-    "G2": dict(ranks={0: [[L("D0", "D"), L("a0", "a")], [L("b0", "b", after=["a0"])]],
-                      1: [[L("a1", "a"), L("b1", "b")]],
-                      2: [[L("D2", "D")]]},
-               light={"a": ["01"], "b": ["01"], "D": ["02"]}),
-    "K": dict(ranks={0: [[L("p0", "p"), L("P0", "P")]],
-                     1: [[L("p1", "p"), L("P1", "P")], [L("q1", "q"), L("Q1", "Q")]],
-                     2: [[L("q2", "q"), L("Q2", "Q")]]},
-              light={"p": ["01"], "P": ["01"], "q": ["12"], "Q": ["12"]}),
-    # Receives posted early on their own stream, the sender comes after a collective on the same ports.
-    "early_receive": dict(ranks={0: [[L("r0", "r")], [L("X0", "X")]],
-                                 1: [[L("X1", "X")]],
-                                 2: [[L("r2", "r")]]},
-                          light={"r": ["02"], "X": ["01"]}),
-    # Two communicators over the same ports reached in different stream orders.
-    "crossed": dict(ranks={0: [[L("u0", "u")], [L("v0", "v")]],
-                           1: [[L("v1", "v"), L("t1", "t")], [L("u1", "u")]],
-                           2: [[L("t2", "t")]]},
-                    light={"u": ["01"], "v": ["01"], "t": ["12"]}),
-    # A ring of three over two ports a rank, and a pair that takes one of the ports away.
-    "ring_and_pair": dict(ranks={0: [[L("R0", "R"), L("P0", "P")]],
-                                 1: [[L("R1", "R")], [L("P1", "P")]],
-                                 2: [[L("R2", "R"), L("S2", "S")]],
-                                 3: [[L("S3", "S")]]},
-                          circuits={"01": ("0.1", "1.0"), "12": ("1.1", "2.0"), "20": ("2.1", "0.0"), "01b": ("0.0", "1.1"), "23": ("2.1", "3.0")},
-                          light={"R": ["01", "12", "20"], "P": ["01b"], "S": ["23"]}),
-}
-
-
-def table(scenario):
-    circuits = scenario.get("circuits", PAIRS)
+def tables(scenario, ranks):
+    """tables.h and the defines that give its sizes."""
+    circuits = scenario.get("circuits", programs.PAIRS)
     circuit_names = list(circuits)
-    launches, after_names = [], []
-    for rank, streams in scenario["ranks"].items():
+    launches, after, turn = [], [], []
+    for rank, streams in ranks.items():
         for stream in streams:
             before = None
             for launch in stream:
-                waits = set(launch["after"])
-                if before:
-                    waits.add(before)
-                before = launch["name"]
-                launches.append(launch)
-                after_names.append(waits)
-    index = {l["name"]: i for i, l in enumerate(launches)}
+                launches.append((rank, launch))
+                after.append(set(launch["after"]) | ({before} if before and not launch["host"] else set()))
+                turn.append(set(launch["turn"]))
+                if not launch["host"]:
+                    before = launch["name"]
+    rank_names = list(ranks)
+    index = {launch["name"]: i for i, (_, launch) in enumerate(launches)}
     assert len(index) == len(launches), "launch names must be unique"
-    key_names = sorted({k for l in launches for k in l["keys"]})
-    mask = lambda items: sum(1 << i for i in set(items))
-    light = {k: mask(circuit_names.index(c) for c in scenario["light"][k]) for k in key_names}
-    lines = [f"#define NL {len(launches)}", f"#define NK {len(key_names)}", f"#define NC {len(circuit_names)}", "inline tables() {"]
-    rows = []
-    for i, l in enumerate(launches):
-        rows.append(f"after[{i}] = {mask(index[a] for a in after_names[i])}")
-        rows.append(f"keys[{i}] = {mask(key_names.index(k) for k in l['keys'])}")
-        needs = 0
-        for k in l["keys"]:
-            needs |= light[k]
-        rows.append(f"needs[{i}] = {needs}")
-    for i, k in enumerate(key_names):
-        rows.append(f"members[{i}] = {mask(j for j, l in enumerate(launches) if k in l['keys'])}")
-        rows.append(f"light[{i}] = {light[k]}")
-    for i, c in enumerate(circuit_names):
-        rows.append(f"clash[{i}] = {mask(j for j, d in enumerate(circuit_names) if d != c and set(circuits[c]) & set(circuits[d]))}")
-    lines.append(";\n".join("    " + r for r in rows))
-    lines.append("}")
-    return "\n".join(lines) + "\n"
+    phantoms = scenario.get("never", {})          # keys that are expected, and never come
+    light = {**scenario["light"], **phantoms}
+    keys = list(dict.fromkeys(k for _, launch in launches for k in launch["keys"])) + list(phantoms)
+    data = list(dict.fromkeys(k for _, launch in launches for k in launch["data"]))
+    met_by = lambda what, k: mask(i for i, (_, launch) in enumerate(launches) if k in launch[what])
+    light_of = {k: mask(circuit_names.index(c) for c in light.get(k, sum(light.values(), []))) for k in {*keys, *data}}
+    runs = scenario.get("runs", {})
+    switches = scenario.get("switches", [circuit_names])
+    must = scenario.get("must", index)
+    rows = {
+        "RANK": [rank_names.index(rank) for rank, _ in launches],
+        "AFTER": [mask(index[a] for a in names) for names in after],
+        "TURN": [mask(index[a] for a in names) for names in turn],
+        "KEYS": [mask(keys.index(k) for k in launch["keys"]) for _, launch in launches],
+        "NEEDS": [programs.union(light_of[k] for k in launch["keys"]) for _, launch in launches],
+        "DATA": [mask(data.index(k) for k in launch["data"]) for _, launch in launches],
+        "MEMBERS": [met_by("keys", k) for k in keys],
+        "SENT": [met_by("data", k) for k in data],
+        "SENT_IN": [light_of[k] for k in data],
+        "LIGHT": [light_of[k] for k in keys],
+        "RUN": [mask(keys.index(n) for n in runs.get(k, "").split() if n in keys) for k in keys],
+        "CLASH": [mask(j for j, d in enumerate(circuit_names) if d != c and set(circuits[c]) & set(circuits[d])) for c in circuit_names],
+        "SWITCH": [mask(circuit_names.index(c) for c in switch) for switch in switches],
+    }
+    text = "".join(f"static const int {name}[] = {{{', '.join(map(str, row))}}};\n" for name, row in rows.items())
+    text += f"enum {{ MUST = {mask(index[n] for n in must)}, LIT = {mask(circuit_names.index(c) for c in scenario.get('lit', []))} }};\n"
+    sizes = {"NL": len(launches), "NK": len(keys), "ND": len(data), "NC": len(circuit_names), "NR": len(rank_names), "NS": len(switches)}
+    text += "enum { " + ", ".join(f"{n}_ = {v}" for n, v in sizes.items()) + " };\n"
+    return text, [f"-D{n}={v}" for n, v in sizes.items()]
 
 
-def random_scenario(seed):
-    """Three ranks, two streams each, pairs over one port a rank. May not end even without Opus (then skipped)."""
-    draw = random.Random(seed)
-    launches = {r: [[], []] for r in range(3)}
-    light = {}
-    for n in range(draw.randint(3, 4)):
-        a, b = draw.sample(range(3), 2)
-        key = f"k{n}"
-        light[key] = ["".join(str(r) for r in sorted((a, b)))]
-        for r in (a, b):
-            stream = draw.choice(launches[r])
-            if stream and draw.random() < 0.35 and light[stream[-1]["keys"][0]] == light[key]:
-                stream[-1]["keys"].append(key)       # group { ... }; to another peer it could not be routed
-            else:
-                stream.append(L(f"{key}r{r}", key))
-    for r in range(3):                                # an event between the streams
-        if all(launches[r]) and draw.random() < 0.4:
-            draw.choice(launches[r][1])["after"].append(draw.choice(launches[r][0])["name"])
-    return dict(ranks=launches, light=light)
+class Result:
+    def __init__(self, text, seconds):
+        self.text, self.seconds = text, seconds
+        found = re.search(r"^\s*(\d+) states, stored", text, re.M)
+        self.states = int(found.group(1)) if found else 0
+        errors = re.search(r"errors: (\d+)", text)
+        self.finished = errors is not None and "max search depth too small" not in text and "memory" not in self.why()
+        self.ok = self.finished and errors.group(1) == "0"
+
+    def why(self):
+        if "(pan: out of memory" in self.text or "pan: reached -DMEMLIM" in self.text:
+            return "out of memory"
+        found = re.search(r"pan:\d+: (.*?)(?: \(at depth|$)", self.text, re.M)
+        if not found:
+            return "holds" if "errors: 0" in self.text else "not finished"
+        what = found.group(1)
+        if "invalid end state" in what:
+            return "stops before the end"
+        if "acceptance cycle" in what:
+            return "goes on for ever"
+        return "moves under a launch (I2)" if "moved_under" in what else "starts in the dark (I1)" if "in_the_dark" in what else what
 
 
-def check(folder, defines, run_options):
-    """(ok, states, text): no assertion violated, no invalid end state, no non-progress cycle."""
+def check(folder, defines, live=False):
+    defines = defines + (["-DLIVENESS"] if live else [])
     subprocess.run(["spin", "-a", *defines, "model.pml"], cwd=folder, check=True, stdout=subprocess.DEVNULL)
-    progress = ["-DNP", "-DNFAIR=8"] if "-l" in run_options else []
-    subprocess.run(["gcc", "-O2", "-w", "-DMEMLIM=4096", "-DVECTORSZ=4096", *progress, *([] if progress else ["-DSAFETY"]),
-                    "-o", "pan", "pan.c"], cwd=folder, check=True)
-    out = subprocess.run(["./pan", "-m1000000", *run_options], cwd=folder, capture_output=True, text=True, timeout=900).stdout
-    errors = next((line for line in out.splitlines() if "errors:" in line), "")
-    states = next((line.split()[0] for line in out.splitlines() if "states, stored" in line), "?")
-    ok = errors.rstrip().endswith("errors: 0") and "max search depth too small" not in out
-    return ok, states, out
+    kind = ["-DNFAIR=8"] if live else ["-DSAFETY"]
+    subprocess.run(["gcc", "-O1", "-w", f"-DMEMLIM={MEGABYTES}", "-DVECTORSZ=2048", "-DNOREDUCE", "-DCOLLAPSE", *kind, "-o", "pan", "pan.c"],
+                   cwd=folder, check=True)
+    start = time.monotonic()
+    out = subprocess.run(["timeout", str(LIMIT_S), "./pan", "-m2000000", *(["-a", "-f"] if live else [])], cwd=folder, capture_output=True, text=True)
+    return Result(out.stdout + out.stderr, time.monotonic() - start)
+
+
+class Report:
+    def __init__(self):
+        self.passed = self.failed = self.undecided = 0
+
+    def line(self, good, name, text):
+        if good is None:
+            self.undecided += 1
+        elif good:
+            self.passed += 1
+        else:
+            self.failed += 1
+        print(f"{ {None: 'SKIP', True: 'ok  ', False: 'FAIL'}[good]} {name}: {text}", flush=True)
+
+
+def keep(folder, name):
+    where = os.environ.get("OPUS_MODEL_KEEP")
+    if where:
+        shutil.copytree(folder, pathlib.Path(where) / name, dirs_exist_ok=True)
+
+
+def write(folder, scenario, ranks):
+    text, sizes = tables(scenario, ranks)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "tables.h").write_text(text)
+    (folder / "model.pml").write_text((HERE / "opus.pml").read_text())
+    return sizes
+
+
+def check_rule(report, folder, name, scenario, rule):
+    """Without this rule (a define, several with +) the scenario must not hold."""
+    ranks = scenario.get("without", {}).get(rule, scenario["ranks"])
+    defines = write(folder, scenario, ranks) + [f"-D{d}" for d in [*scenario.get("base", []), *rule.split("+")]]
+    result = check(folder, defines + ["-DCHECK"])
+    if result.ok:
+        result = check(folder, defines, live=True)
+    if not result.finished and not result.ok and result.why() in ("not finished", "out of memory"):
+        return report.line(None, f"{name} without {rule}", result.why())
+    report.line(not result.ok, f"{name} without {rule}", result.why() + ("" if not result.ok else ": so it does not test that rule"))
+    if result.ok:
+        keep(folder, f"{name}-{rule}")
+
+
+def check_scenario(report, folder, name, scenario, rules=True, random=False):
+    sizes = write(folder, scenario, scenario["ranks"])
+    alone = check(folder, sizes + ["-DNO_OPUS"])
+    if not alone.ok:
+        return None if random else report.line(False, name, "does not end without Opus: not a scenario")
+    defines = sizes + [f"-D{d}" for d in scenario.get("base", [])]
+    safe = check(folder, defines + ["-DCHECK"])
+    live = check(folder, defines, live=True) if safe.ok else None
+    worst = live if safe.ok else safe
+    if worst.finished or worst.ok:
+        report.line(worst.ok, name, f"{safe.states} states, {live.states} for liveness, {safe.seconds + live.seconds:.1f} s" if worst.ok else worst.why())
+        if not worst.ok:
+            keep(folder, name)
+    else:
+        report.line(None if worst.why() in ("not finished", "out of memory") else False, name, worst.why() + worst.text[:300])
+    for rule in scenario.get("breaks", []) if rules else []:
+        check_rule(report, folder, name, scenario, rule)
 
 
 def main():
-    if not shutil.which("spin"):
-        print("SKIP model: spin is not installed (apt-get install spin)")
-        print("0 passed, 0 failed, 1 skipped")
+    if not shutil.which("spin") or not shutil.which("gcc"):
+        print("SKIP model: spin is not installed (tools/bootstrap.sh model)\n0 passed, 0 failed, 1 skipped")
         return 0
-    passed = failed = 0
-    names, scenarios = sys.argv[1:], dict(SCENARIOS)
-    if names[:1] == ["--random"]:
-        first, count = int(names[2]) if len(names) > 2 else 1, int(names[1])
-        scenarios = {f"random-{seed}": random_scenario(seed) for seed in range(first, first + count)}
-        names = []
-    for name, scenario in scenarios.items():
-        if names and name not in names:
-            continue
-        with tempfile.TemporaryDirectory() as folder:
-            (pathlib.Path(folder) / "model.pml").write_text(table(scenario) + (HERE / "opus.pml").read_text())
-            alone, _, _ = check(folder, ["-DNO_OPUS"], [])
-            if not alone and name.startswith("random-"):
-                continue
-            if not alone:
-                print(f"FAIL {name}: does not end without Opus: not a scenario")
-                failed += 1
-                continue
-            safe, states, text = check(folder, ["-DCHECK"], [])
-            live, live_states, live_text = check(folder, [], ["-l", "-f"]) if safe else (False, "-", "")
-            without = scenario.get("breaks")
-            if safe and live and without and check(folder, ["-DCHECK", f"-D{without}"], [])[0]:
-                failed += 1
-                print(f"FAIL {name}: holds with -D{without} as well, so it does not test that rule")
-            elif safe and live:
-                passed += 1
-                print(f"ok   {name}: {states} states, {live_states} for liveness", flush=True)
-            else:
-                failed += 1
-                print(f"FAIL {name}: {'a fair cycle without progress' if safe else 'assertion or end state'}")
-                keep = os.environ.get("OPUS_MODEL_KEEP")
-                if keep:
-                    shutil.copytree(folder, pathlib.Path(keep) / name, dirs_exist_ok=True)
-                print("\n".join("     | " + line for line in (text if not safe else live_text).splitlines()[:12]))
-    print(f"{passed} passed, {failed} failed")
-    return 1 if failed else 0
+    names = [a for a in sys.argv[1:] if not a.startswith("-")]
+    report = Report()
+    with tempfile.TemporaryDirectory() as folder:
+        folder = pathlib.Path(folder)
+        if "--random" in sys.argv:
+            count, first = int(names[0]), int(names[1]) if len(names) > 1 else 1
+            for seed in range(first, first + count):
+                check_scenario(report, folder, f"random-{seed}", programs.random_program(seed, "--runs" in sys.argv), random=True)
+        else:
+            for name, scenario in programs.SCENARIOS.items():
+                if names and name not in names or "--quick" in sys.argv and not scenario.get("quick"):
+                    continue
+                check_scenario(report, folder, name, scenario)
+    print(f"{report.passed} passed, {report.failed} failed" + (f", {report.undecided} skipped" if report.undecided else ""))
+    return 1 if report.failed else 0
 
 
 if __name__ == "__main__":

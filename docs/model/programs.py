@@ -1,0 +1,148 @@
+"""The scenarios of docs/protocol.md, and random programs, for scenarios.py.
+
+A program is, per rank, a list of streams; a stream a list of launches; a launch a name, the keys it brings, and launches
+of the rank that its gate waits for (an event, or the order of its communicator: `after`). A key is met by every launch
+that names it. `light`: the circuits that a key needs; a circuit is a pair of ports, 'rank.port'.
+`data`: the keys at which the bytes really meet, where the rule taken away asks under others. `turn`: launches behind which NCCL puts it although its gate does not wait for them; host=True: called by the host, in no stream.
+`runs`: what all the members of a key expect to follow it; `never`: keys that are expected and do not come.
+`without`: for a rule of the shim, the program as it would ask without the rule.
+"""
+import random
+
+
+def L(name, keys, after=(), turn=(), host=False, data=None):
+    return {"name": name, "keys": keys.split(), "data": (data or keys).split(), "after": list(after), "turn": list(turn), "host": host}
+
+
+def union(masks):
+    out = 0
+    for m in masks:
+        out |= m
+    return out
+
+
+PAIRS = {"01": ("0.0", "1.0"), "02": ("0.0", "2.0"), "12": ("1.0", "2.0")}
+
+SCENARIOS = {
+    "A1": dict(ranks={0: [[L("xy", "x y")]], 1: [[L("x1", "x"), L("y1", "y")]]},
+               light={"x": ["01"], "y": ["01"]}, breaks=["UNION_OF_KEYS"]),
+    # Suspension would end it too, with two moves more: so it is looked at without.
+    "A2": dict(ranks={0: [[L("ab", "a b")]],
+                      1: [[L("g1", "g")]],
+                      2: [[L("a2", "a"), L("b2", "b")], [L("g2", "g")]]},
+               light={"a": ["02"], "b": ["02"], "g": ["12"]}, base=["NO_SUSPENSION", "NO_LAGGARDS"], breaks=["NO_JOINERS"]),
+    "A3": dict(ranks={0: [[L("X0", "X")]],
+                      1: [[L("a1", "a"), L("X1", "X"), L("b1", "b")]],
+                      2: [[L("ab", "a b")]]},
+               light={"a": ["12"], "b": ["12"], "X": ["01"]}, breaks=["NO_SUSPENSION"]),
+    # Receives first on both sides. Pairs numbered without direction would meet the two receives, and the two sends.
+    "F": dict(ranks={0: [[L("r0", "q"), L("s0", "p")]],
+                     1: [[L("r1", "p")], [L("s1", "q")]]},
+              light={"p": ["01"], "q": ["01"]},
+              without={"UNDIRECTED_PAIRS": {0: [[L("r0", "first", data="q"), L("s0", "second", data="p")]],
+                                            1: [[L("r1", "first", data="p")], [L("s1", "second", data="q")]]}},
+              breaks=["UNDIRECTED_PAIRS"]),
+    # L on another communicator. A first use is called by the host, which then goes on; held until its kernel ends, it does not.
+    "G1": dict(ranks={0: [[L("L0", "L"), L("C0", "C", after=["conn0"])], [L("conn0", "conn", host=True)]],
+                      1: [[L("L1", "L", after=["conn1"])], [L("conn1", "conn", host=True)], [L("C1", "C", after=["conn1"])]]},
+               light={"L": ["01"], "C": ["01"], "conn": ["01"]},
+               without={"NO_CONNECT_KEY": {0: [[L("L0", "L"), L("C0", "C")]],
+                                           1: [[L("L1", "L", after=["C1"])], [L("C1", "C")]]}},
+               breaks=["NO_CONNECT_KEY"]),
+    # R and X on one communicator: an early receive, then a first use of another peer; what lets the receive end comes after that call.
+    "G1b": dict(ranks={0: [[L("R0", "R")], [L("conn0", "conn", host=True)], [L("D0", "D", after=["conn0"])], [L("X0", "X", after=["conn0", "R0"])]],
+                       1: [[L("D1", "D"), L("R1", "R")]],
+                       2: [[L("conn2", "conn", host=True)], [L("X2", "X", after=["conn2"])]]},
+                light={"R": ["01"], "D": ["01"], "X": ["02"], "conn": ["02"]},
+                without={"CONNECT_IN_TURN": {0: [[L("R0", "R")], [L("conn0", "conn", host=True, after=["R0"])], [L("D0", "D", after=["conn0"])],
+                                                 [L("X0", "X", after=["conn0", "R0"])]],
+                                             1: [[L("D1", "D"), L("R1", "R")]],
+                                             2: [[L("conn2", "conn", host=True)], [L("X2", "X", after=["conn2"])]]}},
+                breaks=["CONNECT_IN_TURN"]),
+    # a, b on one communicator, two streams; NCCL runs b behind a.
+    "G2": dict(ranks={0: [[L("D0", "D"), L("a0", "a")], [L("b0", "b", after=["a0"], turn=["a0"])]],
+                      1: [[L("a1", "a")], [L("b1", "b", after=["a1"], turn=["a1"])]],
+                      2: [[L("D2", "D")]]},
+               light={"a": ["01"], "b": ["01"], "D": ["02"]},
+               without={"OUT_OF_ORDER": {0: [[L("D0", "D"), L("a0", "a")], [L("b0", "b", turn=["a0"])]],
+                                         1: [[L("a1", "a")], [L("b1", "b", turn=["a1"])]],
+                                         2: [[L("D2", "D")]]}},
+               breaks=["OUT_OF_ORDER"]),
+    "K": dict(ranks={0: [[L("p0", "p"), L("P0", "P")]],
+                     1: [[L("p1", "p"), L("P1", "P")], [L("q1", "q"), L("Q1", "Q")]],
+                     2: [[L("q2", "q"), L("Q2", "Q")]]},
+              light={"p": ["01"], "P": ["01"], "q": ["12"], "Q": ["12"]}),
+    # Receives posted early on their own stream, the sender comes after a collective on the same ports.
+    "early_receive": dict(ranks={0: [[L("r0", "r")], [L("X0", "X")]],
+                                 1: [[L("X1", "X")]],
+                                 2: [[L("r2", "r")]]},
+                          light={"r": ["02"], "X": ["01"]}),
+    # Two communicators over the same ports reached in different stream orders.
+    "crossed": dict(ranks={0: [[L("u0", "u")], [L("v0", "v")]],
+                           1: [[L("v1", "v"), L("t1", "t")], [L("u1", "u")]],
+                           2: [[L("t2", "t")]]},
+                    light={"u": ["01"], "v": ["01"], "t": ["12"]}),
+    # A ring of three over two ports a rank, and a pair that takes one of the ports away.
+    "ring_and_pair": dict(ranks={0: [[L("R0", "R"), L("P0", "P")]],
+                                 1: [[L("R1", "R")], [L("P1", "P")]],
+                                 2: [[L("R2", "R"), L("S2", "S")]],
+                                 3: [[L("S3", "S")]]},
+                          circuits={"01": ("0.1", "1.0"), "12": ("1.1", "2.0"), "20": ("2.1", "0.0"), "01b": ("0.0", "1.1"), "23": ("2.1", "3.0")},
+                          light={"R": ["01", "12", "20"], "P": ["01b"], "S": ["23"]}),
+    # A run of three that holds, against a foreign gang.
+    "run": dict(ranks={0: [[L("p0", "p"), L("q0", "q"), L("s0", "s")]],
+                       1: [[L("p1", "p"), L("q1", "q"), L("s1", "s")], [L("g1", "g")]],
+                       2: [[L("g2", "g")]]},
+                light={"p": ["01"], "q": ["01"], "s": ["01"], "g": ["12"]}, runs={"p": "q s", "q": "s"}, base=["RUNS"],
+                breaks=["MOVE_WITHOUT_ANSWER"]),
+    "run_too_long": dict(ranks={0: [[L("p0", "p"), L("q0", "q")]],
+                                1: [[L("p1", "p"), L("q1", "q")], [L("g1", "g")]],
+                                2: [[L("g2", "g")]]},
+                         light={"p": ["01"], "q": ["01"], "g": ["12"]}, never={"n": ["01"]}, runs={"p": "q n"}, base=["RUNS"]),
+    "B1": dict(ranks={0: [[L("p0", "p"), L("q0", "q")]],
+                      1: [[L("p1", "p"), L("q1", "q", after=["g1"])], [L("g1", "g")]],
+                      2: [[L("g2", "g")]]},
+               light={"p": ["01"], "q": ["01"], "g": ["12"]}, runs={"p": "q"}, base=["RUNS"], breaks=["NO_SUSPENSION"]),
+    "B3": dict(ranks={0: [[L("m0", "m")], [L("p0", "p", after=["m0"])], [L("q0", "q", after=["m0"])]],
+                      1: [[L("m1", "m"), L("q1", "q"), L("p1", "p")], [L("g1", "g")]],
+                      2: [[L("g2", "g")]]},
+               light={"m": ["01"], "p": ["01"], "q": ["01"], "g": ["12"]}, runs={"m": "p q"}, base=["RUNS", "NO_SUSPENSION"], breaks=["NO_LAGGARDS"]),
+    # A fused launch over two sequences; the run grants one of them, the other's circuit is dark.
+    "D1": dict(ranks={0: [[L("p0", "p"), L("qd", "q d")]],
+                      1: [[L("p1", "p"), L("q1", "q")]],
+                      2: [[L("d2", "d")]]},
+               circuits={"01": ("0.0", "1.0"), "02": ("0.1", "2.0")},
+               light={"p": ["01"], "q": ["01"], "d": ["02"]}, runs={"p": "q"}, base=["RUNS"], breaks=["ANY_KEY_COVERS"]),
+    # The same, and who holds the token needs the other key afterwards: it has started, unseen.
+    "D2": dict(ranks={0: [[L("p0", "p"), L("qd", "q d")]],
+                      1: [[L("p1", "p"), L("q1", "q"), L("d1", "d")]]},
+               light={"p": ["01"], "q": ["01"], "d": ["01"]}, runs={"p": "q"}, base=["RUNS"], breaks=["TOKEN_IS_NOT_PRESENCE"]),
+}
+
+
+def random_program(seed, runs):
+    """Three ranks, two streams each, pairs over one port a rank. May not end even without Opus (then left out)."""
+    draw = random.Random(seed)
+    launches = {r: [[], []] for r in range(3)}
+    light = {}
+    for n in range(draw.randint(3, 4)):
+        a, b = draw.sample(range(3), 2)
+        key = f"k{n}"
+        light[key] = ["".join(str(r) for r in sorted((a, b)))]
+        for r in (a, b):
+            stream = draw.choice(launches[r])
+            if stream and draw.random() < 0.35 and light[stream[-1]["keys"][0]] == light[key]:
+                stream[-1]["keys"].append(key), stream[-1]["data"].append(key)       # group { ... }; to another peer it could not be routed
+            else:
+                stream.append(L(f"{key}r{r}", key))
+    for r in range(3):                                # an event between the streams
+        if all(launches[r]) and draw.random() < 0.4:
+            draw.choice(launches[r][1])["after"].append(draw.choice(launches[r][0])["name"])
+    program = dict(ranks=launches, light=light)
+    if runs:                                          # any expectation, right or wrong
+        program["base"] = ["RUNS"] + draw.choice([[], ["QUANTUM"]])
+        circuits = sorted({c for [c] in light.values()})
+        program["never"] = {"never": [draw.choice(circuits)]} if draw.random() < 0.3 else {}
+        both = {**light, **program["never"]}
+        program["runs"] = {k: " ".join(n for n in both if n != k and both[n] == light[k] and draw.random() < 0.7) for k in light}
+    return program
