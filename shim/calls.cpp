@@ -5,6 +5,7 @@
 #include "shim/host_gate.h"
 #include "shim/launch.h"
 #include "shim/process.h"
+#include "shim/straight.h"
 #include "shim/stream_gate.h"
 #include "shim/thread_state.h"
 
@@ -18,7 +19,7 @@ inline std::uint64_t width(ncclDataType_t type) { return kWidth[std::uint8_t(typ
 
 inline void count_passed() { process.view.header->passed.fetch_add(1, std::memory_order_relaxed); }
 
-enum class Admission { pass, plain, careful };
+enum class Admission { pass, plain, straight, grouped, careful };
 
 // What a call may become: nothing, for what the shim does not know, for NCCL calling itself, and for what
 // needs no circuit and no key. Leaves a plain one's communicator in the thread's words.
@@ -31,19 +32,21 @@ inline Admission admit(ncclComm_t comm) {
         words.admitted = c;
         return Admission::plain;
     }
+    if (verdict == c->straight_verdict && words.anywhere == 0) {
+        words.admitted = c;
+        return Admission::straight;
+    }
     if (words.inside != 0) return Admission::pass;
+    if (verdict == c->straight_verdict && words.buffers != nullptr) {
+        words.admitted = c;
+        return Admission::grouped;
+    }
     if (verdict != std::uint32_t(Verdict::intra)) return Admission::careful;
     count_passed();
     return Admission::pass;
 }
 
 enum class Course { pass, start, fail };
-
-// A launch of one call, between its record and its done.
-struct Flight {
-    std::uint64_t seq;
-    std::uint64_t connections;
-};
 
 // Circuits for the connections first, then the ordinary launch behind its kernel.
 Course begin_stream_gated(Communicator& c, ring::OpEntry op, cudaStream_t stream, Flight& flight) {
@@ -86,6 +89,7 @@ __attribute__((noinline)) Course begin(Communicator& c, ring::OpEntry op, cudaSt
         return Course::pass;
     }
     const ring::Gate gate = gate_for(c, stream);
+    prepare_straight(c, stream, gate);
     if (gate == ring::Gate::stream) return begin_stream_gated(c, op, stream, flight);
     const LaunchHead head{gate, 1, std::uint16_t(record_flags(1) | ungated_flags(gate))};
     flight.seq = push(process.view, head, stream_name(c, stream), op);
@@ -101,20 +105,6 @@ __attribute__((noinline)) Course begin(Communicator& c, ring::OpEntry op, cudaSt
     if (pass_host_gate(flight.seq, &op, 1)) return Course::start;
     store_done(flight.seq);
     return Course::fail;
-}
-
-__attribute__((noinline)) void end(Communicator& c, const Flight& flight, LaunchStream at, ncclResult_t result) {
-    if (result == ncclInProgress) {
-        if (flight.connections != kFull) defer_done(c, flight.connections, nullptr, 0);
-        if (flight.seq != kFull) defer_done(c, flight.seq, &at, 1);
-        return;
-    }
-    if (flight.connections != kFull) store_done(flight.connections);
-    if (flight.seq != kFull && result == ncclSuccess) enqueue_done(flight.seq, &at, 1);
-    if (result == ncclSuccess) return;
-    // NCCL launched nothing, and a peer may wait for what this key promised.
-    if (flight.seq != kFull) store_done(flight.seq);
-    c.count_lost();
 }
 
 inline ring::OpEntry entry_of(const Communicator& c, OpKind kind, ncclDataType_t type, std::uint32_t peer,
@@ -142,7 +132,7 @@ inline ncclResult_t run(Communicator& c, OpKind kind, ncclDataType_t type, std::
     const Course course = begin(c, op, stream, flight);
     if (course == Course::fail) [[unlikely]] return ncclSystemError;
     const ncclResult_t result = call();
-    if (course == Course::start) end(c, flight, {stream, c.context}, result);
+    if (course == Course::start) end_flight(c, flight, {stream, c.context}, result);
     return result;
 }
 
@@ -173,6 +163,15 @@ __attribute__((noinline)) ncclResult_t fail_plainly(std::uint64_t seq, ncclResul
     if (result != ncclInProgress)
         process.view.comms[process.view.record(seq).op.comm].lost.fetch_add(1, std::memory_order_seq_cst);
     store_done(seq);
+    return result;
+}
+
+// A call inside a group, before the real call: should that fail, NCCL launches nothing of the group, nor do we.
+inline bool collect_first(const PendingOp& op) { return thread_words.buffers->ops.add_at_once(op); }
+
+inline ncclResult_t finish_grouped(ncclResult_t result) {
+    thread_words.inside = 0;
+    if (result != ncclSuccess && result != ncclInProgress) [[unlikely]] thread_words.buffers->failed = true;
     return result;
 }
 
@@ -207,11 +206,25 @@ __attribute__((noinline)) Communicator* admit_carefully(ncclComm_t comm) {
     ncclResult_t handlers::name params {                                                               \
         switch (admit(comm)) {                                                                         \
             case Admission::plain: return plain_##name args;                                           \
+            case Admission::straight: return straight_##name args;                                     \
+            case Admission::grouped: return grouped_##name args;                                       \
             case Admission::careful: return held_##name args;                                          \
             case Admission::pass: break;                                                               \
         }                                                                                              \
         return real.name args;                                                                         \
     }
+
+// What both kinds of calls do once they know their peer and their counter.
+#define OPUS_STRAIGHT(name, args, kind, peer, elements, sequence)                                      \
+    std::uint64_t seq = 0;                                                                             \
+    if (!may_go_straight(c.straight, stream) ||                                                        \
+        !record_straight(c, OpKind::kind, datatype, std::uint32_t(peer), width(datatype) * (elements), sequence, seq)) \
+        [[unlikely]] return held_##name args;                                                          \
+    if (!pass_straight_gate(c, seq)) [[unlikely]] return ncclSystemError;                              \
+    comm = c.handle, stream = c.straight.stream; /* what they are; not kept meanwhile */                \
+    thread_words.inside = 1;                                                                           \
+    const ncclResult_t result = real.name args;                                                        \
+    return finish_straight(seq, result);
 
 #define OPUS_COLL(name, params, args, kind, root, elements)                                            \
     __attribute__((noinline)) static ncclResult_t held_##name params {                                 \
@@ -231,6 +244,20 @@ __attribute__((noinline)) Communicator* admit_carefully(ncclComm_t comm) {
         thread_words.inside = 1;                                                                       \
         const ncclResult_t result = real.name args;                                                    \
         return finish_plainly(seq, result);                                                            \
+    }                                                                                                  \
+    __attribute__((noinline)) static ncclResult_t grouped_##name params {                              \
+        Communicator& c = *thread_words.admitted;                                                      \
+        [[maybe_unused]] const std::uint64_t ranks = c.size;                                           \
+        if (count == 0 || !collect_first({&c, stream, width(datatype) * (elements), std::uint32_t(root), OpKind::kind, std::uint8_t(datatype)})) \
+            [[unlikely]] return held_##name args;                                                      \
+        thread_words.inside = 1;                                                                       \
+        return finish_grouped(real.name args);                                                         \
+    }                                                                                                  \
+    __attribute__((noinline)) static ncclResult_t straight_##name params {                             \
+        Communicator& c = *thread_words.admitted;                                                      \
+        [[maybe_unused]] const std::uint64_t ranks = c.size;                                           \
+        if (count == 0) [[unlikely]] return held_##name args;                                          \
+        OPUS_STRAIGHT(name, args, kind, root, elements, c.collectives)                                 \
     }                                                                                                  \
     OPUS_STEPS(name, params, args)
 
@@ -253,6 +280,22 @@ __attribute__((noinline)) Communicator* admit_carefully(ncclComm_t comm) {
         thread_words.inside = 1;                                                                       \
         const ncclResult_t result = real.name args;                                                    \
         return finish_plainly(seq, result);                                                            \
+    }                                                                                                  \
+    __attribute__((noinline)) static ncclResult_t grouped_##name params {                              \
+        Communicator& c = *thread_words.admitted;                                                      \
+        const auto other = std::uint32_t(peer);                                                        \
+        if (count == 0 || other == c.rank || other >= c.size ||                                        \
+            !collect_first({&c, stream, width(datatype) * count, other, OpKind::kind, std::uint8_t(datatype)})) \
+            [[unlikely]] return held_##name args;                                                      \
+        thread_words.inside = 1;                                                                       \
+        return finish_grouped(real.name args);                                                         \
+    }                                                                                                  \
+    __attribute__((noinline)) static ncclResult_t straight_##name params {                             \
+        Communicator& c = *thread_words.admitted;                                                      \
+        const auto other = std::uint32_t(peer);                                                        \
+        if (other == c.rank || other >= c.size || c.kind##s[other].next == 0 || count == 0) \
+            [[unlikely]] return held_##name args;                                                     \
+        OPUS_STRAIGHT(name, args, kind, other, count, c.kind##s[other].next)                           \
     }                                                                                                  \
     OPUS_STEPS(name, params, args)
 

@@ -133,6 +133,7 @@ bool settle(Communicator& c, const Creation& creation) {
     c.index = creation.index;
     c.generation = creation.generation;
     // Nothing of CUDA to do and nothing held: recorded, and that is all.
+    c.straight_verdict = kNotPlain;
     c.plain_verdict = c.gate == ring::Gate::none && !has_driver ? std::uint32_t(Verdict::enforced) : kNotPlain;
     c.sends = static_cast<PeerSequence*>(calloc(creation.size, sizeof(PeerSequence)));
     c.recvs = static_cast<PeerSequence*>(calloc(creation.size, sizeof(PeerSequence)));

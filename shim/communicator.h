@@ -25,6 +25,20 @@ struct PeerSequence {
 
 inline constexpr std::uint32_t kNotPlain = kNone;
 
+// What a lone call behind a gate would else put together at each launch (straight.h). Of one stream: the
+// last on which the communicator launched.
+struct StraightWay {
+    cudaStream_t stream;
+    std::uint64_t stream_name;
+    std::uint64_t head;     // LaunchHead of its records
+    ring::Gate gate;
+    bool on_driver;         // there are contexts and captures, and the stream says done
+    CUcontext context;
+    CUfunction function;    // the gate kernel
+    GateArguments arguments;
+    GateArguments::List list;
+};
+
 struct Communicator {
     const std::atomic<std::uint32_t>* verdict;  // the CommEntry's, or a constant
     std::uint64_t collectives = 0;              // key number of the next
@@ -34,10 +48,12 @@ struct Communicator {
     std::uint32_t rank = 0;
     std::uint32_t size = 0;
     std::uint32_t slow = 0;  // kSlow*: something is to be settled before its next launch
-    std::uint32_t plain_verdict = kNotPlain;  // while this is its verdict, launches take the plain way (calls.cpp)
+    std::uint32_t plain_verdict = kNotPlain;     // while this is its verdict, launches take the plain way (calls.cpp)
+    std::uint32_t straight_verdict = kNotPlain;  // likewise the straight way, which holds them
     ring::Gate gate = ring::Gate::host;  // of its launches; stream: where the stream allows (stream_gate.h)
 
     ncclComm_t handle = nullptr;
+    StraightWay straight{};
     CommId id;
     CommId parent;
     std::uint32_t device = 0;

@@ -10,14 +10,13 @@ namespace opus::shim {
 constinit Driver driver{};
 bool stream_writes = false;
 bool has_driver = false;
+std::uint64_t device_offset = 0;  // from a host address of the segment to the device's
 
 namespace {
 
 Lock driver_lock;
 bool looked_up = false;
 bool registered = false;
-std::uint64_t device_offset = 0;  // from a host address of the segment to the device's
-
 constexpr unsigned kMostContexts = 17;
 DriverContext contexts[kMostContexts];  // [0]: no context, or more than can be kept: no stream gate
 unsigned context_count = 1;

@@ -72,6 +72,25 @@ private:
 
 // The device's address of a word of the segment; 0: the segment is not registered.
 CUdeviceptr device_address(const void* word);
+// The same of a segment that is known to be registered.
+[[gnu::visibility("hidden")]] extern std::uint64_t device_offset;
+inline CUdeviceptr device_address_at_once(const void* word) { return reinterpret_cast<std::uintptr_t>(word) + device_offset; }
+
+// The gate kernel's parameters (gate_ptx.h), in order.
+struct GateArguments {
+    CUdeviceptr ready, go;
+    std::uint64_t value;
+    CUdeviceptr heartbeat, open_segment, open_comm;
+    std::uint64_t hold_ns;
+    CUdeviceptr gave_up;
+
+    using List = void* [8];
+    void list(List& at) {  // as cuLaunchKernel wants them
+        auto* words = reinterpret_cast<std::uint64_t*>(this);
+        for (unsigned i = 0; i < 8; ++i) at[i] = words + i;
+    }
+};
+static_assert(sizeof(GateArguments) == 8 * sizeof(std::uint64_t));
 
 bool capturing(cudaStream_t stream);
 

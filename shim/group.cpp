@@ -6,6 +6,7 @@
 
 #include "shim/hooks.h"
 #include "shim/host_gate.h"
+#include "shim/straight.h"
 #include "shim/stream_gate.h"
 #include "shim/thread_state.h"
 
@@ -52,6 +53,7 @@ public:
     bool begin() {
         number();
         if (group_.entries.empty()) return true;
+        if (may_go_straight()) return begin_straight();
         if (any_capturing()) {
             // A graph's launches repeat without a call: they pass until graphs are served.
             process.view.header->passed.fetch_add(1, std::memory_order_relaxed);
@@ -64,11 +66,21 @@ public:
             if (!hold_first_uses()) return false;
         }
         record_all();
+        if (group_.parts.size() == 1 && group_.streams.size() == 1)
+            prepare_straight(*group_.parts[0].comm, group_.streams[0].at.stream, gate_);
         return hold_all();
     }
 
     // After the real call.
     void end(ncclResult_t result) {
+        if (straight_seq_ != kFull) {
+            Communicator& c = *group_.parts[0].comm;
+            if (result == ncclSuccess && c.straight.on_driver)
+                finish_straight_stream(c, straight_seq_);
+            else
+                end_flight(c, {straight_seq_, kFull}, {c.straight.stream, c.context}, result);
+            return;
+        }
         if (group_.connections != kFull) {
             if (result == ncclInProgress)
                 defer_done(lead_comm(group_.launches[0]), group_.connections, nullptr, 0);
@@ -94,6 +106,28 @@ public:
 
 private:
     Communicator& lead_comm(const GroupLaunch& launch) { return *group_.parts[launch.lead].comm; }
+
+    // What most groups are: one communicator on one stream, as before, and no first use.
+    bool may_go_straight() const {
+        if (group_.parts.size() != 1 || group_.streams.size() != 1 || first_uses_ != 0) return false;
+        const Communicator& c = *group_.parts[0].comm;
+        return c.straight_verdict == std::uint32_t(Verdict::enforced) && group_.streams[0].at.stream == c.straight.stream &&
+               recordable(process.view, group_.entries.size()) && (!c.straight.on_driver || ask_stream(c.straight));
+    }
+
+    bool begin_straight() {
+        Communicator& c = *group_.parts[0].comm;
+        gather_ops(kNone);
+        const LaunchHead head(c.straight.gate, group_.launch_ops.size(), record_flags(1));
+        const std::uint64_t seq = push(process.view, head, c.straight.stream_name, group_.launch_ops.data());
+        if (seq == kFull) {
+            c.count_lost();
+            return true;
+        }
+        process.view.header->recorded.fetch_add(1, std::memory_order_relaxed);
+        straight_seq_ = seq;
+        return pass_straight_gate(c, seq);
+    }
 
     // Every operation takes its key number, whatever becomes of it.
     void number() {
@@ -157,6 +191,7 @@ private:
         const ring::OpEntry entry{std::uint8_t(op.kind), op.dtype, std::uint16_t(c.index),
                                   op.peer,               n,        1,
                                   n == 0 ? ring::kOpFirstUse : 0, op.bytes};
+        if (n == 0) ++first_uses_;
         if (!group_.entries.add({entry, c.group_part})) op.comm->count_lost();
     }
 
@@ -332,6 +367,8 @@ private:
 
     GroupBuffers& group_;
     std::uint64_t stamp_ = 0;
+    std::uint64_t straight_seq_ = kFull;  // of a group that went straight
+    std::uint32_t first_uses_ = 0;
     ring::Gate gate_ = ring::Gate::none;
 };
 

@@ -21,6 +21,12 @@ public:
         at_[size_++] = value;
         return true;
     }
+    // False where it would have to grow.
+    bool add_at_once(const T& value) {
+        if (size_ == room_) [[unlikely]] return false;
+        at_[size_++] = value;
+        return true;
+    }
     T& operator[](std::uint32_t i) { return at_[i]; }
     const T& operator[](std::uint32_t i) const { return at_[i]; }
     std::uint32_t size() const { return size_; }

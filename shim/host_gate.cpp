@@ -90,6 +90,10 @@ Look sleep_until_open(std::uint64_t seq, const ring::OpEntry* ops, std::uint32_t
 bool pass_host_gate(std::uint64_t seq, const ring::OpEntry* ops, std::uint32_t count) {
     store_ready(seq);
     process.view.header->gated.fetch_add(1, std::memory_order_relaxed);
+    return await_go(seq, ops, count);
+}
+
+bool await_go(std::uint64_t seq, const ring::OpEntry* ops, std::uint32_t count) {
     const std::atomic<std::uint64_t>& go = process.view.go[seq & process.view.mask].value;
     Look seen = spin(go, seq + 1) ? look_at_go(go.load(std::memory_order_acquire), seq + 1) : Look::closed;
     if (seen == Look::closed) seen = sleep_until_open(seq, ops, count);

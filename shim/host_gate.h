@@ -24,5 +24,7 @@ inline void store_done(std::uint64_t seq) {
 // line has been said. Bounded: opens by itself when the manager's heartbeat has stood still for the hold
 // time, or one of the operations' communicators is aborted.
 bool pass_host_gate(std::uint64_t seq, const ring::OpEntry* ops, std::uint32_t count);
+// The same once ready is stored and go has been looked at.
+bool await_go(std::uint64_t seq, const ring::OpEntry* ops, std::uint32_t count);
 
 }  // namespace opus::shim

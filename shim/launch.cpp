@@ -73,7 +73,8 @@ void settle_slow(Communicator& c) {
 
 // The default streams: one for each device, or (2) for each device and thread.
 std::uint64_t default_stream_name(const Communicator& c, std::uintptr_t stream) {
-    const std::uint64_t thread = stream == 2 ? std::uint64_t(syscall(SYS_gettid)) : 0;
+    if (stream == 2 && thread_words.number == 0) thread_words.number = std::uint32_t(syscall(SYS_gettid));
+    const std::uint64_t thread = stream == 2 ? thread_words.number : 0;
     return (std::uint64_t(c.device + 1) << 48) | (thread << 4) | (stream == 1 ? 0 : stream);
 }
 
@@ -131,7 +132,7 @@ void defer_done(Communicator& c, std::uint64_t seq, const LaunchStream* streams,
     while (*last != nullptr) last = &(*last)->next;
     *last = deferred;
     c.slow |= kSlowDeferred;
-    c.plain_verdict = kNotPlain;
+    c.plain_verdict = c.straight_verdict = kNotPlain;
 }
 
 void settle_deferred(Communicator& c, ncclResult_t result) {

@@ -45,6 +45,8 @@ public:
     constexpr LaunchHead(ring::Gate gate, std::uint32_t op_count, std::uint16_t flags)
         : word_(std::uint64_t(gate) | std::uint64_t(op_count) << 16 | std::uint64_t(flags) << 32) {}
     std::uint32_t op_count() const { return std::uint32_t(word_ >> 16) & 0xffff; }
+    constexpr explicit LaunchHead(std::uint64_t word) : word_(word) {}
+    std::uint64_t word() const { return word_; }
     void store(ring::LaunchRecord& record) const { memcpy(&record.gate, &word_, sizeof word_); }
 
 private:

@@ -43,16 +43,9 @@ bool within_queues(cudaStream_t stream) {
     return false;
 }
 
-struct GateArguments {
-    CUdeviceptr ready, go;
-    std::uint64_t value;
-    CUdeviceptr heartbeat, open_segment, open_comm;
-    std::uint64_t hold_ns;
-    CUdeviceptr gave_up;
-};
-
 bool launch(const DriverContext& context, GateArguments& a, CUstream stream) {
-    void* list[] = {&a.ready, &a.go, &a.value, &a.heartbeat, &a.open_segment, &a.open_comm, &a.hold_ns, &a.gave_up};
+    GateArguments::List list;
+    a.list(list);
     return driver.cuLaunchKernel(context.gate, 1, 1, 1, 32, 1, 1, 0, stream, list, nullptr) == CUDA_SUCCESS;
 }
 
@@ -104,26 +97,30 @@ bool stream_gate_serves(cudaStream_t stream) {
     return process.gate == GateChoice::stream || within_queues(stream);
 }
 
+void fill_gate_arguments(GateArguments& a, const Communicator& c) {
+    const ring::SegmentHeader& header = *process.view.header;
+    a.heartbeat = device_address(&header.heartbeat);
+    a.open_segment = device_address(&header.open);
+    a.open_comm = device_address(&c.entry()->open);
+    a.hold_ns = process.hold_ns;
+    a.gave_up = device_address(&header.gave_up);
+}
+
 bool enqueue_gate(const Communicator& c, std::uint64_t seq, cudaStream_t stream) {
     const ring::View& view = process.view;
     const std::uint64_t slot = seq & view.mask;
     // Gates that gave up tell the host by their count: until the manager is back, the next do not wait
     // the whole hold time each.
-    static std::atomic<std::uint64_t> given_up{0};
     const std::uint64_t beat = view.header->heartbeat.load(std::memory_order_relaxed);
     const std::uint64_t gave_up = view.header->gave_up.load(std::memory_order_relaxed);
-    if (given_up.exchange(gave_up, std::memory_order_relaxed) != gave_up)
+    if (process.given_up.exchange(gave_up, std::memory_order_relaxed) != gave_up)
         process.dead_heartbeat.store(beat, std::memory_order_relaxed);
-    const bool dead = beat == process.dead_heartbeat.load(std::memory_order_relaxed);
     GateArguments a{};
+    fill_gate_arguments(a, c);
     a.ready = device_address(&view.ready[slot].value);
     a.go = device_address(&view.go[slot].value);
     a.value = seq + 1;
-    a.heartbeat = device_address(&view.header->heartbeat);
-    a.open_segment = device_address(&view.header->open);
-    a.open_comm = device_address(&c.entry()->open);
-    a.hold_ns = dead ? 0 : process.hold_ns;
-    a.gave_up = device_address(&view.header->gave_up);
+    if (beat == process.dead_heartbeat.load(std::memory_order_relaxed)) a.hold_ns = 0;
     return launch(*c.context, a, stream);
 }
 

@@ -18,4 +18,7 @@ void prepare_gate(DriverContext& context);
 // Enqueues the gate of launch `seq`. In the communicator's context. False: it could not be.
 bool enqueue_gate(const Communicator& c, std::uint64_t seq, cudaStream_t stream);
 
+// What does not change from gate to gate of one communicator.
+void fill_gate_arguments(GateArguments& a, const Communicator& c);
+
 }  // namespace opus::shim

@@ -1,4 +1,4 @@
-// What a thread is in the middle of. The part that every hooked call looks at is 24 bytes of
+// What a thread is in the middle of. The part that every hooked call looks at is 32 bytes of
 // initial-exec TLS (a library opened late finds little of it); the rest is allocated at a thread's first
 // group and returned when the thread ends.
 #pragma once
@@ -20,6 +20,7 @@ struct ThreadWords {
     };
     GroupBuffers* buffers = nullptr;
     Communicator* admitted = nullptr;  // from a handler's first step to its second
+    std::uint32_t number = 0;          // the kernel's; 0: not asked yet
 };
 
 extern constinit thread_local ThreadWords thread_words __attribute__((tls_model("initial-exec")));

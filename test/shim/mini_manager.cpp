@@ -71,6 +71,8 @@ void MiniManager::accept_one() {
     h.slots = behaviour.slots;
     h.gpu = kNone;
     h.asleep = behaviour.asleep ? 1 : 0;
+    if (behaviour.open_gates)
+        for (std::uint32_t i = 0; i < behaviour.slots; ++i) seen.view.go[i].value = std::uint64_t{1} << 62;
     h.version = ring::kVersionMajor << 16 | ring::kVersionMinor;
     const std::string fifo = directory_ + "/doorbell";
     unlink(fifo.c_str());

@@ -21,6 +21,7 @@ struct Behaviour {
     bool go = true;
     bool abort = false;           // go with the abort bit
     bool retire = true;
+    bool open_gates = false;  // all go words are ahead of all launches
     bool asleep = false;          // says it sleeps, so that the doorbell rings
     std::uint32_t slots = 4096;
     int go_delay_us = 0;

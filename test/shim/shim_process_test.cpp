@@ -351,6 +351,50 @@ TEST_CASE("launches on a capturing stream pass and are counted") {
     CHECK(manager.rank(0).launches[0].ops[0].n == 2);  // their keys were counted
 }
 
+TEST_CASE("what comes again is recorded and held as what comes first, whatever comes between") {
+    const struct {
+        Environment environment;
+        ring::Gate gate;
+        std::uint64_t gates;  // placed on streams
+    } ways[] = {{kWithCuda, ring::Gate::stream, 9},
+                {with(kWithCuda, {{"OPUS_GATE", "host"}}), ring::Gate::host, 0},
+                {{{"OPUS_GATE", "host"}}, ring::Gate::host, 0}};
+    for (const auto& way : ways) {
+        MiniManager manager;
+        Program program = scenario("repeated", with(at(manager), way.environment));
+        CHECK(program.finish() == 0);
+        std::vector<Captured> seen;
+        for (const Captured& launch : manager.rank(0).launches)
+            if ((launch.flags & ring::kLaunchConn) == 0) seen.push_back(launch);
+        const bool apart = way.gate == ring::Gate::stream;  // first uses are: of all-reduces, sends and receives
+        CHECK(manager.rank(0).launches.size() - seen.size() == (apart ? 3 : 0));
+        const bool cuda = way.environment.count("FAKE_CUDA") != 0;  // else nobody knows of a capture
+        std::vector<std::pair<std::uint64_t, std::vector<std::uint64_t>>> found, expected = {
+            // stream, numbers: all-reduces; sends; the one that failed; groups of a send and a receive; a send
+            {17, {0}}, {17, {1}}, {0x101, {2}}, {33, {3}}, {33, {4}}, {33, {0}}, {33, {1}}, {33, {5}}, {33, {2, 0}}, {33, {3, 1}}, {33, {4}}};
+        if (cuda) expected.erase(expected.begin() + 2);
+        for (const Captured& launch : seen) {
+            CHECK(launch.gate == way.gate);
+            found.push_back({launch.stream, {}});
+            for (const ring::OpEntry& op : launch.ops) {
+                found.back().second.push_back(op.n);
+                CHECK(((op.flags & ring::kOpFirstUse) != 0) == (op.n == 0 && !apart));
+            }
+        }
+        CHECK(found == expected);
+        const RankSeen& rank = manager.rank(0);
+        CHECK(rank.retired == rank.tail);
+        CHECK(rank.view.comms[0].lost == 1);
+        std::uint64_t gates = 0, dones = 0;
+        for (const std::string& line : lines_of(program.output)) {
+            gates += line.rfind("gate ", 0) == 0;
+            dones += line.rfind("done ", 0) == 0;
+        }
+        CHECK(gates == way.gates);
+        CHECK(dones == (cuda ? 8u : 0u));  // of the launch that failed, the host says it
+    }
+}
+
 TEST_CASE("for non-blocking communicators done waits for the end of ncclInProgress") {
     MiniManager manager;
     Program program = scenario("non_blocking", with(at(manager), kWithCuda));

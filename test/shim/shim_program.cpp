@@ -217,6 +217,36 @@ void capture() {
     OK(all_reduce(comm));
 }
 
+void exchange(ncclComm_t comm, std::uintptr_t on) {
+    OK(ncclGroupStart());
+    OK(send(comm, 1, on));
+    OK(recv(comm, 1, on));
+    OK(ncclGroupEnd());
+}
+
+void repeated() {  // what comes again, and what comes between
+    const ncclComm_t comm = comm_named("g");
+    OK(all_reduce(comm));
+    fake_log_clear();
+    OK(all_reduce(comm));
+    OK(all_reduce(comm, 0x101));  // captured
+    OK(all_reduce(comm, 33));
+    OK(all_reduce(comm, 33));
+    OK(send(comm, 1, 33));        // its first use
+    OK(send(comm, 1, 33));
+    OK(all_reduce(comm, 33, 0));  // empty
+    fake_fail_next(ncclInvalidArgument);
+    CHECK(all_reduce(comm, 33) == ncclInvalidArgument);
+    exchange(comm, 33);  // the first receive
+    exchange(comm, 33);
+    OK(ncclGroupStart());
+    OK(send(comm, 1, 33));
+    fake_fail_next(ncclInvalidArgument);
+    CHECK(recv(comm, 1, 33) == ncclInvalidArgument);
+    CHECK(ncclGroupEnd() == ncclInvalidArgument);
+    OK(send(comm, 1, 33));
+}
+
 void non_blocking() {
     ncclComm_t comm = nullptr;
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
@@ -361,7 +391,7 @@ int main(int argc, char** argv) {
 #define SCENARIO(name) {#name, name}
         SCENARIO(identity), SCENARIO(init_all), SCENARIO(creation_in_group), SCENARIO(failed_creation), SCENARIO(group),
         SCENARIO(never_asks), SCENARIO(simulate), SCENARIO(group_error), SCENARIO(lone_error), SCENARIO(wide_group),
-        SCENARIO(calls), SCENARIO(order), SCENARIO(merged_groups), SCENARIO(capture), SCENARIO(non_blocking), SCENARIO(forked),
+        SCENARIO(calls), SCENARIO(order), SCENARIO(merged_groups), SCENARIO(capture), SCENARIO(repeated), SCENARIO(non_blocking), SCENARIO(forked),
         SCENARIO(refused), SCENARIO(unhooked), SCENARIO(broadcast), SCENARIO(many_comms), SCENARIO(threads),
         SCENARIO(aborted_elsewhere), SCENARIO(missing), SCENARIO(one_sided), SCENARIO(grown), SCENARIO(draining),
     };
