@@ -157,7 +157,8 @@ TEST_CASE("streams run in order, apart from each other, and meet at events") {
               demand(cudaEventSynchronize(later) == cudaSuccess);
               float ms = -1;
               demand(cudaEventElapsedTime(&ms, event, later) == cudaSuccess && ms >= 0);
-              demand(cudaEventDestroy(event) == cudaSuccess && cudaStreamDestroy(a) == cudaSuccess);
+              demand(cudaEventDestroy(event) == cudaSuccess && cudaEventDestroy(later) == cudaSuccess);
+              demand(cudaStreamDestroy(a) == cudaSuccess);
           }) == 0);
 }
 
@@ -246,6 +247,7 @@ TEST_CASE("what is unknown is a proper error: kernels, symbols, handles, capture
               demand(cuModuleLoadData(&module, ".version 7.0\n.entry other() { ret; }") == CUDA_SUCCESS);
               demand(cuModuleGetFunction(&function, module, "other") == CUDA_ERROR_NOT_FOUND);
               demand(cuModuleGetFunction(&function, module, "opus_gate") == CUDA_ERROR_NOT_FOUND);
+              demand(cuModuleUnload(module) == CUDA_SUCCESS);
               demand(cudaLaunchKernel(&function, 1, 1, nullptr, 0, nullptr) == cudaErrorInvalidDeviceFunction);
               int not_a_stream = 0;
               demand(cudaStreamSynchronize(reinterpret_cast<cudaStream_t>(&not_a_stream)) ==
