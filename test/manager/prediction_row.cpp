@@ -1,0 +1,190 @@
+#include "test/manager/prediction_row.h"
+
+#include <algorithm>
+#include <chrono>
+#include <map>
+#include <vector>
+
+#include "manager/core/forecast.h"
+#include "manager/core/predictor.h"
+
+namespace opus::manager {
+namespace {
+
+using replay::StepKind;
+
+OpKind kind_of(StepKind kind) {
+    switch (kind) {
+        case StepKind::all_reduce:
+            return OpKind::all_reduce;
+        case StepKind::all_gather:
+            return OpKind::all_gather;
+        case StepKind::reduce_scatter:
+            return OpKind::reduce_scatter;
+        case StepKind::reduce:
+            return OpKind::reduce;
+        case StepKind::broadcast:
+            return OpKind::broadcast;
+        case StepKind::all_to_all:
+            return OpKind::all_to_all;
+        case StepKind::gather:
+            return OpKind::gather;
+        case StepKind::scatter:
+            return OpKind::scatter;
+        case StepKind::send:
+            return OpKind::send;
+        case StepKind::recv:
+            return OpKind::recv;
+        default:
+            return OpKind::none;
+    }
+}
+
+class Describer {
+public:
+    Describer(const replay::Workload& w, std::uint32_t rank) : w_(w), rank_(rank) {}
+
+    Predictor::Launch describe(const replay::RehearsedLaunch& launch) {
+        std::vector<LaunchKey> keys;
+        std::vector<bool> needs_light;
+        std::uint64_t bytes = 0;
+        for (std::size_t i = 0; i < launch.operations.size(); ++i) {
+            const replay::Step& s = *launch.operations[i];
+            keys.push_back({static_cast<std::uint16_t>(s.comm), {key_of(s), 1, is_mesh(s.kind)}});
+            needs_light.push_back(spans_nodes(s));
+            bytes += static_cast<std::uint64_t>(static_cast<double>(s.bytes) * launch.lengths[i]);
+        }
+        return programme_of(kind_of(launch.operations[0]->kind), bytes, keys, needs_light);
+    }
+
+private:
+    static bool is_mesh(StepKind kind) {
+        return kind == StepKind::all_to_all || kind == StepKind::gather || kind == StepKind::scatter;
+    }
+    const std::vector<std::uint32_t>& group_of(const replay::Step& s) const {
+        const replay::Comm& comm = w_.comms[s.comm];
+        return comm.groups[replay::membership(comm, rank_).group];
+    }
+    Key key_of(const replay::Step& s) const {
+        const replay::Membership m = replay::membership(w_.comms[s.comm], rank_);
+        Key key;
+        key.comm = {s.comm + 1, m.group + 1};
+        key.kind = KeyKind::coll;
+        if (s.kind != StepKind::send && s.kind != StepKind::recv) return key;
+        key.kind = KeyKind::p2p;
+        key.src = s.kind == StepKind::send ? m.rank : s.peer;
+        key.dst = s.kind == StepKind::send ? s.peer : m.rank;
+        return key;
+    }
+    bool spans_nodes(const replay::Step& s) const {
+        const auto& group = group_of(s);
+        const std::uint32_t node = w_.places[rank_].node;
+        if (s.kind == StepKind::send || s.kind == StepKind::recv) return w_.places[group[s.peer]].node != node;
+        return std::any_of(group.begin(), group.end(), [&](std::uint32_t r) { return w_.places[r].node != node; });
+    }
+
+    const replay::Workload& w_;
+    std::uint32_t rank_;
+};
+
+void score(PredictionRow& row, const Predictor::Forecast& f, std::uint64_t before, std::uint64_t needs) {
+    const bool ends = f.sure && f.known && f.remaining == 0;
+    if (needs == before) {
+        row.too_early += ends;
+        return;
+    }
+    ++row.transitions;
+    if (!f.sure)
+        ++row.silent;
+    else if (ends && f.next.needs == needs)
+        ++row.foretold;
+    else
+        ++row.wrong;
+}
+
+}  // namespace
+
+PredictionRow predict(const PredictedJob& job) {
+    const replay::Workload& w = job.workload;
+    const replay::Rehearsal rehearsal = rehearse(w, job.options);
+    PredictionRow row;
+    row.name = job.name;
+    row.iterations = job.options.iterations ? job.options.iterations : w.iterations;
+    row.ended = rehearsal.ended;
+    std::chrono::nanoseconds spent{0};
+    for (std::uint32_t rank = 0; rank < w.world(); ++rank) {
+        Describer describer(w, rank);
+        std::vector<Predictor::Launch> launches;
+        std::size_t learned = 0;
+        for (const replay::RehearsedLaunch& l : rehearsal.ranks[rank]) {
+            const Predictor::Launch launch = describer.describe(l);
+            if (launch.needs == 0) continue;
+            launches.push_back(launch);
+            if (l.iteration < job.learned) learned = launches.size();
+        }
+        Predictor timed, scored;
+        const auto begin = std::chrono::steady_clock::now();
+        for (const Predictor::Launch& launch : launches) timed.observe(launch);
+        spent += std::chrono::steady_clock::now() - begin;
+        for (std::size_t i = 0; i < launches.size(); ++i) {
+            if (i >= learned && i > 0) score(row, scored.forecast(), launches[i - 1].needs, launches[i].needs);
+            scored.observe(launches[i]);
+        }
+        row.launches += launches.size();
+    }
+    row.ns_a_launch = row.launches ? static_cast<double>(spent.count()) / static_cast<double>(row.launches) : 0;
+    return row;
+}
+
+namespace {
+
+replay::GenerateOptions small() {
+    replay::GenerateOptions o;
+    o.gpus = 1, o.layers = 4, o.micro_batches = 8;
+    return o;
+}
+
+}  // namespace
+
+std::vector<PredictedJob> predicted_jobs() {
+    using Goal = PredictedJob::Goal;
+    std::vector<PredictedJob> jobs;
+    const std::vector<const char*> kinds = {"dp", "fsdp", "pp", "interleaved", "zero-bubble",
+                                            "cp", "ep",   "3d", "4d",          "4d-moe"};
+    const auto add = [&jobs](const std::string& name, PredictedJob::Goal goal, replay::Workload w,
+                             std::uint32_t iterations, std::uint32_t learned = 2) {
+        replay::RehearsalOptions options;
+        options.iterations = iterations;
+        jobs.push_back({name, goal, std::move(w), options, learned});
+    };
+    add("llama3-8b", Goal::all, replay::generate_llama3_8b({}), 20);
+    for (const char* kind : kinds) add(kind, Goal::all, replay::generate(kind, small()), 20);
+    for (const char* kind : {"4d", "4d-moe"}) {
+        replay::GenerateOptions o = small();
+        o.nodes = 8;
+        add(std::string(kind) + ", 8 nodes", Goal::all, replay::generate(kind, o), 10);
+    }
+    for (const char* kind : kinds) {
+        replay::GenerateOptions o = small();
+        o.optimizer_every = 4;
+        add(std::string(kind) + ", optimizer every 4th", Goal::all, replay::generate(kind, o), 40,
+            2 * o.optimizer_every);
+    }
+    for (const char* kind : kinds) {
+        replay::GenerateOptions o = small();
+        o.evaluate_every = 20, o.checkpoint_every = 100;
+        add(std::string(kind) + ", interludes", Goal::most, replay::generate(kind, o), 400);
+    }
+    for (const char* kind : kinds) {
+        replay::GenerateOptions o = small();
+        o.lengths = {0.25, 0.5, 1, 2};
+        add(std::string(kind) + ", lengths", Goal::all, replay::generate(kind, o), 40);
+    }
+    for (const char* kind : kinds) {
+        add(std::string(kind) + ", noise", Goal::none, replay::generate(kind, small()), 40);
+        jobs.back().options.jitter = 0.05;
+    }
+    return jobs;
+}
+
+}  // namespace opus::manager
