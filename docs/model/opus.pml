@@ -19,6 +19,7 @@
 #define RETURNED 3  /* launches in flight under the soft tokens that were revoked; those that have ended */
 #define GRANT 4     /* to a rank: launches; keys of its run (soft) */
 #define REVOKE 5    /* keys */
+#define EXPIRED 6   /* to the controller: launches */
 
 c_decl {
 \#include "tables.h"
@@ -39,6 +40,18 @@ short soft[NR];             /* keys under a soft token, as the rank sees it */
 short token[NR];            /* the same as the controller sees it */
 short revoked[NR];          /* keys whose token is asked back; the answer is awaited */
 short quantum;              /* circuits that whoever has them may keep a while */
+short guessed;              /* circuits lit or on their way because of a speculation that nobody has used yet */
+byte guesses[NK];           /* how often this key was speculated upon in vain */
+byte broken;                /* switches that have failed and were not read back */
+short unknown;              /* circuits on their way when their switch failed */
+byte faults;
+short late;                 /* circuits that a dead controller commanded, and a switch may still bring */
+byte crashes;
+byte heard = (1 << NR) - 1; /* ranks with a session: those whose snapshot this controller has */
+bit down_ = 0;              /* no controller */
+short expired;              /* launches whose hold time has run out */
+short packets;              /* launches that have left for another network by themselves */
+bit impatient;              /* the first gang in line has waited T_break while laggards passed it */
 short victims;              /* launches in flight that the first gang in line could suspend */
 
 bit in_the_dark, moved_under;   /* what must never be: I1, I2 */
@@ -64,7 +77,8 @@ c_code {
     static int gate_reached(int l) { return now.at_rank[l] == IDLE && !(AFTER[l] & ~now.finished); }
     static int can_transfer(int k) {
         EACH_LAUNCH(l) if (HAS(SENT[k], l) && (!HAS(now.started, l) || (TURN[l] & ~now.finished))) return 0;
-        return !HAS(now.transferred, k) && !(SENT_IN[k] & ~now.lit);
+        if ((SENT[k] & now.packets) && (SENT[k] & ~now.packets)) return 0;     /* on two networks they never meet */
+        return !HAS(now.transferred, k) && (!(SENT_IN[k] & ~now.lit) || (SENT[k] & now.packets));
     }
     static int has_all(int l) { return now.at_rank[l] == STARTED && !(DATA[l] & ~now.transferred); }
     static int over(void) { return !(MUST & ~now.finished); }
@@ -130,6 +144,7 @@ c_code {
     }
     static int has_laggard(int gang, int circuits) {
 #ifndef NO_LAGGARDS
+        if (now.impatient) return 0;
         EACH_LAUNCH(l) if (HAS(gang, l) && lags(RANK[l], circuits)) return 1;
 #endif
         return 0;
@@ -152,8 +167,16 @@ c_code {
         } while (seen != before);
         return 0;
     }
+    static int switches_of(int circuits) {
+        int out = 0;
+        for (int w = 0; w < NS; ++w) if (SWITCH[w] & circuits) out |= 1 << w;
+        return out;
+    }
     static int busy(void) {
         int out = now.moving;
+#ifndef MOVE_BEFORE_REPORT
+        EACH_RANK(r) if (!HAS(now.heard, r)) out |= PORTS[r];
+#endif
         EACH_LAUNCH(l) if (now.at_controller[l] == IN_FLIGHT) out |= NEEDS[l];
         EACH_RANK(r) EACH_KEY(k) if (HAS(now.token[r], k)) out |= LIGHT[k];
         return out;
@@ -177,26 +200,28 @@ c_code {
         EACH_LAUNCH(l) if (HAS(MEMBERS[k], l)) out |= 1 << RANK[l];
         return out ? out : otherwise;
     }
-    static void grant(int gang, int want, int reserved) {
+    static void give_tokens(int k, int otherwise) {
+        EACH_RANK(r) if (HAS(ranks_of(k, otherwise), r)) {
+            now.token[r] |= 1 << k;
+            now.out_soft[r] |= 1 << k;
+        }
+    }
+    static void grant(int gang) {
         int need = needs_of(gang), ranks = 0;
+        now.guessed &= ~need;
         EACH_LAUNCH(l) if (HAS(gang, l)) {
             if (now.at_controller[l] == DEMANDED) now.out_go[RANK[l]] |= 1 << l;
             now.at_controller[l] = IN_FLIGHT;
+            if (now.ticket[l] == 1) now.impatient = 0;
             take_ticket(l);
             ranks |= 1 << RANK[l];
         }
 #ifdef RUNS
-#ifndef SOFT_ON_RESERVED
-        if (want & reserved) return;
-#endif
         EACH_KEY(k) if (MEMBERS[k] & gang) EACH_KEY(next) if (HAS(RUN[k], next)) {
             int fits = !(LIGHT[next] & ~need) && !holds_anyone(next);
             EACH_LAUNCH(l) if (HAS(MEMBERS[next], l))
                 fits &= HAS(ranks, RANK[l]) && (now.at_controller[l] == ABSENT || now.at_controller[l] == DEMANDED);
-            if (fits) EACH_RANK(r) if (HAS(ranks_of(next, ranks), r)) {
-                now.token[r] |= 1 << next;
-                now.out_soft[r] |= 1 << next;
-            }
+            if (fits) give_tokens(next, ranks);
         }
 #endif
     }
@@ -213,16 +238,27 @@ c_code {
         }
         return none;
     }
+    static void move(int need) {
+        int missing = with(need & ~now.lit);
+        EACH_LAUNCH(l) if (now.at_rank[l] == STARTED && now.at_controller[l] != SUSPENDED && !HAS(now.packets, l) && (NEEDS[l] & missing)) now.moved_under = 1;
+        now.lit &= ~missing;
+        now.quantum &= ~missing;
+        now.guessed &= ~missing;
+        now.moving |= need & ~now.lit;
+    }
     static void attempt(int gang, int* reserved) {
         int need = needs_of(gang), want = need | with(need), missing = with(need & ~now.lit);
+        if (switches_of(need) & now.broken) {      /* it keeps its ticket, and reserves on no rail */
+#ifdef KEEP_RESERVATIONS
+            *reserved |= want;
+#endif
+            return;
+        }
         int lit_now = !(need & ~now.lit) && !(need & now.moving);
         if (lit_now && (joins_flight(gang) || !(want & *reserved) || has_laggard(gang, want) || (now.quantum & need) == need))
-            return grant(gang, want, *reserved);
+            return grant(gang);
         if (!(missing & busy()) && !(want & *reserved) && !(need & now.moving)) {
-            EACH_LAUNCH(l) if (now.at_rank[l] == STARTED && now.at_controller[l] != SUSPENDED && (NEEDS[l] & missing)) now.moved_under = 1;
-            now.lit &= ~missing;
-            now.quantum &= ~missing;
-            now.moving |= need & ~now.lit;
+            move(need);
         } else if (missing & busy() & ~now.moving && !(now.quantum & missing) && take_back(missing) && !(want & *reserved) && !now.victims) {
             int all = 1, holders = 0;
             EACH_LAUNCH(l) if (now.at_controller[l] == IN_FLIGHT && (NEEDS[l] & missing)) {
@@ -231,12 +267,15 @@ c_code {
             }
             if (all) now.victims = holders;
         }
+#ifndef NO_RESERVATIONS
         *reserved |= want;
+#endif
     }
     /* One look at all gangs in ticket order. */
     static void schedule(void) {
         int seen = 0, reserved = 0;
         now.victims = 0;
+        if (now.down_) return;
         give_tickets();
         for (;;) {
             int head = -1;
@@ -249,6 +288,92 @@ c_code {
             seen |= gang;
             if (gang) attempt(gang, &reserved);
         }
+    }
+
+    /* Speculation: circuits for a key that is expected, on ports that nobody holds or waits for. Never evicts. */
+    static int reserved_by_anyone(void) {
+        int out = 0;
+        EACH_LAUNCH(l) if (waits(l) && now.ticket[l]) out |= needs_of(gang_of(l)) | with(needs_of(gang_of(l)));
+        return out;
+    }
+    static int may_speculate(int k) {
+        int want = LIGHT[k] | with(LIGHT[k]), held = busy();
+        if (now.down_ || !(LIGHT[k] & ~now.lit) || (want & now.moving) || now.guesses[k] >= GUESSES) return 0;
+        if (switches_of(LIGHT[k]) & now.broken) return 0;
+#ifndef SPECULATION_EVICTS
+        if (want & held) return 0;
+#endif
+#ifndef SPECULATE_ON_RESERVED
+        if (want & reserved_by_anyone()) return 0;
+#endif
+        return !(want & now.guessed);
+    }
+    static void speculate(int k) {
+        ++now.guesses[k];
+        move(LIGHT[k]);
+        now.guessed |= LIGHT[k];
+    }
+    /* Its members may start at once when all of them were sure. */
+    static int may_trust(int k) {
+        int want = LIGHT[k] | with(LIGHT[k]);
+        if (now.down_ || (LIGHT[k] & ~now.lit) || (want & now.moving) || holds_anyone(k) || now.guesses[k] >= GUESSES) return 0;
+        EACH_LAUNCH(l) if (HAS(MEMBERS[k], l) && now.at_controller[l] != ABSENT && now.at_controller[l] != DEMANDED) return 0;
+        return !(want & reserved_by_anyone());
+    }
+
+    /* A switch fails with some of its commands carried out; read back later. */
+    static void fail(int w) {
+        now.broken |= 1 << w;
+        now.unknown |= now.moving & SWITCH[w];
+        now.moving &= ~SWITCH[w];
+        ++now.faults;
+    }
+    static void read_back(int w, int carried_out) {
+        if (carried_out) now.lit |= now.unknown & SWITCH[w];
+        now.unknown &= ~SWITCH[w];
+        now.broken &= ~(1 << w);
+    }
+
+    /* The controller dies: what it knew and every session are gone, what it has commanded may still come. */
+    static void crash(void) {
+        EACH_LAUNCH(l) { now.at_controller[l] = ABSENT; now.ticket[l] = 0; }
+        EACH_RANK(r) now.token[r] = now.revoked[r] = 0;
+        now.impatient = 0;
+        now.heard = now.quantum = now.guessed = 0;
+        now.late = now.moving;
+        now.moving = 0;
+        now.down_ = 1;
+        ++now.crashes;
+    }
+    static int may_return(void) {
+#ifdef NO_DEADLINE
+        return now.down_;
+#else
+        return now.down_ && !now.late;
+#endif
+    }
+    static void come_late(int carried_out) {
+        int missing = with(now.late);
+        EACH_LAUNCH(l) if (carried_out && now.at_rank[l] == STARTED && (now.at_controller[l] == IN_FLIGHT) && (NEEDS[l] & missing)) now.moved_under = 1;
+        if (carried_out) { now.lit = (now.lit & ~missing) | now.late; now.moving &= ~missing; }
+        now.late = 0;
+    }
+    /* A session begins with a snapshot. */
+    static int may_hear(int r) { return !now.down_ && !HAS(now.heard, r); }
+    static void on_snapshot(int r) {
+        now.heard |= 1 << r;
+        EACH_LAUNCH(l) if (RANK[l] == r) {
+            if (now.at_rank[l] == FINISHED) now.at_controller[l] = DONE;
+            if (now.at_rank[l] == READY) now.at_controller[l] = DEMANDED;
+#ifndef SNAPSHOT_WITHOUT_FLIGHT
+            if (now.at_rank[l] == STARTED) now.at_controller[l] = NEEDS[l] & ~now.lit ? SUSPENDED : IN_FLIGHT;
+#endif
+            if (now.at_rank[l] != IDLE) now.told |= 1 << l;
+            if (now.at_rank[l] == FINISHED) now.soft[r] &= ~KEYS[l];
+        }
+#ifndef SNAPSHOT_WITHOUT_TOKENS
+        now.token[r] = now.soft[r];
+#endif
     }
 
     /* --- messages that the controller gets ------------------------------------------------------------------ */
@@ -271,6 +396,21 @@ c_code {
             take_ticket(l);
             now.at_controller[l] = IN_FLIGHT;
         }
+    }
+    /* The hold time counts only for a gang that is complete and not granted, and decides for all of it. */
+    static void on_expired(int l) {
+        if (now.at_controller[l] != DEMANDED || !full_key_of(l)) return;
+        int gang = gang_of(l);
+        EACH_LAUNCH(m) if (HAS(gang, m)) {
+            if (now.at_controller[m] == DEMANDED) now.out_go[RANK[m]] |= 1 << m;
+            now.at_controller[m] = SUSPENDED;      /* passed: suspended from birth, its circuits still come */
+            take_ticket(m);
+        }
+    }
+    static int may_lose_patience(void) {
+        int first = 0;
+        EACH_LAUNCH(l) first |= now.ticket[l] == 1;
+        return first && !now.impatient;
     }
     static void suspend_victims(void) {
         EACH_LAUNCH(l) if (HAS(now.victims, l)) now.at_controller[l] = SUSPENDED;
@@ -305,6 +445,34 @@ c_code {
         return out;
     }
     /* Inside a run nothing is said; at its end, all that was done. */
+    static int may_expire(int l) { return now.at_rank[l] == READY && HAS(now.told, l) && !HAS(now.expired, l); }
+    static void withdraw(int l) {
+        now.packets |= 1 << l;
+        now.at_rank[l] = STARTED;
+        now.started |= 1 << l;
+    }
+    /* No controller: the gate opens on the same network. */
+    static int may_open(int l) { return now.down_ && now.at_rank[l] == READY && !HAS(now.expired, l); }
+    static void open_gate(int l) {
+        now.at_rank[l] = STARTED;
+        now.started |= 1 << l;
+        now.expired |= 1 << l;
+    }
+    /* All members of a key that comes again and again are done: the next round. */
+    static int may_repeat(int k) {
+        EACH_LAUNCH(l) if (HAS(MEMBERS[k], l) && now.at_controller[l] != DONE) return 0;
+        return 1;
+    }
+    static void repeat(int k) {
+        EACH_LAUNCH(l) if (HAS(MEMBERS[k], l)) {
+            now.at_rank[l] = IDLE;
+            now.at_controller[l] = ABSENT;
+            now.finished &= ~(1 << l);
+            now.started &= ~(1 << l);
+            now.told &= ~(1 << l);
+        }
+        now.transferred &= ~(1 << k);
+    }
     static int run_is_over(int r) {
         EACH_LAUNCH(l) if (RANK[l] == r && now.at_rank[l] != FINISHED && (KEYS[l] & now.soft[r])) return 0;
         EACH_KEY(k) if (HAS(now.soft[r], k) && !MEMBERS[k]) return 0;       /* expected, and never comes */
@@ -313,6 +481,7 @@ c_code {
     static int done_now(int r, int launches) {      /* what to say, now that these have finished */
         int say = launches & now.told;
         if (run_is_over(r)) say |= in_state(r, FINISHED) & ~now.told;
+        if (!HAS(now.heard, r)) say = 0;        /* the snapshot will tell */
         now.told |= say;
         EACH_LAUNCH(l) if (HAS(say, l)) now.soft[r] &= ~KEYS[l];
         return say;
@@ -332,6 +501,18 @@ c_code {    /* spin takes a call in c_expr for a side effect */
 \#define GATE_REACHED gate_reached(Pgate->me)
 \#define DATA_CAN_ARRIVE can_transfer(Ptransfer->key)
 \#define MEMBER_HAS_ALL has_all(Ptransfer->m)
+\#define MAY_LOSE_PATIENCE may_lose_patience()
+\#define MAY_SPECULATE may_speculate(Pprophet->key)
+\#define MAY_TRUST may_trust(Pprophet->key)
+\#define MAY_RETURN may_return()
+\#define MAY_HEAR may_hear(Plistener->me)
+\#define MAY_OPEN may_open(Phold->me)
+\#define MAY_EXPIRE may_expire(Phold->me)
+\#define MAY_REPEAT may_repeat(Pround->key)
+\#define CAN_FAIL (HAS(FALLIBLE, Pglass->sw) && (now.moving & SWITCH[Pglass->sw]) && now.faults < FAULTS)
+\#define IS_BROKEN HAS(now.broken, Pglass->sw)
+\#define HEARD HAS(now.heard, Pgate->rank)
+\#define REPEATS HAS(ROUND, now.r)
 \#define OVER over()
 \#define COVERED covered(Pgate->me)
 }
@@ -372,7 +553,11 @@ end:
 #else
         if
         :: c_expr { COVERED } -> c_code { start(Pgate->me); now.r = 0; }; must_hold()
-        :: else -> c_code { now.told |= 1 << Pgate->me; }; up[rank]!DEMAND,(1 << me),0
+        :: else ->
+            if
+            :: c_expr { HEARD } -> c_code { now.told |= 1 << Pgate->me; }; up[rank]!DEMAND,(1 << me),0
+            :: else         /* no session: the snapshot will tell */
+            fi
         fi
 #endif
         }
@@ -439,10 +624,14 @@ end:
         if
         :: kind == DEMAND -> c_code { on_demand(Plistener->a); now.r = 0; }
         :: kind == DONE_ -> c_code { on_done(Plistener->a); now.r = 0; }
+        :: kind == EXPIRED -> c_code { on_expired(Plistener->a); now.r = 0; }
         :: kind == RETURNED -> c_code { on_returned(Plistener->me, Plistener->a, Plistener->b); now.r = 0; }
         fi;
         kind = 0; a = 0; b = 0;
         look() }
+#ifdef CRASH
+    :: atomic { c_expr { MAY_HEAR } -> c_code { on_snapshot(Plistener->me); }; look() }
+#endif
     od
 }
 #endif
@@ -455,6 +644,17 @@ end:
     :: atomic { c_expr { now.moving & SWITCH[Pglass->sw] } ->
         c_code { int there = now.moving & SWITCH[Pglass->sw]; now.lit |= there; now.moving &= ~there; QUANTUM_OF(there); };
         look() }
+#ifdef FAULTS
+    :: atomic { c_expr { CAN_FAIL } -> c_code { fail(Pglass->sw); }; look() }
+#ifndef FAILS_FOR_EVER
+    :: atomic { c_expr { IS_BROKEN } ->
+        if
+        :: c_code { read_back(Pglass->sw, 1); }
+        :: c_code { read_back(Pglass->sw, 0); }
+        fi;
+        look() }
+#endif
+#endif
     od
 }
 
@@ -464,6 +664,88 @@ active proctype breaker() {
 end:
     do
     :: atomic { victims -> c_code { suspend_victims(); }; look() }
+#if defined(RUNS) && !defined(LAGGARDS_FOR_EVER)
+    :: atomic { c_expr { MAY_LOSE_PATIENCE } -> impatient = 1; look() }
+#endif
+    od
+}
+#endif
+
+#ifdef SPECULATE
+proctype prophet(byte key) {
+end:
+    do
+    :: atomic { c_expr { MAY_SPECULATE } -> c_code { speculate(Pprophet->key); }; look() }
+#ifdef TRUST
+    :: atomic { c_expr { MAY_TRUST } -> c_code { ++now.guesses[Pprophet->key]; give_tokens(Pprophet->key, (1 << NR) - 1); }; look() }
+#endif
+    od
+}
+#endif
+
+#ifdef CRASH
+inline drain(channel) {
+    do
+    :: nempty(channel) -> channel?_,_,_
+    :: else -> break
+    od
+}
+
+active proctype lease() {
+end:
+    do
+    :: atomic { crashes < 1 && !down_ ->
+        c_code { crash(); };
+        r = 0;
+        do
+        :: r < NR -> drain(up[r]);
+#ifndef NO_FENCING
+            drain(down[r]);
+#endif
+            r++
+        :: else -> break
+        od;
+        r = 0 }
+    :: atomic { late ->
+        if
+        :: c_code { come_late(1); }
+        :: c_code { come_late(0); }
+        fi;
+        look() }
+    :: atomic { c_expr { MAY_RETURN } -> down_ = 0 }
+    od
+}
+#endif
+
+#ifdef HOLD
+proctype hold(byte me; byte rank) {
+end:
+    do
+    :: atomic { c_expr { MAY_EXPIRE } ->
+        c_code { now.expired |= 1 << Phold->me; };
+#ifdef WITHDRAW
+        c_code { withdraw(Phold->me); }
+#else
+        up[rank]!EXPIRED,me,0
+#endif
+        }
+    :: atomic { c_expr { MAY_OPEN } -> c_code { open_gate(Phold->me); } }
+    od
+}
+#endif
+
+#ifdef ROUNDS
+#if NR > 3
+#define NOTHING_UNDER_WAY (empty(down[0]) && empty(down[1]) && empty(down[2]) && empty(down[3]))
+#elif NR > 2
+#define NOTHING_UNDER_WAY (empty(down[0]) && empty(down[1]) && empty(down[2]))
+#else
+#define NOTHING_UNDER_WAY (empty(down[0]) && empty(down[1]))
+#endif
+proctype round(byte key) {
+end:
+    do
+    :: atomic { c_expr { MAY_REPEAT } && NOTHING_UNDER_WAY -> c_code { repeat(Pround->key); } }
     od
 }
 #endif
@@ -490,7 +772,32 @@ init {
         do :: r < NS -> run glass(r); r++ :: else -> break od;
 #endif
         r = 0;
-        do :: r < NL -> c_code { now.say = RANK[now.r]; }; run gate(r, say); r++ :: else -> break od;
+        do
+        :: r < NL -> c_code { now.say = RANK[now.r]; }; run gate(r, say);
+#if defined(HOLD) && !defined(NO_OPUS)
+            run hold(r, say);
+#endif
+            r++
+        :: else -> break
+        od;
+#ifndef NO_OPUS
+#ifdef SPECULATE
+        r = 0;
+        do :: r < NK -> run prophet(r); r++ :: else -> break od;
+#endif
+#ifdef ROUNDS
+        r = 0;
+        do
+        :: r < NK ->
+            if
+            :: c_expr { REPEATS } -> run round(r)
+            :: else
+            fi;
+            r++
+        :: else -> break
+        od;
+#endif
+#endif
         r = 0; say = 0;
         do :: r < ND -> run transfer(r); r++ :: else -> break od;
         r = 0

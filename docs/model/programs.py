@@ -5,6 +5,7 @@ of the rank that its gate waits for (an event, or the order of its communicator:
 that names it. `light`: the circuits that a key needs; a circuit is a pair of ports, 'rank.port'.
 `data`: the keys at which the bytes really meet, where the rule taken away asks under others. `turn`: launches behind which NCCL puts it although its gate does not wait for them; host=True: called by the host, in no stream.
 `runs`: what all the members of a key expect to follow it; `never`: keys that are expected and do not come.
+`rounds`: keys that come again and again; `must`: launches that have to end, if not all; `switches`: the circuits of each.
 `without`: for a rule of the shim, the program as it would ask without the rule.
 """
 import random
@@ -117,32 +118,83 @@ SCENARIOS = {
     "D2": dict(ranks={0: [[L("p0", "p"), L("qd", "q d")]],
                       1: [[L("p1", "p"), L("q1", "q"), L("d1", "d")]]},
                light={"p": ["01"], "q": ["01"], "d": ["01"]}, runs={"p": "q"}, base=["RUNS"], breaks=["TOKEN_IS_NOT_PRESENCE"]),
+    # Rail A: ports r.0, rail B: ports r.1. The switch of B fails with half of W's circuits moved, for good; g needs A alone.
+    "I": dict(ranks={0: [[L("W0", "W")]], 1: [[L("W1", "W")], [L("g1", "g")]], 2: [[L("g2", "g")]]},
+              circuits={"A01": ("0.0", "1.0"), "A12": ("1.0", "2.0"), "B01": ("0.1", "1.1")}, switches=[["A01", "A12"], ["B01"]],
+              light={"W": ["A01", "B01"], "g": ["A12"]}, fallible=[1], must=["g1", "g2"], base=["FAULTS=1", "FAILS_FOR_EVER"], breaks=["KEEP_RESERVATIONS"]),
+    "I_mended": dict(ranks={0: [[L("W0", "W"), L("V0", "V")]], 1: [[L("W1", "W"), L("V1", "V")], [L("g1", "g")]], 2: [[L("g2", "g")]]},
+                     circuits={"A01": ("0.0", "1.0"), "A12": ("1.0", "2.0"), "B01": ("0.1", "1.1")}, switches=[["A01", "A12"], ["B01"]],
+                     light={"W": ["A01", "B01"], "V": ["A01", "B01"], "g": ["A12"]}, runs={"W": "V"}, base=["RUNS", "FAULTS=2"]),
+    # Gangs that come again and again, and one that comes once and needs ports of two of them.
+    "K_wide": dict(ranks={0: [[L("W0", "W")], [L("p0", "p")]], 1: [[L("W1", "W")]], 2: [[L("W2", "W")], [L("q2", "q")]], 3: [[L("p3", "p")], [L("q3", "q")]]},
+                   circuits={"01": ("0.0", "1.0"), "12": ("1.1", "2.0"), "03": ("0.0", "3.0"), "23": ("2.0", "3.1")},
+                   light={"W": ["01", "12"], "p": ["03"], "q": ["23"]}, rounds="p q", must=["W0", "W1", "W2"], breaks=["NO_RESERVATIONS"]),
+    # Two keys of one pair, again and again, each expecting the other; g comes once.
+    "K_run": dict(ranks={0: [[L("p0", "p")], [L("P0", "P")]], 1: [[L("p1", "p")], [L("P1", "P")], [L("g1", "g")]], 2: [[L("g2", "g")]]},
+                  light={"p": ["01"], "P": ["01"], "g": ["12"]}, runs={"p": "P", "P": "p"}, rounds="p P", must=["g1", "g2"], base=["RUNS"]),
+    # r0 has started p; r1 gets to it only after g. P of the same ports comes again and again.
+    "K_laggard": dict(ranks={0: [[L("m0", "m"), L("p0", "p")], [L("P0", "P")]], 1: [[L("m1", "m"), L("p1", "p", after=["g1"])], [L("P1", "P")], [L("g1", "g")]], 2: [[L("g2", "g")]]},
+                      light={"m": ["01"], "p": ["01"], "P": ["01"], "g": ["12"]}, runs={"m": "p"}, rounds="P", must=["g1", "g2"], base=["RUNS"],
+                      breaks=["LAGGARDS_FOR_EVER"]),
+    "K_quantum": dict(ranks={0: [[L("p0", "p")], [L("P0", "P")]], 1: [[L("p1", "p")], [L("P1", "P")], [L("g1", "g")]], 2: [[L("g2", "g")]]},
+                      light={"p": ["01"], "P": ["01"], "g": ["12"]}, rounds="p P", must=["g1", "g2"], base=["QUANTUM"], breaks=["QUANTUM_FOR_EVER"]),
+    # Speculation without tokens: any of these keys at any moment, one of which never comes.
+    "C0": dict(ranks={0: [[L("p0", "p")], [L("X0", "X")]], 1: [[L("p1", "p"), L("q1", "q")]], 2: [[L("q2", "q"), L("X2", "X")]]},
+               light={"p": ["01"], "q": ["12"], "X": ["02"]}, never={"n": ["02"]}, base=["SPECULATE"], breaks=["SPECULATION_EVICTS"]),
+    "C0_starve": dict(ranks={0: [[L("p0", "p")], [L("W0", "W")]], 1: [[L("p1", "p")], [L("W1", "W")]], 2: [[L("W2", "W")]]},
+                      circuits={"01": ("0.0", "1.0"), "01b": ("0.0", "1.1"), "12": ("1.0", "2.0"), "02": ("0.1", "2.0")},
+                      light={"p": ["01"], "W": ["01b", "12"]}, never={"n": ["02"], "m": ["01"]}, rounds="p", must=["W0", "W1", "W2"], guesses=3,
+                      base=["SPECULATE"], breaks=[]),
+    # Members start at once under a speculation of which all were sure; a real gang wants its ports.
+    "C1": dict(ranks={0: [[L("p0", "p")]], 1: [[L("p1", "p")], [L("g1", "g")]], 2: [[L("g2", "g")]]},
+               light={"p": ["01"], "g": ["12"]}, guesses=2, base=["SPECULATE", "TRUST", "RUNS"], breaks=["MOVE_WITHOUT_ANSWER"]),
+    # The hold time runs out on members of a gang that waits for its ports.
+    "J": dict(ranks={0: [[L("p0", "p")]], 1: [[L("p1", "p")], [L("g1", "g")]], 2: [[L("g2", "g")]]},
+              light={"p": ["01"], "g": ["12"]}, base=["HOLD"], breaks=["WITHDRAW"]),
+    # The controller dies: with launches in flight, tokens out, circuits on their way, a grant half delivered.
+    "H": dict(ranks={0: [[L("p0", "p"), L("q0", "q")]], 1: [[L("p1", "p"), L("q1", "q")], [L("g1", "g")]], 2: [[L("g2", "g")]]},
+              light={"p": ["01"], "q": ["01"], "g": ["12"]}, runs={"p": "q"}, base=["RUNS", "CRASH"],
+              breaks=["SNAPSHOT_WITHOUT_TOKENS", "SNAPSHOT_WITHOUT_FLIGHT", "NO_DEADLINE", "NO_FENCING", "MOVE_BEFORE_REPORT"]),
+    "H_hold": dict(ranks={0: [[L("p0", "p")]], 1: [[L("p1", "p")], [L("g1", "g")]], 2: [[L("g2", "g")]]},
+                   light={"p": ["01"], "g": ["12"]}, base=["HOLD", "CRASH"]),
 }
 
 
-def random_program(seed, runs):
-    """Three ranks, two streams each, pairs over one port a rank. May not end even without Opus (then left out)."""
+RAILS = {rail + pair: (f"{pair[0]}.{rail}", f"{pair[1]}.{rail}") for rail in "AB" for pair in ("01", "02", "12")}
+
+
+def random_program(seed):
+    """Three ranks, two streams each, pairs over one port a rank or two rails. May not end even without Opus (then left out)."""
     draw = random.Random(seed)
     launches = {r: [[], []] for r in range(3)}
+    rails = draw.random() < 0.4
     light = {}
     for n in range(draw.randint(3, 4)):
-        a, b = draw.sample(range(3), 2)
-        key = f"k{n}"
-        light[key] = ["".join(str(r) for r in sorted((a, b)))]
-        for r in (a, b):
+        a, b = sorted(draw.sample(range(3), 2))
+        key, pair = f"k{n}", f"{a}{b}"
+        light[key] = [rail + pair for rail in draw.choice(["A", "B", "AB"])] if rails else [pair]
+        for r in draw.sample((a, b), 2):
             stream = draw.choice(launches[r])
-            if stream and draw.random() < 0.35 and light[stream[-1]["keys"][0]] == light[key]:
-                stream[-1]["keys"].append(key), stream[-1]["data"].append(key)       # group { ... }; to another peer it could not be routed
+            if stream and draw.random() < 0.35 and all(c[-2:] == pair for k in stream[-1]["keys"] for c in light[k]):
+                stream[-1]["keys"].append(key)       # group { ... }; to another peer it could not be routed
+                stream[-1]["data"].append(key)
             else:
                 stream.append(L(f"{key}r{r}", key))
     for r in range(3):                                # an event between the streams
         if all(launches[r]) and draw.random() < 0.4:
             draw.choice(launches[r][1])["after"].append(draw.choice(launches[r][0])["name"])
-    program = dict(ranks=launches, light=light)
-    if runs:                                          # any expectation, right or wrong
-        program["base"] = ["RUNS"] + draw.choice([[], ["QUANTUM"]])
-        circuits = sorted({c for [c] in light.values()})
-        program["never"] = {"never": [draw.choice(circuits)]} if draw.random() < 0.3 else {}
+    return dict(ranks=launches, light=light, **({"circuits": RAILS, "switches": [list(RAILS)[:3], list(RAILS)[3:]]} if rails else {}))
+
+
+def random_features(seed, program):
+    """The same program under any expectation, right or wrong, and what may fail."""
+    draw = random.Random(seed)
+    light = program["light"]
+    base = []
+    if draw.random() < 0.7:
+        base += ["RUNS"] + draw.choice([[], [], ["QUANTUM"]])
+        program["never"] = {"never": draw.choice(list(light.values()))} if draw.random() < 0.3 else {}
         both = {**light, **program["never"]}
-        program["runs"] = {k: " ".join(n for n in both if n != k and both[n] == light[k] and draw.random() < 0.7) for k in light}
-    return program
+        program["runs"] = {k: " ".join(n for n in both if n != k and set(both[n]) <= set(light[k]) and draw.random() < 0.7) for k in light}
+    base += draw.choice([["SPECULATE"], ["SPECULATE", "TRUST"], ["CRASH"], ["CRASH"], ["FAULTS=1"], ["HOLD"], ["SPECULATE", "FAULTS=1"]])
+    return dict(program, base=base)

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Checks docs/model/opus.pml with spin:   docs/model/scenarios.py [--quick] [NAME...]
-over random programs:                      docs/model/scenarios.py --random COUNT [FIRST SEED] [--runs]
+over random programs:                      docs/model/scenarios.py --random COUNT [FIRST SEED] [--features]
 
 Each scenario is a program that ends without Opus (checked first, with -DNO_OPUS) and so must end with it: no assertion
 (I1, I2), no end before the end, no fair execution that never ends. 'breaks' names the rules, each a define of the model
@@ -67,12 +67,15 @@ def tables(scenario, ranks):
         "LIGHT": [light_of[k] for k in keys],
         "RUN": [mask(keys.index(n) for n in runs.get(k, "").split() if n in keys) for k in keys],
         "CLASH": [mask(j for j, d in enumerate(circuit_names) if d != c and set(circuits[c]) & set(circuits[d])) for c in circuit_names],
+        "PORTS": [mask(i for i, c in enumerate(circuit_names) if any(port.split(".")[0] == str(r) for port in circuits[c])) for r in rank_names],
         "SWITCH": [mask(circuit_names.index(c) for c in switch) for switch in switches],
     }
     text = "".join(f"static const int {name}[] = {{{', '.join(map(str, row))}}};\n" for name, row in rows.items())
-    text += f"enum {{ MUST = {mask(index[n] for n in must)}, LIT = {mask(circuit_names.index(c) for c in scenario.get('lit', []))} }};\n"
+    values = {"MUST": mask(index[n] for n in must), "LIT": mask(circuit_names.index(c) for c in scenario.get("lit", [])),
+              "ROUND": mask(keys.index(k) for k in scenario.get("rounds", "").split()), "GUESSES": scenario.get("guesses", 1),
+              "FALLIBLE": mask(scenario.get("fallible", range(len(switches))))}
+    text += "enum { " + ", ".join(f"{n} = {v}" for n, v in values.items()) + " };\n"
     sizes = {"NL": len(launches), "NK": len(keys), "ND": len(data), "NC": len(circuit_names), "NR": len(rank_names), "NS": len(switches)}
-    text += "enum { " + ", ".join(f"{n}_ = {v}" for n, v in sizes.items()) + " };\n"
     return text, [f"-D{n}={v}" for n, v in sizes.items()]
 
 
@@ -127,7 +130,7 @@ class Report:
 def keep(folder, name):
     where = os.environ.get("OPUS_MODEL_KEEP")
     if where:
-        shutil.copytree(folder, pathlib.Path(where) / name, dirs_exist_ok=True)
+        shutil.copytree(folder, pathlib.Path(where) / name.replace(" ", "_"), dirs_exist_ok=True)
 
 
 def write(folder, scenario, ranks):
@@ -141,7 +144,7 @@ def write(folder, scenario, ranks):
 def check_rule(report, folder, name, scenario, rule):
     """Without this rule (a define, several with +) the scenario must not hold."""
     ranks = scenario.get("without", {}).get(rule, scenario["ranks"])
-    defines = write(folder, scenario, ranks) + [f"-D{d}" for d in [*scenario.get("base", []), *rule.split("+")]]
+    defines = write(folder, scenario, ranks) + [f"-D{d}" for d in [*scenario.get("base", []), *(["ROUNDS"] if "rounds" in scenario else []), *rule.split("+")]]
     result = check(folder, defines + ["-DCHECK"])
     if result.ok:
         result = check(folder, defines, live=True)
@@ -157,7 +160,7 @@ def check_scenario(report, folder, name, scenario, rules=True, random=False):
     alone = check(folder, sizes + ["-DNO_OPUS"])
     if not alone.ok:
         return None if random else report.line(False, name, "does not end without Opus: not a scenario")
-    defines = sizes + [f"-D{d}" for d in scenario.get("base", [])]
+    defines = sizes + [f"-D{d}" for d in scenario.get("base", []) + (["ROUNDS"] if "rounds" in scenario else [])]
     safe = check(folder, defines + ["-DCHECK"])
     live = check(folder, defines, live=True) if safe.ok else None
     worst = live if safe.ok else safe
@@ -182,7 +185,10 @@ def main():
         if "--random" in sys.argv:
             count, first = int(names[0]), int(names[1]) if len(names) > 1 else 1
             for seed in range(first, first + count):
-                check_scenario(report, folder, f"random-{seed}", programs.random_program(seed, "--runs" in sys.argv), random=True)
+                program = programs.random_program(seed)
+                if "--features" in sys.argv:
+                    program = programs.random_features(seed, program)
+                check_scenario(report, folder, f"random-{seed} {' '.join(program.get('base', []))}".strip(), program, random=True)
         else:
             for name, scenario in programs.SCENARIOS.items():
                 if names and name not in names or "--quick" in sys.argv and not scenario.get("quick"):
