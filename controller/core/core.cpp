@@ -26,6 +26,7 @@ void Core::Impl::on(const Event& event, TimeNs at, Actions& actions) {
         arm(now + options.node_silence_ns, TimerKind::silence, 0);
         doubt_all();
     }
+    if (options.map_period_ns > 0 && now >= read_again_ns) read_maps_again();
     std::visit([this](const auto& e) { handle(e); }, event);
     finish_step();
     out = nullptr;
@@ -37,6 +38,10 @@ void Core::Impl::finish_step() {
     if (adoption_due) settle_adopted(false);
     if (!unheard.empty()) tell_again();
     schedule();
+    if (!gangs.empty() && !waiting_armed) {
+        waiting_armed = true;
+        arm(now + kTellWaiting, TimerKind::waiting, 0);
+    }
     while (!owed.empty()) {
         const NodeIndex n = *owed.begin();
         owed.erase(owed.begin());
@@ -91,8 +96,13 @@ void Core::Impl::fire(TimerKind kind, std::uint64_t id) {
         case TimerKind::switch_read:
             read_map(static_cast<SwitchIndex>(id));
             break;
+        case TimerKind::switches_again:
+            break;  // it was only to wake us: on() has looked
         case TimerKind::silence:
             watch_silence();
+            break;
+        case TimerKind::waiting:
+            tell_waiting();
             break;
     }
 }

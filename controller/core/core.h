@@ -29,6 +29,8 @@ struct CoreOptions {
     TimeNs node_silence_ns = 3'000'000'000;        // no frame for so long: the node's session is lost
     TimeNs node_grace_ns = 30'000'000'000;        // a lost or never seen node keeps its ports busy so long
     TimeNs switch_timeout_ns = 0;       // deadline of one change set; 0: 4 x dark time + 1 s
+    TimeNs map_period_ns = 10'000'000'000;         // the map of a switch at rest is read again so often; 0: never
+    bool first = true;                  // no controller just before it: else what that one sent is waited out to its deadline
     std::uint32_t port_failures_to_fence = 3;
 };
 
@@ -63,6 +65,7 @@ struct Trace {
     enum class Kind : std::uint8_t {
         gang_complete, gang_granted, gang_done, launch_done, circuit_up, circuit_down, program_begin, program_end,
         suspend, resume, pass, port_fenced,
+        circuit_lost,                   // by another hand, or a fault: nobody here moved it
     };
     Kind kind{};
     TimeNs at_ns = 0;
@@ -83,7 +86,8 @@ using Actions = std::vector<Action>;
 struct Counters {
     std::uint64_t demands = 0, grants = 0, gangs = 0, gangs_without_move = 0, reconfigurations = 0, circuits_moved = 0,
                   suspensions = 0, passes = 0, aborts = 0, switch_errors = 0, launches_done = 0, unroutable = 0,
-                  crowded = 0;  // gangs that ports can serve only launch by launch: opened, and lit in turn
+                  crowded = 0,     // gangs that ports can serve only launch by launch: opened, and lit in turn
+                  differences = 0;  // ports found leading elsewhere than was believed
     // Sum over granted gangs from completion to grant, without the time switches took (control-plane
     // time), and that time itself.
     TimeNs control_ns = 0, dark_wait_ns = 0, queue_wait_ns = 0;
@@ -93,7 +97,7 @@ enum class PortUse : std::uint8_t { dark, idle, busy, moving, reserved, unknown,
 struct PortStatus { PortId port = kNone; PortUse use{}; PortId peer = kNone; std::vector<LaunchId> holders; TimeNs since_ns = 0; std::string note; };
 struct RankStatus { NodeIndex node = kNone; wire::RankInfo info; std::uint32_t launches_in_flight = 0, launches_ready = 0; };
 struct GroupStatus { CommId comm; std::uint32_t size = 0, registered = 0; Verdict verdict{}; std::vector<std::pair<GpuId, LaunchId>> members; std::string job; };
-struct SwitchStatus { SwitchIndex sw = kNone; bool session = false; bool map_known = false; std::string identity; std::string last_error; std::uint32_t circuits = 0; std::vector<std::string> differences; };
+struct SwitchStatus { SwitchIndex sw = kNone; bool session = false; bool map_known = false; std::string identity; std::string last_error; std::uint32_t circuits = 0; std::vector<std::string> differences; TimeNs differed_ns = 0; std::string note; };
 struct NodeStatus { NodeIndex node = kNone; bool session = false; bool reported = false; TimeNs last_seen_ns = 0; std::uint32_t ranks = 0; };
 
 // Why a launch waits: one line each, in the order in which they must end.

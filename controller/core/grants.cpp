@@ -121,6 +121,7 @@ void Core::Impl::settle_op(Op& op, const Applied& applied) {
     for (const PortId p : op.dark) {
         inventory.port(p).op = 0;
         inventory.port(p).no_light = false;
+        inventory.port(p).note.clear();
         inventory.port(p).changed = step;
     }
     for (const auto& entry : op.connect) touch_edge(entry.first);
@@ -167,11 +168,13 @@ void Core::Impl::fail_op(Op& op, DriverError error, const std::string& text) {
     if (op.has_ctl) out->push_back(CtlDone{op.ctl, false, text});
     const std::vector<OpGang> waiting = std::move(op.gangs);
     const SwitchIndex s = op.sw;
+    const TimeNs begun = op.begun_ns;
     inventory.ops().erase(OpId(op.id));
     for (const OpGang& ref : waiting)
         if (Gang* gang = find_gang(ref.gang);
             gang != nullptr && gang->state == Gang::State::programming && gang->attempt == ref.attempt)
             fail_gang(*gang);
+    if (cut_off) arm(begun + switch_timeout(s), TimerKind::switch_read, s);  // by then it is over, however slow
     read_map(s);
 }
 
@@ -266,7 +269,7 @@ void Core::Impl::send_grant(NodeIndex node, std::uint64_t id, std::vector<wire::
 }
 
 // What changed since the node was last told. One that is being turned, or was when something failed, leads
-// nowhere. Nothing is said of one whose switch cannot be asked now: light goes on without its session.
+// nowhere, nor does one that is joined without light. Nothing is said of one whose switch cannot be asked now: light goes on without its session.
 std::vector<wire::PortSteering> Core::Impl::steering_news(NodeIndex node) {
     std::vector<wire::PortSteering> news;
     const Node& n = fabric.nodes[node];
@@ -276,7 +279,7 @@ std::vector<wire::PortSteering> Core::Impl::steering_news(NodeIndex node) {
             PortState& s = inventory.port(gpu.ports[index]);
             const bool turned = s.op != 0 || (s.unknown && s.changed != 0);
             if (!turned && !inventory.known(gpu.ports[index])) continue;
-            const PortId leads = !turned && s.peer < fabric.ports.size() ? s.peer : kNone;
+            const PortId leads = !turned && !s.no_light && s.peer < fabric.ports.size() ? s.peer : kNone;
             if (leads == s.told) continue;
             s.told = leads;
             wire::PortSteering entry{local, index, kNone, kNone, kNone};

@@ -49,7 +49,10 @@ struct GrantRecord {
     std::uint32_t running = 0;
 };
 
-enum class TimerKind : std::uint8_t { gang_break, gang_hold, gang_retry, comm_register, node_grace, node_hold, switch_read, silence };
+// A gang that has waited so long is told of, again as often.
+inline constexpr TimeNs kTellWaiting = 1'000'000'000;
+
+enum class TimerKind : std::uint8_t { gang_break, gang_hold, gang_retry, comm_register, node_grace, node_hold, switch_read, switches_again, silence, waiting };
 
 struct Core::Impl {
     Impl(const Fabric& fabric, CoreOptions options);
@@ -207,6 +210,8 @@ struct Core::Impl {
     void answer(SwitchIndex sw, const Applied& e);
     void answer(SwitchIndex, const PortPower&) {}
     void read_map(SwitchIndex sw);
+    void read_maps_again();
+    void notice(PortId p, PortId believed, PortId found, std::vector<std::string>& differences);
     void adopt_map(SwitchIndex sw, const MapRead& e);
     void judge_suspects(SwitchIndex sw);
     void blame(PortId p);
@@ -227,6 +232,7 @@ struct Core::Impl {
     std::vector<Why> why(TimeNs at);
     Why explain(Launch& launch);
     void explain_missing(const Launch& launch, std::vector<std::string>& reasons) const;
+    void tell_waiting();
     void explain_ports(Gang& gang, std::vector<std::string>& reasons);
     std::string check();
     std::string check_ports();
@@ -256,12 +262,14 @@ struct Core::Impl {
 
     std::set<std::tuple<TimeNs, TimerKind, std::uint64_t>> timers;
     TimeNs wake_told = -1;
+    TimeNs read_again_ns = 0;                               // maps of switches at rest
     std::map<std::pair<SwitchIndex, bool>, OpId> open_ops;  // change sets of this step
     std::vector<OpId> new_ops;                              // to be sent at its end
     std::set<NodeIndex> owed;                               // nodes to be told verdicts or steering at its end
     std::set<LaunchId> adopted;                             // running launches whose circuits are not known yet
     std::set<LaunchId> unheard;                             // granted, but their manager's new session does not know
     bool adoption_due = false;
+    bool waiting_armed = false;                             // somebody looks after gangs that wait
 };
 
 }  // namespace opus::controller

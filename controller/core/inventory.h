@@ -65,7 +65,8 @@ struct SwitchState {
     TimeNs read_ns = 0;           // when it was asked
     std::uint32_t read_failures = 0;
     std::string identity, last_error;
-    std::vector<std::string> differences;
+    std::vector<std::string> differences;  // found last, and when
+    TimeNs differed_ns = 0;
     std::vector<PortId> cable;    // by switch port; kNone: no NIC
     std::vector<Suspect> suspects;
 };

@@ -108,7 +108,10 @@ std::vector<SwitchStatus> Core::switches() const {
     std::vector<SwitchStatus> all;
     for (SwitchIndex s = 0; s < impl_->fabric.switches.size(); ++s) {
         const SwitchState& sw = impl_->inventory.sw(s);
-        SwitchStatus status{s, sw.session, sw.map_known, sw.identity, sw.last_error, 0, sw.differences};
+        SwitchStatus status{s, sw.session, sw.map_known, sw.identity, sw.last_error, 0, sw.differences, sw.differed_ns, {}};
+        const auto doubtful = [&](PortId p) { return p != kNone && impl_->inventory.port(p).unknown && impl_->inventory.port(p).doubt_until_ns > impl_->now; };
+        if (sw.map_known && std::any_of(sw.cable.begin(), sw.cable.end(), doubtful))
+            status.note = "waits until a command that nobody answers for must be over";
         for (const PortId p : sw.cable)
             if (p != kNone && impl_->inventory.port(p).peer != kNone)
                 status.circuits += impl_->inventory.port(p).peer == kForeign || p < impl_->inventory.port(p).peer;

@@ -8,6 +8,7 @@ namespace {
 
 constexpr std::size_t kMaxDifferences = 16;
 constexpr TimeNs kCommandMarginNs = 50'000'000;
+constexpr TimeNs kAgainSlackNs = 2'000'000'000;
 
 const char* name_of(DriverError error) {
     switch (error) {
@@ -43,7 +44,10 @@ TimeNs Core::Impl::command_time(SwitchIndex sw) const { return 4 * fabric.switch
 // Before this controller there may have been another: what it had ordered last shows in the map before there is
 // light, and perhaps not yet.
 void Core::Impl::doubt_all() {
-    for (PortId p = 0; p < fabric.ports.size(); ++p) inventory.port(p).doubt_until_ns = now + command_time(fabric.ports[p].sw);
+    for (PortId p = 0; p < fabric.ports.size(); ++p) {
+        const SwitchIndex s = fabric.ports[p].sw;
+        inventory.port(p).doubt_until_ns = now + (options.first ? command_time(s) : switch_timeout(s));
+    }
 }
 
 void Core::Impl::answer(SwitchIndex s, const SessionUp& e) {
@@ -55,6 +59,7 @@ void Core::Impl::answer(SwitchIndex s, const SessionUp& e) {
     log(LogLevel::info, fabric.switches[s].name + ": session with " + sw.identity);
     if (e.identity.ingress + e.identity.egress != 0 &&
         e.identity.ingress + e.identity.egress != fabric.switches[s].size()) {
+        sw.differed_ns = now;
         sw.differences = {"it has " + std::to_string(e.identity.ingress + e.identity.egress) +
                           " ports, the fabric file says " + std::to_string(fabric.switches[s].size())};
         log(LogLevel::error, fabric.switches[s].name + ": " + sw.differences.front());
@@ -85,6 +90,29 @@ void Core::Impl::read_map(SwitchIndex s) {
     out->push_back(ReadMap{s, sw.reading, switch_timeout(s)});
 }
 
+// Another client of a switch may move circuits, and nothing tells of it: the maps of switches at rest are read
+// again now and then. Looked at on any event, so that it happens beside heartbeats; the timer is for when
+// there are none.
+void Core::Impl::read_maps_again() {
+    timers.erase({read_again_ns + kAgainSlackNs, TimerKind::switches_again, 0});
+    std::set<SwitchIndex> at_work;
+    for (const auto& [id, op] : inventory.ops()) at_work.insert(op.sw);
+    TimeNs next = now + options.map_period_ns;
+    for (SwitchIndex s = 0; s < fabric.switches.size(); ++s) {
+        const SwitchState& sw = inventory.sw(s);
+        if (!sw.session || !sw.map_known || sw.reading != 0) continue;
+        const TimeNs due = sw.read_ns + options.map_period_ns;
+        if (now < due)
+            next = std::min(next, due);
+        else if (at_work.count(s) != 0)
+            next = std::min(next, now + options.map_period_ns / 8 + 1);
+        else
+            read_map(s);
+    }
+    read_again_ns = next;
+    arm(read_again_ns + kAgainSlackNs, TimerKind::switches_again, 0);
+}
+
 void Core::Impl::answer(SwitchIndex s, const MapRead& e) {
     SwitchState& sw = inventory.sw(s);
     if (e.op != sw.reading || sw.reading == 0) return;
@@ -98,6 +126,21 @@ void Core::Impl::answer(SwitchIndex s, const MapRead& e) {
     }
     sw.read_failures = 0;
     adopt_map(s, e);
+}
+
+// I5: what another hand has done is shown, by the names of the ports.
+void Core::Impl::notice(PortId p, PortId believed, PortId found, std::vector<std::string>& differences) {
+    const auto name_of = [this](PortId peer) {
+        return peer == kNone ? "nothing" : peer == kForeign ? "a port of no NIC" : fabric.ports[peer].name;
+    };
+    ++counters.differences;
+    differences.push_back(fabric.ports[p].name + " leads to " + name_of(found) + ", was thought to lead to " + name_of(believed));
+    inventory.port(p).note = "turned by another hand: it led to " + name_of(believed);
+    if (believed >= fabric.ports.size()) return;
+    Trace t;
+    t.kind = Trace::Kind::circuit_lost;
+    t.circuit = make_circuit(p, believed);
+    trace(std::move(t));
 }
 
 void Core::Impl::adopt_map(SwitchIndex s, const MapRead& e) {
@@ -135,12 +178,7 @@ void Core::Impl::adopt_map(SwitchIndex s, const MapRead& e) {
         const bool believed = !port.unknown;
         port.unknown = false;
         if (port.peer != peer) {
-            if (believed)
-                differences.push_back(fabric.ports[p].name + " leads to " +
-                                      (peer == kNone ? "nothing" : peer == kForeign ? "a port of no NIC" : fabric.ports[peer].name) +
-                                      ", was thought to lead to " +
-                                      (port.peer == kNone ? "nothing" : port.peer == kForeign ? "a port of no NIC"
-                                                                                              : fabric.ports[port.peer].name));
+            if (believed) notice(p, port.peer, peer, differences);
             if (port.edge != kNone) lost.push_back(port.edge);
             inventory.darken(p, step, now);
             if (peer == kForeign) port.peer = kForeign;
@@ -150,14 +188,20 @@ void Core::Impl::adopt_map(SwitchIndex s, const MapRead& e) {
         owed.insert(fabric.gpus[fabric.ports[p].gpu].node);
     }
     for (const auto& [p, peer] : found)
-        if (peer < kForeign && inventory.port(p).peer == kNone && inventory.port(peer).peer == kNone)
+        if (peer < kForeign && inventory.port(p).peer == kNone && inventory.port(peer).peer == kNone) {
             inventory.light(make_circuit(p, peer), step, now);
+            Trace t;
+            t.kind = Trace::Kind::circuit_up;
+            t.circuit = make_circuit(p, peer);
+            trace(std::move(t));
+        }
     const bool first = !sw.map_known;
     sw.map_known = true;
     if (!differences.empty()) {
         for (const std::string& d : differences) log(LogLevel::warn, fabric.switches[s].name + ": " + d);
         differences.resize(std::min(differences.size(), kMaxDifferences));
         sw.differences = std::move(differences);
+        sw.differed_ns = now;
     }
     if (first) log(LogLevel::info, fabric.switches[s].name + ": map read, " + std::to_string(e.circuits.size()) + " circuits");
     judge_suspects(s);

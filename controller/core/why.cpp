@@ -7,6 +7,7 @@ namespace opus::controller {
 namespace {
 
 constexpr std::size_t kMaxReasons = 8;
+constexpr std::size_t kMaxWaitingTold = 64;  // launches a node
 
 std::string text_of(const Key& key) {
     switch (key.kind) {
@@ -71,6 +72,29 @@ void Core::Impl::explain_ports(Gang& gang, std::vector<std::string>& reasons) {
             text += name_of(obstacle);
         reasons.push_back(text);
     }
+}
+
+// Managers hear why their launches wait although all members are there: at most once a second, and of so many.
+void Core::Impl::tell_waiting() {
+    waiting_armed = false;
+    std::map<NodeIndex, wire::Waiting> told;
+    for (const auto& [id, gang] : gangs) {
+        if (now - gang->complete_ns < kTellWaiting) continue;
+        std::string misses;
+        for (const Launch* launch : gang->launches) {
+            wire::Waiting& message = told[launch->id.node];
+            if (launch->open || !nodes[launch->id.node].up() || message.launches.size() >= kMaxWaitingTold) continue;
+            if (misses.empty()) {
+                std::vector<std::string> reasons;
+                explain_ports(*gang, reasons);
+                for (const std::string& reason : reasons) misses += (misses.empty() ? "" : "; ") + reason;
+                if (misses.empty()) misses = "its turn has not come";
+            }
+            message.launches.push_back({{launch->id.rank, launch->id.seq}, misses.substr(0, wire::kMaxText)});
+        }
+    }
+    for (auto& [node, message] : told)
+        if (!message.launches.empty()) send(node, std::move(message));
 }
 
 Why Core::Impl::explain(Launch& launch) {

@@ -44,6 +44,7 @@ json counters_json(const Counters& c) {
             {"switch_errors", c.switch_errors},
             {"launches_done", c.launches_done},
             {"unroutable", c.unroutable},
+            {"differences", c.differences},
             {"control_ns", c.control_ns},
             {"dark_wait_ns", c.dark_wait_ns},
             {"queue_wait_ns", c.queue_wait_ns}};
@@ -73,7 +74,9 @@ json status_reply(const ControllerView& view) {
                             {"identity", s.identity},
                             {"dark_ms", static_cast<double>(d.dark_ns) / 1e6},
                             {"last_error", s.last_error},
-                            {"differences", s.differences}});
+                            {"differences", s.differences},
+                            {"differed_ms", age_ms(view, s.differed_ns)},
+                            {"note", s.note}});
     }
     return {{"controller",
              {{"version", view.version},
@@ -124,7 +127,8 @@ json circuits_reply(const ControllerView& view) {
                         {"switch", view.fabric.switches.at(view.fabric.ports.at(p.port).sw).name},
                         {"use", port_use_name(p.use)},
                         {"holders", holders},
-                        {"since_ms", age_ms(view, p.since_ns)}});
+                        {"since_ms", age_ms(view, p.since_ns)},
+                        {"note", p.note}});
     }
     return {{"circuits", list}};
 }

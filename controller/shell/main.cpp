@@ -56,6 +56,10 @@ void define(CLI::App& app, Arguments& arguments) {
         ->check(CLI::Range(1, 16))
         ->capture_default_str();
     CoreOptions& core = arguments.daemon.core;
+    core.first = false;
+    app.add_flag("--first", core.first,
+                 "no other controller has commanded these switches just now: believe their maps as soon as light has "
+                 "settled, instead of waiting out the deadline of what it may have sent");
     add_milliseconds(app, "--break-ms", core.t_break_ns,
                      "wait of a complete gang for a launch in flight that cannot finish, before it is suspended; 0: "
                      "twice the dark time, at least 20");
@@ -65,6 +69,9 @@ void define(CLI::App& app, Arguments& arguments) {
                      "a manager not heard of for so long has lost its session (5000)");
     add_milliseconds(app, "--node-grace-ms", core.node_grace_ns,
                      "ports of a lost or never seen node stay busy so long (30000)");
+    add_milliseconds(app, "--map-period-ms", core.map_period_ns,
+                     "read the map of a switch at rest again so often, to see what other clients of it do; 0: never "
+                     "(10000)");
     add_milliseconds(app, "--switch-timeout-ms", core.switch_timeout_ns,
                      "deadline of one change set; 0: 4 times the dark time and a second");
 }

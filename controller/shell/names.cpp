@@ -107,6 +107,8 @@ const char* trace_kind_name(Trace::Kind kind) {
             return "launch done";
         case Trace::Kind::circuit_up:
             return "circuit up";
+        case Trace::Kind::circuit_lost:
+            return "circuit lost";
         case Trace::Kind::circuit_down:
             return "circuit down";
         case Trace::Kind::program_begin:

@@ -151,6 +151,7 @@ void TraceFile::add(const Trace& t) {
             lit_.try_emplace(t.circuit, t.at_ns);
             return;
         case Trace::Kind::circuit_down:
+        case Trace::Kind::circuit_lost:
             return circuit_down(t.circuit, t.at_ns);
         case Trace::Kind::program_begin:
         case Trace::Kind::program_end:

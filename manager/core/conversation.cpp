@@ -131,7 +131,13 @@ void Core::Impl::hear(const wire::Suspended& m) {
 }
 
 void Core::Impl::hear(const wire::Waiting& m) {
-    for (const wire::WaitingLaunch& w : m.launches) log(LogLevel::debug, name_of(w.launch) + " waits: " + w.misses);
+    for (const wire::WaitingLaunch& w : m.launches) {
+        Launch* launch = launch_of(w.launch);
+        if (launch == nullptr || launch->phase == Phase::done || launch->running()) continue;
+        // Once for people; what it waits for changes with every second.
+        log(launch->misses.empty() ? LogLevel::info : LogLevel::debug, name_of(w.launch) + " is held: " + w.misses);
+        launch->misses = w.misses.empty() ? "?" : w.misses;
+    }
 }
 
 }  // namespace opus::manager

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <string>
 #include <unordered_map>
 #include <vector>
 
@@ -38,6 +39,7 @@ struct Launch {
     bool told = false;        // the controller has ever heard of it: it must hear of its end
     bool described = false;   // `programme` is set
     std::uint64_t grant = 0;  // token it may start, or has started, under
+    std::string misses;       // what the controller last said that it waits for
     TimeNs waiting_since = 0;
     std::int64_t ready_ns = 0, go_ns = 0, done_ns = 0;  // real time, for people
 

@@ -96,7 +96,7 @@ class Stage:
         return path
 
     def controller(self, fabric: pathlib.Path, core: int | None = None) -> tuple[subprocess.Popen, str]:
-        child, at = self.start("opus-controller", ["--fabric", str(fabric), "--bind", "tcp://127.0.0.1:0"], core)
+        child, at = self.start("opus-controller", ["--fabric", str(fabric), "--bind", "tcp://127.0.0.1:0", "--first"], core)
         address = next(a for a in at.values() if a.startswith("tcp://"))
         return child, address
 

@@ -15,10 +15,11 @@ struct Bench {
         instrument.open(1, 0);
     }
     // All that session 1 is answered, "CLOSED" where it ends.
-    std::string say(const std::string& text, TimeNs now = 0) {
+    std::string say(const std::string& text, TimeNs now = 0) { return say_from(1, text, now); }
+    std::string say_from(SessionId session, const std::string& text, TimeNs now) {
         Outputs out;
-        instrument.receive(1, text + "\n", now, out);
-        return heard(out);
+        instrument.receive(session, text + "\n", now, out);
+        return heard(out, session);
     }
     std::string advance(TimeNs now) {
         Outputs out;
@@ -165,6 +166,21 @@ TEST_CASE("faults strike as asked") {
         CHECK(b.advance(10 + 50 * kMs - 1) == "");
         CHECK(b.advance(10 + 50 * kMs) == "16,16\r\n1");
         CHECK(b.instrument.next_due() == kNever);
+    }
+    SUBCASE("late: the next change alone, and nobody waits for it") {
+        b.say(":emulator:fault:late 50");
+        CHECK(b.say(":oxc:swit:conn:add (@1),(@17);:system:error?", 10) == "");
+        b.instrument.open(2, 20);
+        CHECK(b.say_from(2, ":oxc:swit:conn:stat?", 20) == "(@),(@)");
+        SUBCASE("its session goes on behind it") {
+            CHECK(b.say("*opc?", 30) == "");
+            CHECK(b.advance(10 + 50 * kMs) == "0, \"No error\"\r\n1");
+        }
+        SUBCASE("what was said whole is done, though its session is gone") {
+            b.instrument.close(1);
+            b.advance(10 + 50 * kMs);
+        }
+        CHECK(b.say_from(2, ":oxc:swit:conn:stat?", 60 * kMs) == "(@1),(@17)");
     }
     SUBCASE("stuck") {
         b.say(":emulator:fault:stuck (@17)");

@@ -111,7 +111,7 @@ class Cluster:
         self.fabric.write_text(fabric_toml(self.shape, self.scpi))
         if not self.opus:
             return
-        self.start_controller(f"tcp://{HOST}:0")
+        self.start_controller(f"tcp://{HOST}:0", ["--first"])
         for n in range(self.shape.nodes):
             self.runtime(n).mkdir(mode=0o700)
             self.managers.append(self._manager(n))
@@ -125,10 +125,10 @@ class Cluster:
             f"{self.shape.dark_ms:g}", "--stats", self.folder / f"emulator{rail}.json", *options],
             self.logs / f"emulator{rail}.log", self.env)
 
-    def start_controller(self, bind: str) -> None:
+    def start_controller(self, bind: str, more: list[str] | None = None) -> None:
         trace = ["--trace", self.trace] if self.trace else []
         self.controller = Child("controller", [self.build.controller, "--fabric", self.fabric, "--bind", bind, *trace,
-                                             *self.controller_options],
+                                             *self.controller_options, *(more or [])],
                                 self.logs / "controller.log", self.env)
         words = self.controller.wait_ready()
         self.address = next(a for a in words.values() if a.startswith("tcp://"))
@@ -189,14 +189,18 @@ class Cluster:
 
     def light(self) -> Light:
         total = Light()
-        for address in self.scpi:
-            host, port = address.rsplit(":", 1)
-            with socket.create_connection((host, int(port)), timeout=5) as s, s.makefile("rw", newline="\n") as talk:
-                talk.write(":emulator:count?\n")
-                talk.flush()
-                numbers = re.findall(r"-?\d+", talk.readline())
+        for rail in range(self.shape.gpus):
+            numbers = re.findall(r"-?\d+", self.scpi_line(rail, ":emulator:count?"))
             total += Light(*(int(n) for n in numbers[:7]))
         return total
+
+    def scpi_line(self, rail: int, line: str) -> str:
+        """Another client of a switch: the answer, or "" where there is none. A command is over when this returns."""
+        host, port = self.scpi[rail].rsplit(":", 1)
+        with socket.create_connection((host, int(port)), timeout=20) as s, s.makefile("rw", newline="\n") as talk:
+            talk.write(line + ("\n" if line.endswith("?") else ";*opc?\n"))
+            talk.flush()
+            return talk.readline().strip()
 
     def ctl(self, *arguments: str) -> dict:
         """opus-ctl ... --json."""

@@ -50,7 +50,9 @@ void show_status(const json& body) {
     Table switches({"SWITCH", "SESSION", "MAP", "CIRCUITS", "PORTS", "DARK TIME", "ADDRESS", "DEVICE", "NOTE"});
     for (const json& s : body.at("switches")) {
         const json& differences = s.at("differences");
-        const std::string note = differences.empty() ? text(s, "last_error") : "differs: " + joined(differences);
+        std::string note = text(s, "note") != "-" ? text(s, "note") : text(s, "last_error");
+        if (!differences.empty())
+            note = "differed " + duration(number(s, "differed_ms")) + " ago: " + joined(differences);
         switches.add({text(s, "switch"), s.value("session", false) ? "up" : "down",
                       s.value("map_known", false) ? "known" : "unknown", text(s, "circuits"), text(s, "ports"),
                       duration(number(s, "dark_ms")), text(s, "address"), text(s, "identity"), note});
@@ -63,9 +65,10 @@ void show_status(const json& body) {
                 duration(number(counters, "dark_wait_ns") / 1e6).c_str());
     std::printf(
         "reconfigurations %s, circuits moved %s, suspensions %s, passed %s, aborted %s, unroutable %s, switch errors "
-        "%s\n",
+        "%s, ports turned by others %s\n",
         count("reconfigurations").c_str(), count("circuits_moved").c_str(), count("suspensions").c_str(),
-        count("passes").c_str(), count("aborts").c_str(), count("unroutable").c_str(), count("switch_errors").c_str());
+        count("passes").c_str(), count("aborts").c_str(), count("unroutable").c_str(), count("switch_errors").c_str(),
+        count("differences").c_str());
     std::printf("control plane, dark time apart: median %s, p99 %s over %s gangs\n",
                 duration(number(plane, "median_us") / 1e3).c_str(), duration(number(plane, "p99_us") / 1e3).c_str(),
                 text(plane, "gangs").c_str());
@@ -74,9 +77,10 @@ void show_status(const json& body) {
 }
 
 void show_circuits(const json& body) {
-    Table table({"A", "B", "SWITCH", "USE", "SINCE", "HELD BY"});
+    Table table({"A", "B", "SWITCH", "USE", "SINCE", "HELD BY", "NOTE"});
     for (const json& c : body.at("circuits"))
-        table.add({text(c, "a"), text(c, "b"), text(c, "switch"), text(c, "use"), age(c), joined(c.at("holders"))});
+        table.add({text(c, "a"), text(c, "b"), text(c, "switch"), text(c, "use"), age(c), joined(c.at("holders")),
+                   text(c, "note")});
     if (table.empty()) return static_cast<void>(std::printf("no circuits\n"));
     table.print(stdout);
 }

@@ -10,6 +10,7 @@ namespace opus::emulator {
 
 struct Faults {
     TimeNs slow_ns = 0;          // each line is taken so much later
+    TimeNs late_ns = 0;          // the next line that changes the map is taken so much later
     std::uint32_t refuse = 0;    // next changes of the map: refused
     std::uint32_t drop = 0;      // the n-th next change of the map: done, then its session dies without an answer
     std::uint32_t readback = 0;  // next answers about the map: without the circuits that changed last

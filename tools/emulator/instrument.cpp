@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <utility>
 
 #include "drivers/scpi_text.h"
 
@@ -45,8 +46,7 @@ bool Instrument::open(SessionId session, TimeNs now) {
 }
 
 void Instrument::close(SessionId session) {
-    sessions_.erase(session);
-    std::erase_if(delayed_, [&](const Delayed& d) { return d.session == session; });
+    sessions_.erase(session);  // what it had said whole is carried out all the same, and answered to nobody
 }
 
 void Instrument::receive(SessionId id, std::string_view bytes, TimeNs now, Outputs& out) {
@@ -69,13 +69,30 @@ void Instrument::receive(SessionId id, std::string_view bytes, TimeNs now, Outpu
         }
         std::string text;
         text.swap(session.partial);
-        // A line never overtakes an earlier one of its session.
-        if (faults_.slow_ns || !delayed_.empty())
-            delayed_.push_back(
-                {std::max(now + faults_.slow_ns, delayed_.empty() ? 0 : delayed_.back().due), id, std::move(text)});
-        else
+        // A line never overtakes an earlier one of its session; those of others it may.
+        TimeNs due = now + faults_.slow_ns;
+        if (faults_.late_ns > 0 && changes_map(text)) due += std::exchange(faults_.late_ns, 0);
+        for (const Delayed& d : delayed_)
+            if (d.session == id) due = std::max(due, d.due);
+        if (due > now) {
+            const auto after = std::find_if(delayed_.begin(), delayed_.end(), [&](const Delayed& d) { return d.due > due; });
+            delayed_.insert(after, {due, id, std::move(text)});
+        } else {
             line(id, text, now, out);
+        }
     }
+}
+
+bool Instrument::changes_map(std::string_view line) const {
+    for (std::string_view unit : scpi::split(line, ';')) {
+        const std::string_view header = unit.substr(0, unit.find_first_of(" \t"));
+        if (!header.starts_with(':')) continue;  // nobody writes what matters here in the short way
+        const Command* command = find(header.substr(1), false);
+        if (command != nullptr && (command->run == &Instrument::connect_add || command->run == &Instrument::connect_only ||
+                                   command->run == &Instrument::connect_sub || command->run == &Instrument::disconnect_all))
+            return true;
+    }
+    return false;
 }
 
 TimeNs Instrument::next_due() const { return delayed_.empty() ? kNever : delayed_.front().due; }
@@ -84,7 +101,10 @@ void Instrument::advance(TimeNs now, Outputs& out) {
     while (!delayed_.empty() && delayed_.front().due <= now) {
         const Delayed d = std::move(delayed_.front());
         delayed_.pop_front();
-        line(d.session, d.line, now, out);
+        if (sessions_.count(d.session) != 0)
+            line(d.session, d.line, now, out);
+        else
+            run(d.line, now);
     }
 }
 

@@ -78,6 +78,7 @@ private:
 
     void line(SessionId id, std::string_view text, TimeNs now, Outputs& out);
     std::string execute(Session& session, std::string_view text, TimeNs now);
+    bool changes_map(std::string_view line) const;
     const Command* find(std::string_view header, bool query) const;
     void reboot(bool lose, TimeNs down_ns, TimeNs now);
     bool take_change(Call& call);  // false when a fault refuses it
@@ -105,6 +106,7 @@ private:
     void emulator_count(Call&);
     void emulator_reboot(Call&);
     void fault_slow(Call&);
+    void fault_late(Call&);
     void fault_refuse(Call&);
     void fault_drop(Call&);
     void fault_drop_now(Call&);

@@ -36,6 +36,7 @@ const Instrument::Command Instrument::kCommands[] = {
     {"EMULator:COUNt", true, &Instrument::emulator_count},
     {"EMULator:REBoot", false, &Instrument::emulator_reboot},
     {"EMULator:FAULt:SLOW", false, &Instrument::fault_slow},
+    {"EMULator:FAULt:LATE", false, &Instrument::fault_late},
     {"EMULator:FAULt:REFuse", false, &Instrument::fault_refuse},
     {"EMULator:FAULt:DROP", false, &Instrument::fault_drop},
     {"EMULator:FAULt:DROPNOW", false, &Instrument::fault_drop_now},
@@ -228,6 +229,7 @@ void Instrument::emulator_reboot(Call& call) {
     if (words[0].empty() && options_.boot == BootMode::restore) glass_.relight(call.now);
     booted_ns_ = call.now + TimeNs(*down_ms) * 1'000'000;
     drop_all_ = true;
+    delayed_.clear();
 }
 
 bool Instrument::set_count(Call& call, std::uint32_t& fault) {
@@ -243,6 +245,11 @@ bool Instrument::set_count(Call& call, std::uint32_t& fault) {
 void Instrument::fault_slow(Call& call) {
     std::uint32_t ms = 0;
     if (set_count(call, ms)) faults_.slow_ns = TimeNs(ms) * 1'000'000;
+}
+
+void Instrument::fault_late(Call& call) {
+    std::uint32_t ms = 0;
+    if (set_count(call, ms)) faults_.late_ns = TimeNs(ms) * 1'000'000;
 }
 
 void Instrument::fault_refuse(Call& call) { set_count(call, faults_.refuse); }

@@ -269,9 +269,12 @@ void World::session_down(SwitchIndex s, TimeNs for_ns) {
 // The command breaks circuits at once; the new ones pass light after the dark time.
 void World::apply(const Program& p) {
     ++programs;
+    if (taken_up_ns == 0) return carry_out(p, now, core_life_);
+    at(now + taken_up_ns, [this, p, sent = now, life = core_life_] { carry_out(p, sent, life); });
+}
+
+void World::carry_out(const Program& p, TimeNs sent, std::uint64_t life) {
     const SwitchIndex s = p.sw;
-    const std::uint64_t life = core_life_;
-    const TimeNs sent = now;
     std::vector<std::pair<PortId, PortId>> connect;
     const auto cable = [&](SwitchPort n) {
         for (PortId q = 0; q < fabric.ports.size(); ++q)
@@ -441,6 +444,7 @@ void World::drop_node(NodeIndex n, bool back) {
 void World::restart_controller() {
     ++core_life_;
     ++options_.epoch;
+    options_.first = false;
     wake_ = -1;
     core = std::make_unique<Core>(fabric, options_);
     std::fill(switch_up_.begin(), switch_up_.end(), false);

@@ -106,6 +106,7 @@ public:
     bool ready_in_order = true;                    // managers order by communicator; false: scenario G2 breaks
     bool keep_log = false;
     TimeNs message_least_ns = 10'000, message_most_ns = 300'000;
+    TimeNs taken_up_ns = 0;                        // a switch begins with what it was told so much later
     std::uint32_t hold_ms = 30'000;
     Policy policy = Policy::proceed;
     // Answer of a switch to a change set: error none applies it; otherwise `applies` circuits of it are made.
@@ -169,6 +170,7 @@ private:
     void check_start(std::size_t r, std::size_t l);
     void check_whole(const std::set<std::pair<std::size_t, std::size_t>>& granted);
     void apply(const Program& p);
+    void carry_out(const Program& p, TimeNs sent, std::uint64_t life);
     void darken(PortId p);
     void update_transfers();
     void finish_transfer(std::size_t t);

@@ -74,7 +74,8 @@ TEST_CASE("another major version is refused with both versions named") {
     manager.raw(bytes.str());
     const auto refused = manager.next<wire::Refused>();
     REQUIRE(refused);
-    CHECK(refused->reason.find("protocol 2.7, this program 1.0") != std::string::npos);
+    CHECK(refused->reason.find("protocol 2.7, this program " + std::to_string(wire::kMajor) + "." +
+                                std::to_string(wire::kMinor)) != std::string::npos);
 }
 
 TEST_CASE("a manager that has seen a later epoch raises it, one from the far future is refused") {

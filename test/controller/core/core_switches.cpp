@@ -1,0 +1,94 @@
+// What the controller believes of a switch is what the switch says (I5): other hands, other controllers.
+#define DOCTEST_CONFIG_IMPLEMENT_WITH_MAIN
+#include "test/controller/core/job_words.h"
+
+namespace opus::controller::test {
+namespace {
+
+bool some_log_has(const World& world, const std::string& text) {
+    for (const auto& line : world.logs)
+        if (line.find(text) != std::string::npos) return true;
+    return false;
+}
+
+PortStatus status_of(const World& world, const char* port) { return world.core->ports().at(world.port(port)); }
+
+}  // namespace
+
+TEST_CASE("what another client of the switch has moved is found, shown and believed") {
+    Job job;
+    job.comms = {{0, 1}};
+    for (NodeIndex n = 0; n < 2; ++n)
+        job.ranks.push_back(rank_on(n, {on(0, {coll(0)}), later(60'000 * kMs, on(0, {coll(0)}))}));
+    World world({.nodes = 3, .ports = 1}, job);
+    world.at(5'000 * kMs, [&] { world.move_circuit(world.port("n0.g0.p0"), world.port("n2.g0.p0")); });
+    world.run_until(30'000 * kMs);
+    CHECK(status_of(world, "n0.g0.p0").peer == world.port("n2.g0.p0"));
+    CHECK(status_of(world, "n1.g0.p0").peer == kNone);
+    CHECK(status_of(world, "n0.g0.p0").note == "turned by another hand: it led to n1.g0.p0");
+    CHECK(some_log_has(world, "n0.g0.p0 leads to n2.g0.p0, was thought to lead to n1.g0.p0"));
+    const SwitchStatus sw = world.core->switches().front();
+    CHECK(sw.differences.size() == world.core->counters().differences);
+    CHECK(sw.differed_ns > 5'000 * kMs);
+    must_end(world);  // nothing starts in the dark, or over the wrong circuit
+    CHECK(status_of(world, "n0.g0.p0").note.empty());
+    CHECK(world.core->counters().reconfigurations == 2);
+}
+
+TEST_CASE("under a launch in flight the move is a suspension: its circuit is brought back") {
+    Job job;
+    job.comms = {{0, 1}};
+    for (NodeIndex n = 0; n < 2; ++n) job.ranks.push_back(rank_on(n, {lasting(60'000 * kMs, on(0, {coll(0)}))}));
+    World world({.nodes = 3, .ports = 1}, job);
+    world.at(5'000 * kMs, [&] { world.move_circuit(world.port("n0.g0.p0"), world.port("n2.g0.p0")); });
+    must_end(world);
+    CHECK(world.core->counters().suspensions == 2);  // each member's launch
+    CHECK(some_log_has(world, "suspended n0.r0 launch 0: ocs-r0 no longer joins n0.g0 and n1.g0"));
+    CHECK(world.now < 80'000 * kMs);
+}
+
+TEST_CASE("a switch at work is not asked, and its own moves are no differences") {
+    Job job;
+    job.comms = {{0, 1}, {1, 2}, {0, 2}};
+    for (NodeIndex n = 0; n < 3; ++n) job.ranks.push_back(rank_on(n, {}));
+    for (int i = 0; i < 200; ++i)
+        for (std::size_t c = 0; c < 3; ++c)
+            for (const std::size_t r : job.comms[c]) job.ranks[r].program.push_back(on(0, {coll(c)}));
+    CoreOptions often;
+    often.map_period_ns = 3 * kMs;
+    World world({.nodes = 3, .ports = 1}, job, 1, often);
+    must_end(world);
+    CHECK(world.core->counters().differences == 0);
+    CHECK(world.core->counters().suspensions == 0);
+}
+
+TEST_CASE("a new controller waits out what the old one sent last, however slow the switch") {
+    // The old one turns n0 to n2, and dies; the switch takes its time. n2's rank is gone meanwhile, and n0 goes
+    // on with n1, to whom its port still leads: light that is about to go.
+    Job job;
+    job.comms = {{0, 1}, {0, 2}};
+    job.ranks = {rank_on(0, {on(0, {coll(0)}), later(100 * kMs, on(0, {coll(1)})), lasting(3'000 * kMs, on(1, {coll(0)}, {0}))}),
+                 rank_on(1, {on(0, {coll(0)}), later(900 * kMs, lasting(3'000 * kMs, on(0, {coll(0)})))}),
+                 rank_on(2, {later(100 * kMs, on(0, {coll(1)}))})};
+    World world({.nodes = 3, .ports = 1}, job);
+    bool restarted = false;
+    world.switch_fault = [&](const Program&) {
+        return std::pair{DriverError::none, std::size_t{0}};
+    };
+    world.at(60 * kMs, [&] { world.taken_up_ns = 700 * kMs; });
+    std::function<void()> when_sent = [&] {
+        if (world.programs < 2) return world.at(world.now + 1 * kMs, when_sent);
+        restarted = true;
+        world.taken_up_ns = 0;
+        world.restart_controller();
+        world.at(world.now + 350 * kMs, [&] { world.kill_rank(2); });
+    };
+    world.at(60 * kMs, when_sent);
+    world.run_until(10'000 * kMs);
+    CHECK(restarted);
+    CHECK(clean(world));
+    CHECK(world.done(0, 2));
+    CHECK(world.done(1, 1));
+}
+
+}  // namespace opus::controller::test
