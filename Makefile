@@ -27,7 +27,7 @@ demo: build ## the main job: 16 ranks, 4 nodes, 4 emulated optical rails, with a
 	@python3 tools/opus-demo --build $(BUILD)
 
 test: build ## every test; ends with "N passed, N failed"
-	@./tools/bootstrap.sh bench
+	@./tools/bootstrap.sh bench model
 	@python3 test/run.py $(BUILD)
 
 sanitize: sanitize-address sanitize-thread ## the tests again under ASan+UBSan and under TSan
@@ -68,6 +68,9 @@ bench: build ## the figures, as ratios in one run; writes bench-results/
 
 soak: build ## the long campaign of random jobs; SOAK_WORKLOADS, default 1000
 	@OPUS_RANDOM_WORKLOADS=$${SOAK_WORKLOADS:-1000} python3 test/run.py $(BUILD) process/random
+	@./tools/bootstrap.sh model
+	@docs/model/scenarios.py
+	@docs/model/scenarios.py --random $${SOAK_PROGRAMS:-100} 1 --features
 
 clean: ## remove what was built (headers fetched into .deps/ stay)
 	@rm -rf build build-* bench-results

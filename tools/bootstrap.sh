@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs what building and running Opus needs on Debian 12, and nothing that is there already.
-#   tools/bootstrap.sh [build|lint|fuzz|bench]...     default: build
+#   tools/bootstrap.sh [build|lint|fuzz|bench|model]...     default: build
 # Debian packages by apt-get (sudo where not root); NCCL and CUDA headers from the system, else from their
 # public wheels by pip into .deps/ (headers and ptxas only). Prints nothing when there is nothing to do.
 set -euo pipefail
@@ -16,6 +16,7 @@ packages_build="g++ meson ninja-build pkg-config python3 python3-pip libzmq3-dev
 packages_lint="clang-format clang-tidy"
 packages_fuzz="clang libclang-rt-14-dev llvm"
 packages_bench="valgrind"
+packages_model="spin gcc"
 
 wanted=""
 for set in "${@:-build}"; do

@@ -13,7 +13,7 @@
  * fairness every program that ends without Opus ends with it (I4, I6, I7).
  */
 
-#define ROOM 8
+#define ROOM 14
 #define DEMAND 1    /* to the controller: launches */
 #define DONE_ 2     /* launches */
 #define RETURNED 3  /* launches in flight under the soft tokens that were revoked; those that have ended */

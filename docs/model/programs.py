@@ -5,7 +5,7 @@ of the rank that its gate waits for (an event, or the order of its communicator:
 that names it. `light`: the circuits that a key needs; a circuit is a pair of ports, 'rank.port'.
 `data`: the keys at which the bytes really meet, where the rule taken away asks under others. `turn`: launches behind which NCCL puts it although its gate does not wait for them; host=True: called by the host, in no stream.
 `runs`: what all the members of a key expect to follow it; `never`: keys that are expected and do not come.
-`rounds`: keys that come again and again; `must`: launches that have to end, if not all; `switches`: the circuits of each.
+`rounds`: keys that come again and again; `quick`: also in make test; `must`: launches that have to end, if not all; `switches`: the circuits of each.
 `without`: for a rule of the shim, the program as it would ask without the rule.
 """
 import random
@@ -32,7 +32,7 @@ SCENARIOS = {
                       1: [[L("g1", "g")]],
                       2: [[L("a2", "a"), L("b2", "b")], [L("g2", "g")]]},
                light={"a": ["02"], "b": ["02"], "g": ["12"]}, base=["NO_SUSPENSION", "NO_LAGGARDS"], breaks=["NO_JOINERS"]),
-    "A3": dict(ranks={0: [[L("X0", "X")]],
+    "A3": dict(quick=True, ranks={0: [[L("X0", "X")]],
                       1: [[L("a1", "a"), L("X1", "X"), L("b1", "b")]],
                       2: [[L("ab", "a b")]]},
                light={"a": ["12"], "b": ["12"], "X": ["01"]}, breaks=["NO_SUSPENSION"]),
@@ -51,7 +51,7 @@ SCENARIOS = {
                                            1: [[L("L1", "L", after=["C1"])], [L("C1", "C")]]}},
                breaks=["NO_CONNECT_KEY"]),
     # R and X on one communicator: an early receive, then a first use of another peer; what lets the receive end comes after that call.
-    "G1b": dict(ranks={0: [[L("R0", "R")], [L("conn0", "conn", host=True)], [L("D0", "D", after=["conn0"])], [L("X0", "X", after=["conn0", "R0"])]],
+    "G1b": dict(quick=True, ranks={0: [[L("R0", "R")], [L("conn0", "conn", host=True)], [L("D0", "D", after=["conn0"])], [L("X0", "X", after=["conn0", "R0"])]],
                        1: [[L("D1", "D"), L("R1", "R")]],
                        2: [[L("conn2", "conn", host=True)], [L("X2", "X", after=["conn2"])]]},
                 light={"R": ["01"], "D": ["01"], "X": ["02"], "conn": ["02"]},
@@ -91,7 +91,7 @@ SCENARIOS = {
                           circuits={"01": ("0.1", "1.0"), "12": ("1.1", "2.0"), "20": ("2.1", "0.0"), "01b": ("0.0", "1.1"), "23": ("2.1", "3.0")},
                           light={"R": ["01", "12", "20"], "P": ["01b"], "S": ["23"]}),
     # A run of three that holds, against a foreign gang.
-    "run": dict(ranks={0: [[L("p0", "p"), L("q0", "q"), L("s0", "s")]],
+    "run": dict(quick=True, ranks={0: [[L("p0", "p"), L("q0", "q"), L("s0", "s")]],
                        1: [[L("p1", "p"), L("q1", "q"), L("s1", "s")], [L("g1", "g")]],
                        2: [[L("g2", "g")]]},
                 light={"p": ["01"], "q": ["01"], "s": ["01"], "g": ["12"]}, runs={"p": "q s", "q": "s"}, base=["RUNS"],
@@ -100,7 +100,7 @@ SCENARIOS = {
                                 1: [[L("p1", "p"), L("q1", "q")], [L("g1", "g")]],
                                 2: [[L("g2", "g")]]},
                          light={"p": ["01"], "q": ["01"], "g": ["12"]}, never={"n": ["01"]}, runs={"p": "q n"}, base=["RUNS"]),
-    "B1": dict(ranks={0: [[L("p0", "p"), L("q0", "q")]],
+    "B1": dict(quick=True, ranks={0: [[L("p0", "p"), L("q0", "q")]],
                       1: [[L("p1", "p"), L("q1", "q", after=["g1"])], [L("g1", "g")]],
                       2: [[L("g2", "g")]]},
                light={"p": ["01"], "q": ["01"], "g": ["12"]}, runs={"p": "q"}, base=["RUNS"], breaks=["NO_SUSPENSION"]),
@@ -115,11 +115,11 @@ SCENARIOS = {
                circuits={"01": ("0.0", "1.0"), "02": ("0.1", "2.0")},
                light={"p": ["01"], "q": ["01"], "d": ["02"]}, runs={"p": "q"}, base=["RUNS"], breaks=["ANY_KEY_COVERS"]),
     # The same, and who holds the token needs the other key afterwards: it has started, unseen.
-    "D2": dict(ranks={0: [[L("p0", "p"), L("qd", "q d")]],
+    "D2": dict(quick=True, ranks={0: [[L("p0", "p"), L("qd", "q d")]],
                       1: [[L("p1", "p"), L("q1", "q"), L("d1", "d")]]},
                light={"p": ["01"], "q": ["01"], "d": ["01"]}, runs={"p": "q"}, base=["RUNS"], breaks=["TOKEN_IS_NOT_PRESENCE"]),
     # Rail A: ports r.0, rail B: ports r.1. The switch of B fails with half of W's circuits moved, for good; g needs A alone.
-    "I": dict(ranks={0: [[L("W0", "W")]], 1: [[L("W1", "W")], [L("g1", "g")]], 2: [[L("g2", "g")]]},
+    "I": dict(quick=True, ranks={0: [[L("W0", "W")]], 1: [[L("W1", "W")], [L("g1", "g")]], 2: [[L("g2", "g")]]},
               circuits={"A01": ("0.0", "1.0"), "A12": ("1.0", "2.0"), "B01": ("0.1", "1.1")}, switches=[["A01", "A12"], ["B01"]],
               light={"W": ["A01", "B01"], "g": ["A12"]}, fallible=[1], must=["g1", "g2"], base=["FAULTS=1", "FAILS_FOR_EVER"], breaks=["KEEP_RESERVATIONS"]),
     "I_mended": dict(ranks={0: [[L("W0", "W"), L("V0", "V")]], 1: [[L("W1", "W"), L("V1", "V")], [L("g1", "g")]], 2: [[L("g2", "g")]]},
@@ -133,7 +133,7 @@ SCENARIOS = {
     "K_run": dict(ranks={0: [[L("p0", "p")], [L("P0", "P")]], 1: [[L("p1", "p")], [L("P1", "P")], [L("g1", "g")]], 2: [[L("g2", "g")]]},
                   light={"p": ["01"], "P": ["01"], "g": ["12"]}, runs={"p": "P", "P": "p"}, rounds="p P", must=["g1", "g2"], base=["RUNS"]),
     # r0 has started p; r1 gets to it only after g. P of the same ports comes again and again.
-    "K_laggard": dict(ranks={0: [[L("m0", "m"), L("p0", "p")], [L("P0", "P")]], 1: [[L("m1", "m"), L("p1", "p", after=["g1"])], [L("P1", "P")], [L("g1", "g")]], 2: [[L("g2", "g")]]},
+    "K2": dict(ranks={0: [[L("m0", "m"), L("p0", "p")], [L("P0", "P")]], 1: [[L("m1", "m"), L("p1", "p", after=["g1"])], [L("P1", "P")], [L("g1", "g")]], 2: [[L("g2", "g")]]},
                       light={"m": ["01"], "p": ["01"], "P": ["01"], "g": ["12"]}, runs={"m": "p"}, rounds="P", must=["g1", "g2"], base=["RUNS"],
                       breaks=["LAGGARDS_FOR_EVER"]),
     "K_quantum": dict(ranks={0: [[L("p0", "p")], [L("P0", "P")]], 1: [[L("p1", "p")], [L("P1", "P")], [L("g1", "g")]], 2: [[L("g2", "g")]]},
@@ -146,7 +146,7 @@ SCENARIOS = {
                       light={"p": ["01"], "W": ["01b", "12"]}, never={"n": ["02"], "m": ["01"]}, rounds="p", must=["W0", "W1", "W2"], guesses=3,
                       base=["SPECULATE"], breaks=[]),
     # Members start at once under a speculation of which all were sure; a real gang wants its ports.
-    "C1": dict(ranks={0: [[L("p0", "p")]], 1: [[L("p1", "p")], [L("g1", "g")]], 2: [[L("g2", "g")]]},
+    "C1": dict(quick=True, ranks={0: [[L("p0", "p")]], 1: [[L("p1", "p")], [L("g1", "g")]], 2: [[L("g2", "g")]]},
                light={"p": ["01"], "g": ["12"]}, guesses=2, base=["SPECULATE", "TRUST", "RUNS"], breaks=["MOVE_WITHOUT_ANSWER"]),
     # The hold time runs out on members of a gang that waits for its ports.
     "J": dict(ranks={0: [[L("p0", "p")]], 1: [[L("p1", "p")], [L("g1", "g")]], 2: [[L("g2", "g")]]},
@@ -157,6 +157,33 @@ SCENARIOS = {
               breaks=["SNAPSHOT_WITHOUT_TOKENS", "SNAPSHOT_WITHOUT_FLIGHT", "NO_DEADLINE", "NO_FENCING", "MOVE_BEFORE_REPORT"]),
     "H_hold": dict(ranks={0: [[L("p0", "p")]], 1: [[L("p1", "p")], [L("g1", "g")]], 2: [[L("g2", "g")]]},
                    light={"p": ["01"], "g": ["12"]}, base=["HOLD", "CRASH"]),
+}
+
+
+# What happens where a rule is taken away.
+RULES = {
+    "UNION_OF_KEYS": "a gang is complete only when all keys of its launches are",
+    "NO_JOINERS": "strict first come first served, joiners too",
+    "NO_SUSPENSION": "no launch in flight is ever suspended",
+    "UNDIRECTED_PAIRS": "transfers of a pair are numbered without direction",
+    "NO_CONNECT_KEY": "a first use is held until its kernel ends",
+    "CONNECT_IN_TURN": "a first use waits for earlier launches of its communicator",
+    "OUT_OF_ORDER": "asked for when the gate is reached, whatever is before it on its communicator",
+    "MOVE_WITHOUT_ANSWER": "circuits move when the revocation was sent, not when all have answered",
+    "NO_LAGGARDS": "a laggard's other launches wait behind the gang in line (and no suspension)",
+    "LAGGARDS_FOR_EVER": "a laggard's other launches pass the gang in line without end",
+    "ANY_KEY_COVERS": "a launch may start when one of its keys lies under a token",
+    "TOKEN_IS_NOT_PRESENCE": "who holds a soft token does not count as present",
+    "KEEP_RESERVATIONS": "a gang whose switch has failed keeps its reservations on the other rails",
+    "NO_RESERVATIONS": "a waiting gang reserves nothing",
+    "QUANTUM_FOR_EVER": "a quantum does not end",
+    "SPECULATION_EVICTS": "speculation takes ports that are held",
+    "WITHDRAW": "a member whose hold time is over goes to another network alone",
+    "SNAPSHOT_WITHOUT_TOKENS": "snapshots do not tell soft tokens",
+    "SNAPSHOT_WITHOUT_FLIGHT": "snapshots do not tell launches in flight",
+    "NO_DEADLINE": "the new controller does not wait out the command deadline",
+    "NO_FENCING": "messages of the old controller's sessions are obeyed",
+    "MOVE_BEFORE_REPORT": "ports of a node without a snapshot are not busy",
 }
 
 

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Checks docs/model/opus.pml with spin:   docs/model/scenarios.py [--quick] [NAME...]
+"""Checks docs/model/opus.pml with spin:   docs/model/scenarios.py [--quick] [--table] [NAME...]
 over random programs:                      docs/model/scenarios.py --random COUNT [FIRST SEED] [--features]
 
 Each scenario is a program that ends without Opus (checked first, with -DNO_OPUS) and so must end with it: no assertion
 (I1, I2), no end before the end, no fair execution that never ends. 'breaks' names the rules, each a define of the model
 that takes the rule away, without which it must not hold; 'base' are defines for all of its checks. The programs are in
 programs.py. Prints one line for each check; ends with 'N passed, N failed'. OPUS_MODEL_KEEP=DIR keeps what failed.
+--table writes the results into README.md.
 """
 import os
 import pathlib
@@ -20,7 +21,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 import programs  # noqa: E402
 
-LIMIT_S = int(os.environ.get("OPUS_MODEL_SECONDS", "170"))
+LIMIT_S = int(os.environ.get("OPUS_MODEL_SECONDS", "170"))  # of one run of spin; what takes longer is said to be undecided
 MEGABYTES = 5000
 
 
@@ -116,6 +117,11 @@ def check(folder, defines, live=False):
 class Report:
     def __init__(self):
         self.passed = self.failed = self.undecided = 0
+        self.rows = []
+
+    def table(self):
+        head = "| scenario | states | liveness | with the rules | without: instead of the rule ... | then |\n|---|--:|--:|---|---|---|\n"
+        return head + "".join("| " + " | ".join(row) + " |\n" for row in self.rows)
 
     def line(self, good, name, text):
         if good is None:
@@ -150,6 +156,11 @@ def check_rule(report, folder, name, scenario, rule):
         result = check(folder, defines, live=True)
     if not result.finished and not result.ok and result.why() in ("not finished", "out of memory"):
         return report.line(None, f"{name} without {rule}", result.why())
+    text = "; ".join(programs.RULES[r] for r in rule.split("+"))
+    if report.rows[-1][4] == "":
+        report.rows[-1][4:] = [text, result.why()]
+    else:
+        report.rows.append(["", "", "", "", text, result.why()])
     report.line(not result.ok, f"{name} without {rule}", result.why() + ("" if not result.ok else ": so it does not test that rule"))
     if result.ok:
         keep(folder, f"{name}-{rule}")
@@ -168,8 +179,11 @@ def check_scenario(report, folder, name, scenario, rules=True, random=False):
         report.line(worst.ok, name, f"{safe.states} states, {live.states} for liveness, {safe.seconds + live.seconds:.1f} s" if worst.ok else worst.why())
         if not worst.ok:
             keep(folder, name)
+    elif random and safe.ok and live.why() in ("not finished", "out of memory"):
+        report.line(True, name, f"{safe.states} states; liveness {live.why()}")
     else:
         report.line(None if worst.why() in ("not finished", "out of memory") else False, name, worst.why() + worst.text[:300])
+    report.rows.append([name, f"{safe.states:,}", f"{live.states:,}" if live else "", worst.why(), "", ""])
     for rule in scenario.get("breaks", []) if rules else []:
         check_rule(report, folder, name, scenario, rule)
 
@@ -194,6 +208,10 @@ def main():
                 if names and name not in names or "--quick" in sys.argv and not scenario.get("quick"):
                     continue
                 check_scenario(report, folder, name, scenario)
+    if "--table" in sys.argv:
+        readme = HERE / "README.md"
+        before, rest = readme.read_text().split("<!-- scenarios.py --table -->\n", 1)
+        readme.write_text(before + "<!-- scenarios.py --table -->\n" + report.table() + "\n" + rest[rest.index("`SPECULATE`"):])
     print(f"{report.passed} passed, {report.failed} failed" + (f", {report.undecided} skipped" if report.undecided else ""))
     return 1 if report.failed else 0
 
