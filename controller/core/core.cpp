@@ -13,7 +13,10 @@ void Core::on(const Event& event, TimeNs now, Actions& out) { impl_->on(event, n
 const Counters& Core::counters() const { return impl_->counters; }
 
 Core::Impl::Impl(const Fabric& f, CoreOptions o)
-    : fabric(f), options(o), inventory(f), planner(inventory), nodes(f.nodes.size()), watchers(f.gpus.size()) {}
+    : fabric(f), options(o), inventory(f), planner(inventory), nodes(f.nodes.size()), watchers(f.gpus.size()) {
+    spec.of_gpu.resize(f.gpus.size());
+    spec.bets.resize(f.ports.size());
+}
 
 void Core::Impl::on(const Event& event, TimeNs at, Actions& actions) {
     now = at;
@@ -37,6 +40,8 @@ void Core::Impl::on(const Event& event, TimeNs at, Actions& actions) {
 void Core::Impl::finish_step() {
     if (adoption_due) settle_adopted(false);
     if (!unheard.empty()) tell_again();
+    schedule();
+    speculate();
     schedule();
     if (!gangs.empty() && !waiting_armed) {
         waiting_armed = true;

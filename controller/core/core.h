@@ -32,6 +32,7 @@ struct CoreOptions {
     TimeNs map_period_ns = 10'000'000'000;         // the map of a switch at rest is read again so often; 0: never
     bool first = true;                  // no controller just before it: else what that one sent is waited out to its deadline
     std::uint32_t port_failures_to_fence = 3;
+    bool provision = true;              // move circuits for what ranks expect next, before they ask
 };
 
 // --- events ---------------------------------------------------------------------------------------
@@ -87,10 +88,13 @@ struct Counters {
     std::uint64_t demands = 0, grants = 0, gangs = 0, gangs_without_move = 0, reconfigurations = 0, circuits_moved = 0,
                   suspensions = 0, passes = 0, aborts = 0, switch_errors = 0, launches_done = 0, unroutable = 0,
                   crowded = 0,     // gangs that ports can serve only launch by launch: opened, and lit in turn
-                  differences = 0;  // ports found leading elsewhere than was believed
+                  differences = 0,  // ports found leading elsewhere than was believed
+                  speculations = 0, speculations_used = 0, speculations_wrong = 0;
     // Sum over granted gangs from completion to grant, without the time switches took (control-plane
     // time), and that time itself.
     TimeNs control_ns = 0, dark_wait_ns = 0, queue_wait_ns = 0;
+    // Dark time that granted gangs would have waited for, had nobody speculated; and that they did wait for.
+    TimeNs dark_hidden_ns = 0, dark_exposed_ns = 0;
 };
 
 enum class PortUse : std::uint8_t { dark, idle, busy, moving, reserved, unknown, fenced, absent };

@@ -57,6 +57,8 @@ struct Gang {
     TimeNs hold_at_ns = 0;           // 0: no launch of it is held
     TimeNs retry_at_ns = 0;
     bool break_armed = false;
+    bool speculative = false;        // the circuits of a speculation: it has no launches, and comes last
+    bool sure = true;                // of a speculation: nobody doubts it
     bool queued = false;
 
     std::pair<std::uint64_t, std::uint64_t> order() const { return {ticket, id}; }

@@ -17,6 +17,7 @@ void Core::Impl::program(Gang& gang, const Plan& plan) {
     std::vector<OpId> ops;
     for (const auto& [edge, circuit] : plan.fresh) {
         if (inventory.port(circuit.a).peer == circuit.b && inventory.usable(circuit)) continue;  // up already
+        lose_bets(gang, edge, circuit);
         // After a failure each circuit goes alone, so that the one at fault shows.
         Op& op = open_op(fabric.ports[circuit.a].sw, gang.failures > 0);
         connect(op, edge, circuit);
@@ -43,6 +44,7 @@ Op& Core::Impl::open_op(SwitchIndex sw, bool alone) {
 
 void Core::Impl::turn_dark(Op& op, PortId p) {
     const PortId peer = inventory.port(p).peer;
+    spec.bets[p] = {};
     if (peer == kNone) return;
     Trace t;
     t.kind = Trace::Kind::circuit_down;
@@ -63,6 +65,7 @@ void Core::Impl::turn_dark(Op& op, PortId p) {
 void Core::Impl::connect(Op& op, EdgeId edge, const Circuit& circuit) {
     for (const PortId p : {circuit.a, circuit.b}) turn_dark(op, p);
     for (const PortId p : {circuit.a, circuit.b}) {
+        spec.bets[p] = {};
         inventory.port(p).op = op.id;
         inventory.port(p).changed = step;
         inventory.port(p).since_ns = now;
@@ -127,6 +130,7 @@ void Core::Impl::settle_op(Op& op, const Applied& applied) {
     for (const auto& entry : op.connect) touch_edge(entry.first);
     for (const PortId p : op.dark) touch(fabric.ports[p].gpu);
     const TimeNs took = applied.settled_ns > applied.sent_ns ? applied.settled_ns - applied.sent_ns : now - op.begun_ns;
+    if (op.speculation != 0) bet_settled(op, took);
     if (op.has_ctl) out->push_back(CtlDone{op.ctl, true, {}});
     const std::vector<OpGang> waiting = std::move(op.gangs);
     inventory.ops().erase(OpId(op.id));
@@ -166,6 +170,7 @@ void Core::Impl::fail_op(Op& op, DriverError error, const std::string& text) {
     }
     for (const PortId p : op.dark) doubt(p);
     if (op.has_ctl) out->push_back(CtlDone{op.ctl, false, text});
+    if (op.speculation != 0) bet_failed(op);
     const std::vector<OpGang> waiting = std::move(op.gangs);
     const SwitchIndex s = op.sw;
     const TimeNs begun = op.begun_ns;
@@ -202,6 +207,8 @@ void Core::Impl::fail_gang(Gang& gang) {
 // moment, its snapshot will say `ready` and it is told again.
 void Core::Impl::grant(Gang& gang) {
     count_grant(gang);
+    win_bets(gang);
+    settle_words(gang);
     const std::uint64_t id = next_grant++;
     const bool claimed = gang.state == Gang::State::programming;
     std::sort(gang.launches.begin(), gang.launches.end(), [](const Launch* x, const Launch* y) { return x->id < y->id; });

@@ -16,6 +16,7 @@
 #include "controller/core/inventory.h"
 #include "controller/core/launch.h"
 #include "controller/core/planner.h"
+#include "controller/core/speculation.h"
 
 namespace opus::controller {
 
@@ -81,7 +82,7 @@ struct Core::Impl {
     void hear(NodeIndex node, const wire::Returned& m);
     void hear(NodeIndex node, const wire::Expired& m) { expired(node, m); }
     void hear(NodeIndex, const wire::Heartbeat&) {}
-    void hear(NodeIndex, const wire::Next&) {}
+    void hear(NodeIndex node, const wire::Next& m);
     template <class ControllersOwn>
     void hear(NodeIndex node, const ControllersOwn&) {
         log(LogLevel::warn, fabric.nodes[node].name + " sent a message that only a controller sends");
@@ -219,6 +220,25 @@ struct Core::Impl {
     TimeNs command_time(SwitchIndex sw) const;
     void doubt_all();
 
+    // speculation.cpp: circuits that are moved before they are asked for
+    void take_word(NodeIndex node, const wire::Expectation& e);
+    void drop_word(const RankName& who);
+    bool all_have_said(const Key& key);
+    void join_words(const RankName& who);
+    void add_edges(const Key& key, bool mesh, std::vector<EdgeId>& edges);
+    void close_speculation(std::uint64_t id, bool replaced);
+    void speculate();
+    void speculate(Speculation& s);
+    bool may_speculate(const Speculation& s) const;
+    void bet_settled(const Op& op, TimeNs took);
+    void bet_failed(const Op& op);
+    void lose_bets(const Gang& gang, EdgeId edge, const Circuit& circuit);
+    void win_bets(const Gang& gang);
+    void note_lost(PortId p, TimeNs lost);
+    void settle_words(const Gang& gang);
+    std::string check_speculations();
+    TimeNs complete_since(const Gang& gang) const;
+
     // requests.cpp: opus-ctl
     bool may_turn(PortId p, bool force, std::string& why);
     void clear_port(PortId p);
@@ -252,6 +272,7 @@ struct Core::Impl {
     Planner planner;
     CommTable comms;
     std::vector<NodeState> nodes;
+    Speculations spec;
 
     std::map<std::uint64_t, std::unique_ptr<Gang>> gangs;
     std::uint64_t next_gang = 1, next_ticket = 1, next_stamp = 1, next_grant = 1, next_op = 1;

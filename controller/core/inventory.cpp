@@ -75,6 +75,16 @@ bool Inventory::reserved_by_other(PortId p, const Gang& gang) const {
     return false;
 }
 
+namespace {
+
+// A port may lose as much as was saved on it, and once more. What is doubted is not paid for with light.
+bool may_bet(const PortState& s, bool sure) {
+    if (s.lost_ns > s.saved_ns) return false;
+    return sure || s.peer == kNone || s.saved_ns > s.lost_ns;
+}
+
+}  // namespace
+
 Obstacle Inventory::obstacle(PortId p, const Gang& gang) const {
     const PortState& s = ports_[p];
     if (s.fenced) return Obstacle::fenced;
@@ -86,6 +96,7 @@ Obstacle Inventory::obstacle(PortId p, const Gang& gang) const {
     if (s.peer < ports_.size() && ports_[s.peer].absent) return Obstacle::absent;
     if (s.edge != kNone && edges_[s.edge].claims > 0) return Obstacle::claimed;
     if (s.edge != kNone && !edges_[s.edge].holders.empty()) return Obstacle::busy;
+    if (gang.speculative && !may_bet(s, gang.sure)) return Obstacle::spent;
     return reserved_earlier(p, gang, kNone) ? Obstacle::reserved : Obstacle::none;
 }
 
@@ -107,6 +118,7 @@ const char* name_of(Obstacle obstacle) {
         case Obstacle::claimed: return "taken by a gang being programmed";
         case Obstacle::busy: return "busy";
         case Obstacle::reserved: return "reserved by an earlier gang";
+        case Obstacle::spent: return "moved in vain too often";
     }
     return "";
 }

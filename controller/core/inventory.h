@@ -48,6 +48,7 @@ struct PortState {
     PortId told = kUntold;        // where its node was last told that it leads; kNone: dark
     TimeNs since_ns = 0;
     std::string note;
+    TimeNs saved_ns = 0, lost_ns = 0;  // dark time, by speculations on it
     std::vector<Reservation> reservations;
 };
 
@@ -83,13 +84,14 @@ struct Op {                       // a change set under way
     std::vector<PortId> disconnect;  // one end each
     std::vector<PortId> dark;        // every port that loses its circuit and gets none
     std::vector<OpGang> gangs;
+    std::uint64_t speculation = 0;   // made for one
     std::uint64_t ctl = 0;           // request to answer, if has_ctl
     bool has_ctl = false;
     TimeNs begun_ns = 0;
 };
 
 // Why a gang may not use a port now, the first that applies.
-enum class Obstacle : std::uint8_t { none, fenced, unknown, moving, absent, claimed, busy, reserved };
+enum class Obstacle : std::uint8_t { none, fenced, unknown, moving, absent, claimed, busy, reserved, spent };
 
 class Inventory {
 public:

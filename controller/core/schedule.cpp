@@ -229,6 +229,7 @@ void Core::Impl::unwatch(Gang& gang) {
 
 void Core::Impl::touch(GpuId gpu) {
     for (Gang* gang : watchers[gpu]) queue(*gang, false);
+    if (spec.of_gpu[gpu] != 0) spec.due.insert(spec.of_gpu[gpu]);
     for (const auto& order : watching_all)
         if (Gang* gang = find_gang(order.second)) queue(*gang, true);
 }

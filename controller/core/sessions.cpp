@@ -111,6 +111,12 @@ void Core::Impl::hear(NodeIndex n, const wire::Snapshot& s) {
     node.tell = true;
     owed.insert(n);
 
+    while (true) {  // what its ranks have said was said in another session
+        const auto word = spec.words.lower_bound({n, 0});
+        if (word == spec.words.end() || word->first.first != n) break;
+        drop_word(RankName(word->first));
+    }
+
     std::set<RankId> alive;
     for (const auto& info : s.ranks) alive.insert(info.rank);
     std::vector<RankId> dead;
