@@ -45,6 +45,11 @@ json counters_json(const Counters& c) {
             {"launches_done", c.launches_done},
             {"unroutable", c.unroutable},
             {"differences", c.differences},
+            {"speculations", c.speculations},
+            {"speculations_used", c.speculations_used},
+            {"speculations_wrong", c.speculations_wrong},
+            {"dark_hidden_ns", c.dark_hidden_ns},
+            {"dark_exposed_ns", c.dark_exposed_ns},
             {"control_ns", c.control_ns},
             {"dark_wait_ns", c.dark_wait_ns},
             {"queue_wait_ns", c.queue_wait_ns}};

@@ -20,6 +20,7 @@ namespace {
 struct Arguments {
     std::string fabric_path;
     std::string log = "warn";
+    std::string provision = "on";
     int ready_fd = -1;
     DaemonOptions daemon;
 };
@@ -60,6 +61,10 @@ void define(CLI::App& app, Arguments& arguments) {
     app.add_flag("--first", core.first,
                  "no other controller has commanded these switches just now: believe their maps as soon as light has "
                  "settled, instead of waiting out the deadline of what it may have sent");
+    app.add_option("--provision", arguments.provision,
+                   "on: move circuits for what ranks are expected to launch next; off: only for what is ready")
+        ->check(CLI::IsMember({"on", "off"}))
+        ->capture_default_str();
     add_milliseconds(app, "--break-ms", core.t_break_ns,
                      "wait of a complete gang for a launch in flight that cannot finish, before it is suspended; 0: "
                      "twice the dark time, at least 20");
@@ -137,6 +142,7 @@ int main(int argc, char** argv) {
     } catch (const CLI::ParseError& error) { return app.exit(error) == 0 ? 0 : 2; }
     try {
         opus::controller::set_up_log(arguments.log);
+        arguments.daemon.core.provision = arguments.provision == "on";
         return opus::controller::run(arguments);
     } catch (const std::exception& error) {
         std::fprintf(stderr, "opus-controller: %s\n", error.what());
