@@ -107,7 +107,6 @@ void Core::Impl::settle_op(Op& op, const Applied& applied) {
         for (const PortId p : {circuit.a, circuit.b}) {
             inventory.port(p).op = 0;
             inventory.port(p).failures = 0;
-            inventory.port(p).no_light = false;
             inventory.port(p).note.clear();
             if (!op.has_ctl || !inventory.port(p).fenced) continue;
             inventory.port(p).fenced = false;  // an operator has seen to it
@@ -115,6 +114,7 @@ void Core::Impl::settle_op(Op& op, const Applied& applied) {
             queue_all();
         }
         inventory.light(circuit, step, now);
+        inventory.see(circuit);
         Trace t;
         t.kind = Trace::Kind::circuit_up;
         t.id = op.id;

@@ -196,6 +196,7 @@ struct Core::Impl {
     void put_back(Launch& launch);
     void tell_again();
     void adopt_running(Launch& launch);
+    void see_light(const Launch& launch);
     void settle_adopted(bool all);
     void refresh_absent(NodeIndex node);
     void lose_node(NodeIndex node, const std::string& why);

@@ -63,6 +63,13 @@ void Inventory::darken(PortId p, std::uint64_t step, TimeNs now) {
     }
 }
 
+void Inventory::see(const Circuit& circuit) {
+    for (const PortId p : {circuit.a, circuit.b}) {
+        ports_[p].no_light = false;
+        ports_[p].seen = p == circuit.a ? circuit.b : circuit.a;
+    }
+}
+
 bool Inventory::reserved_earlier(PortId p, const Gang& gang, EdgeId but_for) const {
     for (const Reservation& r : ports_[p].reservations)
         if (r.gang != &gang && r.gang->order() < gang.order() && r.edge != but_for) return true;

@@ -42,6 +42,7 @@ struct PortState {
     bool absent = true;           // its node has not reported in this epoch: busy if it has a circuit
     bool fenced = false;
     bool no_light = false;        // joined by the map, but no light was seen
+    PortId seen = kNone;          // the last peer to which this controller has seen light
     std::uint32_t failures = 0;
     TimeNs doubt_until_ns = 0;    // its switch may still be carrying out a command whose session was lost
     std::uint64_t changed = 0;    // step of the last change: an older read-back says nothing about it
@@ -118,6 +119,7 @@ public:
 
     void light(const Circuit& circuit, std::uint64_t step, TimeNs now);
     void darken(PortId p, std::uint64_t step, TimeNs now);  // both ends
+    void see(const Circuit& circuit);                 // light passes: a switch has said so, or a launch uses it
 
     // For turning the port to another peer.
     Obstacle obstacle(PortId p, const Gang& gang) const;

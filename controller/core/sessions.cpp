@@ -252,6 +252,15 @@ void Core::Impl::adopt_running(Launch& launch) {
     regather(launch);  // it is present: who waited for it may be complete
 }
 
+// What runs has seen the light of its circuits.
+void Core::Impl::see_light(const Launch& launch) {
+    for (const KeyRef& r : launch.keys) {
+        const auto [begin, end] = edges_of(*r.key);
+        for (const EdgeId* e = begin; e != end; ++e)
+            for (const Circuit& c : inventory.edge(*e).up) inventory.see(c);
+    }
+}
+
 void Core::Impl::settle_adopted(bool all) {
     adoption_due = false;
     std::vector<LaunchId> ready;
@@ -277,6 +286,7 @@ void Core::Impl::settle_adopted(bool all) {
         launch->unsettled = false;
         --nodes[id.node].unsettled;
         concerned.insert(id.node);
+        see_light(*launch);
         take_off(*launch);
         bool lit = true;
         for (const KeyRef& r : launch->keys) {

@@ -63,7 +63,7 @@ std::vector<PortStatus> Core::ports() const {
         status.since_ns = s.since_ns;
         status.note = s.note;
         if (s.peer == kForeign) status.note = "joined to a switch port of no NIC";
-        if (s.no_light) status.note = "joined, but no light was seen";
+        if (s.no_light && status.note.empty()) status.note = "joined, but no light was seen";
         if (s.edge != kNone)
             for (const Launch* launch : impl_->holders_of(s.edge)) status.holders.push_back(launch->id);
         all.push_back(std::move(status));

@@ -189,7 +189,11 @@ void Core::Impl::adopt_map(SwitchIndex s, const MapRead& e) {
     }
     for (const auto& [p, peer] : found)
         if (peer < kForeign && inventory.port(p).peer == kNone && inventory.port(peer).peer == kNone) {
+            // The map says how the mirrors are set. Where nobody here has seen the light (an older controller made it,
+            // or another hand, or the switch got stuck) the circuit is made again before it is used.
+            const bool seen = inventory.port(p).seen == peer && inventory.port(peer).seen == p;
             inventory.light(make_circuit(p, peer), step, now);
+            inventory.port(p).no_light = inventory.port(peer).no_light = !seen;
             Trace t;
             t.kind = Trace::Kind::circuit_up;
             t.circuit = make_circuit(p, peer);
@@ -231,7 +235,10 @@ void Core::Impl::judge_suspects(SwitchIndex s) {
         const bool joined = inventory.port(a).peer == b;
         // The map says how the mirrors are set, not that light passes (yet): such a circuit is made again before
         // it is used.
-        if (joined) inventory.port(a).no_light = inventory.port(b).no_light = true;
+        if (joined) {
+            inventory.port(a).no_light = inventory.port(b).no_light = true;
+            inventory.port(a).seen = inventory.port(b).seen = kNone;
+        }
         if (joined && !suspect.no_light) continue;
         if (!suspect.counts) continue;
         blame(a);

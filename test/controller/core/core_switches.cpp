@@ -91,4 +91,42 @@ TEST_CASE("a new controller waits out what the old one sent last, however slow t
     CHECK(world.done(1, 1));
 }
 
+TEST_CASE("a circuit that an older controller made is made again before it is used") {
+    // The map says how mirrors are set. Whether that one ever gave light only the older controller knew.
+    Job job;
+    job.comms = {{0, 1}};
+    for (NodeIndex n = 0; n < 2; ++n)
+        job.ranks.push_back(rank_on(n, {on(0, {coll(0)}), later(10'000 * kMs, on(0, {coll(0)})), on(0, {coll(0)})}));
+    World world({.nodes = 2, .ports = 1}, job);
+    world.at(3'000 * kMs, [&] { world.restart_controller(); });
+    must_end(world);
+    CHECK(world.programs == 2);  // once by each; the second of the new one finds light that it has seen
+}
+
+TEST_CASE("a circuit under a launch that runs has light, whoever made it") {
+    Job job;
+    job.comms = {{0, 1}};
+    for (NodeIndex n = 0; n < 2; ++n)
+        job.ranks.push_back(rank_on(n, {lasting(10'000 * kMs, on(0, {coll(0)})), on(0, {coll(0)})}));
+    World world({.nodes = 2, .ports = 1}, job);
+    world.at(3'000 * kMs, [&] { world.restart_controller(); });
+    must_end(world);
+    CHECK(world.programs == 1);
+}
+
+TEST_CASE("a circuit without light has none after the next command was refused, whatever the map says") {
+    Job job;
+    job.comms = {{1, 2}, {0, 2}};
+    job.ranks = {rank_on(0, {later(50 * kMs, on(0, {coll(1)}))}), rank_on(1, {on(0, {coll(0)})}),
+                 rank_on(2, {on(0, {coll(0)}), later(50 * kMs, on(1, {coll(1)}))})};
+    World world({.nodes = 3, .ports = 1, .dark_ns = 5 * kMs}, job);
+    world.switch_fault = [&](const Program&) {
+        if (world.programs == 1) return std::pair{DriverError::no_light, std::size_t{1}};  // n1 - n2
+        if (world.programs == 2) return std::pair{DriverError::refused, std::size_t{0}};   // n0 - n2, meanwhile
+        return std::pair{DriverError::none, std::size_t{0}};
+    };
+    must_end(world);
+    CHECK(world.programs == 4);
+}
+
 }  // namespace opus::controller::test

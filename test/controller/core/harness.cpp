@@ -65,6 +65,7 @@ World::World(const Shape& shape, Job job, std::uint64_t seed, CoreOptions option
       random_(seed),
       peer_(fabric.ports.size(), kNone),
       coming_(fabric.ports.size(), 0),
+      blind_(fabric.ports.size(), kNone),
       switch_up_(fabric.switches.size(), false) {
     build();
 }
@@ -194,9 +195,11 @@ void World::act(const Actions& actions) {
             at(now + jitter(100'000, 2 * kMs), [this, r = *r, life] {
                 if (life != core_life_ || !switch_up_[r.sw]) return;
                 MapRead answer{r.op, DriverError::none, {}, {}};
-                for (PortId p2 = 0; p2 < peer_.size(); ++p2)
-                    if (fabric.ports[p2].sw == r.sw && peer_[p2] != kNone && p2 < peer_[p2])
-                        answer.circuits.emplace_back(fabric.ports[p2].sw_port, fabric.ports[peer_[p2]].sw_port);
+                for (PortId p2 = 0; p2 < peer_.size(); ++p2) {
+                    const PortId leads = peer_[p2] != kNone ? peer_[p2] : blind_[p2];
+                    if (fabric.ports[p2].sw == r.sw && leads != kNone && p2 < leads)
+                        answer.circuits.emplace_back(fabric.ports[p2].sw_port, fabric.ports[leads].sw_port);
+                }
                 feed(SwitchEvent{r.sw, answer});
             });
         } else if (const auto* w = std::get_if<WakeAt>(&action)) {
@@ -304,9 +307,9 @@ void World::carry_out(const Program& p, TimeNs sent, std::uint64_t life) {
             darken(b);
             --coming_[a];
             --coming_[b];
-            if (error == DriverError::no_light) continue;
-            peer_[a] = b;
-            peer_[b] = a;
+            auto& leads = error == DriverError::no_light ? blind_ : peer_;
+            leads[a] = b;
+            leads[b] = a;
         }
         update_transfers();
         if (life != core_life_ || !switch_up_[s]) return;
@@ -315,6 +318,7 @@ void World::carry_out(const Program& p, TimeNs sent, std::uint64_t life) {
 }
 
 void World::darken(PortId p) {
+    if (const PortId q = blind_[p]; q != kNone) blind_[p] = blind_[q] = kNone;
     const PortId q = peer_[p];
     if (q == kNone) return;
     const auto pair = std::minmax(fabric.ports[p].gpu, fabric.ports[q].gpu);
@@ -339,6 +343,8 @@ void World::darken(PortId p) {
 }
 
 void World::move_circuit(PortId a, PortId b) {
+    for (const PortId p : {a, b})
+        if (const PortId q = blind_[p]; q != kNone) blind_[p] = blind_[q] = kNone;
     for (const PortId p : {a, b})
         if (peer_[p] != kNone) {
             peer_[peer_[p]] = kNone;

@@ -191,6 +191,7 @@ private:
     std::map<std::pair<NodeIndex, RankId>, std::size_t> rank_of_;
     std::vector<PortId> peer_;                     // the glass
     std::vector<PortId> coming_;                   // being turned: dark
+    std::vector<PortId> blind_;                    // the map says that it leads there, and there is no light
     std::vector<bool> switch_up_;
     std::priority_queue<Timed> queue_;
     std::uint64_t order_ = 0, next_session_ = 1, core_life_ = 0;
