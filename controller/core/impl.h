@@ -36,6 +36,7 @@ struct NodeState {
     bool reported = false;       // its snapshot is in, of this session
     bool known = false;          // has reported in this epoch, or its grace is over
     bool tell = false;           // owed its steering
+    bool overdue = false;        // without a manager for its hold time: its ranks have opened their gates, or will
     TimeNs last_seen_ns = 0;
     TimeNs grace_at_ns = 0;      // when silent: what it ran is given up then
     std::uint32_t unsettled = 0; // adopted launches whose circuits are not known yet
@@ -201,6 +202,8 @@ struct Core::Impl {
     void refresh_absent(NodeIndex node);
     void lose_node(NodeIndex node, const std::string& why);
     void node_hold_over(NodeIndex node);
+    Comm* held_by_overdue(const Launch& launch) const;
+    void pass_overdue(const Launch& launch);
     void give_up_node(NodeIndex node);
     void watch_silence();
     void resync(NodeIndex node, const std::string& why);

@@ -154,6 +154,7 @@ void Core::Impl::demand(NodeIndex node, const wire::LaunchDemand& demand) {
         for (const KeyRef& r : launch->keys)
             if (r.key->comm->gone > 0 && !r.key->comm->open())
                 return degrade(*r.key->comm, Policy::proceed, "a launch waits for a rank that left");
+    pass_overdue(*launch);
 }
 
 // It has come: who was waiting for it may be complete now.

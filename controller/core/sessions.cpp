@@ -43,28 +43,61 @@ void Core::Impl::lose_node(NodeIndex n, const std::string& why) {
     log(LogLevel::warn, fabric.nodes[n].name + ": no manager (" + why + ")");
 }
 
-// Its ranks open their own gates when the hold time is over; whoever waits for them must not wait longer (I6).
-// A member that is silent because its manager is gone is a fault, not a late peer.
+// Its ranks open their gates by themselves now, and will at each gate that they come to. Whoever is held for one of
+// them would be held for ever (I6), so that communicator is held no more. One that nobody is held for stays as it is:
+// perhaps the manager is back before anybody needs it, and to wait for a peer that is late is no fault.
 void Core::Impl::node_hold_over(NodeIndex n) {
     NodeState& node = nodes[n];
     if (node.up()) return;
     const TimeNs due = node.last_seen_ns + shortest_hold(node);
     if (now < due) return arm(due, TimerKind::node_hold, n);
-    std::set<std::uint64_t> seen;
-    std::vector<Comm*> concerned;
-    for (const auto& [id, rank] : node.ranks)
-        for (const auto& [comm_id, membership] : rank.comms)
-            if (seen.insert(membership.comm->number).second) concerned.push_back(membership.comm);
-    const bool abort = std::any_of(node.ranks.begin(), node.ranks.end(),
-                                   [](const auto& r) { return r.second.info.policy == Policy::abort; });
-    for (Comm* comm : concerned)
-        degrade(*comm, abort ? Policy::abort : Policy::proceed, fabric.nodes[n].name + " has had no manager for the hold time; start opus-manager there");
+    node.overdue = true;
+    std::vector<LaunchId> held;
+    for (NodeIndex other = 0; other < nodes.size(); ++other) {
+        if (!nodes[other].up()) continue;
+        for (const auto& [id, rank] : nodes[other].ranks)
+            for (const auto& [seq, launch] : rank.launches) held.push_back(launch->id);
+    }
+    for (const LaunchId& id : held)
+        if (const Launch* launch = launch_of(id)) pass_overdue(*launch);
+}
+
+// A communicator that holds the launch for a member on such a node: one that has not come, or that nobody can tell to start.
+Comm* Core::Impl::held_by_overdue(const Launch& launch) const {
+    if (launch.open || launch.stage != Stage::ready) return nullptr;
+    for (const KeyRef& r : launch.keys) {
+        if (r.key->comm->open()) continue;
+        for (std::uint32_t i = 0; i < r.key->members.size(); ++i) {
+            const std::uint32_t slot = r.key->is_collective() ? i : (i == 0 ? r.key->key.src : r.key->key.dst);
+            const Member& member = r.key->comm->members[slot];
+            if (!member.registered || !nodes[member.node].overdue) continue;
+            const KeyMember& m = r.key->members[i];
+            if (m.presence == Presence::absent || (m.launch != nullptr && !m.launch->open)) return r.key->comm;
+        }
+    }
+    return nullptr;
+}
+
+void Core::Impl::pass_overdue(const Launch& launch) {
+    Comm* comm = held_by_overdue(launch);
+    if (comm == nullptr) return;
+    std::string who;
+    bool abort = false;
+    for (const Member& member : comm->members) {
+        if (!member.registered || !nodes[member.node].overdue) continue;
+        const Rank* rank = rank_of(member.node, member.rank);
+        abort |= rank != nullptr && rank->info.policy == Policy::abort;
+        if (who.empty()) who = fabric.nodes[member.node].name;
+    }
+    degrade(*comm, abort ? Policy::abort : Policy::proceed,
+            who + " has had no manager for the hold time; start opus-manager there");
 }
 
 void Core::Impl::give_up_node(NodeIndex n) {
     NodeState& node = nodes[n];
     node.grace_at_ns = 0;
     node.known = true;
+    node.overdue = false;
     if (!node.ranks.empty())
         log(LogLevel::warn, fabric.nodes[n].name + " has not reported for the grace time: what it ran is given up");
     while (!node.ranks.empty()) end_rank(n, node.ranks.begin()->first, "was given up");
@@ -105,6 +138,7 @@ void Core::Impl::hear(NodeIndex n, const wire::Snapshot& s) {
     NodeState& node = nodes[n];
     const bool first = !node.known;
     node.reported = node.known = true;
+    node.overdue = false;
     node.grace_at_ns = 0;
     for (const GpuId gpu : fabric.nodes[n].gpus)
         for (const PortId p : fabric.gpus[gpu].ports) inventory.port(p).told = kUntold;
@@ -192,6 +226,7 @@ void Core::Impl::put_back(Launch& launch) {
     launch.open = false;
     launch.stage = Stage::ready;
     enter(launch);
+    pass_overdue(launch);
 }
 
 // One launch as its manager tells it.

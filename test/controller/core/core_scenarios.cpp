@@ -246,6 +246,34 @@ TEST_CASE("hold: a peer whose manager comes back in time is waited for") {
     CHECK(world.core->counters().passes == 0);
 }
 
+TEST_CASE("hold: a manager that nobody needed while it was gone too long has cost nothing") {
+    // A communicator degrades for those that it holds. Nobody waited for n1 before its manager was back.
+    Job job;
+    job.comms = {kAll2};
+    for (NodeIndex n = 0; n < 2; ++n)
+        job.ranks.push_back(rank_on(n, {on(0, {coll(0)}), later(5'000 * kMs, on(0, {coll(0)}))}));
+    World world({.nodes = 2, .ports = 1}, job);
+    world.hold_ms = 500;
+    world.at(1'000 * kMs, [&] { world.drop_node(1, false); });
+    world.at(3'000 * kMs, [&] { world.connect_node(1); });
+    must_end(world);
+    CHECK(world.core->counters().passes == 0);
+    CHECK(world.core->groups().front().verdict == Verdict::enforced);
+}
+
+TEST_CASE("hold: who comes to wait for a node without a manager later than the hold time is not held") {
+    Job job;
+    job.comms = {kAll2};
+    job.ranks = {rank_on(0, {on(0, {coll(0)}), later(5'000 * kMs, on(0, {coll(0)}))}),
+                 rank_on(1, {on(0, {coll(0)}), later(60'000 * kMs, on(0, {coll(0)}))})};
+    World world({.nodes = 2, .ports = 1}, job);
+    world.hold_ms = 500;
+    world.at(1'000 * kMs, [&] { world.drop_node(1, false); });
+    world.run_until(6'000 * kMs);
+    CHECK(clean(world));
+    CHECK(world.passed(0, 1));
+}
+
 TEST_CASE("hold never counts a peer that is late") {
     Job job;
     job.comms = {kAll2};

@@ -80,6 +80,7 @@ public:
 
     // Faults, to be called from at().
     void drop_node(NodeIndex n, bool back = true);
+    void connect_node(NodeIndex n);
     void kill_rank(std::size_t rank);
     void start_alone(std::size_t rank, std::size_t launch) { start(rank, launch, true); }  // its manager's own decision
     std::uint64_t session_of(NodeIndex n) const { return managers_[n].session; }
@@ -154,7 +155,6 @@ private:
     void build();
     std::vector<std::pair<GpuId, GpuId>> pairs_of(const Key& key, bool mesh) const;
     TimeNs jitter(TimeNs least, TimeNs most);
-    void connect_node(NodeIndex n);
     void connect_switch(SwitchIndex s);
     wire::Snapshot snapshot(NodeIndex n) const;
     wire::LaunchDemand demand_of(std::size_t r, std::size_t l) const;
