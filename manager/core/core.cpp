@@ -160,7 +160,10 @@ void Core::Impl::release_member(Rank& rank, std::uint16_t index, bool tell) {
     const Member& member = *rank.members[index];
     const CommId comm = member.info.comm;
     if (tell) {
-        emit(FreeComm{rank.info.rank, index, member.info.generation});
+        if (const std::uint64_t upto = rank.last_use(index); upto != 0)
+            rank.freeing.push_back({index, member.info.generation, upto});
+        else
+            emit(FreeComm{rank.info.rank, index, member.info.generation});
         outbox.retire.comms.push_back({comm, rank.info.rank});
     }
     rank.sequences -= member.finished.size();
@@ -442,7 +445,12 @@ void Core::Impl::finish(Rank& rank, Launch& launch) {
     std::vector<std::uint64_t> heads;
     rank.leave(launch, heads);
     const std::vector<std::uint16_t> touched = launch.members;
-    if (const std::uint64_t upto = rank.retire(); upto != 0) emit(Retired{rank.info.rank, upto});
+    if (const std::uint64_t upto = rank.retire(); upto != 0) {
+        emit(Retired{rank.info.rank, upto});
+        for (const Freeing& f : rank.freeing)
+            if (f.upto <= upto) emit(FreeComm{rank.info.rank, f.index, f.generation});
+        std::erase_if(rank.freeing, [upto](const Freeing& f) { return f.upto <= upto; });
+    }
     for (const std::uint16_t m : touched)
         if (rank.members[m] && rank.members[m]->retired && rank.members[m]->outstanding == 0)
             release_member(rank, m, true);

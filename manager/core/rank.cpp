@@ -73,6 +73,12 @@ std::uint64_t Rank::retire() {
     return upto;
 }
 
+std::uint64_t Rank::last_use(std::uint16_t index) const {
+    for (auto it = launches.rbegin(); it != launches.rend(); ++it)
+        if (std::find(it->members.begin(), it->members.end(), index) != it->members.end()) return it->seq + it->slots;
+    return 0;
+}
+
 MemberLookup Rank::lookup() const {
     MemberLookup table{};
     for (std::size_t i = 0; i < members.size(); ++i)

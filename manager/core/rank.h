@@ -58,6 +58,14 @@ struct Member {
     std::unordered_map<Key, std::uint64_t> finished;  // per sequence: keys below are done
 };
 
+// A communicator's entry that is to be free when the ring is retired so far: until then its records name it, and a
+// manager that starts anew reads them.
+struct Freeing {
+    std::uint16_t index = 0;
+    std::uint32_t generation = 0;
+    std::uint64_t upto = 0;
+};
+
 class Rank {
 public:
     // A hostile rank must not make us remember without end.
@@ -67,6 +75,7 @@ public:
     Mode mode = Mode::enforce;
     std::array<std::unique_ptr<Member>, ring::kMaxComms> members;
     std::deque<Launch> launches;         // not retired, by seq
+    std::vector<Freeing> freeing;
     std::vector<std::uint64_t> waiting;  // launches in Phase::waiting
     std::size_t sequences = 0;           // entries of all `finished`
     Forecast forecast;
@@ -84,6 +93,8 @@ public:
     void note_finished(const Launch& launch);
     // Ring position below which slots are free now; 0 when nothing new.
     std::uint64_t retire();
+    // Behind the last slot that names this communicator entry and is not retired; 0: none.
+    std::uint64_t last_use(std::uint16_t index) const;
     MemberLookup lookup() const;
     std::string check() const;
 

@@ -433,6 +433,27 @@ TEST_CASE("a communicator that a rank had destroyed before it ended is told as g
     CHECK(retires[0].comms[0].comm == kCommA);
 }
 
+TEST_CASE("a communicator's entry is not freed while records that are not retired name it") {
+    // Another manager would read them, and find the entry free, or another communicator's.
+    Node n;
+    n.serve(1);
+    n.comm(0, 1, kCommB, 0, 2);
+    n.flush();
+    n.enforce(kCommB);
+    n.launch(0, 0, {coll(0, 0)});
+    n.launch(0, 1, {coll(1, 0)});
+    n.flush();
+    n.grant(1, {{0, 0}, {0, 1}});
+    n.done(0, 1);
+    n.look(CommDown{0, 1});
+    n.flush();
+    CHECK(n.taken<FreeComm>().empty());
+    n.done(0, 0);
+    n.flush();
+    REQUIRE(n.taken<FreeComm>().size() == 1);
+    CHECK(n.taken<FreeComm>()[0].index == 1);
+}
+
 TEST_CASE("a communicator's entry is freed when its launches are done, not before") {
     Node n;
     n.serve(1);
