@@ -10,7 +10,8 @@ Inspector::Inspector(World& world, const Scenario& scenario)
     : world_(world),
       s_(scenario),
       held_for_(scenario.fabric.gpus.size() * scenario.fabric.gpus.size()),
-      issued_(scenario.flows.size()) {}
+      issued_(scenario.flows.size()),
+      open_(scenario.comms.size()) {}
 
 LaunchIndex Inspector::launch_of(NodeIndex node, RankId id, std::uint64_t seq) const {
     const std::uint32_t rank = world_.managers[node]->rank_of(id);
@@ -70,6 +71,7 @@ void Inspector::controller_did(const controller::Actions& actions) {
                 for (const wire::LocalLaunch& l : pass->launches)
                     if (const LaunchIndex index = launch_of(send->node, l.rank, l.seq); index != kNone)
                         world_.launches[index].pass_sent = true;
+            if (const auto* verdicts = std::get_if<wire::Verdicts>(&send->message)) judged(*verdicts);
             const auto* grant = std::get_if<wire::Grant>(&send->message);
             if (grant == nullptr) continue;
             for (const wire::LocalLaunch& l : grant->firm) {
@@ -86,11 +88,18 @@ void Inspector::controller_did(const controller::Actions& actions) {
     for (const LaunchIndex index : grant_) whole(index);
 }
 
+void Inspector::judged(const wire::Verdicts& verdicts) {
+    for (const wire::CommVerdict& v : verdicts.comms)
+        for (std::size_t c = 0; c < s_.comms.size(); ++c)
+            if (s_.comms[c].id == v.comm) open_[c] = v.verdict != Verdict::enforced && v.verdict != Verdict::unknown;
+}
+
 void Inspector::controller_died() {
     for (LaunchRun& run : world_.launches) {
         if (run.state == LaunchRun::State::done) continue;
         run.demanded = false;
         run.pass_sent = run.told_pass;
+        run.suspended |= run.told_suspended;  // nobody will ever hear that its circuits were back
         if (run.named || run.go || !run.granted) continue;
         run.granted = false;  // nobody will ever hear of it
         release(static_cast<LaunchIndex>(&run - world_.launches.data()));
@@ -106,6 +115,8 @@ void Inspector::whole(LaunchIndex index) {
     bool any = false, counted = false, needs = false;
     for_each_pair(index, [&](PairIndex) { needs = true; });
     if (!needs) return;  // nothing to hold together: it may go as it comes
+    // Whom it meets in a communicator that is not held nobody sees: it may go as it comes.
+    if (std::any_of(run.parts->begin(), run.parts->end(), [this](const Part& p) { return open_[p.comm]; })) return;
     std::uint64_t last = 0;
     for (const LaunchIndex m : grant_)
         if (world_.launches[m].grant == run.grant) last = std::max(last, world_.launches[m].heard);
@@ -156,6 +167,7 @@ void Inspector::manager_heard(NodeIndex node, const wire::Message& message) {
             if (const LaunchIndex index = launch_of(node, l.rank, l.seq); index != kNone) f(world_.launches[index]);
     };
     if (const auto* grant = std::get_if<wire::Grant>(&message)) each(grant->firm, [](LaunchRun& run) { run.named = true; });
+    if (const auto* s = std::get_if<wire::Suspended>(&message)) each(s->launches, [s](LaunchRun& run) { run.told_suspended = !s->back; });
     if (const auto* pass = std::get_if<wire::Pass>(&message)) each(pass->launches, [](LaunchRun& run) { run.told_pass = true; });
 }
 
@@ -244,9 +256,20 @@ void Inspector::gone(std::uint32_t rank) {
 
 // --- glass --------------------------------------------------------------------------------------------
 
+// A peer that was through with the communicator and has destroyed it is unknown to a controller that came later: all
+// bytes that went between the two have arrived.
+bool Inspector::is_through(LaunchIndex index, PairIndex pair) const {
+    if (world_.controller.life() <= 1) return false;
+    const auto& parts = *world_.launches[index].parts;
+    return std::all_of(parts.begin(), parts.end(), [&](const Part& part) {
+        const auto& pairs = s_.flows[part.flow].pairs;
+        return std::find(pairs.begin(), pairs.end(), pair) == pairs.end() || world_.traffic.has_arrived(part.flow);
+    });
+}
+
 void Inspector::decided_to_cut(PairIndex pair, bool in_order) {
     for (const LaunchIndex index : held_for_[pair])
-        if (!is_excused(world_.launches[index]) && (in_order || world_.launches[index].granted_ns < world_.now))
+        if (!is_excused(world_.launches[index]) && !is_through(index, pair) && (in_order || world_.launches[index].granted_ns < world_.now))
             return world_.fail("I2: a circuit is to be moved under " + name(index));
 }
 
@@ -254,7 +277,7 @@ void Inspector::decided_to_cut(PairIndex pair, bool in_order) {
 void Inspector::cut(PairIndex pair, std::uint64_t life, TimeNs decided_ns) {
     for (const LaunchIndex index : held_for_[pair]) {
         const LaunchRun& run = world_.launches[index];
-        if (is_excused(run) || (run.grant_life == life && run.granted_ns >= decided_ns)) continue;
+        if (is_excused(run) || is_through(index, pair) || (run.grant_life == life && run.granted_ns >= decided_ns)) continue;
         return world_.fail("I2: a circuit is moved under " + name(index));
     }
 }

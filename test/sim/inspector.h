@@ -42,11 +42,13 @@ public:
 
 private:
     void whole(LaunchIndex launch);
+    void judged(const wire::Verdicts& verdicts);
     bool reachable(NodeIndex node) const;
     void hold(LaunchIndex launch);
     void release(LaunchIndex launch);
     void resumed(LaunchIndex launch);
     bool is_excused(const LaunchRun& launch) const { return launch.passed || launch.suspended || launch.told_pass; }
+    bool is_through(LaunchIndex launch, PairIndex pair) const;
     bool is_member(const Part& part, std::uint32_t rank) const;
     LaunchIndex launch_of(NodeIndex node, RankId rank, std::uint64_t seq) const;
     std::uint32_t entry_of(std::uint32_t rank, std::uint32_t comm) const;
@@ -60,6 +62,7 @@ private:
     std::vector<std::vector<LaunchIndex>> issued_;          // by flow: launches with this key
     std::vector<LaunchIndex> grant_;
     std::uint64_t heard_ = 0;
+    std::vector<bool> open_;                                // by communicator: no longer held, by the controller's word
 };
 
 }  // namespace opus::sim

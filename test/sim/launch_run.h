@@ -27,6 +27,7 @@ struct LaunchRun {
     bool told_pass = false;  // by a Pass that has come to its manager
     bool passed = false;     // its gate opened without a grant
     bool suspended = false;  // by a controller's decision
+    bool told_suspended = false;  // as its manager has heard
     bool free() const { return passed || seq == kUnrecorded; }
     bool runs() const { return state == State::running; }
     std::uint64_t grant_life = 0;  // of the controller that granted it
@@ -34,6 +35,7 @@ struct LaunchRun {
     std::uint64_t grant = 0;
     std::uint64_t heard = 0;       // when its demand came, among all demands
     std::uint32_t parts_left = 0;
+    std::uint64_t unheld = 0;      // parts, by bit, of communicators that were not held when it was recorded: by another network
     TimeNs reached_ns = 0;
 };
 

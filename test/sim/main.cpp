@@ -4,6 +4,7 @@
 #include <map>
 
 #include "test/sim/campaign.h"
+#include "test/sim/commit.h"
 
 namespace {
 

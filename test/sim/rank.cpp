@@ -181,6 +181,11 @@ bool Rank::launch(const Call& call) {
     return true;
 }
 
+void Rank::note_unheld(LaunchRun& run) const {
+    for (std::size_t i = 0; i < run.parts->size() && i < 64; ++i)
+        if (!records((*run.parts)[i].comm)) run.unheld |= 1ull << i;
+}
+
 // First uses, held on the host (kLaunchConn), done when the real call would return.
 void Rank::connect(const Call& call) {
     connecting_ = static_cast<LaunchIndex>(world_.launches.size());
@@ -188,6 +193,7 @@ void Rank::connect(const Call& call) {
     run.rank = index_;
     run.parts = &call.first_parts;
     run.parts_left = static_cast<std::uint32_t>(call.first_parts.size());
+    note_unheld(run);
     run.seq = push(call.first_uses, ring::kLaunchConn, ring::Gate::host, 0);
     if (run.seq == kUnrecorded) return begin_launch(connecting_);
     world_.inspector.issued(connecting_);
@@ -230,6 +236,7 @@ void Rank::enqueue(const LaunchPlan& plan) {
     run.plan = &plan;
     run.parts = &plan.parts;
     run.parts_left = static_cast<std::uint32_t>(plan.parts.size());
+    note_unheld(run);
     run.seq = push(plan.ops, 0, ring::Gate::stream, plan.stream + 1);
     if (run.seq != kUnrecorded) world_.inspector.issued(index);
     auto& stream = streams_[plan.stream].items;

@@ -65,6 +65,7 @@ private:
     bool create(const Call& call);
     bool launch(const Call& call);
     bool records(std::uint32_t comm) const;
+    void note_unheld(LaunchRun& run) const;
     void connect(const Call& call);
     std::uint64_t push(const std::vector<OpPlan>& ops, std::uint16_t flags, ring::Gate gate, std::uint64_t stream);
     void enqueue(const LaunchPlan& plan);

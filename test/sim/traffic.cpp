@@ -18,11 +18,12 @@ bool Traffic::lit(const FlowPlan& plan) const {
 
 void Traffic::join(LaunchIndex launch) {
     const LaunchRun& run = world_.launches[launch];
-    for (const Part& part : *run.parts) {
+    for (std::size_t i = 0; i < run.parts->size(); ++i) {
+        const Part& part = (*run.parts)[i];
         Flow& flow = flows_[part.flow];
         const FlowPlan& plan = s_.flows[part.flow];
         flow.launches.push_back(launch);
-        flow.free |= run.free();
+        flow.free |= run.free() || (i < 64 && (run.unheld >> i & 1) != 0);
         if (part.sends) flow.sender = launch;
         if (part.sends && plan.eager) {  // into a buffer of the proxy's
             flow.sender_through = true;
