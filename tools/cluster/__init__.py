@@ -11,6 +11,7 @@ For the demo and for tests; python3 and its standard library only. Everything it
     fabric.py     the shape of a cluster, its fabric file, its port list
     play.py       what rank processes are asked to do, and what came of it
     cluster.py    the daemons and their lives
+    columns.py    one job under three kinds of light
     leftovers.py  what a run left behind
 """
 from .cluster import Build, Cluster, Light

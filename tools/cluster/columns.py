@@ -1,0 +1,92 @@
+"""One job under three kinds of light: always lit without Opus, on demand, provisioned. For opus-demo and
+opus-sweep.
+
+An iteration's time is that from the last rank's end of one iteration to the last rank's end of the next. The
+first one, in which NCCL meets its peers, shapes are passed and the managers learn, is kept apart. Of the
+others the median counts: many ranks share few cores here, and a hiccup of the computer is not the fabric's.
+"""
+import dataclasses
+import pathlib
+import shutil
+import statistics
+import time
+
+from .cluster import Build, Cluster, Light
+from .fabric import Shape
+from .play import JobResult, Play
+
+START_LIMIT_S, RUN_SLACK = 60, 3.0
+
+LIT, DEMAND, PROVISIONED = "always-lit", "on-demand", "provisioned"
+COLUMNS = (LIT, DEMAND, PROVISIONED)
+TITLE = {LIT: "always lit, no Opus", DEMAND: "on demand", PROVISIONED: "provisioned"}
+
+
+class Unclean(Exception):
+    """A daemon did not end as it must."""
+
+
+@dataclasses.dataclass
+class Measured:
+    column: str
+    result: JobResult
+    light: Light
+    counters: dict[str, int]
+    traces: list[pathlib.Path]
+
+    @property
+    def times(self) -> list[float]:
+        """Of the iterations that count."""
+        all_of_them = self.result.iteration_seconds()
+        return all_of_them[1:] or all_of_them
+
+    @property
+    def first(self) -> float:
+        return self.result.iteration_seconds()[0]
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.times)
+
+
+def measure(build: Build, shape: Shape, play: Play, column: str, logs: pathlib.Path, *, expected_s: float, gate: str = "auto",
+            trace: pathlib.Path | None = None, tell=None) -> Measured:
+    """Plays the job once on a cluster of its own.
+
+    expected_s: of an iteration, for the time limit. trace: where the controller's goes. tell(text): progress.
+    """
+    opus = column != LIT
+    play = dataclasses.replace(play, shim=opus, env={**play.env, **({"OPUS_GATE": gate, "OPUS_REQUIRE": "1"} if opus else {})})
+    options = ["--provision", "on" if column == PROVISIONED else "off"]
+    with Cluster(build, shape, opus=opus, logs=logs, trace=trace if opus else None, controller_options=options) as cluster:
+        job = cluster.start_job(play, column)
+
+        def each():
+            if tell:
+                tell(f"{TITLE[column]}: iteration {min(job.progress() + 1, play.iterations)} of {play.iterations}")
+            time.sleep(0.5)
+        result = job.wait(START_LIMIT_S + play.iterations * expected_s * RUN_SLACK, each)
+        out = Measured(column, result, cluster.light(), cluster.counters() if opus else {}, [])
+        for path in (job.folder / f"rank{r}.trace" for r in range(len(job.ranks))):  # they go with the cluster's folder
+            if path.exists():
+                out.traces.append(pathlib.Path(shutil.copy(path, logs / path.name)))
+    if cluster.unclean:
+        raise Unclean("did not end cleanly:\n  " + "\n  ".join(cluster.unclean))
+    return out
+
+
+def wrong(run: Measured) -> list[str]:
+    """What must hold of a run under Opus, and does not."""
+    light, c, found = run.light, run.counters, []
+    if run.column == LIT:
+        return found
+    who = TITLE[run.column]
+    if light.misdelivered_bytes:
+        found.append(f"{who}: {light.misdelivered_bytes:,} bytes came out at a port they were not meant for")
+    if light.lost_bytes and not c.get("suspensions"):
+        found.append(f"{who}: {light.lost_bytes:,} bytes were lost in the dark, and nothing was suspended")
+    if not light.reconfigurations:
+        found.append(f"{who}: no circuit was ever moved: the ranks were not under Opus")
+    if c.get("passes") or c.get("aborts"):
+        found.append(f"{who}: {c.get('passes', 0)} launches were let pass and {c.get('aborts', 0)} failed by policy")
+    return found
