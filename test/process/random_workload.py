@@ -69,7 +69,7 @@ class Draw:
     def one(self, comms: list[str], size: int) -> dict[int, dict]:
         """A collective on one of `comms`: the step of each member."""
         comm = self.random.choice(comms)
-        pairwise = self.spans(comm) <= (3 if self.ports > 1 else 2)
+        pairwise = self.spans(comm) <= self.ports + 1
         do = self.random.choice(RING + (PAIRWISE if pairwise else []))
         step = {"do": do, "comm": comm, "bytes": size, "dtype": self.random.choice(DTYPES)}
         if do in ("broadcast", "reduce", "gather", "scatter"):
@@ -142,7 +142,7 @@ class Draw:
     def shuffle(self, items: list[list[dict]]) -> None:
         for i in range(1, len(items)):
             early = len(items[i]) == 1 and items[i][0]["do"] == "recv"
-            steps = self.random.randint(0, 4 if early else 1)
+            steps = self.random.randint(0, 8 if early else 1)
             while i > 0 and steps > 0 and self.may_pass(items[i - 1], items[i]):
                 items[i - 1], items[i] = items[i], items[i - 1]
                 i, steps = i - 1, steps - 1
