@@ -13,7 +13,7 @@ THREAD    = '-Dcpp_args=-g1 -Wno-tsan'
 # Line numbers, and little optimisation: what the sanitizers need, at half the time to compile.
 SANITIZED = -Doptimization=1 -Ddebug=false -Dcpp_args=-g1 -Dwerror=$(WERROR) -Db_lundef=false
 
-.PHONY: help build test demo install clean sanitize sanitize-address sanitize-thread lint format fuzz bench soak
+.PHONY: help build test demo install clean sanitize sanitize-address sanitize-thread lint format fuzz bench soak sweep
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 26
@@ -25,6 +25,10 @@ build: ## install what is missing, configure, compile (release)
 
 demo: build ## the main job: 16 ranks, 4 nodes, 4 emulated optical rails, with and without Opus
 	@python3 tools/opus-demo --build $(BUILD)
+
+sweep: build ## the same job at 1 to 1000 ms of dark time: table, plot; 15 min, goes on when stopped (SWEEP=--quick: 4 min)
+	@./tools/bootstrap.sh plot
+	@/usr/bin/python3 tools/opus-sweep --build $(BUILD) $(SWEEP)  # Debian's own, which has its packages
 
 test: build ## every test; ends with "N passed, N failed"
 	@./tools/bootstrap.sh bench model
@@ -67,7 +71,7 @@ bench: build ## the figures, as ratios in one run; writes bench-results/
 	@python3 test/bench/run.py $(BUILD)
 
 soak: build ## the long campaign of random jobs; SOAK_WORKLOADS, default 1000
-	@OPUS_RANDOM_WORKLOADS=$${SOAK_WORKLOADS:-1000} python3 test/run.py $(BUILD) process/random
+	@OPUS_RANDOM_WORKLOADS=$${SOAK_WORKLOADS:-1000} python3 test/process/random_test.py $(BUILD)
 	@./tools/bootstrap.sh model
 	@docs/model/scenarios.py
 	@docs/model/scenarios.py --random $${SOAK_PROGRAMS:-100} 1 --features
