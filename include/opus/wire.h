@@ -191,6 +191,7 @@ struct Welcome {
     NodeIndex node = kNone;
     std::vector<GpuAssignment> gpus;
     bool provision = true;  // it wants to hear Next
+    bool runs = true;       // it wants to hear LaunchDemand::run
 };
 
 struct Refused { std::uint64_t session = 0; std::string reason; };

@@ -19,6 +19,7 @@ void Core::Impl::welcome(const wire::Welcome& m) {
     session.state = SessionState::up;
     session.epoch = m.epoch;
     session.provision = m.provision;
+    session.runs = m.runs;
     for (auto& entry : ranks) entry.second.said = {};  // this session has heard nothing
     session.retry_at = 0;
     session.last_frame = session.last_heartbeat = now;
@@ -29,6 +30,9 @@ void Core::Impl::welcome(const wire::Welcome& m) {
                             " with " + std::to_string(m.gpus.size()) + " GPUs");
     emit(SetNode{m.node});
     emit(Send{snapshot()});
+    untold.launches.clear();
+    untold.ended.clear();
+    soft.take_ended();
     if (!expired.empty()) emit(Send{wire::Expired{std::move(expired)}});
     expired.clear();
     tell_degraded();
@@ -79,15 +83,27 @@ void Core::Impl::hear(const wire::Grant& m) {
     decide_all();
 }
 
-// Grants do not say on which ports their soft part lies, so all of it goes back; the firm part stays.
+// The soft part of these grants goes back; the firm part stays. What has started under a run is told with the
+// answer, whichever run it was: so no launch is in flight unknown to the controller when circuits move. What has
+// ended comes first.
 void Core::Impl::hear(const wire::Revoke& m) {
     wire::Returned answer;
     answer.id = m.id;
-    for (const auto& [id, rank] : ranks)
-        for (const Launch& launch : rank.launches)
-            if (launch.phase == Phase::started && launch.grant != 0 && !launch.firm)
-                answer.started.push_back({id, launch.seq});
-    answer.started_upto = soft.revoke();
+    answer.started_upto = soft.revoke(m.grants);
+    for (auto& [id, rank] : ranks)
+        for (Launch& launch : rank.launches) {
+            if (!launch.running() || launch.phase == Phase::passed || launch.grant == 0 || launch.firm) continue;
+            answer.started.push_back({id, launch.seq});
+            if (launch.known_running) continue;
+            launch.told = launch.known_running = true;
+            if (wire::LaunchDemand what = demand_of(rank, launch); !what.keys.empty())
+                answer.running.push_back(std::move(what));
+        }
+    auto ended = soft.take_ended();
+    untold.ended.insert(untold.ended.end(), ended.begin(), ended.end());
+    gather_done();
+    auto& done = outbox.done;
+    if (!done.launches.empty() || !done.ran.empty() || !done.ended.empty()) emit(Send{std::exchange(done, {})});
     emit(Send{std::move(answer)});
 }
 

@@ -170,10 +170,8 @@ void Core::Impl::release_member(Rank& rank, std::uint16_t index, bool tell) {
     const auto group = groups.find(comm);
     if (group != groups.end()) {
         std::erase(group->second.members, std::pair{rank.info.rank, index});
-        if (group->second.members.empty()) {
-            groups.erase(group);
-            soft.drop_comm(comm);
-        }
+        if (group->second.members.empty()) groups.erase(group);
+        soft.release(comm, rank.info.rank, index, [this](const Key& sequence) { return local_members(sequence); });
     }
     rank.members[index].reset();
 }
@@ -318,7 +316,6 @@ void Core::Impl::decide(Rank& rank, Launch& launch) {
     if (!enforced) return start(rank, launch, Phase::passed);
     if (const std::uint64_t grant = soft_cover(rank, launch); grant != 0) {
         launch.grant = grant;
-        launch.told = true;  // by its done
         return start(rank, launch, Phase::started);
     }
     if (has_controller() && !launch.asked) {
@@ -375,7 +372,7 @@ void Core::Impl::start(Rank& rank, Launch& launch, Phase phase, bool abort) {
     counters.passed += phase == Phase::passed;
     if (soft.empty()) return;
     for (const LaunchKey& key : launch.keys)
-        soft.started(key.range, rank.info.rank, key.member, local_members(key.range.first));
+        soft.started(key.range);
 }
 
 bool Core::Impl::is_local(const Key& key) const {
@@ -429,6 +426,26 @@ bool Core::Impl::is_intra(const Rank& rank, const Launch& launch) const {
     });
 }
 
+// While a run goes on, the ends of its launches wait for something else to be said (or for its own end): the
+// circuits are held in any case.
+void Core::Impl::tell_done(const Rank& rank, const Launch& launch, bool passed) {
+    wire::LaunchDone done{{rank.info.rank, launch.seq}, launch.ready_ns, launch.go_ns, launch.done_ns, passed};
+    const bool goes_on = launch.grant != 0 && !soft.empty() &&
+                         std::all_of(launch.keys.begin(), launch.keys.end(), [&](const LaunchKey& key) {
+                             return soft.continues(launch.grant, key.range.first);
+                         });
+    if (launch.grant != 0 && !launch.firm && !launch.told) {
+        // Heard of even if there is no controller now.
+        wire::LaunchDemand what = demand_of(rank, launch);
+        if (what.keys.empty())  // its communicators are no longer held
+            for (const LaunchKey& key : launch.keys) what.keys.push_back(key.range);
+        if (untold.ran.size() < kMaxUntold) untold.ran.push_back({std::move(what), done});
+        untold_due |= !goes_on;
+    } else if (has_controller() && (launch.told || (launch.ungated() && !is_intra(rank, launch)))) {
+        (goes_on ? untold : outbox.done).launches.push_back(done);
+    }
+}
+
 void Core::Impl::finish(Rank& rank, Launch& launch) {
     const bool passed = launch.phase == Phase::passed || !launch.running() || launch.ungated();
     if (launch.phase == Phase::waiting) rank.stop_waiting(launch);
@@ -437,10 +454,11 @@ void Core::Impl::finish(Rank& rank, Launch& launch) {
     launch.phase = Phase::done;
     launch.done_ns = realtime;
     ++counters.done;
-    if (has_controller() && (launch.told || (launch.ungated() && !is_intra(rank, launch))))
-        outbox.done.launches.push_back(
-            {{rank.info.rank, launch.seq}, launch.ready_ns, launch.go_ns, launch.done_ns, passed});
+    tell_done(rank, launch, passed);
     rank.note_finished(launch);
+    if (!soft.empty())
+        for (const LaunchKey& key : launch.keys)
+            soft.finished(key.range, rank.info.rank, key.member, local_members(key.range.first));
 
     std::vector<std::uint64_t> heads;
     rank.leave(launch, heads);

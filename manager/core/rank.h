@@ -36,6 +36,7 @@ struct Launch {
     bool reached = false;     // ready word seen
     bool firm = false;        // `grant` names it
     bool asked = false;       // in a Demand or Snapshot of this session
+    bool known_running = false;  // a Returned or a snapshot said that it started under a run
     bool told = false;        // the controller has ever heard of it: it must hear of its end
     bool described = false;   // `programme` is set
     std::uint64_t grant = 0;  // token it may start, or has started, under

@@ -33,6 +33,11 @@ void Core::Impl::lose_controller(const std::string& why) {
     if (session.state == SessionState::up) log(LogLevel::warn, "controller lost: " + why);
     session.state = SessionState::down;
     if (!alone_since) alone_since = now;
+    // The next snapshot tells what was to be told of launches that the controller knew, and of tokens.
+    untold.ran.insert(untold.ran.end(), outbox.done.ran.begin(), outbox.done.ran.end());
+    untold.launches.clear();
+    untold.ended.clear();
+    soft.take_ended();
     outbox.clear();
     for (auto& entry : ranks)
         for (Launch& launch : entry.second.launches) launch.asked = false;
@@ -64,6 +69,7 @@ void Core::Impl::handle(const FromController& e) {
 
 void Core::Impl::send_heartbeat() {
     session.last_heartbeat = now;
+    untold_due |= !untold.launches.empty() || !untold.ran.empty();
     emit(Send{wire::Heartbeat{realtime}});
 }
 
@@ -154,6 +160,17 @@ TimeNs Core::Impl::next_deadline() const {
 
 // --- one look -------------------------------------------------------------------------------------
 
+void Core::Impl::gather_done() {
+    const auto append = [](auto& to, auto& from) {
+        to.insert(to.end(), std::make_move_iterator(from.begin()), std::make_move_iterator(from.end()));
+        from.clear();
+    };
+    append(outbox.done.launches, untold.launches);
+    append(outbox.done.ran, untold.ran);
+    append(outbox.done.ended, untold.ended);
+    untold_due = false;
+}
+
 void Core::Impl::flush() {
     if (has_controller()) {
         if (session.provision) expect_next();
@@ -164,16 +181,31 @@ void Core::Impl::flush() {
             if (launch == nullptr || launch->phase != Phase::waiting) continue;
             launch->told = true;
             demand.launches.push_back(demand_of(*rank, *launch));
+            if (!session.runs) continue;
+            describe(*rank, *launch);
+            demand.launches.back().run = run_after(*rank, *launch);
         }
         counters.demand_launches += demand.launches.size();
         counters.demand_messages += !demand.launches.empty();
-        counters.done_messages += !outbox.done.launches.empty();
+        // What may wait goes along with what does not.
+        if (const auto& o = outbox; untold_due || !o.done.launches.empty() || !demand.launches.empty() ||
+                                    !o.next.ranks.empty() || !o.registered.comms.empty() || !o.retire.comms.empty() ||
+                                    !o.retire.ranks.empty() || !o.retire.degraded.empty() ||
+                                    untold.ran.size() + untold.launches.size() >= kMaxUntold / 2)
+            untold_due = true;
+        if (auto ended = soft.take_ended(); !ended.empty()) {
+            untold_due = true;
+            untold.ended.insert(untold.ended.end(), ended.begin(), ended.end());
+        }
+        if (untold_due) gather_done();
+        const bool any_done = !outbox.done.launches.empty() || !outbox.done.ran.empty() || !outbox.done.ended.empty();
+        counters.done_messages += any_done;
         const auto send_if = [this](bool any, auto& message) {
             if (any) emit(Send{std::move(message)});
         };
         auto& [registered, done, retire, passed, next, asked] = outbox;
         send_if(!registered.ranks.empty() || !registered.comms.empty(), registered);
-        send_if(!done.launches.empty(), done);
+        send_if(any_done, done);
         send_if(!passed.launches.empty(), passed);
         counters.next_messages += !next.ranks.empty();
         send_if(!next.ranks.empty(), next);

@@ -28,6 +28,7 @@ struct Session {
     std::uint64_t id = 0;
     std::uint64_t epoch = 0;
     bool provision = false; // the controller wants to hear what comes next
+    bool runs = false;      // and how far a phase will go
     TimeNs last_frame = 0;      // or the Hello
     TimeNs last_heartbeat = 0;  // ours
     TimeNs retry_at = 0;        // refused, or asked to start over: end the session then
@@ -44,6 +45,8 @@ struct Outbox {
     void clear() { *this = {}; }
 };
 
+inline constexpr std::size_t kMaxUntold = 4096;
+
 struct Core::Impl {
     Impl(std::string node_name, CoreOptions core_options) : node(std::move(node_name)), options(core_options) {}
 
@@ -58,6 +61,8 @@ struct Core::Impl {
     std::uint64_t known_epoch = 0;
     std::optional<TimeNs> alone_since;       // no controller
     TimeNs wake_at = -1;                     // last WakeAt
+    wire::Done untold;                       // ends of launches of runs that go on
+    bool untold_due = false;                 // to be said at the end of this look
     std::string refusal;                     // last reason shown
     std::vector<wire::LocalLaunch> expired;  // decided here without a controller, to be told at the next welcome
 
@@ -87,6 +92,8 @@ struct Core::Impl {
     void decide_all();
     void start(Rank& rank, Launch& launch, Phase phase, bool abort = false);
     void finish(Rank& rank, Launch& launch);
+    void tell_done(const Rank& rank, const Launch& launch, bool passed);
+    void gather_done();
     std::uint64_t soft_cover(const Rank& rank, const Launch& launch) const;
     std::uint32_t local_members(const Key& key) const;
     void describe(Rank& rank, Launch& launch);  // for the forecast
@@ -131,6 +138,7 @@ struct Core::Impl {
 
     // What is told (snapshot.cpp).
     wire::LaunchDemand demand_of(const Rank& rank, const Launch& launch) const;
+    std::vector<wire::KeyRange> run_after(const Rank& rank, const Launch& launch) const;
     wire::Snapshot snapshot();
     void tell_degraded();
 };

@@ -233,7 +233,7 @@ TEST_CASE("a recall is answered by what has started and what has not") {
     CHECK(n.said<wire::Demand>().size() == 1);
 }
 
-TEST_CASE("a revocation takes runs back and says how far they were started") {
+TEST_CASE("a revocation takes runs back, says how far they were started, and tells what nobody had heard of") {
     Node n;
     n.serve(2);
     n.grant(4, {}, {{coll_key(kCommA, 0), 8}});
@@ -243,16 +243,64 @@ TEST_CASE("a revocation takes runs back and says how far they were started") {
     n.launch(1, 0, {coll(0, 0)});
     n.flush();
     n.take();
-    n.hear(wire::Revoke{5, {}});
+    n.hear(wire::Revoke{5, {}, {4}});
     const auto answers = n.said<wire::Returned>();
     REQUIRE(answers.size() == 1);
     CHECK(answers[0].started == std::vector<wire::LocalLaunch>{{0, 1}, {1, 0}});
     CHECK(answers[0].started_upto == std::vector<wire::KeyRange>{{coll_key(kCommA, 0), 2}});
+    REQUIRE(answers[0].running.size() == 2);
+    CHECK(answers[0].running[0].keys == std::vector<wire::KeyRange>{{coll_key(kCommA, 1), 1}});
+    REQUIRE(n.said<wire::Done>().size() == 1);  // and before it, what has ended
+    CHECK(n.said<wire::Done>()[0].ran.size() == 1);
+    CHECK(std::holds_alternative<wire::Done>(n.frames[0][0]));
+    n.take();
     n.done(1, 0);
     n.launch(1, 1, {coll(0, 1)});
     n.flush();
     CHECK(!n.went(1, 1));
     CHECK(n.said<wire::Demand>().size() == 1);
+    CHECK(n.said<wire::Done>().at(0).launches.at(0).launch == wire::LocalLaunch{1, 0});  // known by now
+}
+
+TEST_CASE("a revocation leaves other runs alone") {
+    Node n;
+    n.serve(1);
+    n.grant(4, {}, {{coll_key(kCommA, 0), 1}});
+    n.grant(5, {}, {{coll_key(kCommA, 1), 1}});
+    n.hear(wire::Revoke{4, {}, {5}});
+    n.launch(0, 0, {coll(0, 0)});
+    n.done(0, 0);
+    n.launch(0, 1, {coll(0, 1)});
+    n.flush();
+    CHECK(n.went(0, 0));
+    CHECK(!n.went(0, 1));
+}
+
+TEST_CASE("C1: a launch that was asked for and then started under a run is told as started") {
+    Node n;
+    n.serve(1);
+    n.launch(0, 0, {coll(0, 0)});
+    n.flush();  // asked
+    n.grant(4, {}, {{coll_key(kCommA, 0), 8}});
+    CHECK(n.went(0, 0));
+    n.hear(wire::Revoke{4, {}, {4}});
+    CHECK(n.said<wire::Returned>().at(0).running.size() == 1);
+}
+
+TEST_CASE("what ran while there was no controller is told to the next one") {
+    Node n;
+    n.serve(1);
+    n.grant(4, {}, {{coll_key(kCommA, 0), 8}});
+    n.look(ControllerDown{});
+    n.launch(0, 0, {coll(0, 0)});
+    n.done(0, 0);
+    n.flush();
+    n.take();
+    n.connect(8);
+    n.launch(0, 1, {coll(0, 1), send(0, 1, 0)});
+    n.flush();
+    CHECK(n.said<wire::Snapshot>().at(0).tokens.at(0).soft.at(0).count == 8);
+    CHECK(n.said<wire::Done>().at(0).ran.size() == 1);
 }
 
 TEST_CASE("a snapshot is complete") {
