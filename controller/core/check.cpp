@@ -6,7 +6,7 @@
 namespace opus::controller {
 
 std::string Core::Impl::check() {
-    for (std::string fault : {check_ports(), check_keys(), check_gangs(), check_speculations()})
+    for (std::string fault : {check_ports(), check_keys(), check_gangs(), check_speculations(), check_runs()})
         if (!fault.empty()) return fault;
     return {};
 }
@@ -94,6 +94,38 @@ std::string Core::Impl::check_gangs() {
                     return name(l->id) + " is suspended and does not queue";
                 if (l->stage == Stage::in_flight && l->gang != nullptr) return name(l->id) + " is in flight and queues";
             }
+    return {};
+}
+
+std::string Core::Impl::check_runs() {
+    std::size_t on_edges = 0, on_comms = 0;
+    for (const auto& [grant, run] : runs) {
+        const std::string who = "run " + std::to_string(grant);
+        if (run.nodes.empty()) return who + " is held by nobody";
+        on_edges += run.edges.size();
+        std::set<CommId> concerned;
+        for (const RunSequence& s : run.sequences) {
+            concerned.insert(s.sequence.comm);
+            const Comm* comm = comms.find(s.sequence.comm);
+            if (comm == nullptr) return who + " is of a communicator that is gone";
+            if (std::count(comm->runs.begin(), comm->runs.end(), grant) != 1) return who + " is not known to its communicator";
+        }
+        on_comms += concerned.size();
+        for (const EdgeId e : run.edges) {
+            if (std::count(inventory.edge(e).runs.begin(), inventory.edge(e).runs.end(), grant) != 1)
+                return who + " is not known to its circuits";
+            if (!run.revoked && inventory.edge(e).up.empty()) return who + " may be used in the dark";
+        }
+    }
+    for (EdgeId e = 0; e < inventory.edge_count(); ++e) on_edges -= inventory.edge(e).runs.size();
+    for (const auto& [number, comm] : comms.in_order()) on_comms -= comm->runs.size();
+    if (on_edges != 0) return "a circuit is held by a run that is over";
+    if (on_comms != 0) return "a communicator lists a run that is over";
+    for (const auto& [number, comm] : comms.in_order()) {
+        std::uint32_t cuts = 0;
+        for (const auto& entry : comm->keys) cuts += entry.second->cut;
+        if (cuts != comm->cuts) return "a communicator miscounts the keys of its cuts";
+    }
     return {};
 }
 

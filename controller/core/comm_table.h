@@ -41,6 +41,8 @@ struct Comm {
     TimeNs since_ns = 0;
     std::vector<Member> members;           // by rank in the communicator
     std::unordered_map<Key, std::unique_ptr<KeyState>> keys;
+    std::vector<std::uint64_t> runs;       // grants whose run covers keys of it
+    std::uint32_t cuts = 0;                // keys of a cut
 
     // Circuits of a collective, once all members are known (EdgeIds, in ring order).
     bool ring_known = false, mesh_known = false;

@@ -16,6 +16,8 @@ Core::Impl::Impl(const Fabric& f, CoreOptions o)
     : fabric(f), options(o), inventory(f), planner(inventory), nodes(f.nodes.size()), watchers(f.gpus.size()) {
     spec.of_gpu.resize(f.gpus.size());
     spec.bets.resize(f.ports.size());
+    // Managers hold grants of an older controller beside ours.
+    next_grant = (options.epoch << 20) + 1;
 }
 
 void Core::Impl::on(const Event& event, TimeNs at, Actions& actions) {
@@ -88,6 +90,9 @@ void Core::Impl::fire(TimerKind kind, std::uint64_t id) {
         case TimerKind::gang_retry:
             if (Gang* g = find_gang(id)) queue(*g, true);
             break;
+        case TimerKind::run_quantum:
+            quantum_over(id);
+            break;
         case TimerKind::comm_register:
             if (Comm* c = comms.by_number(id)) register_timeout(*c);
             break;
@@ -158,11 +163,9 @@ void Core::Impl::hear(NodeIndex n, const wire::Demand& m) {
 
 void Core::Impl::hear(NodeIndex n, const wire::Done& m) {
     for (const wire::LaunchDone& d : m.launches) hear_done(n, d);
-}
-
-// Nothing soft is ever out yet, so nothing is recalled (runs come later): an answer says nothing new.
-void Core::Impl::hear(NodeIndex n, const wire::Returned& m) {
-    log(LogLevel::debug, fabric.nodes[n].name + " answers recall " + std::to_string(m.id));
+    for (const wire::LaunchRan& r : m.ran) hear_ran(n, r);
+    for (const std::uint64_t grant : m.ended)
+        if (Run* run = find_run(grant)) node_is_over(*run, n);
 }
 
 }  // namespace opus::controller

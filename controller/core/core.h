@@ -33,6 +33,7 @@ struct CoreOptions {
     bool first = true;                  // no controller just before it: else what that one sent is waited out to its deadline
     std::uint32_t port_failures_to_fence = 3;
     bool provision = true;              // move circuits for what ranks expect next, before they ask
+    bool runs = false;                  // grants cover what all members expect to follow
 };
 
 // --- events ---------------------------------------------------------------------------------------
@@ -89,7 +90,8 @@ struct Counters {
                   suspensions = 0, passes = 0, aborts = 0, switch_errors = 0, launches_done = 0, unroutable = 0,
                   crowded = 0,     // gangs that ports can serve only launch by launch: opened, and lit in turn
                   differences = 0,  // ports found leading elsewhere than was believed
-                  speculations = 0, speculations_used = 0, speculations_wrong = 0;
+                  speculations = 0, speculations_used = 0, speculations_wrong = 0,
+                  runs = 0, run_launches = 0, revocations = 0;  // run_launches: started without being asked for
     // Sum over granted gangs from completion to grant, without the time switches took (control-plane
     // time), and that time itself.
     TimeNs control_ns = 0, dark_wait_ns = 0, queue_wait_ns = 0;

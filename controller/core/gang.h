@@ -59,6 +59,7 @@ struct Gang {
     bool break_armed = false;
     bool speculative = false;        // the circuits of a speculation: it has no launches, and comes last
     bool sure = true;                // of a speculation: nobody doubts it
+    bool revoked_for = false;         // a run gave way to it: its own has a quantum
     bool queued = false;
 
     std::pair<std::uint64_t, std::uint64_t> order() const { return {ticket, id}; }

@@ -212,6 +212,7 @@ void Core::Impl::grant(Gang& gang) {
     const std::uint64_t id = next_grant++;
     const bool claimed = gang.state == Gang::State::programming;
     std::sort(gang.launches.begin(), gang.launches.end(), [](const Launch* x, const Launch* y) { return x->id < y->id; });
+    auto soft = begin_run(gang, id);
     std::map<NodeIndex, std::vector<wire::LocalLaunch>> firm, back;
     for (Launch* launch : gang.launches) {
         launch->gang = nullptr;
@@ -240,7 +241,7 @@ void Core::Impl::grant(Gang& gang) {
         }
     gang.launches.clear();
     if (claimed) unclaim(gang);
-    for (auto& [node, launches] : firm) send_grant(node, id, std::move(launches));
+    for (auto& [node, launches] : firm) send_grant(node, id, std::move(launches), std::move(soft[node]));
     for (auto& [node, launches] : back) {
         if (firm.count(node) == 0) send_grant(node, id, {});
         send(node, wire::Suspended{std::move(launches), true});
@@ -269,9 +270,10 @@ void Core::Impl::count_grant(const Gang& gang) {
 
 // --- steering -------------------------------------------------------------------------------------
 
-void Core::Impl::send_grant(NodeIndex node, std::uint64_t id, std::vector<wire::LocalLaunch> firm) {
+void Core::Impl::send_grant(NodeIndex node, std::uint64_t id, std::vector<wire::LocalLaunch> firm,
+                            std::vector<wire::KeyRange> soft) {
     if (nodes[node].session == 0) return;
-    wire::Grant grant{id != 0 ? id : next_grant++, std::move(firm), {}, steering_news(node)};
+    wire::Grant grant{id != 0 ? id : next_grant++, std::move(firm), std::move(soft), steering_news(node)};
     if (!grant.firm.empty() || !grant.steering.empty()) send(node, std::move(grant));
 }
 

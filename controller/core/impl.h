@@ -16,6 +16,7 @@
 #include "controller/core/inventory.h"
 #include "controller/core/launch.h"
 #include "controller/core/planner.h"
+#include "controller/core/runs.h"
 #include "controller/core/speculation.h"
 
 namespace opus::controller {
@@ -54,7 +55,7 @@ struct GrantRecord {
 // A gang that has waited so long is told of, again as often.
 inline constexpr TimeNs kTellWaiting = 1'000'000'000;
 
-enum class TimerKind : std::uint8_t { gang_break, gang_hold, gang_retry, comm_register, node_grace, node_hold, switch_read, switches_again, silence, waiting };
+enum class TimerKind : std::uint8_t { gang_break, gang_hold, gang_retry, run_quantum, comm_register, node_grace, node_hold, switch_read, switches_again, silence, waiting };
 
 struct Core::Impl {
     Impl(const Fabric& fabric, CoreOptions options);
@@ -167,7 +168,8 @@ struct Core::Impl {
     void fail_gang(Gang& gang);
     void unclaim(Gang& gang);
     void grant(Gang& gang);
-    void send_grant(NodeIndex node, std::uint64_t id, std::vector<wire::LocalLaunch> firm);
+    void send_grant(NodeIndex node, std::uint64_t id, std::vector<wire::LocalLaunch> firm,
+                    std::vector<wire::KeyRange> soft = {});
     std::vector<wire::PortSteering> steering_news(NodeIndex node);
     void tell_steering(const Launch& launch);
     void count_grant(const Gang& gang);
@@ -181,6 +183,38 @@ struct Core::Impl {
     void suspend(Launch& launch, const std::string& why);
     void drop_drained(KeyState& key);
     void lost_light(EdgeId e, const std::string& why);
+
+    // runs.cpp: what members may start without asking, and who takes it back
+    std::vector<EdgeId> edges_of_sequence(Comm& comm, const Key& sequence, bool mesh);
+    Run* find_run(std::uint64_t grant);
+    bool runs_apply(const Gang& gang) const;
+    std::map<NodeIndex, std::vector<wire::KeyRange>> begin_run(const Gang& gang, std::uint64_t grant);
+    void join_comm(Comm& comm, std::uint64_t grant);
+    void lie_on_edges(Run& run);
+    Run* run_of(const Comm& comm, const Key& sequence, std::uint64_t begin, std::uint64_t end);
+    static bool covers(const Run& run, const KeyState& key);
+    void revoke(Run& run, const std::string& why);
+    void send_revoke(const Run& run, NodeIndex n);
+    void revoke_for(Gang& gang, const Wish& wish);
+    void revoke_runs_of(Comm& comm, const std::string& why);
+    void quantum_over(std::uint64_t grant);
+    void demand_meets_runs(const Launch& launch);
+
+    // cut.cpp: how runs end
+    void node_is_over(Run& run, NodeIndex n);
+    void close_run(Run& run);
+    void cut(const Run& run);
+    void mark_done(KeyState& key, std::uint32_t place);
+    void mark_cut(KeyState& key);
+    bool involves_laggard(const Gang& gang) const;
+    void hear_ran(NodeIndex n, const wire::LaunchRan& ran);
+    void did_untold(const Membership& membership, const wire::KeyRange& range);
+    bool note_progress(Comm& comm, const Key& sequence, std::uint32_t place, std::uint64_t end);
+    void imply_done(Comm& comm, const Key& key, std::uint32_t slot);
+    void end_runs_of(Comm& comm);
+    void adopt_tokens(NodeIndex n, const std::vector<wire::Token>& tokens);
+    void adopt_token(NodeIndex n, const wire::Token& token);
+    void settle_runs();
 
     // hold.cpp: decisions for a whole gang without circuits
     void hold_expired(Gang& gang);
@@ -262,6 +296,7 @@ struct Core::Impl {
     std::string check_ports();
     std::string check_keys();
     std::string check_gangs();
+    std::string check_runs();
 
     const Fabric& fabric;
     CoreOptions options;
@@ -284,6 +319,8 @@ struct Core::Impl {
     std::vector<std::vector<Gang*>> watchers;                                    // by GPU
     std::set<std::pair<std::uint64_t, std::uint64_t>> watching_all;              // (ticket, id)
     std::unordered_map<std::uint64_t, GrantRecord> grants;
+    std::map<std::uint64_t, Run> runs;                                           // by grant
+    std::set<std::uint64_t> kept_runs;                                           // that have a quantum
 
     std::set<std::tuple<TimeNs, TimerKind, std::uint64_t>> timers;
     TimeNs wake_told = -1;

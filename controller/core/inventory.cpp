@@ -102,7 +102,7 @@ Obstacle Inventory::obstacle(PortId p, const Gang& gang) const {
     if (s.peer < ports_.size() && !known(s.peer)) return Obstacle::unknown;
     if (s.peer < ports_.size() && ports_[s.peer].absent) return Obstacle::absent;
     if (s.edge != kNone && edges_[s.edge].claims > 0) return Obstacle::claimed;
-    if (s.edge != kNone && !edges_[s.edge].holders.empty()) return Obstacle::busy;
+    if (s.edge != kNone && edges_[s.edge].held()) return Obstacle::busy;
     if (gang.speculative && !may_bet(s, gang.sure)) return Obstacle::spent;
     return reserved_earlier(p, gang, kNone) ? Obstacle::reserved : Obstacle::none;
 }

@@ -25,8 +25,10 @@ struct Edge {
     std::vector<Circuit> coming;            // in change sets under way
     std::uint32_t claims = 0;               // gangs being programmed that need it
     std::vector<const KeyState*> holders;   // keys with a launch in flight
+    std::vector<std::uint64_t> runs;        // grants whose run may use it at any time
 
-    bool busy() const { return claims > 0 || !holders.empty(); }
+    bool held() const { return !holders.empty() || !runs.empty(); }
+    bool busy() const { return claims > 0 || held(); }
 };
 
 struct Reservation {

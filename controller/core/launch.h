@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "opus/types.h"
+#include "opus/wire.h"
 
 namespace opus::controller {
 
@@ -27,6 +28,7 @@ struct KeyRef {
 struct Launch {
     LaunchId id;
     std::vector<KeyRef> keys;
+    std::vector<wire::KeyRange> run;  // what its rank expects to follow in the same phase
     OpKind op = OpKind::none;
     std::uint64_t bytes = 0;
     Stage stage = Stage::ready;
@@ -60,6 +62,7 @@ struct KeyState {
     Comm* comm = nullptr;
     bool mesh = false;
     bool held = false;           // its circuits may not move: counted in Edge::holders
+    bool cut = false;            // somebody started it under a run that was revoked
     bool dropped = false;        // done members alone no longer hold its circuits (suspension)
     std::uint32_t missing = 0;   // members absent or dead
     std::uint32_t left = 0;      // members that are neither done nor dead

@@ -119,6 +119,7 @@ Launch* Core::Impl::add_launch(NodeIndex node, const wire::LaunchDemand& demand)
     launch.op = demand.op;
     launch.bytes = demand.bytes;
     launch.since_ns = now;
+    if (options.runs) launch.run = demand.run;
     const bool mesh = demand.op == OpKind::all_to_all || demand.op == OpKind::gather || demand.op == OpKind::scatter;
     for (const wire::KeyRange& range : demand.keys) {
         const auto it = rank.comms.find(range.first.comm);
@@ -130,8 +131,10 @@ Launch* Core::Impl::add_launch(NodeIndex node, const wire::LaunchDemand& demand)
         Key key = range.first;
         for (std::uint32_t i = 0; i < range.count; ++i, ++key.n) {
             KeyState& state = key_state(comm, key);
-            state.mesh |= state.is_collective() && (range.mesh || mesh);
+            // Whoever says otherwise once it is held is not believed.
+            state.mesh |= !state.held && state.is_collective() && (range.mesh || mesh);
             const std::uint32_t slot = free_slot(state, it->second);
+            if (comm.cuts > 0 && slot != kNone) imply_done(comm, key, slot_of(key, slot));
             if (slot == kNone) continue;  // a second launch with a key of ours: not to be believed
             state.members[slot] = {&launch, Presence::present};
             --state.missing;
@@ -149,6 +152,7 @@ void Core::Impl::demand(NodeIndex node, const wire::LaunchDemand& demand) {
         return pass_launches({launch}, Policy::proceed, "it names no communicator that its rank has registered", true);
     if (std::all_of(launch->keys.begin(), launch->keys.end(), [](const KeyRef& r) { return r.key->comm->open(); }))
         return pass_launches({launch}, Policy::proceed, "its communicator is not held", false);
+    demand_meets_runs(*launch);
     enter(*launch);
     if (misses_gone_member(*launch))
         for (const KeyRef& r : launch->keys)
@@ -201,6 +205,8 @@ void Core::Impl::finish(Launch& launch, Presence how) {
         key.members[r.slot] = {nullptr, how};
         --key.left;
         if (how == Presence::done) ++key.done;
+        if (how == Presence::done && !key.comm->runs.empty())
+            note_progress(*key.comm, sequence_of(key.key), r.slot, key.key.n + 1);
         if (how == Presence::dead) ++key.missing;
         update_hold(key);
         erase_key_if_done(key);
@@ -238,7 +244,7 @@ void Core::Impl::leave_flight(Launch& launch) {
 // A key holds its circuits from the first start until all members are done: a sender's kernel may end
 // before its bytes have arrived.
 void Core::Impl::update_hold(KeyState& key) {
-    const bool draining = key.held && key.done > 0 && !key.dropped && !key.comm->open();
+    const bool draining = (key.held || key.cut) && key.done > 0 && !key.dropped && !key.comm->open();
     const bool want = key.left > 0 && (key.flying > 0 || draining);
     if (want == key.held) return;
     const auto [begin, end] = edges_of(key);
@@ -258,6 +264,7 @@ void Core::Impl::update_hold(KeyState& key) {
 void Core::Impl::erase_key_if_done(KeyState& key) {
     if (key.left > 0) return;
     update_hold(key);
+    if (key.cut) --key.comm->cuts;
     key.comm->keys.erase(Key(key.key));
 }
 

@@ -34,6 +34,8 @@ void Core::Impl::register_member(NodeIndex node, const wire::CommMember& m) {
                                [&](const auto& f) { return f.first == sequence; });
         if (it == member.finished.end()) it = member.finished.insert(it, {sequence, 0});
         it->second = std::max(it->second, end);
+        if (const std::uint32_t place = place_of(sequence, m.rank_in_comm); place != kNone && !comm->runs.empty())
+            note_progress(*comm, sequence, place, end);
     }
     if (!m.done.empty()) note_finished(*comm, m.rank_in_comm);
     if (comm->verdict == Verdict::unknown && (m.verdict == Verdict::degraded || m.verdict == Verdict::passes))
@@ -49,7 +51,7 @@ void Core::Impl::register_member(NodeIndex node, const wire::CommMember& m) {
     } else {
         evaluate(*comm);
     }
-    if (!adopted.empty()) adoption_due = true;
+    adoption_due |= !adopted.empty() || !runs.empty();
 }
 
 // The process becomes that member; told again, nothing changes.
@@ -146,8 +148,9 @@ void Core::Impl::set_verdict(Comm& comm, Verdict verdict) {
         if (comm.open()) m.fresh = false;
         if (m.registered && told.insert(m.node).second) tell_verdict(comm, m.node);
     }
-    if (!adopted.empty()) adoption_due = true;
+    adoption_due |= !adopted.empty() || !runs.empty();
     if (verdict == Verdict::enforced || verdict == Verdict::unknown) return;
+    revoke_runs_of(comm, "its communicator is no longer held");
     // Nobody knows any more who is where: a member that is done alone no longer holds circuits.
     std::vector<KeyState*> keys;
     for (auto& entry : comm.keys) keys.push_back(entry.second.get());
@@ -213,6 +216,7 @@ void Core::Impl::comm_lost_member(Comm& comm) {
 
 void Core::Impl::erase_comm_if_gone(Comm& comm) {
     if (comm.gone != comm.registered) return;
+    end_runs_of(comm);
     std::vector<Launch*> left;
     const std::uint64_t m = next_mark();
     std::vector<KeyState*> keys;

@@ -15,7 +15,7 @@ bool Core::Impl::may_turn(PortId p, bool force, std::string& why) {
         why = name + " is unknown until " + sw + " is read back; try again";
     } else if (port.edge != kNone && inventory.edge(port.edge).claims > 0) {
         why = name + " is taken by a gang whose other circuits are being made; try again";
-    } else if (!force && port.edge != kNone && !inventory.edge(port.edge).holders.empty()) {
+    } else if (!force && port.edge != kNone && inventory.edge(port.edge).held()) {
         why = name + " is busy: " + holders_text(port.edge) + "; --force breaks it under them";
     } else if (!force && port.absent && port.peer != kNone) {
         why = name + " is kept for its node, whose manager has not reported; --force breaks it";

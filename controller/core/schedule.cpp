@@ -43,7 +43,7 @@ void Core::Impl::attempt(Gang& gang) {
     bool reserved = false;
     gang.lit = all_lit(gang, reserved);
     if (suspended_now(gang)) return nap(gang);
-    if (gang.lit && joins_flight(gang)) return grant(gang);
+    if (gang.lit && (joins_flight(gang) || involves_laggard(gang))) return grant(gang);
     // Lit, but perhaps not by all the ports it could have: a phase gets the whole bandwidth (design, section 5.6).
     if (Plan plan; planner.place(gang, plan)) return plan.fresh.empty() ? grant(gang) : program(gang, plan);
     if (gang.lit && !reserved) return grant(gang);
@@ -135,6 +135,7 @@ void Core::Impl::block(Gang& gang) {
         wishes.push_back({circuit.b, e});
     }
     set_wishes(gang, std::move(wishes));
+    for (const Wish& w : gang.wishes) revoke_for(gang, w);
     gang.scan = 0;
     watch(gang);
     if (gang.break_armed) return;
@@ -166,6 +167,7 @@ bool Core::Impl::wish_more(Gang& gang, const std::vector<EdgeId>& added) {
         for (const PortId p : {c.a, c.b}) {
             inventory.port(p).reservations.push_back({&gang, e});
             gang.wishes.push_back({p, e});
+            revoke_for(gang, gang.wishes.back());
         }
     };
     for (const EdgeId e : added) {
@@ -196,6 +198,7 @@ bool Core::Impl::wish_more(Gang& gang, const std::vector<EdgeId>& added) {
 bool Core::Impl::still_blocked(Gang& gang) {
     while (gang.scan < gang.wishes.size() && inventory.obstacle(gang.wishes[gang.scan], gang) == Obstacle::none) ++gang.scan;
     if (gang.scan == gang.wishes.size()) return false;
+    revoke_for(gang, gang.wishes[gang.scan]);
     const GpuId gpu = fabric.ports[gang.wishes[gang.scan].port].gpu;
     for (const PortId p : fabric.gpus[gpu].ports) {  // another port of it may do
         const auto& rs = inventory.port(p).reservations;

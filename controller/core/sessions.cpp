@@ -101,6 +101,11 @@ void Core::Impl::give_up_node(NodeIndex n) {
     if (!node.ranks.empty())
         log(LogLevel::warn, fabric.nodes[n].name + " has not reported for the grace time: what it ran is given up");
     while (!node.ranks.empty()) end_rank(n, node.ranks.begin()->first, "was given up");
+    std::vector<std::uint64_t> held;
+    for (const auto& [grant, run] : runs)
+        if (run.nodes.count(n) != 0) held.push_back(grant);
+    for (const std::uint64_t grant : held)
+        if (Run* run = find_run(grant)) node_is_over(*run, n);
     refresh_absent(n);
     queue_all();
 }
@@ -183,6 +188,7 @@ void Core::Impl::hear(NodeIndex n, const wire::Snapshot& s) {
         }
 
     for (const auto& l : s.launches) adopt(n, l, firm.count(l.demand.launch) != 0);
+    adopt_tokens(n, s.tokens);
     refresh_absent(n);
     if (!adopted.empty()) adoption_due = true;
     log(LogLevel::info, fabric.nodes[n].name + (first ? " reports: " : " reports again: ") + std::to_string(s.ranks.size()) +
@@ -337,6 +343,7 @@ void Core::Impl::settle_adopted(bool all) {
     for (const LaunchId& id : ready)
         if (Launch* launch = launch_of(id); launch != nullptr && launch->stage == Stage::in_flight) regather(*launch);
     for (const NodeIndex n : concerned) refresh_absent(n);
+    settle_runs();
 }
 
 }  // namespace opus::controller

@@ -30,6 +30,8 @@ std::vector<Launch*> Core::Impl::holders_of(EdgeId e) {
 
 std::string Core::Impl::holders_text(EdgeId e) const {
     const std::vector<Launch*> holders = const_cast<Impl*>(this)->holders_of(e);
+    if (holders.empty() && !inventory.edge(e).runs.empty())
+        return "held by run " + std::to_string(inventory.edge(e).runs.front()) + ", whose ranks may use it at any time";
     if (holders.empty()) return "held for bytes still on their way";
     std::string text = "held by " + name(holders.front()->id) + " since " +
                        std::to_string((now - holders.front()->start_ns) / 1'000'000) + " ms";

@@ -93,6 +93,7 @@ void Core::Impl::consider_suspension(Gang& gang) {
         if (obstacle == Obstacle::none) continue;
         if (obstacle != Obstacle::busy) return wait();  // not first in line, or a switch is at work
         const EdgeId e = inventory.port(w.port).edge;
+        if (!inventory.edge(e).runs.empty()) return wait();  // who has started what is not known yet
         if (std::find(busy.begin(), busy.end(), e) == busy.end()) busy.push_back(e);
     }
     if (busy.empty()) return wait();
@@ -149,6 +150,7 @@ void Core::Impl::suspend(Launch& launch, const std::string& why) {
 
 // Another hand, or a fault, took light that launches in flight were using: they are as good as suspended.
 void Core::Impl::lost_light(EdgeId e, const std::string& why) {
+    for (const std::uint64_t grant : std::vector<std::uint64_t>(inventory.edge(e).runs)) revoke(runs.at(grant), why);
     for (Launch* launch : holders_of(e)) suspend(*launch, why);
 }
 

@@ -215,7 +215,7 @@ void Core::Impl::adopt_map(SwitchIndex s, const MapRead& e) {
         if (inventory.lit(edge) == nullptr)
             lost_light(edge, fabric.switches[s].name + " no longer joins " + name(inventory.edge(edge).a) + " and " +
                                  name(inventory.edge(edge).b));
-    if (!adopted.empty()) adoption_due = true;
+    adoption_due |= !adopted.empty() || !runs.empty();
     for (const PortId p : sw.cable)
         if (p != kNone) touch(fabric.ports[p].gpu);
     if (doubt) arm(again, TimerKind::switch_read, s);

@@ -21,6 +21,7 @@ struct Arguments {
     std::string fabric_path;
     std::string log = "warn";
     std::string provision = "on";
+    std::string runs = "off";
     int ready_fd = -1;
     DaemonOptions daemon;
 };
@@ -63,6 +64,11 @@ void define(CLI::App& app, Arguments& arguments) {
                  "settled, instead of waiting out the deadline of what it may have sent");
     app.add_option("--provision", arguments.provision,
                    "on: move circuits for what ranks are expected to launch next; off: only for what is ready")
+        ->check(CLI::IsMember({"on", "off"}))
+        ->capture_default_str();
+    app.add_option("--runs", arguments.runs,
+                   "on: inside a phase launches start without asking, as far as all members expect it to go; off: each "
+                   "launch is asked for and granted")
         ->check(CLI::IsMember({"on", "off"}))
         ->capture_default_str();
     add_milliseconds(app, "--break-ms", core.t_break_ns,
@@ -143,6 +149,7 @@ int main(int argc, char** argv) {
     try {
         opus::controller::set_up_log(arguments.log);
         arguments.daemon.core.provision = arguments.provision == "on";
+        arguments.daemon.core.runs = arguments.runs == "on";
         return opus::controller::run(arguments);
     } catch (const std::exception& error) {
         std::fprintf(stderr, "opus-controller: %s\n", error.what());

@@ -73,6 +73,8 @@ void show_status(const json& body) {
                 count("speculations_used").c_str(), count("speculations_wrong").c_str(),
                 duration(number(counters, "dark_hidden_ns") / 1e6).c_str(),
                 duration(number(counters, "dark_exposed_ns") / 1e6).c_str());
+    std::printf("runs %s (%s launches in them unasked), taken back %s\n", count("runs").c_str(),
+                count("run_launches").c_str(), count("revocations").c_str());
     std::printf("control plane, dark time apart: median %s, p99 %s over %s gangs\n",
                 duration(number(plane, "median_us") / 1e3).c_str(), duration(number(plane, "p99_us") / 1e3).c_str(),
                 text(plane, "gangs").c_str());

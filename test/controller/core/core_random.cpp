@@ -85,6 +85,41 @@ TEST_CASE("they end also when sessions drop, switches fail and the controller st
     MESSAGE(suspensions << " suspensions, " << errors << " switch errors");
 }
 
+TEST_CASE("they end also with runs, foretold rightly, too short or too long, and faults") {
+    const Seeds s = seeds(1500);
+    std::uint64_t runs = 0, under_runs = 0, revocations = 0, suspensions = 0, failed = 0;
+    for (std::uint64_t seed = s.first; seed < s.first + s.count && failed < 3; ++seed) {
+        const RandomJob random = random_job(seed);
+        CoreOptions options;
+        options.runs = true;
+        options.port_failures_to_fence = 1000;
+        World world(random.shape, random.job, seed, options);
+        world.keep_log = s.replay;
+        std::mt19937_64 dice(seed ^ 0x50f7);
+        world.overshoot = dice() % 2 == 0 ? 0 : static_cast<std::uint32_t>(dice() % 4);
+        world.expects = [&dice](std::size_t, std::size_t) { return static_cast<std::uint32_t>(dice() % 8); };
+        const auto when = [&] { return static_cast<TimeNs>(dice() % 400) * kMs; };
+        if (seed % 2 == 0) {
+            for (std::uint64_t i = dice() % 4; i > 0; --i)
+                world.at(when(), [&world, n = static_cast<NodeIndex>(dice() % random.shape.nodes)] { world.drop_node(n); });
+            for (std::uint64_t i = dice() % 3; i > 0; --i)
+                world.at(when(), [&world, sw = static_cast<SwitchIndex>(dice() % random.shape.gpus), t = TimeNs(dice() % 300) * kMs] {
+                    if (world.switch_is_up(sw)) world.session_down(sw, t);
+                });
+            if (dice() % 3 == 0) world.at(when(), [&world] { world.restart_controller(); });
+        }
+        const bool ended = world.run();
+        failed += !verdict(world, random, seed, ended, s.replay);
+        runs += world.core->counters().runs;
+        revocations += world.core->counters().revocations;
+        suspensions += world.core->counters().suspensions;
+        under_runs += world.run_starts;
+    }
+    CHECK(failed == 0);
+    CHECK(under_runs > s.count / 4);
+    MESSAGE(runs << " runs, " << under_runs << " launches under them, " << revocations << " revoked, " << suspensions << " suspensions");
+}
+
 TEST_CASE("the same seed gives the same run") {
     for (std::uint64_t seed = 1; seed <= 20; ++seed) {
         const RandomJob random = random_job(seed);

@@ -114,6 +114,10 @@ public:
     std::function<std::pair<DriverError, std::size_t>(const Program&)> switch_fault;
     std::function<Verdict(std::size_t)> entry_verdict = [](std::size_t) { return Verdict::unknown; };
     std::map<std::size_t, Mode> modes;             // of ranks; enforce where absent
+    // How many further launches a rank expects to be like this one; null: no runs.
+    std::function<std::uint32_t(std::size_t rank, std::size_t launch)> expects;
+    std::uint32_t overshoot = 0;                   // and how many more of each sequence, wrongly
+    std::uint64_t run_starts = 0;                  // launches that nobody asked for
 
 private:
     struct RunLaunch {
@@ -122,6 +126,8 @@ private:
         bool reached = false, asked = false, go = false, passed = false, suspended = false, done = false, dead = false;
         bool granted = false;        // by the core, in an action of some time ago
         bool told_done = false;      // the core has heard
+        bool waits = false;          // for its grant
+        bool under_run = false;      // started without being asked for, and not told of yet
         bool moved_away = false;     // suspended or passed as the core sees it
         std::uint64_t grant = 0;
         TimeNs go_ns = 0;
@@ -144,6 +150,9 @@ private:
         bool up = false;
         std::vector<PortId> table;   // told: where each of the node's ports leads
         TimeNs last_in = 0, last_out = 0;
+        std::map<std::uint64_t, std::vector<wire::KeyRange>> soft;  // by grant
+        wire::Done untold;
+        TimeNs down_ns = 0;
     };
     struct Timed {
         TimeNs at;
@@ -168,6 +177,14 @@ private:
     void start(std::size_t r, std::size_t l, bool passed);
     bool intra(std::size_t comm) const;
     void check_start(std::size_t r, std::size_t l);
+    bool start_under_run(std::size_t r, std::size_t l);
+    bool covered(NodeIndex n, const wire::KeyRange& range, std::uint64_t& grant) const;
+    void check_runs(const std::pair<GpuId, GpuId>& pair);
+    void check_whole_runs(const Actions& actions);
+    std::vector<wire::KeyRange> run_after(std::size_t r, std::size_t l) const;
+    void return_runs(NodeIndex n, const wire::Revoke& m);
+    void tell_done(std::size_t r, std::size_t l);
+    void end_runs(NodeIndex n);
     void check_whole(const std::set<std::pair<std::size_t, std::size_t>>& granted);
     void apply(const Program& p);
     void carry_out(const Program& p, TimeNs sent, std::uint64_t life);

@@ -1,0 +1,219 @@
+// Runs: granted with a gang as far as all members expect to go on, revoked when somebody wants their ports,
+// ended by a cut that leaves no key half-started unseen.
+#include <algorithm>
+
+#include "controller/core/impl.h"
+
+namespace opus::controller {
+namespace {
+
+constexpr std::uint64_t kMaxRunKeys = 4096;   // of one sequence, in one grant
+constexpr TimeNs kLeastQuantumNs = 1'000'000;
+
+// What all members of a sequence expect: the minimum.
+struct Offer {
+    Comm* comm = nullptr;
+    std::uint64_t begin = 0, end = ~0ull;
+    bool mesh = false;
+    std::set<std::uint32_t> slots;
+};
+
+}  // namespace
+
+std::vector<EdgeId> Core::Impl::edges_of_sequence(Comm& comm, const Key& sequence, bool mesh) {
+    KeyState key;  // a stand-in: only what edges_of looks at
+    key.key = sequence;
+    key.comm = &comm;
+    key.mesh = mesh;
+    const auto [begin, end] = edges_of(key);
+    std::vector<EdgeId> edges(begin, end);
+    std::sort(edges.begin(), edges.end());
+    return edges;
+}
+
+Run* Core::Impl::find_run(std::uint64_t grant) {
+    const auto it = runs.find(grant);
+    return it == runs.end() ? nullptr : &it->second;
+}
+
+// --- granting -------------------------------------------------------------------------------------
+
+bool Core::Impl::runs_apply(const Gang& gang) const {
+    if (!options.runs || gang.launches.empty()) return false;
+    for (const Launch* l : gang.launches)  // those that come back from the dark have lost their place
+        if (l->open || l->passed || l->mixed || l->alone || !nodes[l->id.node].up()) return false;
+    if (gang.revoked_for) return true;     // it has its quantum
+    for (const EdgeId e : gang.edges)
+        for (const Circuit& c : inventory.edge(e).up)
+            for (const PortId p : {c.a, c.b})
+                for (const Reservation& r : inventory.port(p).reservations)
+                    if (r.gang != &gang && r.edge != e) return false;
+    return true;
+}
+
+// The soft part of the gang's grant, by node. Called before its launches take off.
+std::map<NodeIndex, std::vector<wire::KeyRange>> Core::Impl::begin_run(const Gang& gang, std::uint64_t grant) {
+    std::map<NodeIndex, std::vector<wire::KeyRange>> soft;
+    if (!runs_apply(gang)) return soft;
+    std::map<Key, Offer> offers;
+    for (const Launch* launch : gang.launches) {
+        const Rank* rank = launch->run.empty() ? nullptr : rank_of(launch->id.node, launch->id.rank);
+        if (rank == nullptr) continue;
+        for (const wire::KeyRange& range : launch->run) {
+            if (range.first.kind != KeyKind::coll && range.first.kind != KeyKind::p2p) continue;
+            const auto member = rank->comms.find(range.first.comm);
+            if (member == rank->comms.end() || member->second.comm->verdict != Verdict::enforced) continue;
+            Offer& offer = offers[sequence_of(range.first)];
+            offer.comm = member->second.comm;
+            offer.begin = std::max(offer.begin, range.first.n);
+            offer.end = std::min(offer.end, range.first.n + range.count);
+            offer.mesh |= range.mesh;
+            for (const std::uint32_t slot : member->second.slots)
+                if (is_collective(range.first) || slot == range.first.src || slot == range.first.dst)
+                    offer.slots.insert(slot);
+        }
+    }
+    Run run;
+    run.grant = grant;
+    for (auto& [sequence, offer] : offers) {
+        Comm& comm = *offer.comm;
+        const bool coll = is_collective(sequence);
+        // Who has asked for a key of it, on another stream, is granted it: the run begins behind that.
+        for (const auto& entry : comm.keys)
+            if (sequence_of(entry.first) == sequence) offer.begin = std::max(offer.begin, entry.first.n + 1);
+        if (offer.slots.size() != (coll ? comm.size : 2u) || offer.begin >= offer.end) continue;
+        offer.end = std::min(offer.end, offer.begin + kMaxRunKeys);
+        if (run_of(comm, sequence, offer.begin, offer.end) != nullptr) continue;
+        const std::vector<EdgeId> edges = edges_of_sequence(comm, sequence, coll && offer.mesh);
+        const bool within = std::all_of(edges.begin(), edges.end(), [&](EdgeId e) {
+            return std::binary_search(gang.edges.begin(), gang.edges.end(), e) && inventory.lit(e) != nullptr;
+        });
+        if (!within) continue;
+        run.sequences.push_back({sequence, coll && offer.mesh, offer.begin, offer.end,
+                                 std::vector<std::uint64_t>(coll ? comm.size : 2, offer.begin)});
+        run.edges.insert(run.edges.end(), edges.begin(), edges.end());
+        Key first = sequence;
+        first.n = offer.begin;
+        std::set<NodeIndex> nodes_of_it;
+        for (const std::uint32_t slot : offer.slots) nodes_of_it.insert(comm.members[slot].node);
+        for (const NodeIndex n : nodes_of_it)
+            soft[n].push_back({first, static_cast<std::uint32_t>(offer.end - offer.begin), coll && offer.mesh});
+        run.nodes.insert(nodes_of_it.begin(), nodes_of_it.end());
+    }
+    if (run.sequences.empty()) return soft;
+    ++counters.runs;
+    if (gang.revoked_for) {
+        TimeNs dark = 0;
+        for (const EdgeId e : run.edges)
+            for (const Circuit& c : inventory.edge(e).up)
+                dark = std::max(dark, fabric.switches[fabric.ports[c.a].sw].dark_ns);
+        run.keep_until_ns = now + std::max(2 * dark, kLeastQuantumNs);
+        arm(run.keep_until_ns, TimerKind::run_quantum, grant);
+        kept_runs.insert(grant);
+    }
+    Run& lasting = runs[grant] = std::move(run);
+    for (const RunSequence& s : lasting.sequences) join_comm(*comms.find(s.sequence.comm), grant);
+    lie_on_edges(lasting);
+    return soft;
+}
+
+void Core::Impl::join_comm(Comm& comm, std::uint64_t grant) {
+    if (std::find(comm.runs.begin(), comm.runs.end(), grant) == comm.runs.end()) comm.runs.push_back(grant);
+}
+
+void Core::Impl::lie_on_edges(Run& run) {
+    std::sort(run.edges.begin(), run.edges.end());
+    run.edges.erase(std::unique(run.edges.begin(), run.edges.end()), run.edges.end());
+    for (const EdgeId e : run.edges) inventory.edge(e).runs.push_back(run.grant);
+}
+
+Run* Core::Impl::run_of(const Comm& comm, const Key& sequence, std::uint64_t begin, std::uint64_t end) {
+    for (const std::uint64_t grant : comm.runs)
+        for (const RunSequence& s : runs.at(grant).sequences)
+            if (s.sequence == sequence && begin < s.end && s.begin < end) return &runs.at(grant);
+    return nullptr;
+}
+
+bool Core::Impl::covers(const Run& run, const KeyState& key) {
+    return std::any_of(run.sequences.begin(), run.sequences.end(), [&](const RunSequence& s) {
+        return s.sequence == sequence_of(key.key) && s.begin <= key.key.n && key.key.n < s.end && (s.mesh || !key.mesh);
+    });
+}
+
+// --- revoking -------------------------------------------------------------------------------------
+
+void Core::Impl::revoke(Run& run, const std::string& why) {
+    if (run.revoked) return;
+    run.revoked = true;
+    if (run.unsettled) return;  // asked for when its circuits are known
+    ++counters.revocations;
+    log(LogLevel::debug, "run " + std::to_string(run.grant) + " is revoked: " + why);
+    for (const NodeIndex n : run.nodes) send_revoke(run, n);
+}
+
+void Core::Impl::send_revoke(const Run& run, NodeIndex n) {
+    wire::Revoke message{run.grant, {}, {run.grant}};
+    for (const EdgeId e : run.edges)
+        for (const Circuit& c : inventory.edge(e).up)
+            for (const PortId p : {c.a, c.b})
+                if (const Gpu& gpu = fabric.gpus[fabric.ports[p].gpu]; gpu.node == n)
+                    message.ports.push_back({gpu.local, fabric.ports[p].index, kNone, kNone, kNone});
+    send(n, std::move(message));
+}
+
+// What a waiting gang wants is taken from runs of others, once their quantum is over.
+void Core::Impl::revoke_for(Gang& gang, const Wish& wish) {
+    const EdgeId e = inventory.port(wish.port).edge;
+    if (e == kNone || e == wish.edge || inventory.edge(e).runs.empty()) return;
+    for (const std::uint64_t grant : std::vector<std::uint64_t>(inventory.edge(e).runs)) {
+        Run& run = runs.at(grant);
+        if (!run.revoked && now < run.keep_until_ns) continue;  // its timer looks again
+        gang.revoked_for = true;
+        revoke(run, "gang " + std::to_string(gang.ticket) + " wants " + fabric.ports[wish.port].name);
+    }
+}
+
+void Core::Impl::quantum_over(std::uint64_t grant) {
+    kept_runs.erase(grant);
+    Run* run = find_run(grant);
+    if (run == nullptr) return;
+    run->keep_until_ns = 0;
+    std::set<std::uint64_t> waiting;
+    for (const EdgeId e : run->edges)
+        for (const Circuit& c : inventory.edge(e).up)
+            for (const PortId p : {c.a, c.b})
+                for (const Reservation& r : inventory.port(p).reservations) waiting.insert(r.gang->id);
+    for (const std::uint64_t id : waiting)
+        if (Gang* gang = find_gang(id))
+            for (const Wish& w : gang->wishes) revoke_for(*gang, w);
+}
+
+// A key that a run covers is asked for: that member does not hold the run any more, or cannot use it, and the
+// others may have started without it. Or the demand has crossed the grant: if that covers all of it, it starts when
+// its manager hears. Or the rank has gone on to something else: its run needs no quantum.
+void Core::Impl::demand_meets_runs(const Launch& launch) {
+    std::vector<Run*> met;
+    bool crossed = true;
+    for (const KeyRef& r : launch.keys) {
+        const Key& key = r.key->key;
+        Run* run = r.key->comm->runs.empty() ? nullptr : run_of(*r.key->comm, sequence_of(key), key.n, key.n + 1);
+        if (run != nullptr) met.push_back(run);
+        crossed &= run != nullptr && !run->revoked && run->nodes.count(launch.id.node) != 0 && covers(*run, *r.key);
+    }
+    if (!crossed)
+        for (Run* run : met) revoke(*run, name(launch.id) + " asks for what it covers");
+    if (kept_runs.empty()) return;
+    const Rank* rank = rank_of(launch.id.node, launch.id.rank);
+    if (rank == nullptr) return;
+    for (const std::uint64_t grant : std::set<std::uint64_t>(kept_runs))
+        if (const Run* run = find_run(grant);
+            run != nullptr && std::any_of(run->sequences.begin(), run->sequences.end(),
+                                          [&](const RunSequence& s) { return rank->comms.count(s.sequence.comm) != 0; }))
+            quantum_over(grant);
+}
+
+void Core::Impl::revoke_runs_of(Comm& comm, const std::string& why) {
+    for (const std::uint64_t grant : std::vector<std::uint64_t>(comm.runs)) revoke(runs.at(grant), why);
+}
+
+}  // namespace opus::controller

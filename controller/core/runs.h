@@ -1,0 +1,48 @@
+// A run: the soft part of a grant. Ranges of keys that members may start without asking, on circuits that
+// the gang got. While a node holds a part of it, its circuits do not move.
+//
+// live ──a gang wants its ports, or its ranges are asked for──▶ revoked ──all nodes have answered──▶ over
+//   └──all nodes have used it up──▶ over
+#pragma once
+
+#include <cstdint>
+#include <set>
+#include <vector>
+
+#include "controller/core/launch.h"
+#include "opus/types.h"
+
+namespace opus::controller {
+
+struct RunSequence {
+    Key sequence;                     // n = 0
+    bool mesh = false;
+    std::uint64_t begin = 0, end = 0; // numbers of its keys
+    std::vector<std::uint64_t> done;  // by member of the key: numbers below are finished, as far as was told
+};
+
+struct Run {
+    std::uint64_t grant = 0;
+    std::vector<RunSequence> sequences;
+    std::vector<EdgeId> edges;        // sorted
+    std::set<NodeIndex> nodes;        // that hold a part of it, for all we know
+    bool revoked = false;
+    bool unsettled = false;           // adopted, its circuits not known yet: its nodes' ports are all kept
+    TimeNs keep_until_ns = 0;         // not revoked before: it has just got ports for which another was revoked
+};
+
+inline Key sequence_of(Key key) {
+    key.n = 0;
+    return key;
+}
+inline bool is_collective(const Key& key) { return key.kind == KeyKind::coll || key.kind == KeyKind::conn; }
+// The rank in the communicator that has this place among the members of the key.
+inline std::uint32_t slot_of(const Key& key, std::uint32_t place) {
+    return is_collective(key) ? place : place == 0 ? key.src : key.dst;
+}
+// The other way: kNone if that rank is no member.
+inline std::uint32_t place_of(const Key& key, std::uint32_t slot) {
+    return is_collective(key) ? slot : slot == key.src ? 0 : slot == key.dst ? 1 : kNone;
+}
+
+}  // namespace opus::controller
