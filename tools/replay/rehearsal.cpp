@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <deque>
+#include <limits>
 #include <map>
 #include <queue>
 #include <tuple>
@@ -15,7 +16,7 @@ struct Launch {
     std::uint32_t rank = 0;
     std::vector<std::uint32_t> streams, comms;
     RehearsedLaunch seen;
-    bool arrived = false, begun = false;
+    bool held = false, arrived = false, open = false, begun = false;
     std::uint32_t waits_for = 0;  // meetings that are not complete
     std::int64_t ns = 0;          // once all are there
 };
@@ -36,14 +37,17 @@ struct RankState {
     bool asleep = false, finished = false;  // the host thread
     std::uint32_t awaited = kNobody;        // stream it waits for
     bool awaits = false, in_group = false;
-    Launch* open = nullptr;  // the group being collected
+    Launch* open = nullptr;         // the group being collected
+    std::vector<Launch*> launches;  // by seq
     std::vector<std::deque<Item>> streams;
     std::vector<std::deque<Launch*>> comms;        // launches of each communicator, in order
     std::vector<std::uint64_t> recorded, reached;  // versions of each event
 };
 
 struct Meeting {
-    std::uint32_t there = 0, wanted = 0;
+    std::uint32_t there = 0, open = 0, wanted = 0;
+    std::int64_t full_ns = 0;
+    const Step* step = nullptr;
     std::vector<Launch*> launches;
 };
 
@@ -53,6 +57,7 @@ public:
         iterations_ = o.iterations ? o.iterations : w.iterations;
         result_.steps.resize(w.roles.size());
         result_.ranks.resize(w.world());
+        result_.iterations.resize(w.world());
         ranks_.resize(w.world());
         for (std::size_t r = 0; r < w.roles.size(); ++r) {
             result_.steps[r] = unrolled(w.roles[r].steps);
@@ -69,13 +74,17 @@ public:
 
     Rehearsal run() {
         for (std::uint32_t r = 0; r < ranks_.size(); ++r) advance(r);
-        while (!queue_.empty()) {
+        while (!over() && (!queue_.empty() || gated_before(kNever))) {
+            if (gated_before(queue_.empty() ? kNever : queue_.top().ns)) {
+                open_gates();
+                continue;
+            }
             const Moment m = queue_.top();
             queue_.pop();
             now_ = m.ns;
             happen(m);
         }
-        result_.ended = std::all_of(ranks_.begin(), ranks_.end(), [](const RankState& s) { return s.finished; });
+        result_.ended = over();
         return std::move(result_);
     }
 
@@ -87,6 +96,18 @@ private:
         Launch* launch = nullptr;
         bool operator<(const Moment& o) const { return std::tie(ns, order) > std::tie(o.ns, o.order); }
     };
+
+    static constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
+
+    bool over() const { return finished_ == ranks_.size(); }
+    bool gated_before(std::int64_t ns) const { return o_.gates != nullptr && o_.gates->next_ns() < ns; }
+
+    void open_gates() {
+        now_ = std::max(now_, o_.gates->next_ns());
+        std::vector<Gates::Name> open;
+        o_.gates->advance(now_, open);
+        for (const Gates::Name& name : open) pass(*ranks_[name.rank].launches[name.seq]);
+    }
 
     void at(std::int64_t ns, std::uint32_t rank, std::uint32_t stream, Launch* launch) {
         queue_.push({ns, order_++, rank, stream, launch});
@@ -146,7 +167,9 @@ private:
             }
             moved = true;
             if (s.at == s.steps->size()) {
+                result_.iterations[rank].push_back(now_);
                 s.finished = ++s.iteration == iterations_;
+                finished_ += s.finished;
                 s.at = 0;
                 continue;
             }
@@ -197,6 +220,8 @@ private:
             s.open = &launches_.emplace_back();
             s.open->rank = rank;
             s.open->seen.iteration = s.iteration;
+            s.open->seen.seq = s.launches.size();
+            s.launches.push_back(s.open);
         }
         Launch& l = *s.open;
         l.seen.operations.push_back(&step);
@@ -227,6 +252,7 @@ private:
         std::get<4>(key) = counts_[counter]++;
         Meeting& meeting = meetings_[key];
         meeting.wanted = p2p ? 2 : static_cast<std::uint32_t>(group.size());
+        meeting.step = &step;
         meeting.launches.push_back(&l);
         ++l.waits_for;
         keys_[&l].push_back(key);
@@ -236,6 +262,7 @@ private:
         if (s.open == nullptr) return;
         for (std::uint32_t i : s.open->streams) s.streams[i].push_back({StepKind::send, 0, false, 0, 0, s.open});
         for (std::uint32_t c : s.open->comms) s.comms[c].push_back(s.open);
+        s.open->held = o_.gates != nullptr && o_.gates->recorded({s.open->rank, s.open->seen.seq}, s.open->seen, now_);
         s.open = nullptr;
     }
 
@@ -248,9 +275,24 @@ private:
         l.arrived = true;
         l.seen.ready_ns = now_;
         for (const Key& key : keys_[&l]) {
+            Meeting& meeting = meetings_.at(key);
+            if (++meeting.there == meeting.wanted) meeting.full_ns = now_;
+        }
+        l.held ? o_.gates->reached({l.rank, l.seen.seq}, now_) : pass(l);
+    }
+
+    void pass(Launch& l) {
+        if (!l.arrived || l.open) return;
+        l.open = true;
+        for (const Key& key : keys_[&l]) {
             const auto found = meetings_.find(key);
-            if (++found->second.there < found->second.wanted) continue;
-            for (Launch* other : found->second.launches) join(*other);
+            Meeting& meeting = found->second;
+            if (++meeting.open < meeting.wanted) continue;
+            if (meeting.full_ns < now_) {
+                const Launch& first = *meeting.launches.front();
+                result_.held.push_back({first.rank, first.seen.iteration, meeting.step, meeting.full_ns, now_});
+            }
+            for (Launch* other : meeting.launches) join(*other);
             meetings_.erase(found);
         }
         keys_.erase(&l);
@@ -273,6 +315,7 @@ private:
         begun_.erase(index);
         for (std::uint32_t i : l.streams) s.streams[i].pop_front();
         for (std::uint32_t c : l.comms) s.comms[c].pop_front();
+        if (l.held) o_.gates->ended({l.rank, l.seen.seq}, now_);
     }
 
     using Key = std::tuple<std::uint32_t, std::uint32_t, std::uint32_t, std::uint32_t, std::uint64_t>;
@@ -280,6 +323,7 @@ private:
     const Workload& w_;
     const RehearsalOptions& o_;
     std::uint32_t iterations_ = 0;
+    std::size_t finished_ = 0;  // ranks
     std::int64_t now_ = 0;
     std::uint64_t order_ = 0;
     std::priority_queue<Moment> queue_;

@@ -1,6 +1,7 @@
-// A workload in virtual time, on a network that is never dark: what each rank would launch when. Launches meet
-// as NCCL's do: those of one communicator in order, a collective when all members are there, a transfer when
-// both sides are. Pure; what prediction and windows are judged by without running anything.
+// A workload in virtual time: what each rank would launch when. Launches meet as NCCL's do: those of one
+// communicator in order, a collective when all members are there, a transfer when both sides are. The network is
+// never dark, unless gates hold launches back. Pure; what prediction, windows and circuits are judged by without
+// running anything.
 #pragma once
 
 #include <cstdint>
@@ -10,25 +11,51 @@
 
 namespace opus::replay {
 
+struct RehearsedLaunch {
+    std::uint32_t iteration = 0;
+    std::uint64_t seq = 0;                // its number in the rank's program
+    std::vector<const Step*> operations;  // of the rehearsal's own steps
+    std::vector<double> lengths;          // of each: the factor of its bytes
+    std::int64_t ready_ns = 0, begin_ns = 0, end_ns = 0;
+};
+
+// What holds launches back until they may begin. Called in the order of time.
+class Gates {
+public:
+    struct Name {
+        std::uint32_t rank = 0;
+        std::uint64_t seq = 0;
+    };
+    virtual ~Gates() = default;
+    virtual bool recorded(Name name, const RehearsedLaunch& launch, std::int64_t now) = 0;  // false: not held
+    virtual void reached(Name name, std::int64_t now) = 0;  // it would begin now; of those that are held
+    virtual void ended(Name name, std::int64_t now) = 0;
+    virtual std::int64_t next_ns() const = 0;  // when it wants to be asked again
+    virtual void advance(std::int64_t now, std::vector<Name>& open) = 0;
+};
+
 struct RehearsalOptions {
     std::uint32_t iterations = 0;  // 0: the workload's
     double bytes_per_us = 25'000;  // of an operation; 200 Gbit/s
     double latency_us = 20;        // of an operation
     double jitter = 0;             // each computation lasts up to so much longer, as a part of it
     std::uint64_t seed = 1;
+    Gates* gates = nullptr;
 };
 
-struct RehearsedLaunch {
-    std::uint32_t iteration = 0;
-    std::vector<const Step*> operations;  // of the rehearsal's own steps
-    std::vector<double> lengths;          // of each: the factor of its bytes
-    std::int64_t ready_ns = 0, begin_ns = 0, end_ns = 0;
+// All members of an operation were there, and it did not begin.
+struct HeldOperation {
+    std::uint32_t rank = 0, iteration = 0;  // of the member that came first
+    const Step* step = nullptr;
+    std::int64_t full_ns = 0, begin_ns = 0;
 };
 
 struct Rehearsal {
-    std::vector<std::vector<Step>> steps;             // of each role, loops unrolled
-    std::vector<std::vector<RehearsedLaunch>> ranks;  // of each rank, in the order in which they begin
-    bool ended = false;                               // false: it came to a halt, as it would on any NCCL
+    std::vector<std::vector<Step>> steps;               // of each role, loops unrolled
+    std::vector<std::vector<RehearsedLaunch>> ranks;    // of each rank, in the order in which they begin
+    std::vector<std::vector<std::int64_t>> iterations;  // of each rank: when each of them was over
+    std::vector<HeldOperation> held;
+    bool ended = false;  // false: it came to a halt, as it would on any NCCL
 };
 
 Rehearsal rehearse(const Workload& workload, const RehearsalOptions& options);

@@ -1,0 +1,101 @@
+// Where the dark goes: jobs in virtual time, by the very cores of managers and controller (tools/sim). Prints a
+// table of always lit, on demand, provisioned and clairvoyant, and, where asked for, every operation that was held.
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <fstream>
+
+#include "tools/replay/generate.h"
+#include "tools/sim/columns.h"
+
+int main(int argc, char** argv) {
+    using namespace opus::sim;
+    std::vector<std::string> kinds{"llama3-8b"};
+    std::vector<double> darks{0, 10, 25, 100};
+    std::string file;
+    double scale_bytes = 1.0 / 1024, jitter = 0;
+    std::uint32_t iterations = 12, every = 0;
+    bool held = false, log = false;
+    ColumnOptions o;
+    opus::replay::GenerateOptions g;
+    CLI::App app{"jobs on photonic rails, in virtual time"};
+    app.add_option("kind", kinds, "kinds of opus-replay generate, or 'all'");
+    app.add_option("--file", file, "a workload file instead");
+    app.add_option("--dark-ms", darks, "dark times");
+    app.add_option("--iterations", iterations);
+    app.add_option("--ports", o.ports);
+    app.add_option("--gpus", g.gpus);
+    app.add_option("--nodes", g.nodes);
+    app.add_option("--micro-batches", g.micro_batches);
+    app.add_option("--optimizer-every", every);
+    app.add_option("--scale-bytes", scale_bytes);
+    app.add_option("--jitter", jitter, "computation lasts up to so much longer");
+    app.add_flag("--held", held, "every operation that was held in the last iteration");
+    app.add_flag("--log", log, "what the cores say, of provisioned");
+    CLI11_PARSE(app, argc, argv);
+    if (kinds.front() == "all") {
+        kinds = {"llama3-8b"};
+        for (const auto& generator : opus::replay::generators())
+            if (generator.name != kinds.front()) kinds.push_back(generator.name);
+    }
+    if (every != 0) g.optimizer_every = every;
+    o.rehearsal.iterations = iterations;
+    o.rehearsal.jitter = jitter;
+    o.rehearsal.bytes_per_us /= scale_bytes;
+    std::printf(
+        "| job | dark ms | lit ms | on demand | provisioned | clairvoyant | held ms: demand, provisioned, clairvoyant "
+        "| hidden of what can be | speculations, used, wrong |\n");
+    std::printf("| --- | --- | --- | --- | --- | --- | --- | --- | --- |\n");
+    bool good = true;
+    for (const std::string& kind : kinds) {
+        opus::replay::Workload w;
+        if (!file.empty()) {
+            std::ifstream in(file);
+            std::vector<opus::replay::WorkloadError> errors;
+            w = opus::replay::read_workload(in, errors);
+            for (const auto& e : errors) std::fprintf(stderr, "%s:%u: %s\n", file.c_str(), e.line, e.text.c_str());
+            if (!errors.empty()) return 2;
+        } else {
+            w = kind == "llama3-8b" ? opus::replay::generate_llama3_8b(g) : opus::replay::generate(kind, g);
+        }
+        const Column lit = play(w, Rails::lit, o);
+        for (const double dark : darks) {
+            o.dark_ns = static_cast<opus::TimeNs>(dark * 1e6);
+            o.rails.log = nullptr;
+            const Column demand = play(w, Rails::on_demand, o), seer = play(w, Rails::clairvoyant, o);
+            if (log) o.rails.log = [](const std::string& line) { std::printf("  %s\n", line.c_str()); };
+            const Column ahead = play(w, Rails::provisioned, o);
+            const auto over = [&](const Column& c) {
+                return c.ended ? 100 * (c.iteration_ms / lit.iteration_ms - 1) : -1;
+            };
+            const double hideable = demand.iteration_ms - seer.iteration_ms;
+            std::printf(
+                "| %s | %g | %.1f | +%.2f %% | +%.2f %% | +%.2f %% | %.0f, %.0f, %.0f | %.1f %% of time, %.1f %% of "
+                "dark | %llu, %llu, %llu |\n",
+                w.name.c_str(), dark, lit.iteration_ms, over(demand), over(ahead), over(seer), demand.held_ms,
+                ahead.held_ms, seer.held_ms,
+                hideable > 0 ? 100 * (demand.iteration_ms - ahead.iteration_ms) / hideable : 0,
+                demand.held_ms > seer.held_ms ? 100 * (demand.held_ms - ahead.held_ms) / (demand.held_ms - seer.held_ms)
+                                              : 0,
+                static_cast<unsigned long long>(ahead.counters.speculations),
+                static_cast<unsigned long long>(ahead.counters.speculations_used),
+                static_cast<unsigned long long>(ahead.counters.speculations_wrong));
+            for (const Column* c : {&lit, &demand, &ahead, &seer}) {
+                good &= c->ended && c->fault.empty();
+                if (!c->fault.empty()) std::printf("  check: %s\n", c->fault.c_str());
+            }
+            if (!held) continue;
+            for (const Column* c : {&demand, &ahead, &seer})
+                for (std::size_t i = 0; i < c->held.size(); ++i) {
+                    const auto& h = c->held[i];
+                    if (h.iteration + 1 != iterations || h.begin_ns - h.full_ns < 1'000'000) continue;
+                    std::printf("  %s r%u %s: full at %.1f ms, held %.1f ms\n",
+                                c == &demand  ? "demand"
+                                : c == &ahead ? "provisioned"
+                                              : "clairvoyant",
+                                h.rank, c->names[i].c_str(), static_cast<double>(h.full_ns) / 1e6,
+                                static_cast<double>(h.begin_ns - h.full_ns) / 1e6);
+                }
+        }
+    }
+    return good ? 0 : 1;
+}

@@ -1,0 +1,39 @@
+// One job four ways: always lit, circuits on demand, circuits ahead of demand, and as a schedule that knows the
+// future would have it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "controller/core/core.h"
+#include "tools/replay/rehearsal.h"
+#include "tools/sim/switched_rails.h"
+
+namespace opus::sim {
+
+struct ColumnOptions {
+    std::uint32_t ports = 2;  // of a GPU
+    TimeNs dark_ns = 25'000'000;
+    std::uint32_t learned = 2;  // iterations that do not count
+    replay::RehearsalOptions rehearsal;
+    RailsOptions rails;
+};
+
+struct Column {
+    bool ended = false;
+    double iteration_ms = 0;  // mean of those that count
+    double held_ms = 0;       // of an iteration: operations all of whose members were there, until they began, summed
+    double moves = 0;         // circuits, of an iteration; of all iterations
+    double frames = 0;
+    controller::Counters counters;
+    std::string fault;
+    std::vector<replay::HeldOperation> held;  // those that count
+    std::vector<std::string> names;           // of each
+};
+
+enum class Rails : std::uint8_t { lit, on_demand, provisioned, clairvoyant };
+
+Column play(const replay::Workload& workload, Rails rails, const ColumnOptions& options);
+
+}  // namespace opus::sim

@@ -1,0 +1,51 @@
+// A workload as Opus sees it: its fabric (a rail and one switch for each local index), its operations as the ring
+// records them, and the pairs of GPUs whose light they need.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "opus/fabric.h"
+#include "opus/launch_ring.h"
+#include "tools/replay/workload.h"
+
+namespace opus::sim {
+
+using GpuPair = std::pair<GpuId, GpuId>;  // first < second
+
+class JobMap {
+public:
+    JobMap(const replay::Workload& workload, std::uint32_t ports, TimeNs dark_ns);
+
+    const replay::Workload& workload() const { return *workload_; }
+    const Fabric& fabric() const { return fabric_; }
+    NodeIndex node_of(std::uint32_t rank) const { return workload_->places[rank].node; }
+    RankId local_rank(std::uint32_t rank) const { return local_[rank]; }
+    std::uint32_t rank_at(NodeIndex node, RankId local) const { return ranks_[node][local]; }
+    CommId comm_id(std::uint32_t comm, std::uint32_t group) const { return {comm + 1, group + 1}; }
+    std::uint32_t comm_entry(std::uint32_t rank, std::uint32_t comm) const;
+
+    // Adds to `pairs`; nothing of what stays on a node.
+    void add_pairs(const replay::Step& step, std::uint32_t rank, std::vector<GpuPair>& pairs) const;
+    bool crosses(const replay::Step& step, std::uint32_t rank) const;
+    // Counts: each call is the next operation of the rank.
+    ring::OpEntry record(const replay::Step& step, std::uint32_t rank, double length);
+
+private:
+    using Sequence = std::tuple<std::uint32_t, std::uint32_t, std::uint32_t, int>;  // rank, comm, peer, direction
+
+    const std::vector<std::uint32_t>& group_of(const replay::Step& step, std::uint32_t rank) const;
+
+    const replay::Workload* workload_;
+    Fabric fabric_;
+    std::vector<RankId> local_;
+    std::vector<std::vector<std::uint32_t>> ranks_;  // by node
+    std::map<Sequence, std::uint64_t> counts_;
+};
+
+OpKind kind_of(replay::StepKind kind);
+
+}  // namespace opus::sim

@@ -1,0 +1,224 @@
+#include "tools/sim/switched_rails.h"
+
+#include <algorithm>
+#include <limits>
+#include <type_traits>
+
+namespace opus::sim {
+namespace {
+
+constexpr TimeNs kBegin = 1'000'000'000;  // what comes before: sessions, registration
+constexpr TimeNs kForever = 1'000'000'000'000'000;
+constexpr std::int64_t kRealtime = 1'700'000'000'000'000'000;
+
+}  // namespace
+
+SwitchedRails::SwitchedRails(JobMap& map, const RailsOptions& options) : map_(map), options_(options) {
+    controller::CoreOptions core;
+    core.node_silence_ns = core.node_grace_ns = core.register_timeout_ns = kForever;  // nobody dies
+    core.map_period_ns = 0;
+    core.provision = options.provision;
+    controller_ = std::make_unique<controller::Core>(map.fabric(), core);
+    managers_.resize(map.fabric().nodes.size());
+    connect();
+    run_until(kBegin);
+}
+
+void SwitchedRails::connect() {
+    decide(controller::Tick{});
+    for (SwitchIndex s = 0; s < map_.fabric().switches.size(); ++s) decide(controller::SwitchEvent{s, SessionUp{}});
+    manager::CoreOptions core;
+    core.controller_silence_ns = core.heartbeat_ns = kForever;
+    for (NodeIndex n = 0; n < managers_.size(); ++n) {
+        managers_[n].core = std::make_unique<manager::Core>(map_.fabric().nodes[n].name, core);
+        register_ranks(n);
+        see(n, manager::ControllerUp{n + 1}, now_ - kBegin);
+    }
+}
+
+void SwitchedRails::register_ranks(NodeIndex node) {
+    const replay::Workload& w = map_.workload();
+    for (std::uint32_t r = 0; r < w.world(); ++r) {
+        if (map_.node_of(r) != node) continue;
+        manager::RankUp up;
+        up.info = {map_.local_rank(r), 1000 + r, w.places[r].gpu, 30'000, Policy::proceed, w.name};
+        see(node, up, now_ - kBegin);
+        for (std::uint32_t c = 0; c < w.comms.size(); ++c) {
+            const replay::Membership m = membership(w.comms[c], r);
+            if (m.group == replay::kNobody) continue;
+            manager::CommUp comm;
+            comm.rank = map_.local_rank(r);
+            comm.index = comm.family = map_.comm_entry(r, c);
+            comm.member.comm = map_.comm_id(c, m.group);
+            comm.member.rank_in_comm = m.rank;
+            comm.member.size = static_cast<std::uint32_t>(w.comms[c].groups[m.group].size());
+            comm.member.rank = comm.rank;
+            comm.member.gpu = w.places[r].gpu;
+            see(node, comm, now_ - kBegin);
+        }
+    }
+}
+
+// --- gates ----------------------------------------------------------------------------------------
+
+bool SwitchedRails::recorded(Name name, const replay::RehearsedLaunch& launch, std::int64_t now) {
+    manager::Recorded event;
+    event.rank = map_.local_rank(name.rank);
+    event.seq = name.seq;
+    event.gate = ring::Gate::stream;
+    bool crosses = false;
+    for (std::size_t i = 0; i < launch.operations.size(); ++i) {
+        const replay::Step& step = *launch.operations[i];
+        crosses |= map_.crosses(step, name.rank);
+        event.stream = step.stream;
+        event.ops.push_back(map_.record(step, name.rank, launch.lengths[i]));
+    }
+    if (!crosses) return false;
+    see(map_.node_of(name.rank), std::move(event), now);
+    return true;
+}
+
+void SwitchedRails::reached(Name name, std::int64_t now) {
+    see(map_.node_of(name.rank), manager::Ready{map_.local_rank(name.rank), name.seq}, now);
+}
+
+void SwitchedRails::ended(Name name, std::int64_t now) {
+    see(map_.node_of(name.rank), manager::DoneSeen{map_.local_rank(name.rank), name.seq}, now);
+}
+
+std::int64_t SwitchedRails::next_ns() const {
+    return later_.empty() ? std::numeric_limits<std::int64_t>::max() : later_.top().at - kBegin;
+}
+
+void SwitchedRails::advance(std::int64_t now, std::vector<Name>& open) {
+    run_until(now + kBegin);
+    open.swap(open_);
+    open_.clear();
+}
+
+void SwitchedRails::run_until(TimeNs at) {
+    while (!later_.empty() && later_.top().at <= at) {
+        const Later next = later_.top();
+        later_.pop();
+        now_ = next.at;
+        next.what();
+    }
+    now_ = std::max(now_, at);
+}
+
+// --- managers -------------------------------------------------------------------------------------
+
+void SwitchedRails::see(NodeIndex node, manager::Event event, std::int64_t now) {
+    now_ = std::max(now_, now + kBegin);
+    Manager& m = managers_[node];
+    m.seen.push_back(std::move(event));
+    if (m.look_due) return;
+    m.look_due = true;
+    later(options_.look_ns, [this, node] { look(node); });
+}
+
+void SwitchedRails::look(NodeIndex node) {
+    Manager& m = managers_[node];
+    m.look_due = false;
+    manager::Actions actions;
+    for (const manager::Event& event : m.seen) m.core->on(event, now_, kRealtime + now_, actions);
+    m.seen.clear();
+    m.core->flush(now_, actions);
+    perform(node, actions);
+}
+
+void SwitchedRails::tell(NodeIndex node, std::vector<wire::Message> messages) {
+    later(options_.wire_ns, [this, node, messages = std::move(messages)] {
+        manager::Actions actions;
+        Manager& m = managers_[node];
+        for (const wire::Message& message : messages)
+            m.core->on(manager::FromController{1, node + 1, message}, now_, kRealtime + now_, actions);
+        m.core->flush(now_, actions);
+        perform(node, actions);
+    });
+    ++frames_;
+}
+
+void SwitchedRails::perform(NodeIndex node, manager::Actions& actions) {
+    std::vector<wire::Message> messages;
+    for (manager::Action& action : actions) {
+        if (auto* send = std::get_if<manager::Send>(&action)) {
+            messages.push_back(std::move(send->message));
+        } else if (const auto* go = std::get_if<manager::SetGo>(&action)) {
+            const Name name{map_.rank_at(node, go->rank), go->seq};
+            later(options_.look_ns, [this, name] { open_.push_back(name); });
+        } else if (const auto* wake = std::get_if<manager::WakeAt>(&action)) {
+            const std::uint64_t number = ++managers_[node].tick;
+            if (wake->at_ns >= kForever) continue;
+            later(std::max<TimeNs>(0, wake->at_ns - now_), [this, node, number] {
+                if (number == managers_[node].tick) see(node, manager::Tick{}, now_ - kBegin);
+            });
+        } else if (const auto* log = std::get_if<manager::Log>(&action); log != nullptr && options_.log) {
+            options_.log(map_.fabric().nodes[node].name + ": " + log->text);
+        }
+    }
+    if (messages.empty()) return;
+    ++frames_;
+    later(options_.wire_ns, [this, node, messages = std::move(messages)] { hear(node, messages); });
+}
+
+// --- controller -----------------------------------------------------------------------------------
+
+void SwitchedRails::hear(NodeIndex node, const std::vector<wire::Message>& messages) {
+    for (const wire::Message& message : messages) {
+        if (!std::holds_alternative<wire::Hello>(message)) {
+            decide(controller::NodeMessage{node, node + 1, message});
+            continue;
+        }
+        tell(node, {wire::Welcome{node + 1, 1, node, {}, options_.provision}});
+        decide(controller::NodeSession{node, node + 1});
+    }
+}
+
+void SwitchedRails::decide(const controller::Event& event) {
+    controller::Actions actions;
+    controller_->on(event, now_, actions);
+    std::map<NodeIndex, std::vector<wire::Message>> to;
+    for (controller::Action& action : actions) {
+        if (auto* send = std::get_if<controller::SendTo>(&action)) {
+            to[send->node].push_back(std::move(send->message));
+        } else if (const auto* p = std::get_if<controller::Program>(&action)) {
+            program(*p);
+        } else if (const auto* read = std::get_if<controller::ReadMap>(&action)) {
+            later(0, [this, sw = read->sw, op = read->op] {
+                decide(controller::SwitchEvent{sw, MapRead{op, DriverError::none, {}, {}}});  // all dark at first
+            });
+        } else if (const auto* wake = std::get_if<controller::WakeAt>(&action)) {
+            const std::uint64_t number = ++controller_tick_;
+            if (wake->at_ns >= kForever) continue;
+            later(std::max<TimeNs>(0, wake->at_ns - now_), [this, number] {
+                if (number == controller_tick_) decide(controller::Tick{});
+            });
+        } else if (const auto* log = std::get_if<controller::Log>(&action); log != nullptr && options_.log) {
+            options_.log(std::to_string(static_cast<double>(now_ - kBegin) / 1e6) + " ms controller: " + log->text);
+        }
+    }
+    for (auto& [node, messages] : to) tell(node, std::move(messages));
+    if (fault_.empty()) fault_ = controller_->check();
+}
+
+void SwitchedRails::program(const controller::Program& p) {
+    const TimeNs dark = map_.fabric().switches[p.sw].dark_ns;
+    if (options_.log) {
+        std::string text = "program " + map_.fabric().switches[p.sw].name + ":";
+        for (const CrossConnect& c : p.changes.connect) {
+            const auto port = [&](SwitchPort s) {
+                for (const Port& q : map_.fabric().ports)
+                    if (q.sw == p.sw && q.sw_port == s) return q.name;
+                return std::string("?");
+            };
+            text += " " + port(c.first) + "-" + port(c.second);
+        }
+        options_.log(std::to_string(static_cast<double>(now_ - kBegin) / 1e6) + " ms " + text);
+    }
+    later(dark, [this, sw = p.sw, op = p.op, sent = now_] {
+        decide(controller::SwitchEvent{sw, Applied{op, DriverError::none, {}, sent, sent, now_}});
+    });
+}
+
+}  // namespace opus::sim

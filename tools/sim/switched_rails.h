@@ -1,0 +1,80 @@
+// Gates of a rehearsal: a controller and a manager a node, the very cores of the daemons, with switches and a
+// network that take a fixed time. Everything goes right here (test/sim is where things go wrong).
+//
+// Simplified: connections of first uses are made already, communicators are registered before time begins,
+// and what stays on a node is not held.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <queue>
+#include <string>
+#include <vector>
+
+#include "controller/core/core.h"
+#include "manager/core/core.h"
+#include "tools/replay/rehearsal.h"
+#include "tools/sim/job_map.h"
+
+namespace opus::sim {
+
+struct RailsOptions {
+    bool provision = true;
+    TimeNs wire_ns = 60'000;  // a message
+    TimeNs look_ns = 20'000;  // from a word in a ring to the manager's look, and from its go to the launch
+    std::function<void(const std::string&)> log;
+};
+
+class SwitchedRails : public replay::Gates {
+public:
+    SwitchedRails(JobMap& map, const RailsOptions& options);
+
+    bool recorded(Name name, const replay::RehearsedLaunch& launch, std::int64_t now) override;
+    void reached(Name name, std::int64_t now) override;
+    void ended(Name name, std::int64_t now) override;
+    std::int64_t next_ns() const override;
+    void advance(std::int64_t now, std::vector<Name>& open) override;
+
+    const controller::Counters& counters() const { return controller_->counters(); }
+    std::uint64_t frames() const { return frames_; }  // of managers and controller together
+    std::string fault() const { return fault_; }      // empty, or what the cores' own check found
+
+private:
+    struct Manager {
+        std::unique_ptr<manager::Core> core;
+        std::vector<manager::Event> seen;  // in rings, since its last look
+        bool look_due = false;
+        std::uint64_t tick = 0;
+    };
+    struct Later {
+        TimeNs at = 0;
+        std::uint64_t order = 0;
+        std::function<void()> what;
+        bool operator<(const Later& o) const { return at != o.at ? at > o.at : order > o.order; }
+    };
+
+    void later(TimeNs after, std::function<void()> what) { later_.push({now_ + after, order_++, std::move(what)}); }
+    void run_until(TimeNs at);
+    void connect();
+    void register_ranks(NodeIndex node);
+    void see(NodeIndex node, manager::Event event, std::int64_t now);
+    void look(NodeIndex node);
+    void tell(NodeIndex node, std::vector<wire::Message> messages);
+    void perform(NodeIndex node, manager::Actions& actions);
+    void hear(NodeIndex node, const std::vector<wire::Message>& messages);
+    void decide(const controller::Event& event);
+    void program(const controller::Program& p);
+
+    JobMap& map_;
+    RailsOptions options_;
+    TimeNs now_ = 0;
+    std::uint64_t order_ = 0, frames_ = 0, controller_tick_ = 0;
+    std::priority_queue<Later> later_;
+    std::unique_ptr<controller::Core> controller_;
+    std::vector<Manager> managers_;
+    std::vector<Name> open_;
+    std::string fault_;
+};
+
+}  // namespace opus::sim
