@@ -70,8 +70,8 @@ bench: build ## the figures, as ratios in one run; writes bench-results/
 	@./tools/bootstrap.sh bench
 	@python3 test/bench/run.py $(BUILD)
 
-soak: build ## the long campaign of random jobs; SOAK_WORKLOADS, default 1000
-	@OPUS_RANDOM_WORKLOADS=$${SOAK_WORKLOADS:-1000} python3 test/process/random_test.py $(BUILD)
+soak: build ## the long campaign of random jobs, goes on when stopped; SOAK_WORKLOADS of each kind, default 1000
+	@OPUS_RANDOM_WORKLOADS=$${SOAK_WORKLOADS:-1000} OPUS_RANDOM_JOURNAL=$(BUILD)/soak python3 test/process/random_test.py $(BUILD)
 	@./tools/bootstrap.sh model
 	@docs/model/scenarios.py
 	@docs/model/scenarios.py --random $${SOAK_PROGRAMS:-100} 1 --features

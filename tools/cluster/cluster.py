@@ -1,5 +1,6 @@
 """The daemons of an emulated cluster, and the jobs that run on it."""
 import dataclasses
+import hashlib
 import json
 import os
 import pathlib
@@ -28,6 +29,7 @@ class Build:
         self.emulator = self._find("tools/emulator/opus-ocs-emu")
         self.ctl = self._find("tools/ctl/opus-ctl")
         self.replay = self._find("tools/replay/opus-replay")
+        self.player = self._find("tools/replay/opus_replay_player.so")
         self.shim = self._find("shim/libopus_shim.so")
         self.standins = self.folder / "test" / "standin"
 
@@ -41,6 +43,14 @@ class Build:
         wanted = [self.controller, self.manager, self.emulator, self.replay, self.shim,
                   self.standins / "libnccl.so.2", self.standins / "libcudart.so.12", self.standins / "libcuda.so.1"]
         return [str(p) for p in wanted if not p.exists()]
+
+    def fingerprint(self) -> str:
+        """Of the programs: figures and campaigns of different ones are not put together."""
+        found = hashlib.sha256()
+        doubles = [self.standins / name for name in ("libnccl.so.2", "libcudart.so.12", "libcuda.so.1")]
+        for path in (self.controller, self.manager, self.emulator, self.replay, self.player, self.shim, *doubles):
+            found.update(path.read_bytes())
+        return found.hexdigest()[:16]
 
     def sanitizer_runtime(self) -> str:
         """The sanitizer's library must come first in LD_PRELOAD; empty for ordinary builds."""

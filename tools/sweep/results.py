@@ -39,10 +39,8 @@ def run_of(dark_ms: float, number: int, m: Measured) -> Run:
 
 def conditions(build: Build, workload: pathlib.Path, iterations: int, scale_bytes: str) -> dict:
     """What runs must have in common to stand in one table: the programs themselves above all."""
-    programs = hashlib.sha256()
-    for path in (build.controller, build.manager, build.emulator, build.replay, build.shim, workload):
-        programs.update(path.read_bytes())
-    return {"format": FORMAT, "programs": programs.hexdigest()[:16], "iterations": iterations, "scale_bytes": scale_bytes}
+    return {"format": FORMAT, "programs": build.fingerprint(),
+            "workload": hashlib.sha256(workload.read_bytes()).hexdigest()[:16], "iterations": iterations, "scale_bytes": scale_bytes}
 
 
 class Results:
