@@ -2,7 +2,8 @@
  *
  * A scenario (scenarios.py) is a program: launches of ranks, the keys at which they meet, the circuits that keys need,
  * as bit masks in tables.h: AFTER (launches of the rank that must have finished before the gate is reached), TURN
- * (those behind which NCCL itself puts it), KEYS, NEEDS, MEMBERS, LIGHT, CLASH (circuits on the same ports), RUN (what
+ * (those behind which NCCL itself puts it), KEYS, NEEDS, MEMBERS, LIGHT (pairs that a launch, a key needs), CIRCUITS (of a pair; any
+ * will do), CLASH (circuits on the same ports), RUN (what
  * the members of a key expect to follow it), DATA, SENT, SENT_IN (keys, members and circuits as the bytes know them). Events are Promela processes, what the controller decides is C below.
  *
  * Abstract: a transfer is one event, possible when all members of its key have started and its circuits carry light
@@ -65,6 +66,7 @@ c_code {
 \#define HAS(mask, i) ((mask) >> (i) & 1)
 \#define EACH_LAUNCH(l) for (int l = 0; l < NL; ++l)
 \#define EACH_KEY(k) for (int k = 0; k < NK; ++k)
+\#define EACH_PAIR(p) for (int p = 0; p < NP; ++p)
 \#define EACH_RANK(r) for (int r = 0; r < NR; ++r)
 
 #ifdef QUANTUM
@@ -73,22 +75,35 @@ c_code {
 \#define QUANTUM_OF(circuits)
 #endif
 
-    /* --- the program ----------------------------------------------------------------------------------------- */
-    static int gate_reached(int l) { return now.at_rank[l] == IDLE && !(AFTER[l] & ~now.finished); }
-    static int can_transfer(int k) {
-        EACH_LAUNCH(l) if (HAS(SENT[k], l) && (!HAS(now.started, l) || (TURN[l] & ~now.finished))) return 0;
-        if ((SENT[k] & now.packets) && (SENT[k] & ~now.packets)) return 0;     /* on two networks they never meet */
-        return !HAS(now.transferred, k) && (!(SENT_IN[k] & ~now.lit) || (SENT[k] & now.packets));
-    }
-    static int has_all(int l) { return now.at_rank[l] == STARTED && !(DATA[l] & ~now.transferred); }
-    static int over(void) { return !(MUST & ~now.finished); }
-
-    /* --- what the controller decides --------------------------------------------------------------------------- */
+    /* --- light --------------------------------------------------------------------------------------------------- */
     static int with(int circuits) {     /* all circuits on the ports of these, themselves apart */
         int out = 0;
         for (int c = 0; c < NC; ++c) if (HAS(circuits, c)) out |= CLASH[c];
         return out;
     }
+    static int circuits_of(int pairs) {
+        int out = 0;
+        EACH_PAIR(p) if (HAS(pairs, p)) out |= CIRCUITS[p];
+        return out;
+    }
+    static int not_in(int pairs, int circuits) {
+        int out = 0;
+        EACH_PAIR(p) if (HAS(pairs, p) && !(CIRCUITS[p] & circuits)) out |= 1 << p;
+        return out;
+    }
+    static int dark(int pairs) { return not_in(pairs, now.lit); }
+
+    /* --- the program ----------------------------------------------------------------------------------------- */
+    static int gate_reached(int l) { return now.at_rank[l] == IDLE && !(AFTER[l] & ~now.finished); }
+    static int can_transfer(int k) {
+        EACH_LAUNCH(l) if (HAS(SENT[k], l) && (!HAS(now.started, l) || (TURN[l] & ~now.finished))) return 0;
+        if ((SENT[k] & now.packets) && (SENT[k] & ~now.packets)) return 0;     /* on two networks they never meet */
+        return !HAS(now.transferred, k) && (!dark(SENT_IN[k]) || (SENT[k] & now.packets));
+    }
+    static int has_all(int l) { return now.at_rank[l] == STARTED && !(DATA[l] & ~now.transferred); }
+    static int over(void) { return !(MUST & ~now.finished); }
+
+    /* --- what the controller decides --------------------------------------------------------------------------- */
     static int waits(int l) { return now.at_controller[l] == DEMANDED || now.at_controller[l] == SUSPENDED; }
     static int holds_token(int l, int k) { return HAS(now.token[RANK[l]], k); }
 
@@ -132,7 +147,7 @@ c_code {
     }
     /* The rank still has a member to start, of a key that others have started on these circuits. */
     static int lags(int r, int circuits) {
-        EACH_KEY(k) if (LIGHT[k] & circuits) {
+        EACH_KEY(k) if (circuits_of(LIGHT[k]) & circuits) {
             int flying = 0, late = 0;
             EACH_LAUNCH(l) if (HAS(MEMBERS[k], l)) {
                 flying |= now.at_controller[l] == IN_FLIGHT;
@@ -167,19 +182,44 @@ c_code {
         } while (seen != before);
         return 0;
     }
-    static int switches_of(int circuits) {
+    /* Of a switch that has failed nothing is known. */
+    static int unusable(void) {
         int out = 0;
-        for (int w = 0; w < NS; ++w) if (SWITCH[w] & circuits) out |= 1 << w;
+        for (int w = 0; w < NS; ++w) if (HAS(now.broken, w)) out |= SWITCH[w];
         return out;
     }
+    /* A key in flight or under a token holds its pairs, and so every circuit of theirs. */
     static int busy(void) {
-        int out = now.moving;
+        int held = 0, out = now.moving;
+        EACH_LAUNCH(l) if (now.at_controller[l] == IN_FLIGHT) held |= NEEDS[l];
+        EACH_RANK(r) EACH_KEY(k) if (HAS(now.token[r], k)) held |= LIGHT[k];
+        out |= circuits_of(held) & now.lit;
 #ifndef MOVE_BEFORE_REPORT
         EACH_RANK(r) if (!HAS(now.heard, r)) out |= PORTS[r];
 #endif
-        EACH_LAUNCH(l) if (now.at_controller[l] == IN_FLIGHT) out |= NEEDS[l];
-        EACH_RANK(r) EACH_KEY(k) if (HAS(now.token[r], k)) out |= LIGHT[k];
         return out;
+    }
+    /* Circuits for these pairs: those that are there, one that can be had for each pair that has none, and every
+     * further one on idle ports. What is in somebody's way is obstructed. -1: there are none. */
+    static int plan(int pairs, int held, int reserved, int* obstructed) {
+        int there = (now.lit | now.moving) & ~unusable(), use = 0;
+        *obstructed = 0;
+        EACH_PAIR(p) if (HAS(pairs, p)) use |= CIRCUITS[p] & there & -(CIRCUITS[p] & there);
+        *obstructed |= use & reserved;
+        EACH_PAIR(p) if (HAS(pairs, p) && !(CIRCUITS[p] & use)) {
+            int best = -1, best_free = 0;
+            for (int c = 0; c < NC; ++c) if (HAS(CIRCUITS[p] & ~unusable() & ~with(use), c)) {
+                int free = !(CLASH[c] & held) && !HAS(reserved, c);
+                if (best < 0 || free > best_free) best = c, best_free = free;
+            }
+            if (best < 0) return -1;
+            use |= 1 << best;
+            if (!best_free) *obstructed |= 1 << best;
+        }
+        EACH_PAIR(p) if (HAS(pairs, p) && !*obstructed)
+            for (int c = 0; c < NC; ++c)
+                if (HAS(CIRCUITS[p] & ~unusable() & ~with(use) & ~reserved, c) && !(CLASH[c] & held)) use |= 1 << c;
+        return use;
     }
     static void give_tickets(void) {
         int last = 0;
@@ -208,7 +248,7 @@ c_code {
     }
     static void grant(int gang) {
         int need = needs_of(gang), ranks = 0;
-        now.guessed &= ~need;
+        now.guessed &= ~circuits_of(need);
         EACH_LAUNCH(l) if (HAS(gang, l)) {
             if (now.at_controller[l] == DEMANDED) now.out_go[RANK[l]] |= 1 << l;
             now.at_controller[l] = IN_FLIGHT;
@@ -228,7 +268,7 @@ c_code {
     /* Asks the soft tokens on these circuits back. True: none is left, none is on its way. */
     static int take_back(int circuits) {
         int none = 1;
-        EACH_RANK(r) EACH_KEY(k) if (HAS(now.token[r], k) && (LIGHT[k] & circuits)) {
+        EACH_RANK(r) EACH_KEY(k) if (HAS(now.token[r], k) && (circuits_of(LIGHT[k]) & circuits)) {
             none = 0;
             if (!HAS(now.revoked[r], k)) now.out_revoke[r] |= 1 << k;
             now.revoked[r] |= 1 << k;
@@ -238,37 +278,40 @@ c_code {
         }
         return none;
     }
-    static void move(int need) {
-        int missing = with(need & ~now.lit);
-        EACH_LAUNCH(l) if (now.at_rank[l] == STARTED && now.at_controller[l] != SUSPENDED && !HAS(now.packets, l) && (NEEDS[l] & missing)) now.moved_under = 1;
+    static void move(int circuits) {
+        int missing = with(circuits);
+        EACH_LAUNCH(l)
+            if (now.at_rank[l] == STARTED && now.at_controller[l] != SUSPENDED && !HAS(now.packets, l) && (circuits_of(NEEDS[l]) & now.lit & missing))
+                now.moved_under = 1;
         now.lit &= ~missing;
         now.quantum &= ~missing;
         now.guessed &= ~missing;
-        now.moving |= need & ~now.lit;
+        now.moving |= circuits;
     }
     static void attempt(int gang, int* reserved) {
-        int need = needs_of(gang), want = need | with(need), missing = with(need & ~now.lit);
-        if (switches_of(need) & now.broken) {      /* it keeps its ticket, and reserves on no rail */
+        int need = needs_of(gang), obstructed, held = busy(), use = plan(need, held, *reserved, &obstructed);
+        if (use < 0) {                              /* it keeps its ticket, and reserves on no rail */
 #ifdef KEEP_RESERVATIONS
-            *reserved |= want;
+            *reserved |= circuits_of(need) | with(circuits_of(need));
 #endif
             return;
         }
-        int lit_now = !(need & ~now.lit) && !(need & now.moving);
-        if (lit_now && (joins_flight(gang) || !(want & *reserved) || has_laggard(gang, want) || (now.quantum & need) == need))
-            return grant(gang);
-        if (!(missing & busy()) && !(want & *reserved) && !(need & now.moving)) {
-            move(need);
-        } else if (missing & busy() & ~now.moving && !(now.quantum & missing) && take_back(missing) && !(want & *reserved) && !now.victims) {
+        int on_its_way = circuits_of(need) & now.moving, fresh = use & ~now.lit & ~now.moving, missing = with(obstructed & fresh);
+        int lit_now = !not_in(need, now.lit & ~unusable()) && !on_its_way;
+        if (lit_now && (joins_flight(gang) || has_laggard(gang, use | with(use)) || !(use & now.lit & ~now.quantum))) return grant(gang);
+        if (!obstructed && !on_its_way) {
+            if (!fresh) return grant(gang);
+            move(fresh);
+        } else if ((missing & held & ~now.moving) && !(now.quantum & missing) && take_back(missing) && !(obstructed & *reserved) && !now.victims) {
             int all = 1, holders = 0;
-            EACH_LAUNCH(l) if (now.at_controller[l] == IN_FLIGHT && (NEEDS[l] & missing)) {
+            EACH_LAUNCH(l) if (now.at_controller[l] == IN_FLIGHT && (circuits_of(NEEDS[l]) & now.lit & missing)) {
                 holders |= 1 << l;
                 all &= may_never_end(l);
             }
             if (all) now.victims = holders;
         }
 #ifndef NO_RESERVATIONS
-        *reserved |= want;
+        *reserved |= use | with(use);
 #endif
     }
     /* One look at all gangs in ticket order. */
@@ -292,31 +335,36 @@ c_code {
 
     /* Speculation: circuits for a key that is expected, on ports that nobody holds or waits for. Never evicts. */
     static int reserved_by_anyone(void) {
-        int out = 0;
-        EACH_LAUNCH(l) if (waits(l) && now.ticket[l]) out |= needs_of(gang_of(l)) | with(needs_of(gang_of(l)));
+        int out = 0, obstructed;
+        EACH_LAUNCH(l) if (waits(l) && now.ticket[l]) {
+            int use = plan(needs_of(gang_of(l)), busy(), 0, &obstructed);
+            if (use >= 0) out |= use | with(use);
+        }
         return out;
     }
-    static int may_speculate(int k) {
-        int want = LIGHT[k] | with(LIGHT[k]), held = busy();
-        if (now.down_ || !(LIGHT[k] & ~now.lit) || (want & now.moving) || now.guesses[k] >= GUESSES) return 0;
-        if (switches_of(LIGHT[k]) & now.broken) return 0;
-#ifndef SPECULATION_EVICTS
-        if (want & held) return 0;
+    static int wanted_by_speculation(int k) {       /* 0: not now */
+        int obstructed, held = busy(), reserved = reserved_by_anyone();
+#ifdef SPECULATION_EVICTS
+        held = 0;
 #endif
-#ifndef SPECULATE_ON_RESERVED
-        if (want & reserved_by_anyone()) return 0;
+#ifdef SPECULATE_ON_RESERVED
+        reserved = 0;
 #endif
-        return !(want & now.guessed);
+        if (now.down_ || now.guesses[k] >= GUESSES || !dark(LIGHT[k])) return 0;
+        int use = plan(LIGHT[k], held, reserved, &obstructed);
+        if (use < 0 || obstructed || ((use | with(use)) & (now.moving | now.guessed))) return 0;
+        return use & ~now.lit;
     }
     static void speculate(int k) {
+        int use = wanted_by_speculation(k);
         ++now.guesses[k];
-        move(LIGHT[k]);
-        now.guessed |= LIGHT[k];
+        move(use);
+        now.guessed |= use;
     }
     /* Its members may start at once when all of them were sure. */
     static int may_trust(int k) {
-        int want = LIGHT[k] | with(LIGHT[k]);
-        if (now.down_ || (LIGHT[k] & ~now.lit) || (want & now.moving) || holds_anyone(k) || now.guesses[k] >= GUESSES) return 0;
+        int there = circuits_of(LIGHT[k]) & (now.lit | now.moving), want = there | with(there);
+        if (now.down_ || not_in(LIGHT[k], now.lit & ~unusable()) || (there & now.moving) || holds_anyone(k) || now.guesses[k] >= GUESSES) return 0;
         EACH_LAUNCH(l) if (HAS(MEMBERS[k], l) && now.at_controller[l] != ABSENT && now.at_controller[l] != DEMANDED) return 0;
         return !(want & reserved_by_anyone());
     }
@@ -354,7 +402,7 @@ c_code {
     }
     static void come_late(int carried_out) {
         int missing = with(now.late);
-        EACH_LAUNCH(l) if (carried_out && now.at_rank[l] == STARTED && (now.at_controller[l] == IN_FLIGHT) && (NEEDS[l] & missing)) now.moved_under = 1;
+        EACH_LAUNCH(l) if (carried_out && now.at_rank[l] == STARTED && (now.at_controller[l] == IN_FLIGHT) && (circuits_of(NEEDS[l]) & now.lit & missing)) now.moved_under = 1;
         if (carried_out) { now.lit = (now.lit & ~missing) | now.late; now.moving &= ~missing; }
         now.late = 0;
     }
@@ -366,7 +414,7 @@ c_code {
             if (now.at_rank[l] == FINISHED) now.at_controller[l] = DONE;
             if (now.at_rank[l] == READY) now.at_controller[l] = DEMANDED;
 #ifndef SNAPSHOT_WITHOUT_FLIGHT
-            if (now.at_rank[l] == STARTED) now.at_controller[l] = NEEDS[l] & ~now.lit ? SUSPENDED : IN_FLIGHT;
+            if (now.at_rank[l] == STARTED) now.at_controller[l] = dark(NEEDS[l]) ? SUSPENDED : IN_FLIGHT;
 #endif
             if (now.at_rank[l] != IDLE) now.told |= 1 << l;
             if (now.at_rank[l] == FINISHED) now.soft[r] &= ~KEYS[l];
@@ -426,7 +474,7 @@ c_code {
 #endif
     }
     static void start(int l) {
-        if (now.at_controller[l] != SUSPENDED && (NEEDS[l] & ~now.lit)) now.in_the_dark = 1;
+        if (now.at_controller[l] != SUSPENDED && dark(NEEDS[l])) now.in_the_dark = 1;
         now.at_rank[l] = STARTED;
         now.started |= 1 << l;
     }
@@ -502,7 +550,7 @@ c_code {    /* spin takes a call in c_expr for a side effect */
 \#define DATA_CAN_ARRIVE can_transfer(Ptransfer->key)
 \#define MEMBER_HAS_ALL has_all(Ptransfer->m)
 \#define MAY_LOSE_PATIENCE may_lose_patience()
-\#define MAY_SPECULATE may_speculate(Pprophet->key)
+\#define MAY_SPECULATE wanted_by_speculation(Pprophet->key)
 \#define MAY_TRUST may_trust(Pprophet->key)
 \#define MAY_RETURN may_return()
 \#define MAY_HEAR may_hear(Plistener->me)

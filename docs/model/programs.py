@@ -190,11 +190,26 @@ RULES = {
 RAILS = {rail + pair: (f"{pair[0]}.{rail}", f"{pair[1]}.{rail}") for rail in "AB" for pair in ("01", "02", "12")}
 
 
+# Two ports a rank, any to any on one switch; two or four, each on a switch of its own.
+TWO_PORTS = {f"{a}{p}-{b}{q}": (f"{a}.{p}", f"{b}.{q}") for a, b in ("01", "02", "12") for p in "01" for q in "01"}
+PLANES = {n: {f"{a}{p}-{b}{p}": (f"{a}.{p}", f"{b}.{p}") for p in "0123"[:n] for a, b in ("01", "02", "12")} for n in (2, 4)}
+
+
+def any_of(circuits, switches):
+    """Topology in which each of a pair's circuits will do."""
+    pairs = {pair: [c for c, (p, q) in circuits.items() if p[0] + q[0] == pair] for pair in ("01", "02", "12")}
+    return {"circuits": circuits, "pairs": pairs, "switches": switches}
+
+
 def random_program(seed):
-    """Three ranks, two streams each, pairs over one port a rank or two rails. May not end even without Opus (then left out)."""
+    """Three ranks, two streams each, pairs over one port a rank, two rails, two or four ports. May not end even without Opus (then left out)."""
     draw = random.Random(seed)
     launches = {r: [[], []] for r in range(3)}
-    rails = draw.random() < 0.4
+    kind = draw.choice(["", "rails", "two ports", "two planes", "four planes"])
+    rails = kind == "rails"
+    topology = {"": {}, "rails": {"circuits": RAILS, "switches": [list(RAILS)[:3], list(RAILS)[3:]]}, "two ports": any_of(TWO_PORTS, [list(TWO_PORTS)]),
+                "two planes": any_of(PLANES[2], [list(PLANES[2])[:3], list(PLANES[2])[3:]]),
+                "four planes": any_of(PLANES[4], [list(PLANES[4])[:6], list(PLANES[4])[6:]])}[kind]
     light = {}
     for n in range(draw.randint(3, 4)):
         a, b = sorted(draw.sample(range(3), 2))
@@ -210,7 +225,7 @@ def random_program(seed):
     for r in range(3):                                # an event between the streams
         if all(launches[r]) and draw.random() < 0.4:
             draw.choice(launches[r][1])["after"].append(draw.choice(launches[r][0])["name"])
-    return dict(ranks=launches, light=light, **({"circuits": RAILS, "switches": [list(RAILS)[:3], list(RAILS)[3:]]} if rails else {}))
+    return dict(ranks=launches, light=light, **topology)
 
 
 def random_features(seed, program):

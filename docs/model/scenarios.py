@@ -48,10 +48,12 @@ def tables(scenario, ranks):
     assert len(index) == len(launches), "launch names must be unique"
     phantoms = scenario.get("never", {})          # keys that are expected, and never come
     light = {**scenario["light"], **phantoms}
+    pairs = scenario.get("pairs", {c: [c] for c in circuits})      # circuits that join a pair; any will do
+    pair_names = list(pairs)
     keys = list(dict.fromkeys(k for _, launch in launches for k in launch["keys"])) + list(phantoms)
     data = list(dict.fromkeys(k for _, launch in launches for k in launch["data"]))
     met_by = lambda what, k: mask(i for i, (_, launch) in enumerate(launches) if k in launch[what])
-    light_of = {k: mask(circuit_names.index(c) for c in light.get(k, sum(light.values(), []))) for k in {*keys, *data}}
+    light_of = {k: mask(pair_names.index(c) for c in light.get(k, sum(light.values(), []))) for k in {*keys, *data}}
     runs = scenario.get("runs", {})
     switches = scenario.get("switches", [circuit_names])
     must = scenario.get("must", index)
@@ -67,6 +69,7 @@ def tables(scenario, ranks):
         "SENT_IN": [light_of[k] for k in data],
         "LIGHT": [light_of[k] for k in keys],
         "RUN": [mask(keys.index(n) for n in runs.get(k, "").split() if n in keys) for k in keys],
+        "CIRCUITS": [mask(circuit_names.index(c) for c in pairs[p]) for p in pair_names],
         "CLASH": [mask(j for j, d in enumerate(circuit_names) if d != c and set(circuits[c]) & set(circuits[d])) for c in circuit_names],
         "PORTS": [mask(i for i, c in enumerate(circuit_names) if any(port.split(".")[0] == str(r) for port in circuits[c])) for r in rank_names],
         "SWITCH": [mask(circuit_names.index(c) for c in switch) for switch in switches],
@@ -76,7 +79,7 @@ def tables(scenario, ranks):
               "ROUND": mask(keys.index(k) for k in scenario.get("rounds", "").split()), "GUESSES": scenario.get("guesses", 1),
               "FALLIBLE": mask(scenario.get("fallible", range(len(switches))))}
     text += "enum { " + ", ".join(f"{n} = {v}" for n, v in values.items()) + " };\n"
-    sizes = {"NL": len(launches), "NK": len(keys), "ND": len(data), "NC": len(circuit_names), "NR": len(rank_names), "NS": len(switches)}
+    sizes = {"NL": len(launches), "NK": len(keys), "ND": len(data), "NP": len(pair_names), "NC": len(circuit_names), "NR": len(rank_names), "NS": len(switches)}
     return text, [f"-D{n}={v}" for n, v in sizes.items()]
 
 
