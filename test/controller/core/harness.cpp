@@ -464,6 +464,10 @@ void World::restart_controller() {
     core = std::make_unique<Core>(fabric, options_);
     std::fill(switch_up_.begin(), switch_up_.end(), false);
     for (Manager& m : managers_) m.up = false, m.session = 0;
+    // What the old one sent and nobody got is as if it had never been said.
+    for (RunRank& rank : ranks_)
+        for (RunLaunch& l : rank.launches)
+            if (!l.go) l.granted = false;
     for (SwitchIndex s = 0; s < fabric.switches.size(); ++s) at(now + jitter(1 * kMs, 50 * kMs), [this, s] { connect_switch(s); });
     for (NodeIndex n = 0; n < fabric.nodes.size(); ++n)
         at(now + jitter(1 * kMs, 300 * kMs), [this, n] { if (!managers_[n].up) connect_node(n); });

@@ -1,0 +1,73 @@
+// Scenario H of docs/protocol.md (the controller dies) and K (nobody starves), on demand.
+#define DOCTEST_CONFIG_IMPLEMENT_WITH_MAIN
+#include "test/controller/core/job_words.h"
+
+namespace opus::controller::test {
+namespace {
+
+// r0 and r1 are to do p, then q; r1 and r2 do g on another stream, with one port each.
+Job pair_and_foreign(TimeNs work_ns) {
+    Job job;
+    job.comms = {{0, 1}, {1, 2}};
+    job.ranks = {rank_on(0, {lasting(work_ns, on(0, {coll(0)})), on(0, {coll(0)})}),
+                 rank_on(1, {lasting(work_ns, on(0, {coll(0)})), on(0, {coll(0)}), on(1, {coll(1)})}),
+                 rank_on(2, {on(0, {coll(1)})})};
+    return job;
+}
+
+}  // namespace
+
+TEST_CASE("H: the controller dies at any moment: half-delivered grants roll forward, nothing moves under a launch") {
+    REQUIRE(ends_without_opus(pair_and_foreign(40 * kMs)));
+    // Messages take up to 20 ms and a switch 25 ms, so every step of it is interrupted by some of these.
+    for (std::uint64_t seed = 1; seed <= 8; ++seed)
+        for (TimeNs at = 1 * kMs; at < 400 * kMs; at += 7 * kMs) {
+            CAPTURE(seed);
+            CAPTURE(at);
+            World world({.nodes = 3, .ports = 1}, pair_and_foreign(40 * kMs), seed);
+            world.message_most_ns = 20 * kMs;
+            world.at(at, [&] { world.restart_controller(); });
+            must_end(world);
+        }
+}
+
+TEST_CASE("H: and dies again before all have told it") {
+    for (std::uint64_t seed = 1; seed <= 8; ++seed)
+        for (TimeNs at = 30 * kMs; at < 300 * kMs; at += 30 * kMs)
+            for (const TimeNs next : {2 * kMs, 15 * kMs, 60 * kMs}) {
+                CAPTURE(seed);
+                CAPTURE(at);
+                World world({.nodes = 3, .ports = 1}, pair_and_foreign(40 * kMs), seed);
+                world.message_most_ns = 20 * kMs;
+                world.at(at, [&] { world.restart_controller(); });
+                world.at(at + next, [&] { world.restart_controller(); });
+                must_end(world);
+            }
+}
+
+TEST_CASE("K: a wide gang among narrow ones that come again and again is not passed by them") {
+    // One port to each neighbour: the ring (0, 1, 2) takes both ports of each; the pairs with rank 3 and 4 want one each.
+    constexpr std::size_t kRounds = 40;
+    Job job;
+    job.comms = {{0, 1, 2}, {0, 3}, {2, 4}};
+    std::vector<LaunchSpec> with3, with4;
+    for (std::size_t i = 0; i < kRounds; ++i) {
+        with3.push_back(lasting(20 * kMs, on(1, {coll(1)})));
+        with4.push_back(lasting(20 * kMs, on(1, {coll(2)})));
+    }
+    with4.front().delay_ns = 10 * kMs;  // so that one of them is always under way
+    auto rank = [](NodeIndex n, std::vector<LaunchSpec> program) {
+        program.insert(program.begin(), later(100 * kMs, on(0, {coll(0)})));
+        return rank_on(n, program);
+    };
+    job.ranks = {rank(0, with3), rank(1, {}), rank(2, with4), rank_on(3, with3), rank_on(4, with4)};
+    REQUIRE(ends_without_opus(job));
+    World world({.nodes = 5, .ports = 2}, job);
+    must_end(world);
+    CHECK(world.core->counters().suspensions == 0);
+    // What was under way ends, the ring is next: two dark times and one launch of each pair, with room to spare.
+    CHECK(world.start_time(0, 0) < 300 * kMs);
+    CHECK(world.start_time(0, 0) < world.start_time(0, kRounds));
+}
+
+}  // namespace opus::controller::test
