@@ -23,6 +23,8 @@ JOURNAL = os.environ.get("OPUS_RANDOM_JOURNAL", "")
 SHAPES = [Shape(2, 2, 2, 1), Shape(3, 1, 2, 2), Shape(2, 1, 1, 3), Shape(3, 2, 2, 1), Shape(4, 1, 2, 1), Shape(3, 1, 1, 1),
           Shape(4, 1, 4, 2), Shape(4, 2, 2, 1)]
 PAIRS = [Shape(4, 1, 2, 1), Shape(4, 2, 2, 1), Shape(4, 1, 1, 2), Shape(6, 1, 2, 1)]  # two jobs on one fabric
+AHEAD = [["--provision", "on", "--runs", "on"], ["--provision", "off", "--runs", "off"], ["--provision", "on", "--runs", "off"],
+         ["--provision", "off", "--runs", "on"]]
 PER_CLUSTER = 20
 PATIENCE_S = 30  # without progress
 ENOUGH_LOSERS = 3
@@ -64,9 +66,8 @@ class Campaign:
         return self.shapes[seed % len(self.shapes)]
 
     def options(self, seed: int) -> list[str]:
-        """Every other cluster moves circuits only when asked."""
-        at_all = (seed // (PER_CLUSTER * len(self.shapes)) + seed % len(self.shapes)) % 2 == 0
-        return ["--provision", "on" if at_all else "off"]
+        """Clusters take turns in how much is done ahead of demand."""
+        return AHEAD[(seed // (PER_CLUSTER * len(self.shapes)) + seed) % len(self.shapes) % len(AHEAD)]
 
     def some(self, cluster, seeds: list[int]) -> list[int]:
         """Returns those that another cluster must play: what failed may have spoilt this one."""

@@ -19,6 +19,7 @@ START_LIMIT_S, RUN_SLACK = 60, 3.0
 
 LIT, DEMAND, PROVISIONED = "always-lit", "on-demand", "provisioned"
 COLUMNS = (LIT, DEMAND, PROVISIONED)
+AHEAD = {DEMAND: ["--provision", "off", "--runs", "off"], PROVISIONED: ["--provision", "on", "--runs", "on"]}  # of the controller
 TITLE = {LIT: "always lit, no Opus", DEMAND: "on demand", PROVISIONED: "provisioned"}
 
 
@@ -57,8 +58,7 @@ def measure(build: Build, shape: Shape, play: Play, column: str, logs: pathlib.P
     """
     opus = column != LIT
     play = dataclasses.replace(play, shim=opus, env={**play.env, **({"OPUS_GATE": gate, "OPUS_REQUIRE": "1"} if opus else {})})
-    options = ["--provision", "on" if column == PROVISIONED else "off"]
-    with Cluster(build, shape, opus=opus, logs=logs, trace=trace if opus else None, controller_options=options) as cluster:
+    with Cluster(build, shape, opus=opus, logs=logs, trace=trace if opus else None, controller_options=AHEAD.get(column)) as cluster:
         job = cluster.start_job(play, column)
 
         def each():
