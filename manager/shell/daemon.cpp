@@ -23,6 +23,7 @@ namespace {
 
 constexpr TimeNs kUs = 1'000, kMs = 1'000'000, kSecond = 1'000'000'000;
 constexpr TimeNs kScanInterval = kSecond / 2;
+constexpr TimeNs kLongUnrung = 100 * kUs, kBurst = kMs;
 constexpr std::uint32_t kMeasureEvery = 16;  // looks: asking for CPU time is a system call
 
 TimeNs clock_ns(clockid_t clock) {
@@ -66,7 +67,7 @@ Daemon::Daemon(const DaemonOptions& options)
       doorbell_(open_doorbell(directory_.doorbell_path())),
       steering_(directory_.steering_path()),
       core_(options.node, CoreOptions{}) {
-    ::prctl(PR_SET_TIMERSLACK, 1'000UL);  // the default adds 50 us to every short sleep
+    ::prctl(PR_SET_TIMERSLACK, 1UL);  // the default adds 50 us to every short sleep
     add(poller_.get(), signals_.get());
     add(poller_.get(), doorbell_.get());
     recover_ranks();
@@ -121,10 +122,11 @@ void Daemon::run() {
 // --- one look -------------------------------------------------------------------------------------
 
 bool Daemon::look(bool scan) {
-    if (scan) last_scan_ = now_ns();
+    const TimeNs now = now_ns();
+    if (scan) last_scan_ = now;
     events_.clear();
     for (auto& [id, rank] : ranks_) {
-        rank.ring.look(events_, scan);
+        rank.ring.look(events_, scan, now);
         if (!rank.ring.broken() || rank.fault_told) continue;
         rank.fault_told = true;
         spdlog::error("rank {} (pid {}): its launch ring is broken: {}; its launches are no longer held", id, rank.pid,
@@ -132,7 +134,7 @@ bool Daemon::look(bool scan) {
         open_gates(rank, ring::Open::pass);
     }
     if (events_.empty()) return false;
-    last_event_ = now_ns();
+    last_event_ = now;
     std::vector<Event> events;
     events.swap(events_);
     for (const Event& event : events) feed(event);
@@ -281,17 +283,23 @@ TimeNs Daemon::until_next_deadline(TimeNs now) const {
 }
 
 void Daemon::wait() {
-    const bool poll =
-        std::any_of(ranks_.begin(), ranks_.end(), [](const auto& e) { return e.second.ring.needs_poll(); });
-    TimeNs timeout = until_next_deadline(now_ns());
+    const TimeNs now = now_ns();
+    PollHint hint;
+    for (auto& [id, rank] : ranks_) rank.ring.await(hint, now);
+    const bool poll = hint.any;
+    TimeNs timeout = until_next_deadline(now);
     if (poll) {
-        const TimeNs now = now_ns();
-        timeout = std::min(timeout, pace_.interval(now - last_event_));
-        if (polled_at_ != 0) pace_.looked(now - polled_at_);
+        if (polled_at_ != 0) pace_.looked(now - polled_at_, polled_for_);
+        timeout = std::min(timeout, pace_.interval(hint, now));
         polled_at_ = now;
-        if (++polls_ % kMeasureEvery == 0) cpu_before_ = clock_ns(CLOCK_THREAD_CPUTIME_ID);
+        polled_for_ = timeout;
+        if (timeout > 0 && ++polls_ % kMeasureEvery == 0) cpu_before_ = clock_ns(CLOCK_THREAD_CPUTIME_ID);
     } else {
         polled_at_ = 0;
+    }
+    // Ringing costs the application a system call: not for each of a burst, nor for the sake of a moment.
+    const bool rung = !poll || (timeout > kLongUnrung && now - last_event_ > kBurst);
+    if (rung) {
         // Told first, looked again then: a word stored in between is seen here, a later one rings.
         set_asleep(1);
         if (look(false)) {
@@ -307,7 +315,8 @@ void Daemon::wait() {
     int count = ::epoll_pwait2(poller_.get(), ready.data(), room, &limit, nullptr);
     if (count < 0 && errno == ENOSYS)  // before Linux 5.11: whole milliseconds
         count = ::epoll_wait(poller_.get(), ready.data(), room, static_cast<int>((timeout + kMs - 1) / kMs));
-    if (!poll) set_asleep(0);
+    if (rung) set_asleep(0);
+    if (count == 0 && timeout > 0) pace_.overslept(now_ns() - now - timeout);
     for (int i = 0; i < count; ++i) handle_ready(ready[static_cast<std::size_t>(i)].data.fd);
     if (now_ns() >= wake_at_) {
         wake_at_ = std::numeric_limits<TimeNs>::max();

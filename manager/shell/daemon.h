@@ -105,6 +105,7 @@ private:
     TimeNs wake_at_ = 0;
     PollPace pace_;
     TimeNs polled_at_ = 0;   // 0: slept without polling
+    TimeNs polled_for_ = 0;  // how long that sleep was to be
     TimeNs cpu_before_ = 0;  // of this sleep, when it is measured
     std::uint32_t polls_ = 0;
     TimeNs last_event_ = 0;  // of a ring

@@ -1,13 +1,16 @@
 // How long to sleep between two looks at words that only a GPU writes, so that it cannot ring for them.
 //
-// Short after an event, because the next often follows; long when nothing has come for long; and, once an
-// event is a few milliseconds old, not so short that looking takes more than a twentieth of a core, whatever
-// a look costs on this machine (two microseconds where timers are cheap, ten in some virtual machines). An
-// application whose launches follow each other faster than that is worth more. Pure: the caller measures.
+// Where a word is expected (arrivals.h): until it is due, and then not at all, as long as a twentieth of a core pays
+// for it. A sleep may end much later than asked for (50 us in some virtual machines), so it is asked to end earlier
+// by what sleeps were late of late. What never came before is looked for often shortly after an event, because the
+// next often follows; seldom when nothing has come for long; and, once an event is a few milliseconds old, not so
+// often that looking takes more than a twentieth of a core, whatever a look costs on this machine. Launches that
+// follow each other faster than that are worth more. Pure: the caller measures.
 #pragma once
 
 #include <algorithm>
 
+#include "manager/shell/arrivals.h"
 #include "opus/types.h"
 
 namespace opus::manager {
@@ -16,7 +19,14 @@ class PollPace {
 public:
     static constexpr TimeNs kShare = 20;  // one part in so many of a core
 
-    // `quiet`: since the last event.
+    // 0: look again at once.
+    TimeNs interval(const PollHint& hint, TimeNs now) const {
+        if (now < hint.watch_until && allowance_ > 0) return 0;
+        const TimeNs sleep = hint.due == 0 ? kDoze : interval(now - hint.due);
+        return hint.next == 0 ? sleep : std::clamp<TimeNs>(hint.next - now - late_, 0, sleep);
+    }
+
+    // `quiet`: since the last event, or since the next was due.
     TimeNs interval(TimeNs quiet) const {
         const TimeNs eager = std::clamp(quiet / 8, kShortest, kLevel);
         const TimeNs patient = std::min(quiet / 100, kLongest);
@@ -24,10 +34,14 @@ public:
         return std::max({eager, patient, affordable});
     }
 
-    // `passed`: since the look before, this look included.
-    void looked(TimeNs passed) {
-        allowance_ = std::clamp(allowance_ + passed / kShare - cost_, -kMostAllowance, kMostAllowance);
+    // `passed`: since the look before, this look included. `slept`: of that, as it was asked for.
+    void looked(TimeNs passed, TimeNs slept) {
+        const TimeNs cost = slept == 0 ? passed : cost_;
+        allowance_ = std::clamp(allowance_ + passed / kShare - cost, -kMostAllowance, kMostAllowance);
     }
+
+    // A sleep ended so much later than it was asked to.
+    void overslept(TimeNs by) { late_ += (std::clamp<TimeNs>(by, 0, kMostLate) - late_) / 8; }
 
     // CPU time of one sleep and one look that found nothing.
     void measured(TimeNs cpu) { cost_ += (std::clamp(cpu, kLeastCost, kLongest) - cost_) / 8; }
@@ -39,12 +53,15 @@ private:
     static constexpr TimeNs kShortest = 10 * kUs;
     static constexpr TimeNs kLevel = 48 * kUs;  // most gaps of an iteration end here: level finds more than growing
     static constexpr TimeNs kLongest = 500 * kUs;
-    static constexpr TimeNs kEager = 3'000 * kUs;  // an event buys so much
-    static constexpr TimeNs kMostAllowance = 200 * kUs;  // of CPU: a burst of fifty looks or so
+    static constexpr TimeNs kDoze = 4'000 * kUs;           // what is expected late may come early
+    static constexpr TimeNs kEager = 3'000 * kUs;          // an event buys so much
+    static constexpr TimeNs kMostAllowance = 5'000 * kUs;  // of CPU, saved for what is rare and strays
+    static constexpr TimeNs kMostLate = 100 * kUs;
     static constexpr TimeNs kLeastCost = kUs / 2;
 
     TimeNs cost_ = 3 * kUs;
     TimeNs allowance_ = kMostAllowance;
+    TimeNs late_ = 0;
 };
 
 }  // namespace opus::manager

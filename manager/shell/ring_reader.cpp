@@ -8,7 +8,17 @@ namespace {
 // What the wire carries (opus/wire.h): more would have our frames refused.
 constexpr std::uint32_t kMaxRanks = 1u << 22;
 constexpr std::uint32_t kMaxLocal = 64;
+constexpr std::size_t kMostLanes = 64;                           // of streams with nothing in them
 constexpr std::uint64_t kMaxKeys = wire::kMaxKeysPerLaunch / 2;  // a first use doubles them at most
+
+// What is alike from iteration to iteration.
+std::uint64_t kind_of(const Recorded& record) {
+    std::uint64_t kind = record.ops.size();
+    for (const ring::OpEntry& op : record.ops)
+        kind = hash_mix(kind, std::uint64_t(op.kind) | std::uint64_t(op.comm) << 8 | std::uint64_t(op.peer) << 24) ^
+               op.bytes;
+    return kind;
+}
 
 bool is_directed(std::uint8_t kind) {
     switch (static_cast<OpKind>(kind)) {
@@ -29,7 +39,8 @@ RingReader::RingReader(ring::View view, RankId rank, bool recovered) : view_(vie
     if (recovered) next_ = retired_ = view_.header->retired.load(std::memory_order_acquire);
 }
 
-void RingReader::look(std::vector<Event>& events, bool scan) {
+void RingReader::look(std::vector<Event>& events, bool scan, TimeNs now) {
+    now_ = now;
     const std::uint64_t changes = view_.header->comm_changes.load(std::memory_order_acquire);
     if (!broken()) {
         if (scan || recovered_ || changes != comm_changes_) scan_comms(events);
@@ -44,6 +55,7 @@ void RingReader::look(std::vector<Event>& events, bool scan) {
         gave_up_ = gave_up;
     }
     recovered_ = false;
+    last_look_ = now;
 }
 
 void RingReader::break_ring(std::string fault, std::vector<Event>& events) {
@@ -189,8 +201,9 @@ bool RingReader::read_record(std::uint64_t head, std::vector<Event>& events) {
     record.go = went(next_);
     const bool conn = (record.flags & ring::kLaunchConn) != 0;
     // Connections are made by whichever thread comes first: each in a lane of its own.
-    const LaneKey lane{record.stream, conn ? 16 + next_ : gate};
-    lanes_[lane].launches.push_back({next_, record.flags, record.gate, false});
+    Lane& lane = lanes_[{record.stream, conn ? 16 + next_ : gate}];
+    if (lane.launches.empty()) lane.since = now_;
+    lane.launches.push_back({next_, record.flags, record.gate, false, kind_of(record)});
     next_ += record.slots;
     events.push_back(std::move(record));
     return true;
@@ -225,17 +238,21 @@ bool RingReader::went(std::uint64_t seq) const {
 void RingReader::watch_lanes(std::vector<Event>& events) {
     for (auto it = lanes_.begin(); it != lanes_.end();) {
         watch_lane(it->second, events);
-        it = it->second.launches.empty() ? lanes_.erase(it) : std::next(it);
+        // Empty ones remember what came before, as far as that stays few.
+        const bool forget = it->second.launches.empty() && (it->first.second >= 16 || lanes_.size() > kMostLanes);
+        it = forget ? lanes_.erase(it) : std::next(it);
     }
 }
 
 void RingReader::watch_lane(Lane& lane, std::vector<Event>& events) {
     auto& launches = lane.launches;
+    if (launches.empty()) return;
     // Host gates are reached by several threads, in no order; a GPU reaches those of one stream in order.
     const bool any_order = launches.front().gate == ring::Gate::host;
     for (std::size_t i = lane.ready; i < launches.size(); ++i) {
         if (!launches[i].ready && reached(launches[i].seq)) {
             launches[i].ready = true;
+            if (i == 0 && launches[i].gate != ring::Gate::host) learn(lane);
             events.push_back(Ready{rank_, launches[i].seq});
         }
         if (launches[i].ready && i == lane.ready) ++lane.ready;
@@ -243,20 +260,40 @@ void RingReader::watch_lane(Lane& lane, std::vector<Event>& events) {
     }
     while (!launches.empty() && ended(launches.front().seq)) {
         events.push_back(DoneSeen{rank_, launches.front().seq});
+        if (lane.running) learn(lane);
+        lane.last_but_one = lane.last;
+        lane.last = launches.front().kind;
+        lane.since = now_;
+        lane.running = false;
         launches.pop_front();
         if (lane.ready > 0) --lane.ready;
     }
 }
 
-bool RingReader::needs_poll() const {
-    return std::any_of(lanes_.begin(), lanes_.end(), [this](const auto& entry) {
-        const Tracked& first = entry.second.launches.front();
-        if ((first.flags & ring::kLaunchConn) != 0) return false;  // the host reaches it and ends it
+// The word that comes next in a lane: `ready` or `done` of its first launch, after what ended before it.
+std::uint64_t RingReader::arrival_of(const Lane& lane) {
+    return hash_mix(hash_mix(hash_mix(lane.last_but_one, lane.last), lane.launches.front().kind), lane.running ? 2 : 1);
+}
+
+void RingReader::learn(Lane& lane) {
+    if (now_ == 0 || lane.since == 0) return;
+    arrivals_.came(arrival_of(lane), now_ - lane.since, last_look_ == 0 ? 0 : now_ - last_look_);
+}
+
+void RingReader::await(PollHint& hint, TimeNs now) {
+    for (auto& [key, lane] : lanes_) {
+        if (lane.launches.empty()) continue;
+        const Tracked& first = lane.launches.front();
+        if ((first.flags & ring::kLaunchConn) != 0) continue;  // the host reaches it and ends it
         const bool unmarked = first.gate == ring::Gate::none && (first.flags & ring::kLaunchMarksReady) == 0;
         const bool runs = went(first.seq) || (first.flags & ring::kLaunchUngated) != 0 || unmarked;
-        if (runs) return (first.flags & ring::kLaunchHostDone) == 0;
-        return first.gate != ring::Gate::host && !first.ready;
-    });
+        if (runs ? (first.flags & ring::kLaunchHostDone) != 0 : first.gate == ring::Gate::host || first.ready) continue;
+        if (runs && !lane.running) {
+            lane.running = true;
+            if (first.ready) lane.since = now;
+        }
+        hint.add(lane.since, arrivals_.window(arrival_of(lane)), now);
+    }
 }
 
 }  // namespace opus::manager

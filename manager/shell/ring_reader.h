@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "manager/core/core.h"
+#include "manager/shell/arrivals.h"
 #include "opus/launch_ring.h"
 
 namespace opus::manager {
@@ -24,11 +25,11 @@ public:
     RingReader(ring::View view, RankId rank, bool recovered);
 
     // Appends events. `scan`: look at all communicator entries even where the rank did not say that any of
-    // them changed.
-    void look(std::vector<Event>& events, bool scan);
+    // them changed. `now`: of the monotonic clock; 0: when words come is not to be learned.
+    void look(std::vector<Event>& events, bool scan, TimeNs now = 0);
 
-    // Something can change that only looking shows: a GPU rings no doorbell.
-    bool needs_poll() const;
+    // Adds what can change that only looking shows: a GPU rings no doorbell.
+    void await(PollHint& hint, TimeNs now);
 
     // Actions of the core.
     void retired(std::uint64_t upto);
@@ -52,11 +53,15 @@ private:
         std::uint16_t flags = 0;
         ring::Gate gate{};
         bool ready = false;
+        std::uint64_t kind = 0;  // of launch, as far as it tells when its words come
     };
     // Launches that become ready and done in order: those of one stream and one kind of gate.
     struct Lane {
-        std::deque<Tracked> launches;  // not done
-        std::size_t ready = 0;         // so many of them are known to be ready
+        std::deque<Tracked> launches;              // not done
+        std::size_t ready = 0;                     // so many of them are known to be ready
+        std::uint64_t last = 0, last_but_one = 0;  // kinds of those that ended
+        TimeNs since = 0;                          // the cause of the next word: a record, a go, an end
+        bool running = false;                      // `since` is the first one's go
     };
     static constexpr std::uint64_t kSeqNone = ~0ull;
     using LaneKey = std::pair<std::uint64_t, std::uint64_t>;
@@ -70,6 +75,8 @@ private:
     std::string fault_of(const ring::OpEntry& op, std::vector<Event>& events);
     void watch_lanes(std::vector<Event>& events);
     void watch_lane(Lane& lane, std::vector<Event>& events);
+    static std::uint64_t arrival_of(const Lane& lane);
+    void learn(Lane& lane);
     bool reached(std::uint64_t seq) const;
     bool ended(std::uint64_t seq) const;
     bool went(std::uint64_t seq) const;
@@ -86,6 +93,8 @@ private:
     std::array<Entry, ring::kMaxComms> entries_{};
     std::uint32_t ending_ = 0;
     std::map<LaneKey, Lane> lanes_;
+    Arrivals arrivals_;
+    TimeNs now_ = 0, last_look_ = 0;
     std::string fault_;
 };
 

@@ -142,14 +142,14 @@ ring::OpEntry operation(OpKind kind, std::uint32_t comm_index, std::uint64_t n, 
     return {std::uint8_t(kind), kFloat, std::uint16_t(comm_index), peer, n, 1, flags, 1 << 20};
 }
 
-std::uint64_t RankPlayer::record(const std::vector<ring::OpEntry>& ops) {
+std::uint64_t RankPlayer::record(const std::vector<ring::OpEntry>& ops, ring::Gate gate) {
     ring::View& v = segment_->view;
     const auto count = std::uint32_t(ops.size());
     const std::uint64_t seq = v.header->head.fetch_add(ring::slots_for(count), std::memory_order_relaxed);
     for (std::uint32_t i = 1; i < count; ++i) v.extension(seq + 1 + (i - 1) / 2).op[(i - 1) % 2] = ops[i];
     ring::LaunchRecord& slot = v.record(seq);
     slot.ticks = 0;
-    slot.gate = std::uint16_t(ring::Gate::host);
+    slot.gate = std::uint16_t(gate);
     slot.op_count = std::uint16_t(count);
     slot.flags = 0;
     slot.reserved = 0;
@@ -187,6 +187,20 @@ bool RankPlayer::wait_go(std::uint64_t seq, TimeNs timeout_ns) {
         if (now >= limit) return false;
         futex_wait(&word, std::uint32_t(go & kHalf), limit - now);
     }
+}
+
+TimeNs RankPlayer::ready_unrung(std::uint64_t seq, TimeNs timeout_ns) {
+    const ring::View& v = segment_->view;
+    const TimeNs start = now_ns();
+    v.ready[seq & v.mask].value.store(seq + 1, std::memory_order_seq_cst);
+    while ((v.go[seq & v.mask].value.load(std::memory_order_acquire) & ~ring::kGoAbort) < seq + 1)
+        if (now_ns() - start > timeout_ns) return -1;
+    return now_ns() - start;
+}
+
+void RankPlayer::done_unrung(std::uint64_t seq) {
+    const ring::View& v = segment_->view;
+    v.done[seq & v.mask].value.store(seq + 1, std::memory_order_seq_cst);
 }
 
 void RankPlayer::done(std::uint64_t seq) {

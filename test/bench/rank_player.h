@@ -32,14 +32,17 @@ public:
     std::uint32_t register_comm(const CommId& id, std::uint32_t rank, std::uint32_t size);
     Verdict wait_verdict(std::uint32_t index, TimeNs timeout_ns);
 
-    // One host-gated launch. Returns its sequence. Rings nobody: ready() does.
-    std::uint64_t record(const std::vector<ring::OpEntry>& ops);
+    // One launch. Returns its sequence. Rings nobody: ready() does.
+    std::uint64_t record(const std::vector<ring::OpEntry>& ops, ring::Gate gate = ring::Gate::host);
     void ready(std::uint64_t seq);
     // ready() in two halves, so that several ranks can be ready before the manager is woken.
     void store_ready(std::uint64_t seq);
     void ring();
     bool wait_go(std::uint64_t seq, TimeNs timeout_ns);
     void done(std::uint64_t seq);
+    // As a GPU does it: nobody is rung, and go is watched without sleep. Time from the store to go, or -1.
+    TimeNs ready_unrung(std::uint64_t seq, TimeNs timeout_ns);
+    void done_unrung(std::uint64_t seq);
     // The manager has seen `done` and freed the slot.
     bool wait_retired(std::uint64_t seq, TimeNs timeout_ns);
 

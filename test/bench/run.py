@@ -20,12 +20,14 @@ import figure
 import idle_rows
 import launch_rows
 import path_rows
+import pickup_rows
 import scaling_rows
 from stage import NotBuilt
 
 GROUPS = {
     "launch": launch_rows.rows,
     "path": path_rows.rows,
+    "pickup": pickup_rows.rows,
     "controller": controller_rows.rows,
     "scaling": scaling_rows.rows,
     "idle": idle_rows.rows,

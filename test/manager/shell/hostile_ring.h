@@ -105,7 +105,8 @@ private:
         for (const Event& event : events) on(event);
         core_.flush(now_, actions_);
         perform();
-        reader_->needs_poll();
+        PollHint hint;
+        reader_->await(hint, 1);
         // What is enforced is asked for and granted, so that all the ways of a launch are walked.
         for (const CommId& comm : registered_) on(FromController{1, 1, wire::Verdicts{{{comm, Verdict::enforced}}}});
         registered_.clear();

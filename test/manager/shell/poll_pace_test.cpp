@@ -3,8 +3,10 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <initializer_list>
 #include <random>
+#include <vector>
 
 using namespace opus;
 using namespace opus::manager;
@@ -15,7 +17,7 @@ constexpr TimeNs kUs = 1'000, kSecond = 1'000'000'000;
 
 struct Course {
     double share = 0;       // of a core
-    TimeNs mean_delay = 0;  // from an event to the look that finds it
+    TimeNs mean_delay = 0;  // from an event to the look that finds it (its median, where words repeat)
 };
 
 // An event every half to one and a half `gap`, for two seconds; each look costs `cost` of CPU.
@@ -27,7 +29,7 @@ Course run(TimeNs cost, TimeNs gap) {
         const TimeNs passed = pace.interval(now - last_event) + cost;
         now += passed;
         cpu += cost;
-        pace.looked(passed);
+        pace.looked(passed, passed);
         pace.measured(cost);
         if (now < next_event) continue;
         delays += now - next_event;
@@ -38,7 +40,75 @@ Course run(TimeNs cost, TimeNs gap) {
     return {double(cpu) / double(now), events == 0 ? 0 : delays / events};
 }
 
+// Words of one kind, `gap` after each other, give or take `stray` of it. A sleep costs 8 us and ends `late`.
+Course repeat(TimeNs gap, double stray, TimeNs late) {
+    constexpr TimeNs kSleepCost = 8 * kUs, kLookCost = 2 * kUs;
+    PollPace pace;
+    Arrivals arrivals;
+    std::mt19937 random(1);
+    const auto next = [&](TimeNs from) {
+        const double factor = 1 + stray * (2 * std::uniform_real_distribution<>()(random) - 1);
+        return from + TimeNs(double(gap) * factor);
+    };
+    TimeNs now = 0, cause = 0, comes = next(0), cpu = 0, last_look = 0, counted_from = 0;
+    std::vector<TimeNs> delays;
+    while (now < 4 * kSecond) {
+        PollHint hint;
+        hint.add(cause, arrivals.window(7), now);
+        const TimeNs sleep = pace.interval(hint, now);
+        const TimeNs passed = sleep == 0 ? kLookCost : sleep + late + kLookCost;
+        if (sleep != 0) pace.overslept(late);
+        if (sleep != 0) pace.measured(kSleepCost);
+        pace.looked(passed, sleep);
+        now += passed;
+        cpu += sleep == 0 ? kLookCost : kSleepCost;
+        if (now >= comes) {
+            arrivals.came(7, now - cause, now - last_look);
+            delays.push_back(now - comes);
+            cause = now;
+            comes = next(now);
+        }
+        last_look = now;
+        if (counted_from == 0 && now > kSecond) counted_from = now, cpu = 0, delays.clear();
+    }
+    REQUIRE(!delays.empty());
+    std::sort(delays.begin(), delays.end());
+    return {double(cpu) / double(now - counted_from), delays[delays.size() / 2]};
+}
+
 }  // namespace
+
+TEST_CASE("what repeats is found within 20 us, for a twentieth of a core") {
+    for (const TimeNs gap : {2'000 * kUs, 10'000 * kUs, 63'500 * kUs})
+        for (const double stray : {0.0, 0.005, 0.01})
+            for (const TimeNs late : {3 * kUs, 45 * kUs}) {
+                CAPTURE(gap);
+                CAPTURE(stray);
+                CAPTURE(late);
+                const Course course = repeat(gap, stray, late);
+                CHECK(course.mean_delay <= 20 * kUs);
+                CHECK(course.share < 0.06);
+            }
+}
+
+TEST_CASE("a word that comes much earlier than it used to is found within milliseconds, and then expected earlier") {
+    Arrivals arrivals;
+    PollPace pace;
+    for (int i = 0; i < 50; ++i) arrivals.came(7, 60'000 * kUs, 2 * kUs);
+    const TimeNs usual = arrivals.window(7).from;
+    CHECK(usual > 55'000 * kUs);
+    PollHint hint;
+    hint.add(0, arrivals.window(7), 1'000 * kUs);
+    CHECK(pace.interval(hint, 1'000 * kUs) <= 4'000 * kUs);
+    for (int i = 0; i < 8; ++i) arrivals.came(7, 20'000 * kUs, 4'000 * kUs);
+    CHECK(arrivals.window(7).from < 20'000 * kUs);
+}
+
+TEST_CASE("kinds that were never seen are looked for from the start") {
+    const Arrivals arrivals;
+    CHECK(arrivals.window(7).from == 0);
+    CHECK(arrivals.window(7).to == 0);
+}
 
 TEST_CASE("polling takes no more than a twentieth of a core where a look costs what it should") {
     for (const TimeNs gap : {1'000 * kUs, 3'000 * kUs, 10'000 * kUs, 100'000 * kUs, 10 * kSecond}) {
@@ -72,7 +142,7 @@ TEST_CASE("the pace is never slower than 500 us and never faster than 10 us") {
     CHECK(pace.interval(100 * kSecond) == 500 * kUs);
     for (int i = 0; i < 1'000; ++i) {
         pace.measured(kSecond);
-        pace.looked(0);
+        pace.looked(0, 1);
     }
     CHECK(pace.interval(0) <= 500 * kUs);
 }
