@@ -82,7 +82,7 @@ std::string Core::Impl::check_gangs() {
             if (l.waits() != (gang->state == Gang::State::waiting)) return who + ": " + name(l.id) + " is at another stage";
         }
         if (gang->state == Gang::State::programming && !gang->wishes.empty()) return who + " is placed and reserves";
-        if (gang->state == Gang::State::waiting && !gang->blocked && !gang->queued && now >= gang->retry_at_ns)
+        if (gang->state == Gang::State::waiting && !gang->blocked && !gang->queued && now > gang->retry_at_ns)
             return who + " waits for nothing";
     }
     for (const NodeState& node : nodes)

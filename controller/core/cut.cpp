@@ -228,6 +228,10 @@ void Core::Impl::adopt_tokens(NodeIndex n, const std::vector<wire::Token>& token
     for (const std::uint64_t grant : over) node_is_over(runs.at(grant), n);
     for (const wire::Token& token : tokens)
         if (!token.soft.empty()) adopt_token(n, token);
+    // What it was granted and has never heard of.
+    for (const auto& [id, rank] : nodes[n].ranks)
+        for (const auto& [seq, launch] : rank.launches)
+            if (launch->waits()) demand_meets_runs(*launch);
 }
 
 void Core::Impl::adopt_token(NodeIndex n, const wire::Token& token) {

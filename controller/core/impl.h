@@ -116,6 +116,7 @@ struct Core::Impl {
     void enter(Launch& launch);
     void hear_done(NodeIndex node, const wire::LaunchDone& done);
     void finish(Launch& launch, Presence how);
+    void shorten_runs(const Launch& finished);
     void take_off(Launch& launch);   // into flight
     void leave_flight(Launch& launch);
     void update_hold(KeyState& key);

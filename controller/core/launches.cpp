@@ -192,7 +192,25 @@ void Core::Impl::hear_done(NodeIndex node, const wire::LaunchDone& done) {
     finish(*launch, Presence::done);
 }
 
+// What its rank's other launches are expected to be followed by, this is no more.
+void Core::Impl::shorten_runs(const Launch& finished) {
+    const Rank* rank = rank_of(finished.id.node, finished.id.rank);
+    if (rank == nullptr) return;
+    for (const auto& [seq, launch] : rank->launches)
+        for (wire::KeyRange& range : launch->run) {
+            const Key sequence = sequence_of(range.first);
+            for (const KeyRef& r : finished.keys) {
+                const Key& key = r.key->key;
+                if (sequence_of(key) != sequence || key.n < range.first.n) continue;
+                const std::uint64_t past = std::min<std::uint64_t>(range.count, key.n + 1 - range.first.n);
+                range.first.n += past;
+                range.count -= static_cast<std::uint32_t>(past);
+            }
+        }
+}
+
 void Core::Impl::finish(Launch& launch, Presence how) {
+    if (options.runs) shorten_runs(launch);
     if (launch.gang != nullptr) leave(launch);
     if (launch.stage == Stage::in_flight) leave_flight(launch);
     if (launch.unsettled) {

@@ -93,7 +93,10 @@ void Core::Impl::consider_suspension(Gang& gang) {
         if (obstacle == Obstacle::none) continue;
         if (obstacle != Obstacle::busy) return wait();  // not first in line, or a switch is at work
         const EdgeId e = inventory.port(w.port).edge;
-        if (!inventory.edge(e).runs.empty()) return wait();  // who has started what is not known yet
+        if (!inventory.edge(e).runs.empty()) {  // who has started what is not known yet
+            for (const Wish& each : std::vector<Wish>(gang.wishes)) revoke_for(gang, each);
+            return wait();
+        }
         if (std::find(busy.begin(), busy.end(), e) == busy.end()) busy.push_back(e);
     }
     if (busy.empty()) return wait();

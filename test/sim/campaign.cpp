@@ -4,7 +4,7 @@
 
 namespace opus::sim {
 
-Outcome Campaign::play(std::uint64_t seed, FaultClass fault_class, Mutation mutation, std::uint32_t check_every,
+Outcome Campaign::play(std::uint64_t seed, FaultClass fault_class, Mutation mutation, std::uint32_t check_every, Runs runs,
                        const std::vector<std::uint32_t>& left_out, std::vector<std::string>* log) {
     Scenario scenario = make_scenario(seed, fault_class, mutation);
     for (const std::uint32_t fault : left_out)
@@ -12,7 +12,8 @@ Outcome Campaign::play(std::uint64_t seed, FaultClass fault_class, Mutation muta
     WorldOptions options;
     options.log = log != nullptr;
     options.check_every = check_every;
-    options.wire = seed % 16 == 0;
+    options.runs = runs == Runs::on || (runs == Runs::mixed && seed % 2 == 1);
+    options.wire = seed % 16 < 2;
     World world(scenario, memory_, options);
     Outcome outcome = world.run();
     // Where nothing goes wrong nothing is opened without its circuits.
@@ -27,13 +28,15 @@ CampaignResult Campaign::run(FaultClass fault_class, const CampaignOptions& opti
     const auto begin = std::chrono::steady_clock::now();
     for (std::uint64_t i = 0; i < options.seeds && result.failures.size() < options.most_failures; ++i) {
         const std::uint64_t seed = options.first_seed + i;
-        const Outcome o = play(seed, fault_class, options.mutation, options.check_every, {}, nullptr);
+        const Outcome o = play(seed, fault_class, options.mutation, options.check_every, options.runs, {}, nullptr);
         ++result.schedules;
         result.events += o.events;
         result.launches += o.launches;
         result.grants += o.grants;
         result.suspensions += o.suspensions;
         result.moves += o.moves;
+        result.runs += o.runs;
+        result.run_launches += o.run_launches;
         result.unroutable += o.unroutable > 0;
         result.passed_launches += o.passes;
         if (!o.failure.empty()) result.failures.emplace_back(seed, o.failure);

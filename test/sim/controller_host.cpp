@@ -30,6 +30,7 @@ void ControllerHost::start() {
     options.node_silence_ns = s_.timing.silence_ns;
     options.node_grace_ns = s_.timing.grace_ns;
     options.switch_timeout_ns = s_.timing.switch_timeout_ns;
+    options.runs = world_.options.runs;
     core_ = std::make_unique<controller::Core>(s_.fabric, options);
     sessions_ = std::make_unique<controller::Sessions>(s_.fabric.nodes.size());
     world_.glass.start_drivers();

@@ -11,6 +11,7 @@ Inspector::Inspector(World& world, const Scenario& scenario)
       s_(scenario),
       held_for_(scenario.fabric.gpus.size() * scenario.fabric.gpus.size()),
       issued_(scenario.flows.size()),
+      soft_(scenario.fabric.nodes.size()),
       open_(scenario.comms.size()) {}
 
 LaunchIndex Inspector::launch_of(NodeIndex node, RankId id, std::uint64_t seq) const {
@@ -43,6 +44,8 @@ void Inspector::controller_heard(NodeIndex node, const wire::Message& message) {
     };
     if (const auto* demand = std::get_if<wire::Demand>(&message))
         for (const auto& d : demand->launches) heard(d);
+    if (const auto* returned = std::get_if<wire::Returned>(&message))
+        for (const auto& d : returned->running) heard(d);
     if (const auto* snapshot = std::get_if<wire::Snapshot>(&message))
         for (const auto& l : snapshot->launches) heard(l.demand);
 }
@@ -74,6 +77,12 @@ void Inspector::controller_did(const controller::Actions& actions) {
             if (const auto* verdicts = std::get_if<wire::Verdicts>(&send->message)) judged(*verdicts);
             const auto* grant = std::get_if<wire::Grant>(&send->message);
             if (grant == nullptr) continue;
+            if (!grant->soft.empty()) {
+                soft_[send->node][grant->id] = {grant->soft, world_.controller.life(), world_.now, false};
+                if (world_.journal.on)
+                    world_.journal.add(world_.now, "run " + std::to_string(grant->id) + " for n" + std::to_string(send->node) + ": " +
+                                                       std::to_string(grant->soft.size()) + " sequences");
+            }
             for (const wire::LocalLaunch& l : grant->firm) {
                 const LaunchIndex index = launch_of(send->node, l.rank, l.seq);
                 if (index == kNone) return world_.fail("a grant for a launch that was never recorded");
@@ -124,7 +133,7 @@ void Inspector::whole(LaunchIndex index) {
         const auto& members = issued_[part.flow];
         const auto there = std::count_if(members.begin(), members.end(), [&](LaunchIndex m) {
             const LaunchRun& x = world_.launches[m];
-            return x.demanded || x.state == LaunchRun::State::done;
+            return x.demanded || x.granted || x.state == LaunchRun::State::done;
         });
         if (world_.ranks[run.rank]->verdict(entry_of(run.rank, part.comm)) != Verdict::enforced) continue;
         counted = true;
@@ -167,13 +176,51 @@ void Inspector::manager_heard(NodeIndex node, const wire::Message& message) {
             if (const LaunchIndex index = launch_of(node, l.rank, l.seq); index != kNone) f(world_.launches[index]);
     };
     if (const auto* grant = std::get_if<wire::Grant>(&message)) each(grant->firm, [](LaunchRun& run) { run.named = true; });
+    if (const auto* grant = std::get_if<wire::Grant>(&message))
+        if (const auto soft = soft_[node].find(grant->id); soft != soft_[node].end()) soft->second.heard = true;
+    if (const auto* revoke = std::get_if<wire::Revoke>(&message))
+        for (const std::uint64_t grant : revoke->grants) soft_[node].erase(grant);
     if (const auto* s = std::get_if<wire::Suspended>(&message)) each(s->launches, [s](LaunchRun& run) { run.told_suspended = !s->back; });
     if (const auto* pass = std::get_if<wire::Pass>(&message)) each(pass->launches, [](LaunchRun& run) { run.told_pass = true; });
+}
+
+void Inspector::manager_died(NodeIndex node) { soft_[node].clear(); }
+
+// All that it needs light for lies under runs that its manager has heard of and not returned. It counts from when
+// the run was granted.
+bool Inspector::starts_under_run(LaunchIndex index) {
+    LaunchRun& run = world_.launches[index];
+    const auto& tokens = soft_[s_.ranks[run.rank].node];
+    const Soft* oldest = nullptr;
+    for (const Part& part : *run.parts) {
+        if (world_.ranks[run.rank]->verdict(entry_of(run.rank, part.comm)) != Verdict::enforced) continue;
+        const Key& key = s_.flows[part.flow].key;
+        const auto covers = [&](const auto& token) {
+            return token.second.heard && std::any_of(token.second.ranges.begin(), token.second.ranges.end(), [&](const wire::KeyRange& r) {
+                Key first = r.first;
+                first.n = key.n;
+                return first == key && r.first.n <= key.n && key.n < r.first.n + r.count;
+            });
+        };
+        const auto token = std::find_if(tokens.begin(), tokens.end(), covers);
+        if (token == tokens.end()) return false;
+        if (oldest == nullptr || token->second.at_ns < oldest->at_ns) oldest = &token->second;
+    }
+    if (oldest == nullptr) return false;
+    run.named = true;
+    hold(index);
+    run.grant_life = oldest->life;
+    run.granted_ns = oldest->at_ns;
+    return true;
 }
 
 // A gate opens: by whose word?
 void Inspector::went(LaunchIndex index, bool abort) {
     LaunchRun& run = world_.launches[index];
+    if (!run.named && !run.told_pass && !abort && starts_under_run(index)) {
+        if (world_.journal.on) world_.journal.add(world_.now, name(index) + " go under a run");
+        return;
+    }
     if (world_.journal.on)
         world_.journal.add(world_.now, name(index) + (abort ? " go, to fail" : run.named ? " go" : " go without a grant"));
     if (run.named && !run.told_pass) return;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -26,6 +27,7 @@ public:
     // The manager.
     void manager_heard(NodeIndex node, const wire::Message& message);
     void went(LaunchIndex launch, bool abort);
+    void manager_died(NodeIndex node);
     // Ranks.
     void issued(LaunchIndex launch);
     void started(LaunchIndex launch);
@@ -41,6 +43,13 @@ public:
     void after_death(std::uint32_t job);
 
 private:
+    struct Soft {                                           // of a grant: what a node may start unasked
+        std::vector<wire::KeyRange> ranges;
+        std::uint64_t life = 0;                             // of the controller that granted it
+        TimeNs at_ns = 0;
+        bool heard = false;                                 // by the manager
+    };
+    bool starts_under_run(LaunchIndex launch);
     void whole(LaunchIndex launch);
     void judged(const wire::Verdicts& verdicts);
     bool reachable(NodeIndex node) const;
@@ -62,6 +71,7 @@ private:
     std::vector<std::vector<LaunchIndex>> issued_;          // by flow: launches with this key
     std::vector<LaunchIndex> grant_;
     std::uint64_t heard_ = 0;
+    std::vector<std::map<std::uint64_t, Soft>> soft_;       // by node, by grant
     std::vector<bool> open_;                                // by communicator: no longer held, by the controller's word
 };
 

@@ -12,7 +12,7 @@ using namespace opus::sim;
 
 struct Request {
     std::uint64_t seed = 0, seeds = 300, first = 1;
-    std::string fault_class = "all", mutation = "none";
+    std::string fault_class = "all", mutation = "none", runs = "mixed";
     std::uint32_t check_every = 1, failures = 3;
     std::vector<std::uint32_t> without;
     bool log = false, mutations = false;
@@ -32,6 +32,8 @@ Mutation mutation_of(const std::string& name) {
     return Mutation::none;
 }
 
+Runs runs_of(const std::string& name) { return name == "on" ? Runs::on : name == "off" ? Runs::off : Runs::mixed; }
+
 void print_failure(std::uint64_t seed, FaultClass c, Mutation m, const std::string& what) {
     std::printf("FAILED %s seed %llu (commit %s): %s\n  again: opus_sim_test --class %s --seed %llu%s%s --log\n", name_of(c),
                 static_cast<unsigned long long>(seed), OPUS_COMMIT, what.c_str(), name_of(c),
@@ -45,7 +47,7 @@ int replay(const Request& r, FaultClass c) {
     const Mutation m = mutation_of(r.mutation);
     std::vector<std::string> log;
     std::vector<std::uint32_t> without = r.without;
-    const Outcome o = campaign.play(r.seed, c, m, r.check_every, without, r.log ? &log : nullptr);
+    const Outcome o = campaign.play(r.seed, c, m, r.check_every, runs_of(r.runs), without, r.log ? &log : nullptr);
     if (o.failure.empty()) {
         for (const std::string& line : log) std::printf("%s\n", line.c_str());
         std::printf("%s seed %llu passes: %llu events, %llu launches, %llu suspensions, %llu passed without circuits\n",
@@ -59,12 +61,12 @@ int replay(const Request& r, FaultClass c) {
     for (std::uint32_t f = 0; f < faults; ++f) {
         auto fewer = without;
         fewer.push_back(f);
-        const Outcome again = campaign.play(r.seed, c, m, r.check_every, fewer, nullptr);
+        const Outcome again = campaign.play(r.seed, c, m, r.check_every, runs_of(r.runs), fewer, nullptr);
         if (again.failure.empty()) continue;
         without = fewer;
         last = again;
     }
-    campaign.play(r.seed, c, m, r.check_every, without, &log);
+    campaign.play(r.seed, c, m, r.check_every, runs_of(r.runs), without, &log);
     const std::size_t from = r.log || log.size() < 60 ? 0 : log.size() - 60;
     for (std::size_t i = from; i < log.size(); ++i) std::printf("%s\n", log[i].c_str());
     print_failure(r.seed, c, m, last.failure);
@@ -87,6 +89,7 @@ int campaign(const Request& r) {
         options.mutation = mutation_of(r.mutation);
         options.check_every = r.check_every;
         options.most_failures = r.failures;
+        options.runs = runs_of(r.runs);
         const CampaignResult result = campaign.run(c, options);
         for (const auto& [seed, what] : result.failures) print_failure(seed, c, options.mutation, what);
         if (!result.failures.empty() && r.mutation == "none") {
@@ -95,11 +98,12 @@ int campaign(const Request& r) {
             replay(first, c);
         }
         std::printf("%-10s %7llu schedules, %9llu events, %8llu launches, %7llu grants, %6llu suspended, %6llu passed, "
-                    "%5llu unroutable: %s; %.0f schedules/s, %.0f events/s\n",
+                    "%5llu unroutable, %6llu runs of %6llu launches: %s; %.0f schedules/s, %.0f events/s\n",
                     name_of(c), static_cast<unsigned long long>(result.schedules), static_cast<unsigned long long>(result.events),
                     static_cast<unsigned long long>(result.launches), static_cast<unsigned long long>(result.grants),
                     static_cast<unsigned long long>(result.suspensions), static_cast<unsigned long long>(result.passed_launches),
-                    static_cast<unsigned long long>(result.unroutable), result.failures.empty() ? "all held" : "FAILED",
+                    static_cast<unsigned long long>(result.unroutable), static_cast<unsigned long long>(result.runs),
+                    static_cast<unsigned long long>(result.run_launches), result.failures.empty() ? "all held" : "FAILED",
                     static_cast<double>(result.schedules) / result.seconds, static_cast<double>(result.events) / result.seconds);
         std::fflush(stdout);
         ++(result.failures.empty() ? passed : failed);
@@ -121,6 +125,7 @@ int mutations(const Request& r) {
         options.seeds = r.seeds;
         options.mutation = static_cast<Mutation>(i);
         options.most_failures = ~0u;
+        options.runs = runs_of(r.runs);
         const CampaignResult result = campaign.run(FaultClass::calm, options);
         std::map<std::string, int> kinds;
         for (const auto& [seed, what] : result.failures) ++kinds[what.substr(0, what.find_first_of(":\n"))];
@@ -144,6 +149,7 @@ int main(int argc, char** argv) {
     app.add_option("--first", r.first, "first seed")->capture_default_str();
     app.add_option("--class", r.fault_class, "calm, ranks, managers, controller, network, switches, foreign, mixed, or all; several with commas")->capture_default_str();
     app.add_option("--mutation", r.mutation, "a deliberate mistake of the harness")->capture_default_str();
+    app.add_option("--runs", r.runs, "on, off, or mixed: on for odd seeds")->check(CLI::IsMember({"on", "off", "mixed"}))->capture_default_str();
     app.add_option("--check-every", r.check_every, "the cores' own check: every so many steps")->capture_default_str();
     app.add_option("--failures", r.failures, "stop a class after so many")->capture_default_str();
     app.add_option("--without", r.without, "with --seed: leave out these faults");

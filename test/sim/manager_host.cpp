@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "opus/wire_codec.h"
+#include "test/sim/foretell.h"
 #include "test/sim/world.h"
 
 namespace opus::sim {
@@ -40,6 +41,7 @@ void ManagerHost::start() {
 
 void ManagerHost::die() {
     core_.reset();
+    world_.inspector.manager_died(node_);
     ranks_.clear();
     actions_.clear();
     outgoing_.clear();
@@ -168,7 +170,15 @@ void ManagerHost::settle() {
 
 // --- actions ------------------------------------------------------------------------------------------
 
-void ManagerHost::perform(manager::Send& a) { outgoing_.push_back(std::move(a.message)); }
+void ManagerHost::perform(manager::Send& a) {
+    if (auto* demand = std::get_if<wire::Demand>(&a.message); demand != nullptr && world_.options.runs)
+        for (wire::LaunchDemand& d : demand->launches)
+            if (const std::uint32_t rank = rank_of(d.launch.rank); rank != kNone && random_.chance(900))
+                if (const LaunchIndex launch = world_.ranks[rank]->launch_of(d.launch.seq);
+                    launch != kNone && world_.launches[launch].plan != nullptr)
+                    d.run = foretell(world_, launch, random_);
+    outgoing_.push_back(std::move(a.message));
+}
 
 void ManagerHost::perform(const manager::SetGo& a) {
     const std::uint32_t rank = rank_of(a.rank);
@@ -263,6 +273,10 @@ void ManagerHost::hear(wire::Frame& frame) {
         if (auto* grant = std::get_if<wire::Grant>(&message); grant != nullptr && s_.mutation == Mutation::drop_grants && !grant->firm.empty() && world_.mutations_left > 0) {
             --world_.mutations_left;
             grant->firm.clear();
+        }
+        if (const auto* revoke = std::get_if<wire::Revoke>(&message); revoke != nullptr && s_.mutation == Mutation::ignore_revoke) {
+            outgoing_.push_back(wire::Returned{revoke->id, {}, {}, {}, {}});
+            continue;
         }
         if (frame.epoch == epoch_) world_.inspector.manager_heard(node_, message);
         feed(manager::FromController{frame.epoch, frame.session, std::move(message)});

@@ -158,7 +158,7 @@ const char* name_of(FaultKind kind) {
 
 const char* name_of(Mutation m) {
     static constexpr const char* kNames[] = {"none", "cut-under-launch", "drop-grants", "start-without-go", "lying-switch",
-                                             "forget-done", "early-answer", "half-grant"};
+                                             "forget-done", "early-answer", "half-grant", "ignore-revoke"};
     return kNames[static_cast<std::size_t>(m)];
 }
 

@@ -34,8 +34,9 @@ struct Fault {
 // Deliberate mistakes of the harness, each to be caught by one of its checks.
 enum class Mutation : std::uint8_t {
     none, cut_under_launch, drop_grants, start_without_go, lying_switch, forget_done, early_answer, half_grant,
+    ignore_revoke,
 };
-inline constexpr std::uint32_t kMutations = 8;
+inline constexpr std::uint32_t kMutations = 9;
 const char* name_of(Mutation m);
 
 using FlowIndex = std::uint32_t;

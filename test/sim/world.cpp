@@ -206,6 +206,9 @@ void World::count_controller() {
     outcome_.unroutable += c.unroutable;
     outcome_.crowded += c.crowded;
     outcome_.moves += c.circuits_moved;
+    outcome_.runs += c.runs;
+    outcome_.run_launches += c.run_launches;
+    outcome_.revocations += c.revocations;
 }
 
 std::string World::why() {

@@ -25,11 +25,13 @@ struct Outcome {
     std::uint64_t events = 0;
     TimeNs virtual_ns = 0;
     std::uint64_t launches = 0, grants = 0, suspensions = 0, passes = 0, unroutable = 0, crowded = 0, moves = 0;
+    std::uint64_t runs = 0, run_launches = 0, revocations = 0;
 };
 
 struct WorldOptions {
     bool log = false;
     std::uint32_t check_every = 1;   // the cores' own check(): every so many steps
+    bool runs = false;               // grants cover what ranks say of the rest of their phases
     bool wire = false;               // frames are encoded and decoded on their way
 };
 

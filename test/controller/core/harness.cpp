@@ -464,10 +464,11 @@ void World::restart_controller() {
     core = std::make_unique<Core>(fabric, options_);
     std::fill(switch_up_.begin(), switch_up_.end(), false);
     for (Manager& m : managers_) m.up = false, m.session = 0;
-    // What the old one sent and nobody got is as if it had never been said.
-    for (RunRank& rank : ranks_)
-        for (RunLaunch& l : rank.launches)
-            if (!l.go) l.granted = false;
+    for (RunRank& rank : ranks_)  // what the old one sent and nobody got is as if it had never been said
+        for (RunLaunch& x : rank.launches) {
+            x.granted = x.granted && x.go;
+            x.moved_away = x.suspended || x.passed;
+        }
     for (SwitchIndex s = 0; s < fabric.switches.size(); ++s) at(now + jitter(1 * kMs, 50 * kMs), [this, s] { connect_switch(s); });
     for (NodeIndex n = 0; n < fabric.nodes.size(); ++n)
         at(now + jitter(1 * kMs, 300 * kMs), [this, n] { if (!managers_[n].up) connect_node(n); });
@@ -493,13 +494,61 @@ void World::to_core(NodeIndex n, wire::Message message) {
             for (const auto& x : d->launches) ranks_[rank_at(n, x.launch.rank)].launches[x.launch.seq].told_done = true;
             for (const auto& x : d->ran) ranks_[rank_at(n, x.done.launch.rank)].launches[x.done.launch.seq].told_done = true;
         }
+        note_message(n, " -> ", message);
         feed(NodeMessage{n, session, message});
     });
+}
+
+// For the log of a replay: what launches and ranges a message names.
+void World::note_message(NodeIndex n, const char* way, const wire::Message& message) {
+    if (!keep_log || std::holds_alternative<wire::Heartbeat>(message)) return;
+    std::string text = std::to_string(now / 1000) + " us: " + fabric.nodes[n].name + way;
+    const auto launches = [&](const char* what, const std::vector<wire::LocalLaunch>& list) {
+        if (!list.empty()) text += std::string(" ") + what;
+        for (const auto& l : list) text += " r" + std::to_string(l.rank) + "#" + std::to_string(l.seq);
+    };
+    const auto ranges = [&](const char* what, const std::vector<wire::KeyRange>& list) {
+        if (!list.empty()) text += std::string(" ") + what;
+        for (const auto& r : list)
+            text += " c" + std::to_string(r.first.comm.hi - 0x1000) +
+                    (r.first.kind == KeyKind::p2p ? "." + std::to_string(r.first.src) + ">" + std::to_string(r.first.dst) : "") + "[" +
+                    std::to_string(r.first.n) + "+" + std::to_string(r.count) + "]";
+    };
+    const auto demands = [&](const char* what, const std::vector<wire::LaunchDemand>& list) {
+        for (const auto& d : list) {
+            launches(what, {d.launch});
+            ranges("keys", d.keys);
+            ranges("run", d.run);
+        }
+    };
+    if (const auto* d = std::get_if<wire::Demand>(&message)) demands("demand", d->launches);
+    if (const auto* g = std::get_if<wire::Grant>(&message)) {
+        launches(("grant " + std::to_string(g->id)).c_str(), g->firm);
+        ranges("soft", g->soft);
+    }
+    if (const auto* v = std::get_if<wire::Revoke>(&message)) text += " revoke " + std::to_string(v->id);
+    if (const auto* r = std::get_if<wire::Returned>(&message)) {
+        text += " returned " + std::to_string(r->id);
+        demands("running", r->running);
+    }
+    if (const auto* d = std::get_if<wire::Done>(&message)) {
+        for (const auto& l : d->launches) launches("done", {l.launch});
+        for (const auto& r : d->ran) launches("ran", {r.demand.launch});
+        for (const auto id : d->ended) text += " ended " + std::to_string(id);
+    }
+    if (const auto* s = std::get_if<wire::Snapshot>(&message)) {
+        for (const auto& l : s->launches) launches(l.state == wire::LaunchState::ready ? "ready" : "open", {l.demand.launch});
+        for (const auto& t : s->tokens) ranges(("token " + std::to_string(t.grant)).c_str(), t.soft);
+    }
+    if (const auto* x = std::get_if<wire::Pass>(&message)) launches("pass", x->launches);
+    if (const auto* x = std::get_if<wire::Suspended>(&message)) launches(x->back ? "back" : "suspended", x->launches);
+    logs.push_back(std::move(text));
 }
 
 void World::receive(NodeIndex n, std::uint64_t session, const wire::Message& message) {
     Manager& m = managers_[n];
     if (m.session != session || session == 0) return;
+    note_message(n, " <- ", message);
     if (const auto* g = std::get_if<wire::Grant>(&message)) {
         for (const auto& s : g->steering) {
             const PortId p = fabric.gpus[fabric.nodes[n].gpus[s.gpu]].ports[s.port];
@@ -737,10 +786,11 @@ void World::advance() {
             at(now + program[l].delay_ns + jitter(0, 100'000), [this, n, r, l] {
                 if (!core) return start(r, l, false);
                 RunLaunch& mine = ranks_[r].launches[l];
-                if (mine.dead || mine.go || mine.asked) return;  // asked: by a snapshot
+                if (mine.dead || mine.go) return;
                 if (demand_of(r, l).keys.empty()) return start(r, l, false);
                 mine.waits = true;
                 if (start_under_run(r, l)) return;
+                if (mine.asked) return;  // by a snapshot
                 if (!managers_[n].up) return;
                 mine.asked = true;
                 Manager& m = managers_[n];

@@ -169,6 +169,7 @@ private:
     wire::LaunchDemand demand_of(std::size_t r, std::size_t l) const;
     wire::CommMember member_of(std::size_t comm, std::uint32_t slot) const;
     void to_core(NodeIndex n, wire::Message message);
+    void note_message(NodeIndex n, const char* way, const wire::Message& message);
     void advance();                                // who is ready now
     void act(const Actions& actions);
     void note_away(const Action& action);               // what the core has decided, before it reaches anyone
