@@ -60,6 +60,10 @@ KeyState& Core::Impl::key_state(Comm& comm, const Key& key) {
         --state.left;
         ++state.done;
     }
+    for (const std::uint64_t grant : comm.runs)  // what was done untold in a run
+        for (const RunSequence& s : runs.at(grant).sequences)
+            for (std::uint32_t i = 0; s.sequence == sequence_of(key) && s.begin <= key.n && i < s.done.size(); ++i)
+                if (s.done[i] > key.n) mark_done(state, i);
     return state;
 }
 

@@ -293,12 +293,13 @@ void Core::Impl::adopt_running(Launch& launch) {
     regather(launch);  // it is present: who waited for it may be complete
 }
 
-// What runs has seen the light of its circuits.
+// What runs has seen the light of its circuits: of those that are known to have some, where there are any.
 void Core::Impl::see_light(const Launch& launch) {
     for (const KeyRef& r : launch.keys) {
         const auto [begin, end] = edges_of(*r.key);
         for (const EdgeId* e = begin; e != end; ++e)
-            for (const Circuit& c : inventory.edge(*e).up) inventory.see(c);
+            if (inventory.lit(*e) == nullptr)
+                for (const Circuit& c : inventory.edge(*e).up) inventory.see(c);
     }
 }
 
