@@ -52,7 +52,7 @@ enum class Course { pass, start, fail };
 Course begin_stream_gated(Communicator& c, ring::OpEntry op, cudaStream_t stream, Flight& flight) {
     if (op.flags != 0) {
         bool fail = false;
-        flight.connections = hold_connections(&op, 1, fail);
+        flight.connections = hold_connections(&op, 1, 0, fail);
         if (fail) return Course::fail;
         if (flight.connections == kFull) c.count_lost();
         op.flags = 0;

@@ -24,6 +24,7 @@ void GroupBuffers::clear() {
     leaving.clear();
     parts.clear();
     streams.clear();
+    unheld_streams.clear();
     entries.clear();
     launches.clear();
     failed = false;
@@ -109,7 +110,7 @@ private:
 
     // What most groups are: one communicator on one stream, as before, and no first use.
     bool may_go_straight() const {
-        if (group_.parts.size() != 1 || group_.streams.size() != 1 || first_uses_ != 0) return false;
+        if (group_.parts.size() != 1 || group_.streams.size() != 1 || first_uses_ != 0) return false;  // so none is unheld
         const Communicator& c = *group_.parts[0].comm;
         return c.straight_verdict == std::uint32_t(Verdict::enforced) && group_.streams[0].at.stream == c.straight.stream &&
                recordable(process.view, group_.entries.size()) && (!c.straight.on_driver || ask_stream(c.straight));
@@ -140,7 +141,10 @@ private:
                 number_transfer(part, op);
             else
                 number_collective(part, op);
-            if (part.recorded) add_stream(part, c.group_part, {op.stream, c.context});
+            if (part.recorded)
+                add_stream(part, c.group_part, {op.stream, c.context});
+            else if (c.sends != nullptr)
+                group_.unheld_streams.add({op.stream, c.context});
         }
     }
 
@@ -250,7 +254,8 @@ private:
             if ((e.op.flags & ring::kOpFirstUse) != 0) group_.launch_ops.add(e.op);
         if (group_.launch_ops.empty()) return true;
         bool fail = false;
-        group_.connections = hold_connections(group_.launch_ops.data(), group_.launch_ops.size(), fail);
+        group_.connections = hold_connections(group_.launch_ops.data(), group_.launch_ops.size(),
+                                              group_.unheld_streams.empty() ? 0 : ring::kLaunchMixed, fail);
         if (group_.connections == kFull) count_lost(kNone);
         for (GroupEntry& e : group_.entries) e.op.flags = 0;
         return !fail;
@@ -272,6 +277,16 @@ private:
         }
     }
 
+    // The gate of the set stands before operations that nobody will hear of.
+    bool holds_up_others(std::uint32_t set) const {
+        for (std::uint32_t i = 0; i < group_.unheld_streams.size(); ++i) {
+            if (gate_ != ring::Gate::stream) return true;
+            for (std::uint32_t k = 0; k < group_.streams.size(); ++k)
+                if (in_set(group_.streams[k].part, set) && group_.streams[k].at == group_.unheld_streams[i]) return true;
+        }
+        return false;
+    }
+
     void record(std::uint32_t set, std::uint32_t lead) {
         gather_ops(set);
         gather_streams(set);
@@ -279,7 +294,8 @@ private:
         const std::uint32_t count = group_.launch_ops.size();
         if (recordable(process.view, count)) {
             const GroupPart& part = group_.parts[lead];
-            const std::uint16_t flags = record_flags(group_.launch_streams.size()) | ungated_flags(gate_);
+            const std::uint16_t flags = record_flags(group_.launch_streams.size()) | ungated_flags(gate_) |
+                                        (holds_up_others(set) ? ring::kLaunchMixed : 0);
             const LaunchHead head{gate_, count, flags};
             launch.seq = push(process.view, head, stream_name(*part.comm, part.launch_stream), group_.launch_ops.data());
         }

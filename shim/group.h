@@ -98,6 +98,7 @@ struct GroupBuffers {
 
     Array<GroupPart> parts;
     Array<GroupStream> streams;
+    Array<LaunchStream> unheld_streams;   // of communicators that are not recorded, and reach others
     Array<GroupEntry> entries;
     Array<GroupLaunch> launches;
     Array<ring::OpEntry> launch_ops;      // scratch: of one launch

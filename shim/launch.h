@@ -55,9 +55,9 @@ inline std::uint64_t stream_name(const Communicator& c, cudaStream_t stream) {
     return value > 2 ? value : default_stream_name(c, value);
 }
 
-// Records the connections of `count` operations, all of first use, and holds the thread until their
+// Records the connections of `count` operations, all of first use, with more flags, and holds the thread until their
 // circuits are up. The sequence, kFull if it could not be recorded; `fail`: do not start.
-std::uint64_t hold_connections(const ring::OpEntry* ops, std::uint32_t count, bool& fail);
+std::uint64_t hold_connections(const ring::OpEntry* ops, std::uint32_t count, std::uint16_t flags, bool& fail);
 
 // After the real call: writes done behind what it enqueued on `streams` (distinct, at least one).
 void enqueue_done(std::uint64_t seq, const LaunchStream* streams, std::uint32_t count);

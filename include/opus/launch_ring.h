@@ -95,6 +95,7 @@ inline constexpr std::uint16_t kLaunchConn = 1;      // connections only: keys a
 inline constexpr std::uint16_t kLaunchUngated = 2;   // observe mode: recorded, never held
 inline constexpr std::uint16_t kLaunchHostDone = 4;  // done is written by the host (no stream write available)
 inline constexpr std::uint16_t kLaunchMarksReady = 8;  // gate none: the stream writes ready when it gets there, and goes on
+inline constexpr std::uint16_t kLaunchMixed = 16;     // its gate also stands before operations of communicators that are not held
 
 // Slots 2.. of a launch: two more ops each. 64 bytes.
 struct LaunchExtension {

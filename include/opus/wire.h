@@ -62,6 +62,7 @@ struct LaunchDemand {
     std::uint64_t bytes = 0;
     std::int64_t ready_ns = 0;  // CLOCK_REALTIME when its gate was seen reached
     std::vector<KeyRange> run = {};  // what this rank expects to launch after it in the same phase
+    bool mixed = false;         // it holds up operations that have no key here: whom they meet is not seen
 };
 
 struct LaunchDone {

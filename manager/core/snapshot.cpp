@@ -46,6 +46,7 @@ wire::LaunchDemand Core::Impl::demand_of(const Rank& rank, const Launch& launch)
     demand.op = launch.op;
     demand.bytes = launch.bytes;
     demand.ready_ns = launch.ready_ns;
+    demand.mixed = (launch.flags & ring::kLaunchMixed) != 0;
     return demand;
 }
 

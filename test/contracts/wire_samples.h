@@ -12,7 +12,7 @@ inline Key coll() { return {{0x1122334455667788, 0x99aabbccddeeff00}, KeyKind::c
 inline Key transfer() { return {{1, 2}, KeyKind::p2p, 5, 6, 70'000}; }
 inline LaunchDemand demand() {
     return {launch(41), {{coll(), 1}, {transfer(), 4}}, OpKind::reduce_scatter, 1ull << 33, 1'700'000'000'000'000'000,
-            {{coll(), 9}}};
+            {{coll(), 9}}, true};
 }
 inline RankInfo rank_info() { return {7, 4242, 3, 30'000, Policy::abort, "llama3-8b"}; }
 inline CommMember member() { return {{1, 2}, {3, 4}, 5, 16, 7, 3, Mode::observe, 9, {{coll(), 3}}}; }

@@ -115,7 +115,7 @@ void MiniManager::look_at(RankSeen& rank) {
         const auto state = static_cast<ring::CommState>(e.state.load());
         if (state == ring::CommState::registered && e.verdict == 0 && behaviour.verdict != Verdict::unknown) {
             rank.registered.push_back(e.id);
-            e.verdict = std::uint32_t(behaviour.verdict);
+            e.verdict = std::uint32_t(i == behaviour.passing ? Verdict::passes : behaviour.verdict);
             wake(&e.verdict);
         }
         if (state == ring::CommState::retired && e.freed != e.generation) {

@@ -18,6 +18,7 @@ struct Behaviour {
     bool answer = true;           // attach requests
     bool beat = true;
     Verdict verdict = Verdict::enforced;  // unknown: never judges
+    std::uint32_t passing = kNone;        // the entry that passes whatever the others do
     bool go = true;
     bool abort = false;           // go with the abort bit
     bool retire = true;

@@ -306,6 +306,21 @@ TEST_CASE("with stream gates a group is one launch for each set of communicators
     CHECK(lines_of(program.output) == expected);
 }
 
+TEST_CASE("a launch whose gate stands before operations that are not recorded says so") {
+    Behaviour behaviour;
+    behaviour.passing = 2;
+    MiniManager manager(behaviour);
+    Program program = scenario("merged_groups", with(at(manager), kWithCuda));
+    CHECK(program.finish() == 0);
+    const auto& launches = manager.rank(0).launches;
+    REQUIRE(launches.size() == 6);  // two first uses with their launches, then two
+    CHECK((launches[4].flags & ring::kLaunchMixed) == 0);  // a, on stream 33
+    REQUIRE(launches[5].ops.size() == 1);
+    CHECK(launches[5].ops[0].comm == 1);
+    CHECK((launches[5].flags & ring::kLaunchMixed) != 0);  // b, on the stream of c, which passes
+    for (std::size_t i = 0; i < 4; ++i) CHECK((launches[i].flags & ring::kLaunchMixed) == 0);
+}
+
 TEST_CASE("auto chooses the stream gate only where it is safe") {
     const Environment forbids[] = {{{"CUDA_LAUNCH_BLOCKING", "1"}}, {{"CUDA_DEVICE_MAX_CONNECTIONS", "1"}}, {{"FAKE_CUDA_NO_GATE", "1"}}, {{"OPUS_GATE", "host"}}};
     for (const Environment& forbid : forbids) {

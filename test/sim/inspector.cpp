@@ -125,7 +125,7 @@ void Inspector::whole(LaunchIndex index) {
     for_each_pair(index, [&](PairIndex) { needs = true; });
     if (!needs) return;  // nothing to hold together: it may go as it comes
     // Whom it meets in a communicator that is not held nobody sees: it may go as it comes.
-    if (std::any_of(run.parts->begin(), run.parts->end(), [this](const Part& p) { return open_[p.comm]; })) return;
+    if (std::any_of(run.parts->begin(), run.parts->end(), [this](const Part& p) { return open_[p.comm] || s_.comms[p.comm].intra; })) return;
     std::uint64_t last = 0;
     for (const LaunchIndex m : grant_)
         if (world_.launches[m].grant == run.grant) last = std::max(last, world_.launches[m].heard);

@@ -205,8 +205,9 @@ std::uint64_t Rank::push(const std::vector<OpPlan>& ops, std::uint16_t flags, ri
     for (const OpPlan& op : ops)
         if (records(op.comm))
             entries.push_back({static_cast<std::uint8_t>(op.kind), 0, static_cast<std::uint16_t>(entry_of(op.comm)), op.peer,
-                               op.n, op.count, flags == ring::kLaunchConn ? ring::kOpFirstUse : 0, 4096});
+                               op.n, op.count, (flags & ring::kLaunchConn) != 0 ? ring::kOpFirstUse : 0, 4096});
     if (entries.empty()) return kUnrecorded;
+    if (entries.size() < ops.size()) flags |= ring::kLaunchMixed;
     const std::uint32_t slots = ring::slots_for(static_cast<std::uint32_t>(entries.size()));
     const std::uint64_t seq = view_.header->head.load();
     if (seq + slots > view_.header->retired.load() + view_.mask + 1) {  // full: passes unrecorded, and is counted

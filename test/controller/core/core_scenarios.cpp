@@ -108,6 +108,19 @@ TEST_CASE("D1: a launch over two sequences starts when the circuits of both are 
     CHECK(world.core->counters().reconfigurations == 1);
 }
 
+TEST_CASE("a launch that holds up operations which nobody sees is complete as it is") {
+    // Its peer may wait for those before it comes to the key that is seen.
+    Job job;
+    job.comms = {kAll2};
+    job.ranks = {rank_on(0, {on(0, {coll(0)})}), rank_on(1, {later(1'000 * kMs, on(0, {coll(0)}))})};
+    job.ranks[0].program[0].mixed = true;
+    World world({.nodes = 2, .ports = 1}, job);
+    must_end(world);
+    CHECK(world.start_time(0, 0) < 200 * kMs);
+    CHECK(world.core->counters().reconfigurations == 1);  // on circuits of its own
+    CHECK(world.core->counters().passes == 0);
+}
+
 TEST_CASE("F: both sides post their receive first, on another stream than the send") {
     Job job;
     job.comms = {kAll2};

@@ -245,7 +245,7 @@ void World::note_away(const Action& action) {
 
 void World::check_whole(const std::set<std::pair<std::size_t, std::size_t>>& granted) {
     for (const auto& [r, l] : granted) {
-        bool whole = false, needs = false;
+        bool whole = job_.ranks[r].program[l].mixed, needs = false;  // nobody sees whom it meets
         for (const auto& range : ranks_[r].launches[l].keys) {
             const Transfer& t = transfers_[transfer_of_.at(range.first)];
             needs |= !t.pairs.empty();
@@ -383,6 +383,7 @@ wire::LaunchDemand World::demand_of(std::size_t r, std::size_t l) const {
     if (!std::all_of(keys.begin(), keys.end(), [this](const auto& k) { return intra(k.first.comm.hi - 0x1000); })) d.keys = keys;
     d.op = ranks_[r].launches[l].op;
     d.bytes = 1024;
+    d.mixed = job_.ranks[r].program[l].mixed;
     if (expects && !ranks_[r].launches[l].go) d.run = run_after(r, l);
     return d;
 }

@@ -41,6 +41,7 @@ struct LaunchSpec {
     std::vector<std::size_t> after;      // launches of this rank whose end it waits for (events)
     TimeNs work_ns = 1 * kMs;            // time each of its transfers needs light
     TimeNs delay_ns = 0;                 // computing before it
+    bool mixed = false;                  // holds up operations that have no key
 };
 
 struct RankSpec {

@@ -26,6 +26,17 @@ TEST_CASE("a launch is asked for when its gate is reached, not when it is record
     CHECK(n.went(0, 0));
 }
 
+TEST_CASE("a launch that holds up operations which are not recorded is demanded as such") {
+    Node n;
+    n.serve(1);
+    n.record(0, 0, {coll(0, 0)}, ring::Gate::stream, ring::kLaunchMixed);
+    n.ready(0, 0);
+    n.flush();
+    const auto demands = n.said<wire::Demand>();
+    REQUIRE(demands.size() == 1);
+    CHECK(demands[0].launches[0].mixed);
+}
+
 TEST_CASE("eight ranks ready at the same look make exactly one demand") {
     Node n;
     n.serve(8);
