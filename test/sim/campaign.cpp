@@ -17,7 +17,8 @@ Outcome Campaign::play(std::uint64_t seed, FaultClass fault_class, Mutation muta
     World world(scenario, memory_, options);
     Outcome outcome = world.run();
     // Where nothing goes wrong nothing is opened without its circuits.
-    if (outcome.failure.empty() && fault_class == FaultClass::calm && outcome.passes > 0 && outcome.unroutable + outcome.crowded == 0)
+    const bool calm = fault_class == FaultClass::calm || fault_class == FaultClass::windows;
+    if (outcome.failure.empty() && calm && outcome.passes > 0 && outcome.unroutable + outcome.crowded == 0)
         outcome.failure = "a launch passed without circuits, and nothing had gone wrong";
     if (log != nullptr) *log = world.journal.lines();
     return outcome;
@@ -39,6 +40,9 @@ CampaignResult Campaign::run(FaultClass fault_class, const CampaignOptions& opti
         result.run_launches += o.run_launches;
         result.unroutable += o.unroutable > 0;
         result.passed_launches += o.passes;
+        result.speculations += o.speculations;
+        result.used += o.used;
+        result.wrong += o.wrong;
         if (!o.failure.empty()) result.failures.emplace_back(seed, o.failure);
     }
     result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();

@@ -31,6 +31,9 @@ void ControllerHost::start() {
     options.node_grace_ns = s_.timing.grace_ns;
     options.switch_timeout_ns = s_.timing.switch_timeout_ns;
     options.runs = world_.options.runs;
+    options.provision = s_.provision;
+    options.map_period_ns = s_.timing.map_period_ns;
+    options.first = life_ == 1;
     core_ = std::make_unique<controller::Core>(s_.fabric, options);
     sessions_ = std::make_unique<controller::Sessions>(s_.fabric.nodes.size());
     world_.glass.start_drivers();
@@ -130,6 +133,7 @@ void ControllerHost::hello(const std::string& peer, const wire::Frame& frame, co
         const Gpu& gpu = s_.fabric.gpus[id];
         welcome.gpus.push_back({gpu.local, static_cast<std::uint32_t>(gpu.ports.size()), gpu.pci, s_.fabric.rails[gpu.rail].name});
     }
+    welcome.provision = s_.provision;
     const std::uint64_t id = session.id;
     post(node, id, std::move(welcome));
     feed(controller::NodeSession{node, id});

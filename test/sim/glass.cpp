@@ -11,8 +11,7 @@ Glass::Glass(World& world, const Scenario& scenario)
       s_(scenario),
       random_(scenario.seed, 0x61a55),
       switches_(scenario.fabric.switches.size()),
-      lit_(scenario.fabric.gpus.size() * scenario.fabric.gpus.size()),
-      others_(lit_.size()) {
+      lit_(scenario.fabric.gpus.size() * scenario.fabric.gpus.size()) {
     for (SwitchIndex i = 0; i < switches_.size(); ++i) {
         switches_[i].ports.resize(s_.fabric.switches[i].size() + 1);
         switches_[i].cable.assign(s_.fabric.switches[i].size() + 1, kNone);
@@ -70,7 +69,11 @@ void Glass::cut(SwitchIndex sw, SwitchPort port, const Command* by) {
     ++x.version;
     ++y.version;
     if (pair == kNone || !was_lit) return;
-    if (by == nullptr) others_[pair] = 1;
+    if (by == nullptr) {
+        x.taken = other;
+        y.taken = port;
+        x.taken_ns = y.taken_ns = world_.now;
+    }
     if (--lit_[pair] == 0) world_.traffic.light_changed(pair);
 }
 
@@ -79,8 +82,17 @@ void Glass::light(SwitchIndex sw, const CrossConnect& c) {
     ports[c.first].light = ports[c.second].light = true;
     const PairIndex pair = pair_of(sw, c.first, c.second);
     if (pair == kNone) return;
-    others_[pair] = 0;
     if (++lit_[pair] == 1) world_.traffic.light_changed(pair);
+}
+
+bool Glass::darkened_by_others(PairIndex pair) const {
+    const auto gpus = static_cast<PairIndex>(s_.fabric.gpus.size());
+    for (const PortId p : s_.fabric.gpus[pair / gpus].ports) {
+        const Port& port = s_.fabric.ports[p];
+        const SwitchPort taken = switches_[port.sw].ports[port.sw_port].taken;
+        if (taken != 0 && pair_of(port.sw, port.sw_port, taken) == pair) return true;
+    }
+    return false;
 }
 
 void Glass::cut_for_test(PairIndex pair) {
@@ -174,7 +186,7 @@ void Glass::execute(std::uint32_t id) {
     Command& c = commands_[id];
     SwitchModel& sw = switches_[c.sw];
     if (c.lost || sw.down) return;
-    if (world_.now < sw.busy_until) return world_.calendar.add(sw.busy_until, Kind::command, id);
+    if (const TimeNs at = std::max(sw.busy_until, c.not_before_ns); world_.now < at) return world_.calendar.add(at, Kind::command, id);
     if (c.read) {
         MapRead map{c.op, DriverError::none, {}, {}};
         for (SwitchPort p = 1; p < sw.ports.size(); ++p)
@@ -258,7 +270,7 @@ void Glass::answer_command(std::uint32_t id, DriverError error, TimeNs after) {
 
 void Glass::answer(SwitchIndex sw, DriverEvent event, TimeNs after, bool always) {
     answers_due_ += std::holds_alternative<Applied>(event);
-    answers_.push_back({std::move(event), switches_[sw].generation, always, life_});
+    answers_.push_back({std::move(event), switches_[sw].generation, always, life_, world_.now});
     world_.after(after, Kind::answer, sw, answers_.size() - 1);
 }
 
@@ -277,6 +289,9 @@ void Glass::deliver(SwitchIndex sw, std::uint64_t index) {
             text += std::holds_alternative<SessionUp>(a.event) ? "session up" : "session down";
         world_.journal.add(world_.now, text);
     }
+    if (const auto* map = std::get_if<MapRead>(&a.event); map != nullptr && map->error == DriverError::none)
+        for (Mirror& m : switches_[sw].ports)
+            if (m.taken_ns <= a.made_ns) m.taken = 0;
     world_.controller.hear(sw, a.event);
 }
 
@@ -307,6 +322,12 @@ void Glass::driver_up(SwitchIndex i, std::uint64_t generation) {
     answer(i, SessionUp{{"Opus", "model", d.name, "0", d.ingress, d.egress}}, 1'000);
 }
 
+// A controller waits so long before it believes what it reads: for its own command, and for one before it.
+TimeNs Glass::latest(const Command& c) const {
+    const TimeNs own = c.sent_ns + 3 * s_.fabric.switches[c.sw].dark_ns + 50 * kMs;
+    return std::max(world_.now, world_.controller.alive() ? std::min(own, c.deadline_ns) : c.deadline_ns - s_.fabric.switches[c.sw].dark_ns);
+}
+
 // What has reached the switch it does; what has not is lost. Each command is answered, whatever happens.
 void Glass::drop_session(SwitchIndex i, const char* why) {
     SwitchModel& sw = switches_[i];
@@ -317,6 +338,7 @@ void Glass::drop_session(SwitchIndex i, const char* why) {
         Command& c = commands_[id];
         c.lost = c.read || (c.moving.empty() && random_.chance(500));
         if (c.lost) pardon(id);
+        if (!c.lost && c.moving.empty() && random_.chance(300)) c.not_before_ns = random_.between(world_.now, latest(c));
         if (c.answered) continue;
         c.answered = true;
         if (c.read)
@@ -374,7 +396,8 @@ void Glass::begin(const Fault& f) {
                 ++sw.ports[b].version;
                 light(f.target, {a, b});
             }
-            // The controller reads back when a session begins: until then it does not know (docs/simulation.md).
+            // Without it the controller does not know before it reads the map again.
+            if (random.chance(500)) break;
             drop_session(f.target, "dropped for another client");
             if (drivers_ && session) reconnect(f.target);
             break;

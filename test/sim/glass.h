@@ -37,8 +37,8 @@ public:
     bool lit(PairIndex pair) const { return lit_[pair] > 0; }
     // ... and the controller has not told the switch to take it away.
     bool stays_lit(PairIndex pair) const;
-    // Somebody else than the controller took its light last.
-    bool darkened_by_others(PairIndex pair) const { return others_[pair] != 0; }
+    // Somebody else than the controller has taken light of it, and the controller has not read the map since.
+    bool darkened_by_others(PairIndex pair) const;
     // What the switch says of a port now: the NIC port it leads to, kNone, or another client's.
     PortId says(PortId port) const;
     bool at_work() const;   // a change set has not been answered
@@ -49,6 +49,8 @@ private:
         bool light = false;
         std::uint64_t version = 0;
         std::uint64_t condemned = 0;  // command (number + 1) that is to cut it
+        SwitchPort taken = 0;         // where it led, lit, before another hand or a reboot
+        TimeNs taken_ns = 0;
     };
     struct SwitchModel {
         std::vector<Mirror> ports;   // by switch port
@@ -68,6 +70,7 @@ private:
         bool read = false, answered = false, lost = false, slow = false;
         ChangeSet changes;
         TimeNs sent_ns = 0, deadline_ns = 0;
+        TimeNs not_before_ns = 0;    // it has reached the switch, which takes its time
         std::uint64_t life = 0;      // of the controller that said it
         std::vector<std::pair<CrossConnect, std::uint64_t>> moving;
         DriverError error = DriverError::none;
@@ -77,6 +80,7 @@ private:
         std::uint64_t generation = 0;
         bool always = false;         // whatever became of the session; of this life of the controller
         std::uint64_t life = 0;
+        TimeNs made_ns = 0;
     };
 
     void cut(SwitchIndex sw, SwitchPort port, const Command* by);  // null: by others
@@ -86,6 +90,7 @@ private:
     void answer(SwitchIndex sw, DriverEvent event, TimeNs after, bool always = false);
     void answer_command(std::uint32_t id, DriverError error, TimeNs after);
     void drop_session(SwitchIndex sw, const char* why);
+    TimeNs latest(const Command& c) const;
     void reconnect(SwitchIndex sw);
     PairIndex pair_of(SwitchIndex sw, SwitchPort a, SwitchPort b) const;
     std::uint32_t new_command(SwitchIndex sw, OpId op, TimeNs timeout_ns);
@@ -98,7 +103,6 @@ private:
     std::vector<Command> commands_;
     std::vector<Answer> answers_;
     std::vector<std::uint32_t> lit_;
-    std::vector<std::uint8_t> others_;
     std::uint32_t moving_ = 0, answers_due_ = 0;
     bool drivers_ = false;
     std::uint64_t life_ = 0;

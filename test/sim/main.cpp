@@ -98,11 +98,12 @@ int campaign(const Request& r) {
             replay(first, c);
         }
         std::printf("%-10s %7llu schedules, %9llu events, %8llu launches, %7llu grants, %6llu suspended, %6llu passed, "
-                    "%5llu unroutable, %6llu runs of %6llu launches: %s; %.0f schedules/s, %.0f events/s\n",
+                    "%5llu unroutable, %6llu foretold (%llu in vain), %6llu runs of %6llu launches: %s; %.0f schedules/s, %.0f events/s\n",
                     name_of(c), static_cast<unsigned long long>(result.schedules), static_cast<unsigned long long>(result.events),
                     static_cast<unsigned long long>(result.launches), static_cast<unsigned long long>(result.grants),
                     static_cast<unsigned long long>(result.suspensions), static_cast<unsigned long long>(result.passed_launches),
-                    static_cast<unsigned long long>(result.unroutable), static_cast<unsigned long long>(result.runs),
+                    static_cast<unsigned long long>(result.unroutable), static_cast<unsigned long long>(result.speculations),
+                    static_cast<unsigned long long>(result.wrong), static_cast<unsigned long long>(result.runs),
                     static_cast<unsigned long long>(result.run_launches), result.failures.empty() ? "all held" : "FAILED",
                     static_cast<double>(result.schedules) / result.seconds, static_cast<double>(result.events) / result.seconds);
         std::fflush(stdout);
@@ -147,7 +148,7 @@ int main(int argc, char** argv) {
     app.add_option("--seed", r.seed, "play this one");
     app.add_option("--seeds", r.seeds, "schedules a class")->capture_default_str();
     app.add_option("--first", r.first, "first seed")->capture_default_str();
-    app.add_option("--class", r.fault_class, "calm, ranks, managers, controller, network, switches, foreign, mixed, or all; several with commas")->capture_default_str();
+    app.add_option("--class", r.fault_class, "calm, ranks, managers, controller, network, switches, foreign, mixed, windows, or all; several with commas")->capture_default_str();
     app.add_option("--mutation", r.mutation, "a deliberate mistake of the harness")->capture_default_str();
     app.add_option("--runs", r.runs, "on, off, or mixed: on for odd seeds")->check(CLI::IsMember({"on", "off", "mixed"}))->capture_default_str();
     app.add_option("--check-every", r.check_every, "the cores' own check: every so many steps")->capture_default_str();

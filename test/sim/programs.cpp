@@ -38,10 +38,14 @@ public:
             raw_[r];
         }
         make_comms();
-        const std::uint32_t steps = 4 + random_.below(12);
-        for (std::uint32_t i = 0; i < steps; ++i) step();
+        if (s_.fault_class == FaultClass::windows || random_.chance(250)) {
+            iterate();
+        } else {
+            const std::uint32_t steps = 4 + random_.below(12);
+            for (std::uint32_t i = 0; i < steps; ++i) step();
+        }
         // Else the process just exits, which for its peers looks like a death.
-        if (random_.chance(600) || s_.fault_class == FaultClass::calm) barrier_and_destroy();
+        if (random_.chance(600) || s_.fault_class == FaultClass::calm || s_.fault_class == FaultClass::windows) barrier_and_destroy();
         resolve();
         const std::uint32_t moves = random_.below(4);
         for (std::uint32_t i = 0; i < moves; ++i) move_something();
@@ -128,6 +132,49 @@ private:
         } else {
             raw_[r].push_back({Call::Kind::sync, 0, stream, 0, {}});
         }
+    }
+
+    // Training: the same steps again and again, with windows between them, so that managers foretell what comes. Then
+    // something else comes now and then, or each time.
+    void iterate() {
+        using Body = std::map<std::uint32_t, std::vector<RawCall>>;
+        std::vector<Body> bodies;
+        std::map<std::uint32_t, std::uint32_t> events;   // of a body's own, from here
+        const std::uint32_t kinds = 2 + random_.below(2);
+        for (const std::uint32_t r : ranks()) events[r] = s_.ranks[r].events;
+        for (std::uint32_t b = 0; b < kinds; ++b) {
+            std::map<std::uint32_t, std::size_t> begin;
+            for (const std::uint32_t r : ranks()) begin[r] = raw_[r].size();
+            const std::uint32_t steps = 1 + random_.below(4);
+            for (std::uint32_t i = 0; i < steps; ++i) {
+                window();
+                step();
+            }
+            Body& body = bodies.emplace_back();
+            for (const std::uint32_t r : ranks()) {
+                body[r].assign(raw_[r].begin() + static_cast<std::ptrdiff_t>(begin[r]), raw_[r].end());
+                raw_[r].resize(begin[r]);
+            }
+        }
+        std::map<std::uint32_t, std::uint32_t> own;
+        for (const std::uint32_t r : ranks()) own[r] = s_.ranks[r].events - events[r];
+        const std::uint32_t rounds = 3 + random_.below(6), surprise = random_.below(3) * 350;
+        for (std::uint32_t round = 0; round < rounds; ++round) {
+            const Body& body = bodies[random_.chance(surprise) ? random_.below(kinds) : 0];
+            for (const std::uint32_t r : ranks()) {
+                for (RawCall call : body.at(r)) {  // an event happens once
+                    if (call.kind == Call::Kind::record || call.kind == Call::Kind::wait) call.index += round * own[r];
+                    raw_[r].push_back(std::move(call));
+                }
+                s_.ranks[r].events = events[r] + (round + 1) * own[r];
+            }
+        }
+    }
+
+    void window() {
+        for (const std::uint32_t r : ranks())
+            if (random_.chance(500))
+                raw_[r].push_back({Call::Kind::compute, 0, random_.below(s_.ranks[r].streams), random_.spread(100'000, 60'000'000), {}});
     }
 
     OpKind some_collective(const CommPlan& comm) {

@@ -100,7 +100,8 @@ void add_job(Scenario& s, Random& random) {
 std::vector<FaultKind> kinds_of(FaultClass c) {
     using enum FaultKind;
     switch (c) {
-        case FaultClass::calm: return {};
+        case FaultClass::calm:
+        case FaultClass::windows: return {};
         case FaultClass::ranks: return {rank_death};
         case FaultClass::managers: return {manager_death};
         case FaultClass::controller: return {controller_death};
@@ -145,7 +146,7 @@ void add_faults(Scenario& s, Random random) {
 }  // namespace
 
 const char* name_of(FaultClass c) {
-    static constexpr const char* kNames[] = {"calm", "ranks", "managers", "controller", "network", "switches", "foreign", "mixed"};
+    static constexpr const char* kNames[] = {"calm", "ranks", "managers", "controller", "network", "switches", "foreign", "mixed", "windows"};
     return kNames[static_cast<std::size_t>(c)];
 }
 
@@ -176,6 +177,7 @@ Scenario make_scenario(std::uint64_t seed, FaultClass fault_class, Mutation muta
     Random timing(seed, kTiming);
     s.timing.wire_high_ns = timing.chance(700) ? timing.spread(50'000, 500'000) : timing.spread(500'000, 20'000'000);
     s.timing.poll_high_ns = timing.spread(20'000, 600'000);
+    s.provision = fault_class == FaultClass::windows || timing.chance(800);
     Random jobs(seed, kJobs);
     const std::uint32_t count = jobs.chance(600) ? 1 : 2 + jobs.below(2);
     for (std::uint32_t i = 0; i < count; ++i) add_job(s, jobs);

@@ -11,9 +11,9 @@
 
 namespace opus::sim {
 
-// What may go wrong in a schedule. `calm`: nothing; only delays are drawn.
-enum class FaultClass : std::uint8_t { calm, ranks, managers, controller, network, switches, foreign, mixed };
-inline constexpr std::uint32_t kFaultClasses = 8;
+// What may go wrong in a schedule. `calm`: nothing; only delays are drawn. `windows`: nothing but predictions.
+enum class FaultClass : std::uint8_t { calm, ranks, managers, controller, network, switches, foreign, mixed, windows };
+inline constexpr std::uint32_t kFaultClasses = 9;
 const char* name_of(FaultClass c);
 
 enum class FaultKind : std::uint8_t {
@@ -118,6 +118,7 @@ struct Timing {
     TimeNs register_ns = 2'000'000'000;
     TimeNs hold_ns = 6'000'000'000;
     TimeNs switch_timeout_ns = 300'000'000;
+    TimeNs map_period_ns = 1'000'000'000;
     TimeNs wire_low_ns = 20'000, wire_high_ns = 200'000;
     TimeNs poll_high_ns = 300'000;
 };
@@ -127,6 +128,7 @@ struct Scenario {
     FaultClass fault_class{};
     Mutation mutation{};
     Timing timing;
+    bool provision = true;                   // the controller moves circuits for what ranks expect
     Fabric fabric;
     std::vector<JobPlan> jobs;
     std::vector<CommPlan> comms;

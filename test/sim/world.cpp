@@ -209,6 +209,9 @@ void World::count_controller() {
     outcome_.runs += c.runs;
     outcome_.run_launches += c.run_launches;
     outcome_.revocations += c.revocations;
+    outcome_.speculations += c.speculations;
+    outcome_.used += c.speculations_used;
+    outcome_.wrong += c.speculations_wrong;
 }
 
 std::string World::why() {

@@ -26,6 +26,7 @@ struct Outcome {
     TimeNs virtual_ns = 0;
     std::uint64_t launches = 0, grants = 0, suspensions = 0, passes = 0, unroutable = 0, crowded = 0, moves = 0;
     std::uint64_t runs = 0, run_launches = 0, revocations = 0;
+    std::uint64_t speculations = 0, used = 0, wrong = 0;
 };
 
 struct WorldOptions {
