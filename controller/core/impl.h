@@ -273,7 +273,9 @@ struct Core::Impl {
     void bet_failed(const Op& op);
     void lose_bets(const Gang& gang, EdgeId edge, const Circuit& circuit);
     void win_bets(const Gang& gang);
+    void forget_cost(const Bet& bet);
     void note_lost(PortId p, TimeNs lost);
+    void note_word(const Speculation& s, bool came_true);
     void settle_words(const Gang& gang);
     std::string check_speculations();
     TimeNs complete_since(const Gang& gang) const;

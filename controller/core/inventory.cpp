@@ -84,9 +84,12 @@ bool Inventory::reserved_by_other(PortId p, const Gang& gang) const {
 
 namespace {
 
-// A port may lose as much as was saved on it, and once more. What is doubted is not paid for with light.
+// A port may lose as much as was saved on it, and once more. That once is not spent while a job finds its rhythm:
+// first its words must come true with nothing done about them. What is doubted is not paid for with light.
+constexpr std::uint32_t kProven = 6;
+
 bool may_bet(const PortState& s, bool sure) {
-    if (s.lost_ns > s.saved_ns) return false;
+    if (s.lost_ns > s.saved_ns || (s.saved_ns == 0 && s.foretold < kProven)) return false;
     return sure || s.peer == kNone || s.saved_ns > s.lost_ns;
 }
 

@@ -52,6 +52,7 @@ struct PortState {
     TimeNs since_ns = 0;
     std::string note;
     TimeNs saved_ns = 0, lost_ns = 0;  // dark time, by speculations on it
+    std::uint32_t foretold = 0;        // speculations of its GPU, made or not, that came true one after the other
     std::vector<Reservation> reservations;
 };
 

@@ -127,6 +127,7 @@ void Core::Impl::close_speculation(std::uint64_t id, bool replaced) {
     const auto at = spec.open.find(id);
     if (at == spec.open.end()) return;
     const Speculation& s = at->second;
+    if (!replaced) note_word(s, false);
     if (s.moved && !replaced) {
         ++counters.speculations_wrong;
         log(LogLevel::debug, "speculation of " + std::to_string(s.ranks.size()) + " ranks came to nothing: " +
@@ -249,6 +250,14 @@ void Core::Impl::note_lost(PortId p, TimeNs lost) {
     log(LogLevel::debug, fabric.ports[p].name + " was moved in vain: " + std::to_string(lost / 1000) + " us lost");
 }
 
+// A bet that comes true has cost the port that it was taken from nothing: without it the gang that starts now
+// would have taken it.
+void Core::Impl::forget_cost(const Bet& bet) {
+    if (bet.before >= fabric.ports.size()) return;
+    Bet& left = spec.bets[bet.before];
+    if (left.speculation == bet.speculation && left.made == kNone) left = {};
+}
+
 // A gang starts on these circuits: which of them were there because of a speculation, and since when? One that
 // moves circuits itself has waited as long as it would have without.
 void Core::Impl::win_bets(const Gang& gang) {
@@ -261,6 +270,7 @@ void Core::Impl::win_bets(const Gang& gang) {
                 const Bet bet = spec.bets[p];
                 if (bet.speculation == 0 || bet.made != inventory.port(p).peer || bet.took_ns < 0) continue;
                 spec.bets[p] = {};
+                forget_cost(bet);
                 const TimeNs late = std::min(bet.took_ns, std::max<TimeNs>(0, bet.end_ns - since));
                 if (bet.made == bet.before) {  // taken away and brought back
                     note_lost(p, late);
@@ -272,6 +282,15 @@ void Core::Impl::win_bets(const Gang& gang) {
             }
     if (!moved) counters.dark_hidden_ns += took - waited;
     counters.dark_exposed_ns += moved ? gang.dark_ns : waited;
+}
+
+void Core::Impl::note_word(const Speculation& s, bool came_true) {
+    for (const EdgeId e : s.gang.edges)
+        for (const GpuId gpu : {inventory.edge(e).a, inventory.edge(e).b})
+            for (const PortId p : fabric.gpus[gpu].ports) {
+                std::uint32_t& foretold = inventory.port(p).foretold;
+                foretold = came_true ? foretold + 1 : 0;
+            }
 }
 
 // The ranks of a gang that starts: their words have come true, or not. Those that were to start with them and
@@ -290,6 +309,7 @@ void Core::Impl::settle_words(const Gang& gang) {
         });
         if (const auto s = spec.open.find(word->second.speculation); came_true && s != spec.open.end()) {
             counters.speculations_used += s->second.moved;
+            note_word(s->second, true);
             left.insert(left.end(), s->second.ranks.begin(), s->second.ranks.end());
             close_speculation(word->second.speculation, true);
         }

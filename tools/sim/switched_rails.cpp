@@ -164,8 +164,31 @@ void SwitchedRails::perform(NodeIndex node, manager::Actions& actions) {
 
 // --- controller -----------------------------------------------------------------------------------
 
+void SwitchedRails::log_words(NodeIndex node, const wire::Message& message) {
+    const auto text_of = [&](const wire::KeyRange& range) {
+        const Key& k = range.first;
+        const bool transfer = k.kind == KeyKind::p2p;
+        return " " + map_.workload().comms[k.comm.hi - 1].name + "." + std::to_string(k.comm.lo - 1) +
+               (transfer ? " " + std::to_string(k.src) + ">" + std::to_string(k.dst) : "") + " #" + std::to_string(k.n);
+    };
+    const std::string when = std::to_string(static_cast<double>(now_ - kBegin) / 1e6) + " ms " + map_.fabric().nodes[node].name;
+    if (const auto* next = std::get_if<wire::Next>(&message))
+        for (const wire::Expectation& e : next->ranks) {
+            std::string text = when + ".r" + std::to_string(e.rank) + (e.sure ? " next:" : e.keys.empty() ? " next: ?" : " maybe next:");
+            for (const wire::KeyRange& range : e.keys) text += text_of(range);
+            options_.log(text);
+        }
+    if (const auto* demand = std::get_if<wire::Demand>(&message))
+        for (const wire::LaunchDemand& d : demand->launches) {
+            std::string text = when + ".r" + std::to_string(d.launch.rank) + " wants:";
+            for (const wire::KeyRange& range : d.keys) text += text_of(range);
+            options_.log(text);
+        }
+}
+
 void SwitchedRails::hear(NodeIndex node, const std::vector<wire::Message>& messages) {
     for (const wire::Message& message : messages) {
+        if (options_.log) log_words(node, message);
         if (!std::holds_alternative<wire::Hello>(message)) {
             decide(controller::NodeMessage{node, node + 1, message});
             continue;

@@ -63,6 +63,7 @@ private:
     void tell(NodeIndex node, std::vector<wire::Message> messages);
     void perform(NodeIndex node, manager::Actions& actions);
     void hear(NodeIndex node, const std::vector<wire::Message>& messages);
+    void log_words(NodeIndex node, const wire::Message& message);
     void decide(const controller::Event& event);
     void program(const controller::Program& p);
 
