@@ -14,6 +14,7 @@ const Counters& Core::counters() const { return impl_->counters; }
 
 Core::Impl::Impl(const Fabric& f, CoreOptions o)
     : fabric(f), options(o), inventory(f), planner(inventory), nodes(f.nodes.size()), watchers(f.gpus.size()) {
+    spec.by_gpu.resize(f.gpus.size());
     spec.of_gpu.resize(f.gpus.size());
     spec.bets.resize(f.ports.size());
     // Managers hold grants of an older controller beside ours.
@@ -49,6 +50,7 @@ void Core::Impl::finish_step() {
         waiting_armed = true;
         arm(now + kTellWaiting, TimerKind::waiting, 0);
     }
+    tell_losers();
     while (!owed.empty()) {
         const NodeIndex n = *owed.begin();
         owed.erase(owed.begin());

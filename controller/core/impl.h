@@ -144,6 +144,7 @@ struct Core::Impl {
     bool still_blocked(Gang& gang);
     bool all_lit(const Gang& gang, bool& reserved) const;
     bool joins_flight(const Gang& gang) const;
+    bool may_pass(const Gang& gang) const;
     bool reachable(const Gang& gang);
     bool suspended_now(const Gang& gang) const;
     void nap(Gang& gang);
@@ -262,9 +263,9 @@ struct Core::Impl {
     // speculation.cpp: circuits that are moved before they are asked for
     void take_word(NodeIndex node, const wire::Expectation& e);
     void drop_word(const RankName& who);
-    bool all_have_said(const Key& key);
+    bool wants_too(GpuId gpu, EdgeId e) const;
     void join_words(const RankName& who);
-    void add_edges(const Key& key, bool mesh, std::vector<EdgeId>& edges);
+    void add_edges(Comm& comm, const wire::KeyRange& range, std::vector<EdgeId>& edges);
     void close_speculation(std::uint64_t id, bool replaced);
     void speculate();
     void speculate(Speculation& s);
@@ -278,6 +279,7 @@ struct Core::Impl {
     void note_word(const Speculation& s, bool came_true);
     void settle_words(const Gang& gang);
     std::string check_speculations();
+    void tell_losers();
     TimeNs complete_since(const Gang& gang) const;
 
     // requests.cpp: opus-ctl

@@ -4,6 +4,11 @@
 #include "controller/core/impl.h"
 
 namespace opus::controller {
+namespace {
+
+constexpr std::uint32_t kMaxPlaces = 512;  // every node is told of every member: so far, and no further
+
+}  // namespace
 
 void Core::Impl::register_ranks(NodeIndex node, const std::vector<wire::RankInfo>& infos) {
     for (const wire::RankInfo& info : infos) nodes[node].ranks[info.rank].info = info;
@@ -132,7 +137,11 @@ void Core::Impl::evaluate(Comm& comm) {
 }
 
 void Core::Impl::tell_verdict(const Comm& comm, NodeIndex node) {
-    nodes[node].verdicts.push_back({comm.id, comm.verdict});
+    wire::CommVerdict verdict{comm.id, comm.verdict};
+    const bool placed = std::all_of(comm.members.begin(), comm.members.end(), [](const Member& m) { return m.gpu != kNone; });
+    if (comm.verdict == Verdict::enforced && placed && comm.size <= kMaxPlaces)
+        for (const Member& m : comm.members) verdict.places.push_back({m.node, fabric.gpus[m.gpu].local});
+    nodes[node].verdicts.push_back(std::move(verdict));
     owed.insert(node);
 }
 

@@ -43,7 +43,7 @@ void Core::Impl::attempt(Gang& gang) {
     bool reserved = false;
     gang.lit = all_lit(gang, reserved);
     if (suspended_now(gang)) return nap(gang);
-    if (gang.lit && (joins_flight(gang) || involves_laggard(gang))) return grant(gang);
+    if (gang.lit && (joins_flight(gang) || involves_laggard(gang) || (reserved && may_pass(gang)))) return grant(gang);
     // Lit, but perhaps not by all the ports it could have: a phase gets the whole bandwidth (design, section 5.6).
     if (Plan plan; planner.place(gang, plan)) return plan.fresh.empty() ? grant(gang) : program(gang, plan);
     if (gang.lit && !reserved) return grant(gang);
@@ -103,6 +103,19 @@ bool Core::Impl::all_lit(const Gang& gang, bool& reserved) const {
         for (const Circuit& c : inventory.edge(e).up)
             reserved |= inventory.reserved_earlier(c.a, gang, e) || inventory.reserved_earlier(c.b, gang, e);
     }
+    return true;
+}
+
+// Those that have reserved its light would turn it away, to bring it back for this gang afterwards. It goes first,
+// unless one of them has waited as long as a move takes: nobody is passed for ever.
+bool Core::Impl::may_pass(const Gang& gang) const {
+    for (const EdgeId e : gang.edges)
+        for (const Circuit& c : inventory.edge(e).up)
+            for (const PortId p : {c.a, c.b})
+                for (const Reservation& r : inventory.port(p).reservations) {
+                    if (r.gang == &gang || r.edge == e || r.gang->order() >= gang.order()) continue;
+                    if (now - complete_since(*r.gang) >= fabric.switches[fabric.ports[p].sw].dark_ns) return false;
+                }
     return true;
 }
 

@@ -12,7 +12,12 @@
 namespace opus::controller {
 namespace {
 
-constexpr std::size_t kMaxKeysPerWord = 4096;
+constexpr std::size_t kMaxRangesPerWord = 256;
+
+void sort_once(std::vector<EdgeId>& edges) {
+    std::sort(edges.begin(), edges.end());
+    edges.erase(std::unique(edges.begin(), edges.end()), edges.end());
+}
 
 }  // namespace
 
@@ -27,7 +32,7 @@ void Core::Impl::take_word(NodeIndex node, const wire::Expectation& e) {
     const RankName who{node, e.rank};
     drop_word(who);
     Rank* rank = rank_of(node, e.rank);
-    if (rank == nullptr || e.keys.empty()) return;
+    if (rank == nullptr || e.keys.empty() || e.keys.size() > kMaxRangesPerWord) return;
     Word word;
     word.sure = e.sure;
     for (const wire::KeyRange& range : e.keys) {
@@ -38,14 +43,15 @@ void Core::Impl::take_word(NodeIndex node, const wire::Expectation& e) {
         const Key& key = range.first;
         if (comm.verdict != Verdict::enforced || !comm.complete()) continue;
         const bool directed = key.kind == KeyKind::p2p || key.kind == KeyKind::conn_p2p;
-        if (directed && (key.src >= comm.size || key.dst >= comm.size || (key.src != slot && key.dst != slot))) continue;
-        if (word.keys.size() + range.count > kMaxKeysPerWord) return;
+        if (directed && (key.src >= comm.size || key.dst >= comm.size || (key.src != slot && key.dst != slot)))
+            continue;
+        if (word.edges.size() > kMaxRangesPerWord * fabric.gpus.size()) return;
         word.gpu = comm.members[slot].gpu;
-        Key one = key;
-        for (std::uint32_t i = 0; i < range.count; ++i, ++one.n) word.keys.emplace_back(one, range.mesh);
+        add_edges(*member->second.comm, range, word.edges);
     }
-    if (word.keys.empty() || word.gpu == kNone) return;
-    for (const auto& [key, mesh] : word.keys) spec.said[key].push_back(who);
+    if (word.edges.empty() || word.gpu == kNone) return;
+    sort_once(word.edges);
+    spec.by_gpu[word.gpu].push_back(who);
     spec.words[who] = std::move(word);
     join_words(who);
 }
@@ -55,37 +61,32 @@ void Core::Impl::drop_word(const RankName& who) {
     const auto at = spec.words.find(who);
     if (at == spec.words.end()) return;
     if (at->second.speculation != 0) close_speculation(at->second.speculation, false);
-    for (const auto& entry : at->second.keys) {
-        const auto said = spec.said.find(entry.first);
-        if (said == spec.said.end()) continue;
-        std::erase(said->second, who);
-        if (said->second.empty()) spec.said.erase(said);
-    }
+    std::erase(spec.by_gpu[at->second.gpu], who);
     spec.words.erase(at);
 }
 
-bool Core::Impl::all_have_said(const Key& key) {
-    const auto said = spec.said.find(key);
-    const Comm* comm = comms.find(key.comm);
-    if (said == spec.said.end() || comm == nullptr || comm->verdict != Verdict::enforced) return false;
-    const bool collective = key.kind == KeyKind::coll || key.kind == KeyKind::conn;
-    return said->second.size() == (collective ? comm->size : 2u);
+bool Core::Impl::wants_too(GpuId gpu, EdgeId e) const {
+    const auto& ranks = spec.by_gpu[gpu];
+    return !ranks.empty() && std::all_of(ranks.begin(), ranks.end(), [&](const RankName& who) {
+        const auto& edges = spec.words.at(who).edges;
+        return std::binary_search(edges.begin(), edges.end(), e);
+    });
 }
 
-// The component of its words over keys that all members have said; it takes the place of smaller ones.
+// Those that want it, those that they want besides, and so on: all of them, or nothing. Takes the place of
+// smaller ones.
 void Core::Impl::join_words(const RankName& who) {
     std::vector<RankName> ranks{who};
     std::set<RankName> seen{who};
-    std::set<Key> keys;
-    for (std::size_t i = 0; i < ranks.size(); ++i)
-        for (const auto& entry : spec.words.at(ranks[i]).keys) {
-            if (!all_have_said(entry.first) || !keys.insert(entry.first).second) continue;
-            for (const RankName& other : spec.said.at(entry.first))
-                if (seen.insert(other).second) ranks.push_back(other);
-        }
-    if (keys.empty()) return;
-    const std::uint64_t id = spec.next++;
     Speculation s;
+    for (std::size_t i = 0; i < ranks.size(); ++i)
+        for (const EdgeId e : spec.words.at(ranks[i]).edges)
+            for (const GpuId gpu : {inventory.edge(e).a, inventory.edge(e).b}) {
+                if (!wants_too(gpu, e)) return;
+                for (const RankName& other : spec.by_gpu[gpu])
+                    if (seen.insert(other).second) ranks.push_back(other);
+            }
+    const std::uint64_t id = spec.next++;
     s.gang.id = id;
     s.gang.ticket = std::numeric_limits<std::uint64_t>::max();
     s.gang.speculative = true;
@@ -96,11 +97,9 @@ void Core::Impl::join_words(const RankName& who) {
             s.moved |= old->second.moved;
             close_speculation(word.speculation, true);
         }
-        for (const auto& [key, mesh] : word.keys) add_edges(key, mesh, s.gang.edges);
+        s.gang.edges.insert(s.gang.edges.end(), word.edges.begin(), word.edges.end());
     }
-    std::sort(s.gang.edges.begin(), s.gang.edges.end());
-    s.gang.edges.erase(std::unique(s.gang.edges.begin(), s.gang.edges.end()), s.gang.edges.end());
-    s.keys.assign(keys.begin(), keys.end());
+    sort_once(s.gang.edges);
     s.ranks = std::move(ranks);
     for (const RankName& rank : s.ranks) {
         Word& word = spec.words.at(rank);
@@ -111,13 +110,11 @@ void Core::Impl::join_words(const RankName& who) {
     spec.due.insert(id);
 }
 
-void Core::Impl::add_edges(const Key& key, bool mesh, std::vector<EdgeId>& edges) {
-    Comm* comm = comms.find(key.comm);
-    if (comm == nullptr) return;
+void Core::Impl::add_edges(Comm& comm, const wire::KeyRange& range, std::vector<EdgeId>& edges) {
     KeyState state;
-    state.key = key;
-    state.comm = comm;
-    state.mesh = mesh;
+    state.key = range.first;
+    state.comm = &comm;
+    state.mesh = range.mesh;
     const auto [begin, end] = edges_of(state);
     edges.insert(edges.end(), begin, end);
 }
@@ -130,9 +127,9 @@ void Core::Impl::close_speculation(std::uint64_t id, bool replaced) {
     if (!replaced) note_word(s, false);
     if (s.moved && !replaced) {
         ++counters.speculations_wrong;
-        log(LogLevel::debug, "speculation of " + std::to_string(s.ranks.size()) + " ranks came to nothing: " +
-                                 fabric.nodes[s.ranks.front().first].name + ".r" + std::to_string(s.ranks.front().second) +
-                                 " does not do what it expected");
+        log(LogLevel::debug, "speculation of " + std::to_string(s.ranks.size()) +
+                                 " ranks came to nothing: " + fabric.nodes[s.ranks.front().first].name + ".r" +
+                                 std::to_string(s.ranks.front().second) + " does not do what it expected");
     }
     for (const RankName& rank : s.ranks)
         if (const auto word = spec.words.find(rank); word != spec.words.end() && word->second.speculation == id) {
@@ -152,9 +149,7 @@ void Core::Impl::speculate() {
         spec.due.erase(spec.due.begin());
         const auto at = spec.open.find(id);
         if (at == spec.open.end()) continue;
-        const auto& keys = at->second.keys;
-        const bool holds = std::all_of(keys.begin(), keys.end(), [this](const Key& key) { return all_have_said(key); });
-        holds ? speculate(at->second) : close_speculation(id, false);
+        speculate(at->second);
     }
 }
 
@@ -303,10 +298,9 @@ void Core::Impl::settle_words(const Gang& gang) {
         const RankName who{launch->id.node, launch->id.rank};
         const auto word = spec.words.find(who);
         if (word == spec.words.end()) continue;
-        const bool came_true = std::any_of(launch->keys.begin(), launch->keys.end(), [&](const KeyRef& r) {
-            return std::any_of(word->second.keys.begin(), word->second.keys.end(),
-                               [&](const auto& entry) { return entry.first == r.key->key; });
-        });
+        // The gang may be larger than what the rank knew of.
+        const bool came_true =
+            std::includes(gang.edges.begin(), gang.edges.end(), word->second.edges.begin(), word->second.edges.end());
         if (const auto s = spec.open.find(word->second.speculation); came_true && s != spec.open.end()) {
             counters.speculations_used += s->second.moved;
             note_word(s->second, true);
@@ -316,20 +310,36 @@ void Core::Impl::settle_words(const Gang& gang) {
         drop_word(who);
     }
     for (const RankName& who : left)
-        if (const auto word = spec.words.find(who); word != spec.words.end() && word->second.speculation == 0) join_words(who);
+        if (const auto word = spec.words.find(who); word != spec.words.end() && word->second.speculation == 0)
+            join_words(who);
+}
+
+// Who loses circuits in this step and gets none may be in the midst of a phase, and idle: it is told, and says in
+// Next what it will want them for.
+void Core::Impl::tell_losers() {
+    if (!options.provision) return;
+    for (const OpId id : new_ops) {
+        const auto at = inventory.ops().find(id);
+        if (at == inventory.ops().end()) continue;
+        const Op& op = at->second;
+        for (const PortId p : op.dark) {
+            const auto turned = [p](const auto& entry) { return entry.second.a == p || entry.second.b == p; };
+            if (std::any_of(op.connect.begin(), op.connect.end(), turned)) continue;
+            const NodeIndex node = fabric.gpus[fabric.ports[p].gpu].node;
+            nodes[node].tell = true;
+            owed.insert(node);
+        }
+    }
 }
 
 // Invariants, for Core::check().
 std::string Core::Impl::check_speculations() {
+    std::size_t listed = 0;
+    for (const auto& ranks : spec.by_gpu) listed += ranks.size();
+    if (listed != spec.words.size()) return "words are listed that nobody has said";
     for (const auto& [who, word] : spec.words)
-        for (const auto& entry : word.keys)
-            if (const auto said = spec.said.find(entry.first); said == spec.said.end() ||
-                std::find(said->second.begin(), said->second.end(), who) == said->second.end())
-                return "a word of " + fabric.nodes[who.first].name + " is not listed";
-    std::size_t listed = 0, words = 0;
-    for (const auto& [key, by] : spec.said) listed += by.size();
-    for (const auto& [who, word] : spec.words) words += word.keys.size();
-    if (listed != words) return "words are listed that nobody has said";
+        if (const auto& ranks = spec.by_gpu[word.gpu]; std::find(ranks.begin(), ranks.end(), who) == ranks.end())
+            return "a word of " + fabric.nodes[who.first].name + " is not listed";
     for (const auto& [id, s] : spec.open) {
         for (const RankName& who : s.ranks)
             if (const auto word = spec.words.find(who); word == spec.words.end() || word->second.speculation != id)

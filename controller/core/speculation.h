@@ -19,18 +19,17 @@ using RankName = std::pair<NodeIndex, RankId>;
 
 // A rank's last word in Next, until it starts something.
 struct Word {
-    std::vector<std::pair<Key, bool>> keys;  // mesh
+    std::vector<EdgeId> edges;  // what its keys need, sorted
     bool sure = false;
     GpuId gpu = kNone;
     std::uint64_t speculation = 0;
 };
 
-// Ranks whose words belong together, as the launches of a gang do: the component over keys that all members
-// have said.
+// Ranks that want each other: the ranks at both ends of each of its circuits have asked for it. Not for the same
+// key, for that they need not know: where a transfer each way comes next, each may name another.
 struct Speculation {
-    Gang gang;                     // its circuits; id and order for the planner. No launches
+    Gang gang;  // its circuits; id and order for the planner. No launches
     std::vector<RankName> ranks;
-    std::vector<Key> keys;         // said by all
     bool moved = false;
 };
 
@@ -40,17 +39,17 @@ struct Bet {
     PortId before = kNone;          // where it led
     PortId made = kNone;            // where it was turned to; kNone: only lost its circuit
     TimeNs begun_ns = 0;
-    TimeNs took_ns = -1;            // -1: still moving
+    TimeNs took_ns = -1;  // -1: still moving
     TimeNs end_ns = 0;
 };
 
 struct Speculations {
     std::map<RankName, Word> words;
-    std::unordered_map<Key, std::vector<RankName>> said;  // by whom
+    std::vector<std::vector<RankName>> by_gpu;  // whose words are about it
     std::map<std::uint64_t, Speculation> open;
-    std::vector<std::uint64_t> of_gpu;                    // whose GPU it is, of the open ones; 0: nobody's
-    std::vector<Bet> bets;                                // by port
-    std::set<std::uint64_t> due;                          // to be looked at at the end of the step
+    std::vector<std::uint64_t> of_gpu;  // whose GPU it is, of the open ones; 0: nobody's
+    std::vector<Bet> bets;              // by port
+    std::set<std::uint64_t> due;        // to be looked at at the end of the step
     std::uint64_t next = 1;
 };
 

@@ -129,6 +129,10 @@ inline Fault rule(const Welcome& x) {
     return x.node == kNone ? Fault{"node", "missing"} : Fault{};
 }
 inline Fault rule(const Refused& x) { return text_rule("reason", x.reason); }
+inline Fault rule(const Place& x) {
+    if (x.node == kNone) return {"node", "missing"};
+    return x.gpu >= kMaxLocal ? Fault{"gpu", "must be below 64"} : Fault{};
+}
 inline Fault rule(const CommVerdict& x) { return is_zero(x.comm) ? Fault{"comm", "zero"} : Fault{}; }
 inline Fault rule(const Grant& x) { return x.id == 0 ? Fault{"id", "zero"} : Fault{}; }
 inline Fault rule(const Revoke& x) { return x.id == 0 ? Fault{"id", "zero"} : Fault{}; }

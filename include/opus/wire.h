@@ -197,7 +197,16 @@ struct Welcome {
 
 struct Refused { std::uint64_t session = 0; std::string reason; };
 
-struct CommVerdict { CommId comm; Verdict verdict = Verdict::unknown; };
+struct Place {              // of a member
+    NodeIndex node = kNone;
+    std::uint32_t gpu = kNone;  // local
+    auto operator<=>(const Place&) const = default;
+};
+struct CommVerdict {
+    CommId comm;
+    Verdict verdict = Verdict::unknown;
+    std::vector<Place> places = {};  // by rank in the communicator, where it is enforced and not too large
+};
 struct Verdicts { std::vector<CommVerdict> comms; };
 
 struct Grant {

@@ -18,6 +18,8 @@ void Core::Impl::welcome(const wire::Welcome& m) {
     known_epoch = m.epoch;
     session.state = SessionState::up;
     session.epoch = m.epoch;
+    here = m.node;
+    leads.clear();  // it will tell all of them
     session.provision = m.provision;
     session.runs = m.runs;
     for (auto& entry : ranks) entry.second.said = {};  // this session has heard nothing
@@ -63,6 +65,7 @@ void Core::Impl::hear(const wire::Verdicts& m) {
     for (const wire::CommVerdict& v : m.comms) {
         const auto it = groups.find(v.comm);
         if (it == groups.end() || it->second.verdict == Verdict::intra || v.verdict == Verdict::intra) continue;
+        if (!v.places.empty()) it->second.places = v.places;
         set_verdict(v.comm, v.verdict);
     }
     decide_all();
@@ -70,6 +73,8 @@ void Core::Impl::hear(const wire::Verdicts& m) {
 
 void Core::Impl::hear(const wire::Grant& m) {
     if (!m.steering.empty()) emit(Steer{m.steering});
+    for (const wire::PortSteering& s : m.steering) leads[{s.gpu, s.port}] = {s.peer_node, s.peer_gpu};
+    for (auto& entry : ranks) entry.second.forecast_due |= !m.steering.empty();
     for (const wire::LocalLaunch& id : m.firm) {
         Rank* rank = nullptr;
         Launch* launch = launch_of(id, &rank);

@@ -391,14 +391,30 @@ bool Core::Impl::is_local(const Key& key) const {
 // Once its communicators are judged: before that nobody knows whether it needs light.
 void Core::Impl::describe(Rank& rank, Launch& launch) {
     if (launch.described) return;
-    std::vector<bool> needs_light;
+    std::vector<Circuits> circuits;
     for (const LaunchKey& key : launch.keys) {
         const Member* member = rank.members[key.member].get();
         if (member != nullptr && member->verdict == Verdict::unknown) return;
-        needs_light.push_back(member != nullptr && member->verdict == Verdict::enforced && !is_local(key.range.first));
+        circuits.emplace_back();
+        if (member == nullptr || member->verdict != Verdict::enforced || is_local(key.range.first)) continue;
+        const auto group = groups.find(key.range.first.comm);
+        if (group != groups.end()) circuits.back() = circuits_by(key.range, group->second.places, here);
     }
-    launch.programme = programme_of(launch.op, launch.bytes, launch.keys, needs_light);
+    launch.programme = programme_of(launch.op, launch.bytes, launch.keys, circuits);
     launch.described = true;
+}
+
+// What is not known to be dark may be lit.
+bool Core::Impl::is_lit(const std::vector<wire::KeyRange>& keys) const {
+    return std::all_of(keys.begin(), keys.end(), [this](const wire::KeyRange& range) {
+        const auto group = groups.find(range.first.comm);
+        const auto reaches = group == groups.end() ? std::nullopt : circuits_of(range, group->second.places, here);
+        return !reaches || std::all_of(reaches->begin(), reaches->end(), [this](const Reach& r) {
+            return std::any_of(leads.begin(), leads.end(), [&r](const auto& lead) {
+                return lead.first.first == r.gpu && lead.second == r.peer;
+            });
+        });
+    });
 }
 
 // What each rank whose phase is over will want next: said once, and again when it turns out otherwise.
@@ -412,7 +428,8 @@ void Core::Impl::expect_next() {
             if (++looked > Forecast::kMaxLook) break;
             describe(rank, launch);
         }
-        wire::Expectation e = rank.forecast.next_phase(rank.launches).value_or(wire::Expectation{});
+        wire::Expectation e = rank.forecast.next_phase(rank.launches, [this](const auto& keys) { return is_lit(keys); })
+                                  .value_or(wire::Expectation{});
         if (e.keys == rank.said.keys && (e.sure == rank.said.sure || e.keys.empty())) continue;
         e.rank = id;
         rank.said = e;

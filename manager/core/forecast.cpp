@@ -8,36 +8,43 @@
 namespace opus::manager {
 namespace {
 
-constexpr std::uint32_t kMaxPhase = 4096;   // launches of a phase that are foretold
-constexpr unsigned kSizeClass = 3;          // a class is 2^3 wide
+constexpr std::uint32_t kMaxPhase = 4096;  // launches of a phase that are foretold
+constexpr unsigned kSizeClass = 3;         // a class is 2^3 wide
 
 bool is_connection(const Key& key) { return key.kind == KeyKind::conn || key.kind == KeyKind::conn_p2p; }
 
-// Which circuits: those of a transfer are the same in both directions.
-std::uint64_t circuits_of(const wire::KeyRange& range) {
-    const Key& key = range.first;
-    std::size_t h = hash_mix(range.mesh, key.comm.hi ^ key.comm.lo);
-    if (key.kind == KeyKind::p2p) h = hash_mix(h, (std::uint64_t(std::min(key.src, key.dst) + 1) << 32) | std::max(key.src, key.dst));
-    return h;
-}
-
 }  // namespace
 
+Circuits circuits_by(const wire::KeyRange& range, const std::vector<wire::Place>& places, NodeIndex here) {
+    const auto reaches = circuits_of(range, places, here);
+    if (!reaches) {  // a transfer's are the same in both directions
+        const Key& key = range.first;
+        std::size_t h = hash_mix(range.mesh, key.comm.hi ^ key.comm.lo);
+        if (key.kind == KeyKind::p2p)
+            h = hash_mix(h, (std::uint64_t(std::min(key.src, key.dst) + 1) << 32) | std::max(key.src, key.dst));
+        return {h};
+    }
+    Circuits circuits;
+    for (const Reach& r : *reaches)
+        circuits.push_back(hash_mix(r.gpu, (std::uint64_t(r.peer.node) << 32) | r.peer.gpu));
+    return circuits;
+}
+
 Predictor::Launch programme_of(OpKind op, std::uint64_t bytes, const std::vector<LaunchKey>& keys,
-                               const std::vector<bool>& needs_light) {
+                               const std::vector<Circuits>& circuits) {
     std::uint64_t needs = 0, signature = hash_mix(0, static_cast<std::uint64_t>(op));
-    std::vector<std::uint64_t> circuits;
+    Circuits all;
     bool sized = true;
     for (std::size_t i = 0; i < keys.size(); ++i) {
         const wire::KeyRange& range = keys[i].range;
-        if (!needs_light[i] || is_connection(range.first)) continue;
+        if (circuits[i].empty() || is_connection(range.first)) continue;
         sized &= range.first.kind == KeyKind::coll && !range.mesh;
         signature = hash_mix(signature, std::hash<Key>{}(sequence_of(range.first)) + range.count);
-        const std::uint64_t c = circuits_of(range);
-        if (std::find(circuits.begin(), circuits.end(), c) == circuits.end()) circuits.push_back(c);
+        for (const std::uint64_t c : circuits[i])
+            if (std::find(all.begin(), all.end(), c) == all.end()) all.push_back(c);
     }
-    if (circuits.empty()) return {};
-    for (const std::uint64_t c : circuits) needs += hash_mix(1, c);  // in any order
+    if (all.empty()) return {};
+    for (const std::uint64_t c : all) needs += hash_mix(1, c);  // in any order
     if (sized) signature = hash_mix(signature, static_cast<unsigned>(std::bit_width(bytes)) / kSizeClass);
     return {signature, needs != 0 ? needs : 1};
 }
@@ -53,9 +60,12 @@ void Forecast::started(const Launch& launch) {
     if (p.needs == 0) return;
     predictor_.observe(p);
     phase_ = p.needs;
-    const auto at = std::find_if(under_way_.begin(), under_way_.end(), [&p](const auto& u) { return u.first == p.needs; });
-    if (at != under_way_.end()) ++at->second;
-    else under_way_.emplace_back(p.needs, 1);
+    const auto at =
+        std::find_if(under_way_.begin(), under_way_.end(), [&p](const auto& u) { return u.first == p.needs; });
+    if (at != under_way_.end())
+        ++at->second;
+    else
+        under_way_.emplace_back(p.needs, 1);
     if (launches_.contains(p.signature) || launch.keys.size() > kMaxKeysPerLaunch) return;
     if (keys_ + launch.keys.size() > kMaxKeys) {
         launches_.clear();
@@ -69,7 +79,8 @@ void Forecast::started(const Launch& launch) {
 
 void Forecast::ended(const Launch& launch) {
     const std::uint64_t needs = launch.programme.needs;
-    const auto at = std::find_if(under_way_.begin(), under_way_.end(), [needs](const auto& u) { return u.first == needs; });
+    const auto at =
+        std::find_if(under_way_.begin(), under_way_.end(), [needs](const auto& u) { return u.first == needs; });
     if (at != under_way_.end() && --at->second == 0) under_way_.erase(at);
 }
 
@@ -99,8 +110,10 @@ std::vector<Forecast::Head> Forecast::heads(const std::deque<Launch>& launches) 
         if (++looked > kMaxLook) break;
         bool first = true;
         for (const std::uint32_t family : launch.families) {
-            if (std::find(families.begin(), families.end(), family) == families.end()) families.push_back(family);
-            else first = false;
+            if (std::find(families.begin(), families.end(), family) == families.end())
+                families.push_back(family);
+            else
+                first = false;
         }
         if (first && launch.programme.needs != 0) found.push_back({&launch, launch.programme.needs});
     }
@@ -120,35 +133,41 @@ wire::Expectation expect(const std::vector<LaunchKey>& keys, bool sure) {
 
 // By the predictor. A launch that it expects and that is recorded is told as it was recorded; one that cannot
 // come yet, because another of its communicator is before it, is not believed.
-std::optional<wire::Expectation> Forecast::foretold(const std::vector<Head>& heads) const {
-    const Predictor::Forecast f = predictor_.forecast();
+std::optional<wire::Expectation> Forecast::foretold(const Predictor::Launch& next, const std::vector<Head>& heads,
+                                                    const Lit& lit) const {
     for (const Head& head : heads)
-        if (head.needs == f.next.needs) return expect(head.launch->keys, true);
-    const std::vector<LaunchKey> keys = keys_of(f.next.signature);
+        if (head.needs == next.needs) return expect(head.launch->keys, true);
+    const std::vector<LaunchKey> keys = keys_of(next.signature);
     if (keys.empty()) return std::nullopt;
     for (const Head& head : heads)
         for (const LaunchKey& key : keys)
-            if (std::find(head.launch->members.begin(), head.launch->members.end(), key.member) != head.launch->members.end())
-                return recorded(heads);
+            if (std::find(head.launch->members.begin(), head.launch->members.end(), key.member) !=
+                head.launch->members.end())
+                return recorded(heads, lit);
     return expect(keys, true);
 }
 
 // By what is recorded, if there is no choice. A launch that waits already may wait for what is not recorded yet.
-std::optional<wire::Expectation> Forecast::recorded(const std::vector<Head>& heads) const {
+std::optional<wire::Expectation> Forecast::recorded(const std::vector<Head>& heads, const Lit& lit) const {
     if (heads.empty()) return std::nullopt;
     for (const Head& head : heads)
-        if (head.needs != heads.front().needs || head.needs == phase_) return std::nullopt;
-    const bool waits = std::any_of(heads.begin(), heads.end(), [](const Head& h) { return h.launch->phase == Phase::waiting; });
-    return expect(heads.front().launch->keys, !waits);
+        if (head.needs != heads.front().needs) return std::nullopt;
+    const bool waits =
+        std::any_of(heads.begin(), heads.end(), [](const Head& h) { return h.launch->phase == Phase::waiting; });
+    wire::Expectation e = expect(heads.front().launch->keys, !waits);
+    if (heads.front().needs == phase_ && lit(e.keys)) return std::nullopt;
+    return e;
 }
 
-std::optional<wire::Expectation> Forecast::next_phase(const std::deque<Launch>& launches) const {
+std::optional<wire::Expectation> Forecast::next_phase(const std::deque<Launch>& launches, const Lit& lit) const {
     const auto is_phase = [this](const auto& u) { return u.first == phase_; };
     if (phase_ == 0 || std::any_of(under_way_.begin(), under_way_.end(), is_phase)) return std::nullopt;
     const Predictor::Forecast f = predictor_.forecast();
-    if (f.sure && f.remaining > 0) return std::nullopt;
     const std::vector<Head> ahead = heads(launches);
-    return f.sure ? foretold(ahead) : recorded(ahead);
+    if (!f.sure) return recorded(ahead, lit);
+    if (f.remaining == 0) return foretold(f.next, ahead, lit);
+    const auto e = foretold(predictor_.expected(0), ahead, lit);
+    return e && !lit(e->keys) ? e : std::nullopt;
 }
 
 std::vector<LaunchKey> Forecast::rest_of_phase(const Launch& first) const {
@@ -162,7 +181,8 @@ std::vector<LaunchKey> Forecast::rest_of_phase(const Launch& first) const {
         for (const LaunchKey& key : keys->second) {
             const Key sequence = sequence_of(key.range.first);
             const auto same = std::find_if(rest.begin(), rest.end(), [&](const LaunchKey& r) {
-                return r.member == key.member && r.range.mesh == key.range.mesh && sequence_of(r.range.first) == sequence;
+                return r.member == key.member && r.range.mesh == key.range.mesh &&
+                       sequence_of(r.range.first) == sequence;
             });
             if (same != rest.end()) {
                 same->range.count += key.range.count;

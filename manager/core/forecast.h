@@ -7,11 +7,13 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <optional>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
+#include "manager/core/circuits.h"
 #include "manager/core/keys.h"
 #include "manager/core/predictor.h"
 #include "opus/wire.h"
@@ -20,23 +22,32 @@ namespace opus::manager {
 
 struct Launch;
 
-// What the predictor is to know a launch by, of those keys for which `needs_light`. Sizes count for
-// collectives over a ring only: those of transfers and of all-to-all follow the data.
+// What is known of the circuits of a key: they change when one of these numbers does. Empty: it needs none.
+using Circuits = std::vector<std::uint64_t>;
+// By where its members are; where that is not known, by its communicator and peers.
+Circuits circuits_by(const wire::KeyRange& range, const std::vector<wire::Place>& places, NodeIndex here);
+
+// What the predictor is to know a launch by. Sizes count for collectives over a ring only: those of transfers and
+// of all-to-all follow the data.
 Predictor::Launch programme_of(OpKind op, std::uint64_t bytes, const std::vector<LaunchKey>& keys,
-                               const std::vector<bool>& needs_light);
+                               const std::vector<Circuits>& circuits);
 
 class Forecast {
 public:
     static constexpr std::size_t kMaxKeys = 8192;         // of all launches remembered
     static constexpr std::size_t kMaxKeysPerLaunch = 64;  // a launch of more is not foretold
     static constexpr std::size_t kMaxSequences = 8192;
-    static constexpr std::size_t kMaxLook = 64;           // launches recorded ahead that are looked at
+    static constexpr std::size_t kMaxLook = 64;  // launches recorded ahead that are looked at
 
     void started(const Launch& launch);  // also when it passed
     void ended(const Launch& launch);    // one that had started
 
-    // The first launch of the next phase, once this one is over: nothing of it is under way, or expected.
-    std::optional<wire::Expectation> next_phase(const std::deque<Launch>& launches) const;
+    // Do the circuits of these keys lead where they must, as far as this node has been told?
+    using Lit = std::function<bool(const std::vector<wire::KeyRange>&)>;
+
+    // The first launch of the next phase, once nothing of this one is under way or expected. Inside a phase, the
+    // next launch, if its circuits have gone to others meanwhile.
+    std::optional<wire::Expectation> next_phase(const std::deque<Launch>& launches, const Lit& lit) const;
 
     // What of this rank's phase is expected to follow `first`, which is the next to start: how many keys of which
     // sequences, from the first that is not part of `first`.
@@ -45,7 +56,7 @@ public:
     const Predictor::Accuracy& accuracy() const { return predictor_.accuracy(); }
 
 private:
-    struct Head {                        // a launch that nothing of its communicators goes before
+    struct Head {  // a launch that nothing of its communicators goes before
         const Launch* launch = nullptr;
         std::uint64_t needs = 0;
     };
@@ -53,8 +64,9 @@ private:
 
     static std::vector<Head> heads(const std::deque<Launch>& launches);
     std::vector<LaunchKey> keys_of(std::uint64_t signature) const;
-    std::optional<wire::Expectation> foretold(const std::vector<Head>& heads) const;
-    std::optional<wire::Expectation> recorded(const std::vector<Head>& heads) const;
+    std::optional<wire::Expectation> foretold(const Predictor::Launch& next, const std::vector<Head>& heads,
+                                              const Lit& lit) const;
+    std::optional<wire::Expectation> recorded(const std::vector<Head>& heads, const Lit& lit) const;
 
     Predictor predictor_;
     std::unordered_map<std::uint64_t, std::vector<LaunchKey>> launches_;  // by signature; numbers mean nothing

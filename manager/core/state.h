@@ -19,6 +19,7 @@ namespace opus::manager {
 struct Group {
     std::vector<std::pair<RankId, std::uint16_t>> members;  // rank, its communicator entry
     Verdict verdict = Verdict::unknown;
+    std::vector<wire::Place> places;  // of its members by rank, if the controller has told
 };
 
 enum class SessionState : std::uint8_t { down, greeting, up, refused };
@@ -58,6 +59,8 @@ struct Core::Impl {
     SoftTokens soft;
     Session session;
     Outbox outbox;
+    NodeIndex here = kNone;
+    std::map<std::pair<std::uint32_t, std::uint32_t>, wire::Place> leads;  // local GPU and port: where its circuit goes
     std::uint64_t known_epoch = 0;
     std::optional<TimeNs> alone_since;       // no controller
     TimeNs wake_at = -1;                     // last WakeAt
@@ -99,6 +102,7 @@ struct Core::Impl {
     void describe(Rank& rank, Launch& launch);  // for the forecast
     bool is_local(const Key& key) const;        // a transfer that stays on this node
     void expect_next();
+    bool is_lit(const std::vector<wire::KeyRange>& keys) const;
     bool is_intra(const Rank& rank, const Launch& launch) const;
     void release_member(Rank& rank, std::uint16_t index, bool tell);
     void set_verdict(const CommId& comm, Verdict verdict);

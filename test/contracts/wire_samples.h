@@ -36,7 +36,7 @@ inline std::vector<Message> all() {
         Next{{{7, {{coll(), 1}, {transfer(), 4}}, true}, {8, {}, true}}},
         Welcome{9, 10, 2, {{0, 2, "0000:17:00.0", "r0"}, {1, 2, "", "r1"}}, true},
         Refused{9, "node n9 is not in the fabric file"},
-        Verdicts{{{{1, 2}, Verdict::degraded}}},
+        Verdicts{{{{1, 2}, Verdict::degraded}, {{1, 3}, Verdict::enforced, {{0, 1}, {2, 3}}}}},
         Grant{18, {launch(41)}, {{coll(), 2}}, {lit(), dark()}},
         Revoke{6, {lit()}, {17}},
         Recall{7, {launch(3)}},

@@ -46,15 +46,16 @@ public:
 
     Predictor::Launch describe(const replay::RehearsedLaunch& launch) {
         std::vector<LaunchKey> keys;
-        std::vector<bool> needs_light;
+        std::vector<Circuits> circuits;
         std::uint64_t bytes = 0;
         for (std::size_t i = 0; i < launch.operations.size(); ++i) {
             const replay::Step& s = *launch.operations[i];
             keys.push_back({static_cast<std::uint16_t>(s.comm), {key_of(s), 1, is_mesh(s.kind)}});
-            needs_light.push_back(spans_nodes(s));
+            circuits.push_back(spans_nodes(s) ? circuits_by(keys.back().range, places_of(s), w_.places[rank_].node)
+                                              : Circuits{});
             bytes += static_cast<std::uint64_t>(static_cast<double>(s.bytes) * launch.lengths[i]);
         }
-        return programme_of(kind_of(launch.operations[0]->kind), bytes, keys, needs_light);
+        return programme_of(kind_of(launch.operations[0]->kind), bytes, keys, circuits);
     }
 
 private:
@@ -75,6 +76,11 @@ private:
         key.src = s.kind == StepKind::send ? m.rank : s.peer;
         key.dst = s.kind == StepKind::send ? s.peer : m.rank;
         return key;
+    }
+    std::vector<wire::Place> places_of(const replay::Step& s) const {
+        std::vector<wire::Place> places;
+        for (const std::uint32_t r : group_of(s)) places.push_back({w_.places[r].node, w_.places[r].gpu});
+        return places;
     }
     bool spans_nodes(const replay::Step& s) const {
         const auto& group = group_of(s);
