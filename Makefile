@@ -13,7 +13,7 @@ THREAD    = '-Dcpp_args=-g1 -Wno-tsan'
 # Line numbers, and little optimisation: what the sanitizers need, at half the time to compile.
 SANITIZED = -Doptimization=1 -Ddebug=false -Dcpp_args=-g1 -Dwerror=$(WERROR) -Db_lundef=false
 
-.PHONY: help build test demo install clean sanitize sanitize-address sanitize-thread lint format fuzz bench soak sweep
+.PHONY: help build test demo install clean sanitize sanitize-address sanitize-thread lint format fuzz bench gpu-bundle soak sweep
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 26
@@ -75,6 +75,9 @@ soak: build ## the long campaign of random jobs, goes on when stopped; SOAK_WORK
 	@./tools/bootstrap.sh model
 	@docs/model/scenarios.py
 	@docs/model/scenarios.py --random $${SOAK_PROGRAMS:-100} 1 --features
+
+gpu-bundle: build ## a folder that runs on a machine with a GPU where nothing can be installed; BUNDLE, default build/gpu-bundle
+	@tools/gpu-bundle $(BUILD) $(or $(BUNDLE),$(BUILD)/gpu-bundle)
 
 clean: ## remove what was built (headers fetched into .deps/ stay)
 	@rm -rf build build-* bench-results
