@@ -150,6 +150,19 @@ void MiniManager::look_at(RankSeen& rank) {
     }
 }
 
+void MiniManager::let_go() {
+    const std::lock_guard guard(mutex_);
+    behaviour.go = true;
+}
+
+void MiniManager::await_launch() {
+    for (int tries = 0; tries < 60'000; ++tries, usleep(1000)) {
+        const std::lock_guard guard(mutex_);
+        if (!ranks_.empty() && !ranks_.front().launches.empty()) return;
+    }
+    throw std::runtime_error("no launch came");
+}
+
 RankSeen& MiniManager::rank(std::size_t n) {
     look();
     const std::lock_guard guard(mutex_);

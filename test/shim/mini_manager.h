@@ -52,7 +52,9 @@ public:
     MiniManager(const MiniManager&) = delete;
 
     const std::string& socket() const { return socket_path_; }
-    Behaviour behaviour;                  // may be changed between programs
+    Behaviour behaviour;                  // may be changed between programs; in the midst of one by let_go()
+    void let_go();
+    void await_launch();                  // of the first rank
     // After a program ended: everything that it recorded. The n-th to attach.
     RankSeen& rank(std::size_t n);
     std::size_t ranks();

@@ -251,10 +251,10 @@ TEST_CASE("the host gate holds the real call until go") {
     behaviour.go = false;
     MiniManager manager(behaviour);
     Program program = scenario("calls", at(manager), 1);
-    while (manager.ranks() == 0 || manager.rank(0).launches.empty()) usleep(1000);
+    manager.await_launch();
     usleep(50'000);
     CHECK(program.running());
-    manager.behaviour.go = true;
+    manager.let_go();
     CHECK(program.finish() == 0);
     CHECK(manager.rank(0).retired == 1);
     CHECK(manager.rank(0).view.header->gated == 1);
@@ -491,10 +491,10 @@ TEST_CASE("a beating manager may be late: the hold time never ends for a late pe
     behaviour.go = false;
     MiniManager manager(behaviour);
     Program program = scenario("calls", with(at(manager), {{"OPUS_HOLD_MS", "20"}}), 1);
-    while (manager.ranks() == 0 || manager.rank(0).launches.empty()) usleep(1000);
+    manager.await_launch();
     usleep(200'000);
     CHECK(program.running());
-    manager.behaviour.go = true;
+    manager.let_go();
     CHECK(program.finish() == 0);
     CHECK(manager.rank(0).view.header->gave_up == 0);
 }
