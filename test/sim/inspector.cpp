@@ -1,6 +1,7 @@
 #include "test/sim/inspector.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "test/sim/world.h"
 
@@ -40,10 +41,15 @@ void Inspector::controller_heard(NodeIndex node, const wire::Message& message) {
         if (index == kNone) return world_.fail("a demand for a launch that was never recorded");
         if (!world_.launches[index].demanded) world_.launches[index].heard = ++heard_;
         world_.launches[index].demanded = true;
+        world_.launches[index].unheard = false;
         if (world_.journal.on) world_.journal.add(world_.now, "controller hears of " + name(index));
     };
     if (const auto* demand = std::get_if<wire::Demand>(&message))
         for (const auto& d : demand->launches) heard(d);
+    if (const auto* done = std::get_if<wire::Done>(&message))
+        for (const auto& ran : done->ran)
+            if (const LaunchIndex index = launch_of(node, ran.done.launch.rank, ran.done.launch.seq); index != kNone)
+                if (std::exchange(world_.launches[index].unheard, false)) world_.launches[index].heard = ++heard_;
     if (const auto* returned = std::get_if<wire::Returned>(&message))
         for (const auto& d : returned->running) heard(d);
     if (const auto* snapshot = std::get_if<wire::Snapshot>(&message))
@@ -139,6 +145,10 @@ void Inspector::whole(LaunchIndex index) {
         counted = true;
         if (static_cast<std::uint32_t>(there) < s_.flows[part.flow].members) continue;
         any = true;
+        // Complete, but not for the controller: a member that has gone under a run is in flight when it is told of.
+        if (std::any_of(members.begin(), members.end(), [this](LaunchIndex m) { return world_.launches[m].unheard; })) continue;
+        // Nor was it, when the gang was: somebody came, or was told of, later.
+        if (std::any_of(members.begin(), members.end(), [&](LaunchIndex m) { return world_.launches[m].heard > last; })) continue;
         for (const LaunchIndex m : members) {
             const LaunchRun& x = world_.launches[m];
             if (x.state == LaunchRun::State::done || x.free() || x.pass_sent || (x.granted && !x.suspended)) continue;
@@ -187,11 +197,11 @@ void Inspector::manager_heard(NodeIndex node, const wire::Message& message) {
 void Inspector::manager_died(NodeIndex node) { soft_[node].clear(); }
 
 // All that it needs light for lies under runs that its manager has heard of and not returned. It counts from when
-// the run was granted.
+// the last of these was granted: what was decided before may concern the circuits of that one.
 bool Inspector::starts_under_run(LaunchIndex index) {
     LaunchRun& run = world_.launches[index];
     const auto& tokens = soft_[s_.ranks[run.rank].node];
-    const Soft* oldest = nullptr;
+    const Soft* newest = nullptr;
     for (const Part& part : *run.parts) {
         if (world_.ranks[run.rank]->verdict(entry_of(run.rank, part.comm)) != Verdict::enforced) continue;
         const Key& key = s_.flows[part.flow].key;
@@ -204,13 +214,14 @@ bool Inspector::starts_under_run(LaunchIndex index) {
         };
         const auto token = std::find_if(tokens.begin(), tokens.end(), covers);
         if (token == tokens.end()) return false;
-        if (oldest == nullptr || token->second.at_ns < oldest->at_ns) oldest = &token->second;
+        if (newest == nullptr || token->second.at_ns > newest->at_ns) newest = &token->second;
     }
-    if (oldest == nullptr) return false;
+    if (newest == nullptr) return false;
     run.named = true;
+    run.unheard = !run.demanded;
     hold(index);
-    run.grant_life = oldest->life;
-    run.granted_ns = oldest->at_ns;
+    run.grant_life = newest->life;
+    run.granted_ns = newest->at_ns;
     return true;
 }
 

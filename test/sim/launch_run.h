@@ -20,6 +20,7 @@ struct LaunchRun {
     bool named = false;      // by a grant that has come to its manager
     bool granted = false;    // by a controller
     bool demanded = false;   // a controller, the living one or one before it, has heard of it
+    bool unheard = false;    // started under a run, and no controller knows yet
     bool opened = false;     // its gate has let it through
     bool go = false;         // its go word is stored
     bool abort = false;      // ... with the order to fail

@@ -1,0 +1,197 @@
+// Runs: what a grant covers beside its gang, and how it is taken back (docs/protocol.md, scenarios B to D, H and K).
+#define DOCTEST_CONFIG_IMPLEMENT_WITH_MAIN
+#include "test/controller/core/job_words.h"
+
+namespace opus::controller::test {
+namespace {
+
+const std::vector<std::size_t> kFirst{0, 1}, kSecond{1, 2};
+
+// Each rank expects all the rest of its program to be like what it launches now; circuits decide.
+struct RunWorld {
+    World world;
+    RunWorld(const Shape& shape, const Job& job, std::uint64_t seed = 1, TimeNs t_break_ns = 0)
+        : world(shape, job, seed, options(t_break_ns)) {
+        world.expects = [](std::size_t, std::size_t) { return 100u; };
+    }
+    static CoreOptions options(TimeNs t_break_ns) {
+        CoreOptions o;
+        o.runs = true;
+        o.t_break_ns = t_break_ns;
+        return o;
+    }
+    const Counters& counters() const { return world.core->counters(); }
+};
+
+std::vector<LaunchSpec> many(std::size_t count, const LaunchSpec& launch) { return std::vector<LaunchSpec>(count, launch); }
+
+// B1: r0 starts its second launch under the run; r1's waits, by an event, for a launch with r2.
+Job b1() {
+    Job job;
+    job.comms = {kFirst, kSecond};
+    job.ranks = {rank_on(0, {on(0, {coll(0)}), on(0, {coll(0)})}),
+                 rank_on(1, {on(0, {coll(0)}), on(1, {coll(1)}, {0}), on(0, {coll(0)}, {1})}),
+                 rank_on(2, {on(0, {coll(1)})})};
+    return job;
+}
+
+}  // namespace
+
+TEST_CASE("inside a phase nobody asks: one demand a rank, whatever its length") {
+    Job job;
+    job.comms = {kFirst};
+    for (NodeIndex n = 0; n < 2; ++n) job.ranks.push_back(rank_on(n, many(20, on(0, {coll(0)}))));
+    RunWorld run({}, job);
+    must_end(run.world);
+    run.world.run_until(run.world.now + 10 * kMs);
+    CHECK(run.counters().demands == 2);
+    CHECK(run.counters().grants == 1);
+    CHECK(run.counters().runs == 1);
+    CHECK(run.counters().run_launches == 38);  // all are told of in the end
+    CHECK(run.counters().launches_done == 40);
+    CHECK(run.counters().revocations == 0);
+}
+
+TEST_CASE("a run is as long as the member says that expects the shortest") {
+    Job job;
+    job.comms = {kFirst};
+    for (NodeIndex n = 0; n < 2; ++n) job.ranks.push_back(rank_on(n, many(8, on(0, {coll(0)}))));
+    RunWorld run({}, job);
+    run.world.expects = [](std::size_t rank, std::size_t) { return rank == 0 ? 100u : 3u; };
+    must_end(run.world);
+    run.world.run_until(run.world.now + 10 * kMs);
+    CHECK(run.counters().demands == 4);  // 1 + 3, 1 + 3
+    CHECK(run.counters().run_launches == 12);
+}
+
+TEST_CASE("who expects nothing is asked for each launch") {
+    Job job;
+    job.comms = {kFirst};
+    for (NodeIndex n = 0; n < 2; ++n) job.ranks.push_back(rank_on(n, many(5, on(0, {coll(0)}))));
+    RunWorld run({}, job);
+    run.world.expects = [](std::size_t rank, std::size_t) { return rank == 0 ? 100u : 0u; };
+    must_end(run.world);
+    CHECK(run.counters().demands == 10);
+    CHECK(run.counters().runs == 0);
+}
+
+TEST_CASE("a run covers no launch that needs other circuits") {
+    Job job;
+    job.comms = {kFirst, kSecond};
+    job.ranks = {rank_on(0, {on(0, {coll(0)}), on(0, {coll(0)})}),
+                 rank_on(1, {on(0, {coll(0)}), on(0, {coll(1)}), on(0, {coll(0)})}), rank_on(2, {on(0, {coll(1)})})};
+    RunWorld run({.nodes = 3, .ports = 1}, job);
+    must_end(run.world);
+    CHECK(run.counters().revocations == 1);   // the first gang's, for the second's ports
+    CHECK(run.counters().reconfigurations == 3);
+}
+
+TEST_CASE("B1: a cut that cannot close, because the laggard waits for who wants the ports, is ended by suspension") {
+    std::uint64_t suspensions = 0;  // mostly; the revocation may come before r0 starts it
+    for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+        REQUIRE(ends_without_opus(b1()));
+        RunWorld run({.nodes = 3, .ports = 1}, b1(), seed);
+        must_end(run.world);
+        suspensions += run.counters().suspensions;
+        CHECK(run.counters().revocations >= 1);
+        CHECK(run.counters().passes == 0);
+    }
+    CHECK(suspensions >= 10);
+}
+
+TEST_CASE("K2: a laggard's other launches pass who has waited for its ports only so long") {
+    Job job = b1();
+    job.comms.push_back(kFirst);
+    for (const std::size_t r : {0u, 1u})
+        for (int i = 0; i < 200; ++i) job.ranks[r].program.push_back(lasting(5 * kMs, on(2, {coll(2)})));
+    REQUIRE(ends_without_opus(job));
+    RunWorld run({.nodes = 3, .ports = 1}, job);
+    run.world.expects = [](std::size_t, std::size_t l) { return l == 0 ? 100u : 0u; };
+    must_end(run.world);
+    CHECK(run.world.start_time(2, 0) < 500 * kMs);  // 200 launches of 5 ms are a second
+}
+
+TEST_CASE("B3: members that have started different keys of a run go on to where none is half-started") {
+    // The run covers p and q. r0 starts p; r1's order is q, p; r1 and r2 want their port.
+    Job job;
+    job.comms = {kFirst, kFirst, kFirst, kSecond};
+    const std::size_t p = 0, q = 1, f = 2, g = 3;
+    job.ranks = {rank_on(0, {on(0, {coll(f)}), on(0, {coll(p)}), later(10 * kMs, on(1, {coll(q)}, {0}))}),
+                 rank_on(1, {on(0, {coll(f)}), later(20 * kMs, on(0, {coll(q)})), on(0, {coll(p)}), later(6 * kMs, on(2, {coll(g)}, {0}))}),
+                 rank_on(2, {on(0, {coll(g)})})};
+    REQUIRE(ends_without_opus(job));
+    RunWorld run({.nodes = 3, .ports = 1}, job, 1, 10'000 * kMs);
+    must_end(run.world);
+    CHECK(run.counters().revocations >= 1);
+    CHECK(run.counters().suspensions == 0);
+    CHECK(run.world.start_time(1, 3) > run.world.start_time(1, 2));  // g last: it found the port in use
+}
+
+TEST_CASE("C1: circuits stay until all have said what they started, whenever somebody asks for the ports") {
+    for (TimeNs when = 0; when < 40 * kMs; when += kMs) {
+        Job job;
+        job.comms = {kFirst, kSecond};
+        job.ranks = {rank_on(0, many(12, lasting(2 * kMs, on(0, {coll(0)})))), rank_on(1, many(12, lasting(2 * kMs, on(0, {coll(0)})))),
+                     rank_on(2, {later(25 * kMs + when, on(0, {coll(1)}))})};
+        job.ranks[1].program.push_back(later(25 * kMs + when, on(1, {coll(1)})));
+        RunWorld run({.nodes = 3, .ports = 1}, job, 1 + static_cast<std::uint64_t>(when));
+        run.world.message_most_ns = 8 * kMs;
+        must_end(run.world);  // the world sees every circuit that moves under a run, or under a launch
+        CHECK(run.counters().suspensions == 0);
+    }
+}
+
+TEST_CASE("D1: a launch over two sequences does not start under a run that covers one of them") {
+    Job job;
+    job.comms = {kFirst, {0, 2}};
+    job.ranks = {rank_on(0, {on(0, {coll(0)}), on(0, {coll(0), coll(1)})}), rank_on(1, {on(0, {coll(0)}), on(0, {coll(0)})}),
+                 rank_on(2, {later(60 * kMs, on(0, {coll(1)}))})};
+    REQUIRE(ends_without_opus(job));
+    RunWorld run({.nodes = 3, .ports = 2}, job);
+    must_end(run.world);
+    CHECK(run.counters().runs >= 1);
+}
+
+TEST_CASE("D2: who asks for a key that a peer has started unseen is not left waiting for it") {
+    Job job;
+    job.comms = {kFirst, kFirst};
+    job.ranks = {rank_on(0, {on(0, {coll(0)}), on(0, {coll(0), coll(1)})}),
+                 rank_on(1, {on(0, {coll(0)}), on(0, {coll(0)}), on(1, {coll(1)}, {1})})};
+    job.ranks[1].program[2].after.clear();  // on a stream of its own
+    REQUIRE(ends_without_opus(job));
+    RunWorld run({}, job);
+    run.world.expects = [](std::size_t, std::size_t l) { return l == 0 ? 1u : 0u; };
+    must_end(run.world);
+}
+
+TEST_CASE("H: a controller that dies inside a run interrupts nobody in it, and finds the run again") {
+    for (TimeNs when = 26 * kMs; when < 90 * kMs; when += 4 * kMs) {
+        Job job;
+        job.comms = {kFirst, kSecond};
+        job.ranks = {rank_on(0, many(30, lasting(2 * kMs, on(0, {coll(0)})))), rank_on(1, many(30, lasting(2 * kMs, on(0, {coll(0)})))),
+                     rank_on(2, {on(0, {coll(1)})})};
+        job.ranks[1].program.push_back(later(70 * kMs, on(1, {coll(1)})));
+        RunWorld run({.nodes = 3, .ports = 1}, job, 1 + static_cast<std::uint64_t>(when));
+        run.world.at(when, [&run] { run.world.restart_controller(); });
+        must_end(run.world);
+        CHECK(run.counters().passes == 0);
+    }
+}
+
+TEST_CASE("K: of two groups that share a port none is left behind") {
+    Job job;
+    job.comms = {kFirst, kSecond};
+    job.ranks = {rank_on(0, many(30, lasting(kMs, on(0, {coll(0)})))), rank_on(1, many(30, lasting(kMs, on(0, {coll(0)})))),
+                 rank_on(2, many(30, lasting(kMs, on(0, {coll(1)}))))};
+    for (int i = 0; i < 30; ++i) job.ranks[1].program.push_back(lasting(kMs, on(1, {coll(1)})));
+    RunWorld run({.nodes = 3, .ports = 1}, job);
+    must_end(run.world);
+    // Who waits takes no run on ports that another waits for: turn and turn about.
+    for (std::size_t i = 1; i < 30; ++i) {
+        CHECK(run.world.start_time(0, i) < run.world.start_time(2, i) + 100 * kMs);
+        CHECK(run.world.start_time(2, i) < run.world.start_time(0, i) + 100 * kMs);
+    }
+    CHECK(run.counters().suspensions == 0);
+}
+
+}  // namespace opus::controller::test
