@@ -199,8 +199,9 @@ void PolatisSession::take_power(const Expected& expected, const std::vector<doub
         }
     op.dark = std::move(dark);
     if (op.dark.empty()) return answer(expected.op, DriverError::none, {}, now);
-    // Asked after the deadline and still dark; a late reply to an early question proves nothing.
-    if (expected.asked_ns >= op.sent_ns + 4 * description_.dark_ns + description_.guard_ns + kMs) {
+    // Asked after the deadline and still dark; a late reply to an early question proves nothing. Counted from the
+    // answer: a busy switch may take a command long after it was sent.
+    if (expected.asked_ns >= op.acked_ns + 4 * description_.dark_ns + description_.guard_ns + kMs) {
         char text[128];
         std::snprintf(text, sizeof text, "no light at port %u (%.1f dBm) %.1f ms after the command", op.dark.front(),
                       least, double(now - op.sent_ns) / kMs);

@@ -237,6 +237,15 @@ TEST_CASE("a port that stays dark is no_light, after four dark times, without ma
     CHECK(rig.asked(":pmon:pow?") < 60);
 }
 
+TEST_CASE("a switch that takes a command late has its dark time all the same") {
+    Rig rig;
+    rig.connect();
+    rig.session.apply(1, {{}, {{1, 2}}}, rig.now + kTimeout, rig.now);
+    rig.now += 5 * kDark;  // before it hears of it
+    rig.run(rig.now + 2 * kDark);
+    CHECK(rig.applied[1].error == DriverError::none);
+}
+
 TEST_CASE("an op is answered at its deadline, and what comes later is matched all the same") {
     Rig rig;
     rig.connect();
