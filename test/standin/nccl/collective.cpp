@@ -106,12 +106,15 @@ void Collective::alone() {
 void Collective::clear_came() {
     if (originated_) return;
     originated_ = true;
+    // What goes by a pipe may be delivered, and the launch asked whether it is over, before the next piece is sent.
+    ++launch_.undelivered;
     for (std::uint32_t c = 0; c < chunks(); ++c) {
         const Path p = path(c);
         if (p.start == core_.position && p.hops > 0) originate(c, p);
     }
     for (auto& [rail, frame] : held_) Transport::get().send(core_.members[core_.next()], rail, std::move(frame));
     held_.clear();
+    --launch_.undelivered;
     launch_.check();
 }
 

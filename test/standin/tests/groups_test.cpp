@@ -152,6 +152,25 @@ TEST_CASE("one group may hold several communicators, in any order, collectives a
     CHECK(all_well(codes));
 }
 
+TEST_CASE("a stream goes on only when all that a collective read has been sent") {
+    const auto codes = run_ranks(nodes_of({2}), [](const Rank& r) {
+        ncclComm_t comm = r.comm();
+        check_sum(r, comm);
+        cudaStream_t s = new_stream();
+        std::vector<int> data(4'000'000, 1);
+        for (int round = 0; round < 10; ++round) {
+            if (r.rank == 1) std::this_thread::sleep_for(5ms);  // so that the root has all of it to send at once
+            demand_nccl(ncclBroadcast(data.data(), data.data(), data.size(), ncclInt32, 0, comm, s));
+            if (r.rank == 0) demand(cudaMemsetAsync(data.data(), 0, data.size() * sizeof(int), s) == cudaSuccess);
+            sync(s);
+            for (const int v : data) demand(v == (r.rank == 0 ? 0 : 1));
+            std::fill(data.begin(), data.end(), 1);
+        }
+        demand_nccl(ncclCommDestroy(comm));
+    });
+    CHECK(all_well(codes));
+}
+
 TEST_CASE("transfers between two ranks keep their order, receives posted first or last") {
     const auto codes = run_ranks(nodes_of({1, 1}), [](const Rank& r) {
         ncclComm_t comm = r.comm();
