@@ -42,8 +42,11 @@ struct FrameHeader {
     std::uint32_t port;           // sending: always-lit target port or 0; receiving: port it came out of
     std::uint64_t dst;
     std::uint64_t src;            // set by the emulator to the sender's endpoint
-    std::uint64_t tag;            // the client's own
+    std::uint64_t tag;            // the client's own, but for kRepetition
 };
+
+// Of a tag: the receiver has had, or may have had, what is in the frame. Loss logs tell such frames apart.
+inline constexpr std::uint64_t kRepetition = std::uint64_t{1} << 63;
 
 static_assert(sizeof(Attach) == 24 && sizeof(Attached) == 8 && sizeof(FrameHeader) == 32);
 

@@ -51,7 +51,7 @@ class Campaign:
         if self.journal:
             failures = self.journal.failures
             print(f"  {self.name}: {len(self.journal.passed)} seeds passed, {len(failures)} failed; of those played now "
-                  f"{self.losers} lost bytes of suspended launches ({self.suspensions} suspensions)")
+                  f"{self.losers} lost or misdelivered bytes of suspended launches ({self.suspensions} suspensions)")
             expect(not failures, "\n".join(f"seed {seed}: {why}" for seed, why in sorted(failures.items())))
 
     def clusters(self) -> list[list[int]]:
@@ -93,7 +93,7 @@ class Campaign:
         who = (f"seed {seed}, {shape.nodes} nodes x {shape.gpus} GPUs x {shape.ports} ports, gate {gate}, {self.jobs} jobs, "
                f"{' '.join(self.options(seed))}; again: OPUS_RANDOM_SEED={seed} OPUS_RANDOM_WORKLOADS=1 "
                f"python3 test/process/random_test.py {self.context.build.folder.name} '{self.name}'")
-        before, suspended = cluster.light(), cluster.counters()["suspensions"]
+        before, losses, suspended = cluster.light(), len(cluster.losses()), len(cluster.suspended_nodes())
         started = [cluster.start_job(play, f"seed{seed}-{n}") for n, play in enumerate(self.plays(cluster, seed))]
         look = Look(cluster)
         try:
@@ -105,14 +105,17 @@ class Campaign:
             if gate != "none":  # what starts in any order may well block itself
                 raise AssertionError(f"{who}: {error}\n{look.seen}") from None
         light = cluster.light() - before
-        self.lost, self.losers = self.lost + light.lost_bytes, self.losers + (light.lost_bytes > 0)
+        self.lost, self.losers = self.lost + light.lost_bytes, self.losers + (light.lost_bytes + light.misdelivered_bytes > 0)
         if gate == "none":
             return
-        expect(light.misdelivered_bytes == 0, f"{who}: {light.misdelivered_bytes} bytes were misdelivered")
-        counters = cluster.counters()
-        self.suspensions += counters["suspensions"] - suspended
-        expect(light.lost_bytes == 0 or counters["suspensions"] > suspended, f"{who}: {light.lost_bytes} bytes were lost in the dark")
-        expect(counters["passes"] == 0, f"{who}: {counters['passes']} launches were let pass")
+        suspensions = cluster.suspended_nodes()[suspended:]
+        self.suspensions += len(suspensions)
+        # A suspended launch goes on sending while its circuits lead elsewhere; nobody else may. Where a busy computer keeps an
+        # answer for long, what has arrived is sent once more, and is answered when all are done: of that nothing needs light.
+        bad = [loss for loss in cluster.losses()[losses:] if not loss.again and loss.node not in suspensions]
+        expect(not bad, f"{who}: {bad[0].bytes} bytes were {bad[0].what}, and so were {len(bad) - 1} other frames: {bad[:3]}" if bad else "")
+        passes = cluster.counters()["passes"]
+        expect(passes == 0, f"{who}: {passes} launches were let pass")
 
     def plays(self, cluster, seed: int) -> list[Play]:
         shape = cluster.shape

@@ -77,6 +77,22 @@ class Light:
         return Light(*(a - b for a, b in zip(dataclasses.astuple(self), dataclasses.astuple(other))))
 
 
+@dataclasses.dataclass
+class Loss:
+    """A frame that did not arrive where it was meant to."""
+    realtime_ns: int
+    what: str       # lost, misdelivered
+    node: str       # of the port that it left by
+    rail: int
+    bytes: int
+    again: bool     # what it says has arrived already, or was lost before: a sender that got no answer in time repeats it
+
+    @staticmethod
+    def read(line: str, rail: int, shape: Shape) -> "Loss":
+        realtime_ns, what, port, _, _, payload, *again = line.split()
+        return Loss(int(realtime_ns), what, f"n{(int(port) - 1) // shape.ports}", rail, int(payload), bool(again))
+
+
 class Cluster:
     """Context manager. `logs`: a folder for logs, kept; without it they go with everything else."""
 
@@ -132,8 +148,12 @@ class Cluster:
         options = list(self.emulator_options) if self.opus else ["--always-lit"]
         return Child(f"emulator of rail {rail}", [
             self.build.emulator, "--size", str(self.shape.switch_size), "--scpi", scpi, "--data", data, "--dark-ms",
-            f"{self.shape.dark_ms:g}", "--stats", self.folder / f"emulator{rail}.json", *options],
+            f"{self.shape.dark_ms:g}", "--stats", self.folder / f"emulator{rail}.json", "--loss-log",
+            self._loss_log(rail), *options],
             self.logs / f"emulator{rail}.log", self.env)
+
+    def _loss_log(self, rail: int) -> pathlib.Path:
+        return self.logs / f"emulator{rail}.losses"
 
     def start_controller(self, bind: str, more: list[str] | None = None) -> None:
         trace = ["--trace", self.trace] if self.trace else []
@@ -203,6 +223,14 @@ class Cluster:
             numbers = re.findall(r"-?\d+", self.scpi_line(rail, ":emulator:count?"))
             total += Light(*(int(n) for n in numbers[:7]))
         return total
+
+    def losses(self) -> list[Loss]:
+        return [Loss.read(line, rail, self.shape) for rail in range(self.shape.gpus)
+                for line in self._loss_log(rail).read_text().splitlines()]
+
+    def suspended_nodes(self) -> list[str]:
+        """By the controller's log: a node for each launch that it suspended."""
+        return re.findall(r"suspended (n\d+)\.", self.controller.output())
 
     def scpi_line(self, rail: int, line: str) -> str:
         """Another client of a switch: the answer, or "" where there is none. A command is over when this returns."""

@@ -173,9 +173,9 @@ void DataPlane::log_loss(const char* what, const Connection& c, const FrameHeade
     if (!loss_log_) return;
     timespec t;
     clock_gettime(CLOCK_REALTIME, &t);
-    std::fprintf(loss_log_, "%" PRId64 " %s %u %" PRIu64 " %" PRIu64 " %u\n",
+    std::fprintf(loss_log_, "%" PRId64 " %s %u %" PRIu64 " %" PRIu64 " %u%s\n",
                  std::int64_t(t.tv_sec) * 1'000'000'000 + t.tv_nsec, what, c.port, c.endpoint, header.dst,
-                 header.payload_bytes);
+                 header.payload_bytes, header.tag & data_plane::kRepetition ? " again" : "");
     loss_log_dirty_ = true;
 }
 

@@ -108,7 +108,7 @@ void RailPort::send(std::uint64_t to, FrameRef frame) {
     header.payload_bytes = static_cast<std::uint32_t>(sizeof(Head)) + frame->head.bytes;
     header.dst = to;
     header.src = endpoint_;
-    header.tag = frame->head.seq;
+    header.tag = frame->head.seq | (frame->sent_before ? data_plane::kRepetition : 0);
     out_.push_back({header, std::move(frame)});
     if (!want_write_) write();
 }

@@ -160,6 +160,7 @@ void Rails::frame_came(RailPort& port, std::uint64_t from, const Head& head, con
     ack->head.say = Say::ack;
     ack->head.rail = head.rail;
     ack->head.seq = head.seq;
+    ack->sent_before = !fresh;
     port.send(from, ack);
 }
 
