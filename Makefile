@@ -70,7 +70,8 @@ bench: build ## the figures, as ratios in one run; writes bench-results/
 	@./tools/bootstrap.sh bench
 	@python3 test/bench/run.py $(BUILD)
 
-soak: build ## the long campaign of random jobs, goes on when stopped; SOAK_WORKLOADS of each kind, default 1000
+soak: build ## the long campaigns: simulated schedules (SOAK_SCHEDULES, a million) and random jobs (SOAK_WORKLOADS, 1000)
+	@python3 test/sim/soak.py $(BUILD) --schedules $${SOAK_SCHEDULES:-1000000}
 	@OPUS_RANDOM_WORKLOADS=$${SOAK_WORKLOADS:-1000} OPUS_RANDOM_JOURNAL=$(BUILD)/soak python3 test/process/random_test.py $(BUILD)
 	@./tools/bootstrap.sh model
 	@docs/model/scenarios.py

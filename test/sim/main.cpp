@@ -15,7 +15,7 @@ struct Request {
     std::string fault_class = "all", mutation = "none", runs = "mixed";
     std::uint32_t check_every = 1, failures = 3;
     std::vector<std::uint32_t> without;
-    bool log = false, mutations = false;
+    bool log = false, mutations = false, commit = false;
 };
 
 std::vector<FaultClass> classes_of(const std::string& names) {
@@ -34,9 +34,11 @@ Mutation mutation_of(const std::string& name) {
 
 Runs runs_of(const std::string& name) { return name == "on" ? Runs::on : name == "off" ? Runs::off : Runs::mixed; }
 
+const char* program = "opus_sim_test";
+
 void print_failure(std::uint64_t seed, FaultClass c, Mutation m, const std::string& what) {
-    std::printf("FAILED %s seed %llu (commit %s): %s\n  again: opus_sim_test --class %s --seed %llu%s%s --log\n", name_of(c),
-                static_cast<unsigned long long>(seed), OPUS_COMMIT, what.c_str(), name_of(c),
+    std::printf("FAILED %s seed %llu (commit %s): %s\n  again: %s --class %s --seed %llu%s%s --log\n", name_of(c),
+                static_cast<unsigned long long>(seed), OPUS_COMMIT, what.c_str(), program, name_of(c),
                 static_cast<unsigned long long>(seed), m == Mutation::none ? "" : " --mutation ",
                 m == Mutation::none ? "" : name_of(m));
 }
@@ -155,8 +157,11 @@ int main(int argc, char** argv) {
     app.add_option("--failures", r.failures, "stop a class after so many")->capture_default_str();
     app.add_option("--without", r.without, "with --seed: leave out these faults");
     app.add_flag("--log", r.log, "with --seed: all that happens");
+    app.add_flag("--commit", r.commit, "print the commit that this plays, and nothing else");
     app.add_flag("--mutations", r.mutations, "show that each deliberate mistake is noticed");
     CLI11_PARSE(app, argc, argv);
+    program = argv[0];
+    if (r.commit) return std::puts(OPUS_COMMIT) < 0;
     if (r.seed != 0) {
         const auto classes = classes_of(r.fault_class == "all" ? "mixed" : r.fault_class);
         return classes.empty() ? 2 : replay(r, classes.front());

@@ -1,0 +1,45 @@
+#!/usr/bin/env python3
+"""usage: soak_test.py SOAK BUILD"""
+import json
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+
+soak, build = sys.argv[1:3]
+failed = 0
+
+
+def check(behaviour: str, holds: bool, output: str) -> None:
+    global failed
+    print(f"{'ok  ' if holds else 'FAIL'} {behaviour}" + ("" if holds else "\n" + output))
+    failed += not holds
+
+
+with tempfile.TemporaryDirectory() as folder:
+    state = pathlib.Path(folder, "state.json")
+
+    def run(schedules: int) -> str:
+        command = [sys.executable, soak, build, "--schedules", str(schedules), "--chunk", "10", "--state", str(state)]
+        return subprocess.run(command, capture_output=True, text=True).stdout
+
+    first = run(90)
+    check("a campaign plays each class and says how fast", "90 passed, 0 failed" in first and "events/s and core" in first, first)
+    again = run(180)
+    played = json.loads(state.read_text())["done"]
+    check("it goes on where it was stopped", "going on after 90 schedules" in again and "180 passed, 0 failed" in again
+          and all(sorted(chunks) == [0, 1] for chunks in played.values()), again)
+    state.write_text(state.read_text().replace('"commit": "', '"commit": "other-'))
+    anew = run(90)
+    check("another commit starts anew", "starting anew" in anew and "90 passed, 0 failed" in anew, anew)
+program = pathlib.Path(build, "test/sim/opus_sim_test")
+command = [program, "--class", "calm", "--seeds", "20", "--mutation", "start-without-go", "--failures", "1"]
+report = subprocess.run(command, capture_output=True, text=True).stdout
+told = re.search(r"^FAILED calm seed \d+ \(commit \w[^)]*\): I1.*\n  again: (.*)$", report, re.M)
+check("a failure names its seed, its commit and what does not hold", told is not None, report)
+replayed = subprocess.run(told[1].split(), capture_output=True, text=True) if told else None
+check("the command that it prints plays it again", replayed is not None and replayed.returncode == 1 and "FAILS: I1" in replayed.stdout,
+      replayed.stdout[-2000:] if replayed else "")
+print(f"{5 - failed} passed, {failed} failed")
+sys.exit(1 if failed else 0)
