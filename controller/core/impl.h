@@ -233,6 +233,8 @@ struct Core::Impl {
     void put_back(Launch& launch);
     void tell_again();
     void adopt_running(Launch& launch);
+    void keep_ports(Launch& launch);
+    void settle(Launch& launch);
     void see_light(const Launch& launch);
     void settle_adopted(bool all);
     void refresh_absent(NodeIndex node);

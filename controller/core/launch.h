@@ -38,6 +38,7 @@ struct Launch {
     bool no_light = false; // no circuits are brought: aborted, or impossible
     bool mixed = false;    // part of it is of a communicator that is not held: whom it meets there is not seen
     bool unsettled = false;  // adopted in flight, its circuits not known yet
+    std::vector<NodeIndex> kept;  // nodes whose lit ports stay until then
     Gang* gang = nullptr;  // while it waits for circuits
     std::uint32_t gang_pos = 0;
     std::uint64_t grant = 0;

@@ -218,11 +218,7 @@ void Core::Impl::finish(Launch& launch, Presence how) {
     if (options.runs) shorten_runs(launch);
     if (launch.gang != nullptr) leave(launch);
     if (launch.stage == Stage::in_flight) leave_flight(launch);
-    if (launch.unsettled) {
-        adopted.erase(launch.id);
-        --nodes[launch.id.node].unsettled;
-        refresh_absent(launch.id.node);
-    }
+    if (launch.unsettled) settle(launch);
     for (const KeyRef& r : launch.keys) {
         KeyState& key = *r.key;
         key.members[r.slot] = {nullptr, how};

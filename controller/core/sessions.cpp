@@ -1,6 +1,7 @@
 // Nodes that come, go and come again. A session begins with a snapshot, which replaces what was known;
 // a node that has not reported in this epoch keeps its lit ports busy for the grace time.
 #include <algorithm>
+#include <utility>
 
 #include "controller/core/impl.h"
 
@@ -284,13 +285,33 @@ void Core::Impl::adopt(NodeIndex n, const wire::LaunchSnapshot& l, bool firm) {
 }
 
 // It runs, by an older controller's word. Which circuits it uses is known when its communicators are;
-// until then all lit ports of its node stay.
+// until then all lit ports of its node stay, and of the nodes of all its communicators' members: a ring has
+// circuits between others.
 void Core::Impl::adopt_running(Launch& launch) {
     launch.unsettled = true;
     adopted.insert(launch.id);
-    ++nodes[launch.id.node].unsettled;
+    keep_ports(launch);
     adoption_due = true;
     regather(launch);  // it is present: who waited for it may be complete
+}
+
+void Core::Impl::keep_ports(Launch& launch) {
+    const auto keep = [&](NodeIndex n) {
+        if (std::find(launch.kept.begin(), launch.kept.end(), n) != launch.kept.end()) return;
+        launch.kept.push_back(n);
+        if (++nodes[n].unsettled == 1) refresh_absent(n);
+    };
+    keep(launch.id.node);
+    for (const KeyRef& r : launch.keys)
+        for (const Member& m : r.key->comm->members)
+            if (m.registered && !m.gone) keep(m.node);
+}
+
+void Core::Impl::settle(Launch& launch) {
+    adopted.erase(launch.id);
+    launch.unsettled = false;
+    for (const NodeIndex n : std::exchange(launch.kept, {}))
+        if (--nodes[n].unsettled == 0) refresh_absent(n);
 }
 
 // What runs has seen the light of its circuits: of those that are known to have some, where there are any.
@@ -307,7 +328,8 @@ void Core::Impl::settle_adopted(bool all) {
     adoption_due = false;
     std::vector<LaunchId> ready;
     for (const LaunchId& id : adopted) {
-        const Launch* launch = launch_of(id);
+        Launch* launch = launch_of(id);
+        keep_ports(*launch);  // members may have come since
         const bool judged = std::all_of(launch->keys.begin(), launch->keys.end(),
                                         [](const KeyRef& r) { return r.key->comm->verdict != Verdict::unknown; });
         bool read = true;
@@ -321,13 +343,9 @@ void Core::Impl::settle_adopted(bool all) {
         if (all || (judged && read)) ready.push_back(id);
     }
     std::vector<Launch*> dark;
-    std::set<NodeIndex> concerned;
     for (const LaunchId& id : ready) {
         Launch* launch = launch_of(id);
-        adopted.erase(id);
-        launch->unsettled = false;
-        --nodes[id.node].unsettled;
-        concerned.insert(id.node);
+        settle(*launch);
         see_light(*launch);
         take_off(*launch);
         bool lit = true;
@@ -343,7 +361,6 @@ void Core::Impl::settle_adopted(bool all) {
     for (Launch* launch : dark) suspend(*launch, "found running after a restart with its circuits not up");
     for (const LaunchId& id : ready)
         if (Launch* launch = launch_of(id); launch != nullptr && launch->stage == Stage::in_flight) regather(*launch);
-    for (const NodeIndex n : concerned) refresh_absent(n);
     settle_runs();
 }
 
