@@ -69,9 +69,9 @@ void Glass::cut(SwitchIndex sw, SwitchPort port, const Command* by) {
     ++x.version;
     ++y.version;
     if (pair == kNone || !was_lit) return;
-    if (by == nullptr) {
-        x.taken = other;
-        y.taken = port;
+    if (by == nullptr) {  // the first of several is what the controller believes in
+        if (x.taken == 0) x.taken = other;
+        if (y.taken == 0) y.taken = port;
         x.taken_ns = y.taken_ns = world_.now;
     }
     if (--lit_[pair] == 0) world_.traffic.light_changed(pair);

@@ -92,7 +92,10 @@ void Inspector::controller_did(const controller::Actions& actions) {
             for (const wire::LocalLaunch& l : grant->firm) {
                 const LaunchIndex index = launch_of(send->node, l.rank, l.seq);
                 if (index == kNone) return world_.fail("a grant for a launch that was never recorded");
-                grant_.push_back(index);
+                const LaunchRun& before = world_.launches[index];
+                // Told again: it was granted with its gang.
+                const bool again = before.granted && !before.suspended && before.grant_life == world_.controller.life();
+                if (!again) grant_.push_back(index);
                 world_.launches[index].suspended = false;  // told again: it had never heard
                 hold(index);
                 world_.launches[index].grant = grant->id;
