@@ -27,6 +27,7 @@ std::string Core::Impl::check_ports() {
             if (it == inventory.ops().end()) return name + " moves under a change set that is over";
             if (s.peer != kNone) return name + " moves and is lit";
         }
+        if (s.leaves != 0 && inventory.ops().count(s.leaves) == 0) return name + " leaves under a change set that is over";
         for (const Reservation& r : s.reservations) {
             if (r.gang->state != Gang::State::waiting) return name + " is reserved by a gang that does not wait";
             if (std::none_of(r.gang->wishes.begin(), r.gang->wishes.end(), [&](const Wish& w) { return w.port == p; }))

@@ -54,11 +54,13 @@ void Core::Impl::turn_dark(Op& op, PortId p) {
     ++counters.circuits_moved;
     const EdgeId e = inventory.port(p).edge;
     inventory.darken(p, step, now);
-    for (const PortId end : {p, peer})
-        if (end < fabric.ports.size()) {
-            inventory.port(end).op = op.id;
-            op.dark.push_back(end);
-        }
+    inventory.port(p).op = op.id;
+    op.dark.push_back(p);
+    // The other end is not named in the change: it is free, and may be in the next one, whichever is carried out first.
+    if (peer < fabric.ports.size()) {
+        inventory.port(peer).leaves = op.id;
+        op.dark.push_back(peer);
+    }
     if (e != kNone) touch_edge(e);
 }
 
@@ -84,7 +86,10 @@ void Core::Impl::emit_programs() {
         for (const auto& entry : op.connect) lit.insert(lit.end(), {entry.second.a, entry.second.b});
         std::sort(lit.begin(), lit.end());
         std::erase_if(op.dark, [&](PortId port) {
-            return inventory.port(port).op != id || std::binary_search(lit.begin(), lit.end(), port);
+            PortState& s = inventory.port(port);
+            const bool stays_dark = (s.op == id || s.leaves == id) && !std::binary_search(lit.begin(), lit.end(), port);
+            if (!stays_dark && s.leaves == id) s.leaves = 0;
+            return !stays_dark;
         });
         Program p{op.sw, op.id, {}, switch_timeout(op.sw)};
         for (const PortId port : op.disconnect) p.changes.disconnect.push_back(fabric.ports[port].sw_port);
@@ -122,10 +127,13 @@ void Core::Impl::settle_op(Op& op, const Applied& applied) {
         trace(std::move(t));
     }
     for (const PortId p : op.dark) {
-        inventory.port(p).op = 0;
-        inventory.port(p).no_light = false;
-        inventory.port(p).note.clear();
-        inventory.port(p).changed = step;
+        PortState& s = inventory.port(p);
+        if (s.leaves == op.id) s.leaves = 0;
+        if (s.op == op.id) s.op = 0;
+        if (s.op != 0 || s.peer != kNone) continue;  // another has taken it meanwhile
+        s.no_light = false;
+        s.note.clear();
+        s.changed = step;
     }
     for (const auto& entry : op.connect) touch_edge(entry.first);
     for (const PortId p : op.dark) touch(fabric.ports[p].gpu);
@@ -168,7 +176,11 @@ void Core::Impl::fail_op(Op& op, DriverError error, const std::string& text) {
         doubt(circuit.a);
         doubt(circuit.b);
     }
-    for (const PortId p : op.dark) doubt(p);
+    for (const PortId p : op.dark) {
+        PortState& s = inventory.port(p);
+        if (s.leaves == op.id) s.leaves = 0;
+        if ((s.op == 0 || s.op == op.id) && s.peer == kNone) doubt(p);  // else another has taken it meanwhile
+    }
     if (op.has_ctl) out->push_back(CtlDone{op.ctl, false, text});
     if (op.speculation != 0) bet_failed(op);
     const std::vector<OpGang> waiting = std::move(op.gangs);

@@ -40,6 +40,7 @@ struct PortState {
     PortId peer = kNone;          // where its circuit leads, or kForeign
     EdgeId edge = kNone;          // the circuit's pair
     OpId op = 0;                  // moving under this change set
+    OpId leaves = 0;              // this one takes its circuit away, and names its other end only
     bool unknown = true;          // in doubt until read back
     bool absent = true;           // its node has not reported in this epoch: busy if it has a circuit
     bool fenced = false;

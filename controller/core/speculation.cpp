@@ -157,7 +157,12 @@ void Core::Impl::speculate() {
 bool Core::Impl::may_speculate(const Speculation& s) const {
     const auto spoken = [&](GpuId gpu) { return spec.of_gpu[gpu] == s.gang.id; };
     for (const EdgeId e : s.gang.edges)
-        if (!spoken(inventory.edge(e).a) || !spoken(inventory.edge(e).b)) return false;
+        for (const GpuId gpu : {inventory.edge(e).a, inventory.edge(e).b}) {
+            if (!spoken(gpu)) return false;
+            // With some of its ports only, the gang would stop to take the others.
+            for (const PortId p : fabric.gpus[gpu].ports)
+                if (inventory.obstacle(p, s.gang) == Obstacle::spent) return false;
+        }
     return std::all_of(s.ranks.begin(), s.ranks.end(), [this](const RankName& r) { return nodes[r.first].up(); });
 }
 
@@ -199,7 +204,7 @@ void Core::Impl::speculate(Speculation& s) {
 void Core::Impl::bet_settled(const Op& op, TimeNs took) {
     const auto settle = [&](PortId p) {
         Bet& bet = spec.bets[p];
-        if (bet.speculation == 0 || bet.took_ns >= 0) return;
+        if (bet.speculation != op.speculation || bet.took_ns >= 0) return;
         bet.took_ns = took;
         bet.end_ns = now;
     };
@@ -213,7 +218,8 @@ void Core::Impl::bet_settled(const Op& op, TimeNs took) {
 // A change set failed: what it was to make is no bet any more, and is not tried again unasked.
 void Core::Impl::bet_failed(const Op& op) {
     for (const auto& entry : op.connect) spec.bets[entry.second.a] = spec.bets[entry.second.b] = {};
-    for (const PortId p : op.dark) spec.bets[p] = {};
+    for (const PortId p : op.dark)
+        if (spec.bets[p].speculation == op.speculation) spec.bets[p] = {};
     close_speculation(op.speculation, false);
 }
 
@@ -347,7 +353,7 @@ std::string Core::Impl::check_speculations() {
     }
     for (PortId p = 0; p < fabric.ports.size(); ++p) {
         const Bet& bet = spec.bets[p];
-        if (bet.speculation != 0 && bet.took_ns < 0 && inventory.port(p).op == 0)
+        if (bet.speculation != 0 && bet.took_ns < 0 && inventory.port(p).op == 0 && inventory.port(p).leaves == 0)
             return fabric.ports[p].name + " is bet on as moving and stands still";
     }
     return {};

@@ -156,7 +156,7 @@ void Core::Impl::adopt_map(SwitchIndex s, const MapRead& e) {
     for (const PortId p : sw.cable) {
         if (p == kNone) continue;
         const PortState& port = inventory.port(p);
-        if (port.op != 0 || port.changed >= sw.read_step || sw.read_ns < port.doubt_until_ns) older.insert(p);
+        if (port.op != 0 || port.leaves != 0 || port.changed >= sw.read_step || sw.read_ns < port.doubt_until_ns) older.insert(p);
     }
     const auto stale = [&](PortId p) { return older.count(p) != 0; };
     TimeNs again = now;

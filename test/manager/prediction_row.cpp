@@ -69,7 +69,7 @@ private:
     Key key_of(const replay::Step& s) const {
         const replay::Membership m = replay::membership(w_.comms[s.comm], rank_);
         Key key;
-        key.comm = {s.comm + 1, m.group + 1};
+        key.comm = {(s.comm + 1ull) << 32, m.group + 1};
         key.kind = KeyKind::coll;
         if (s.kind != StepKind::send && s.kind != StepKind::recv) return key;
         key.kind = KeyKind::p2p;

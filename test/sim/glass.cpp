@@ -62,6 +62,7 @@ void Glass::cut(SwitchIndex sw, SwitchPort port, const Command* by) {
     Mirror& y = ports[other];
     const PairIndex pair = pair_of(sw, port, other);
     const bool was_lit = x.light;
+    if (by != nullptr && x.condemned != 0) by = &commands_[x.condemned - 1];  // it was decided then
     if (pair != kNone && was_lit && by != nullptr) world_.inspector.cut(pair, by->life, by->sent_ns);
     x.peer = y.peer = 0;
     x.light = y.light = false;
@@ -111,6 +112,7 @@ void Glass::condemn(std::uint32_t id, SwitchPort port) {
     auto& ports = switches_[commands_[id].sw].ports;
     if (port == 0 || port >= ports.size() || ports[port].peer == 0) return;
     const PairIndex pair = pair_of(commands_[id].sw, port, ports[port].peer);
+    if (ports[port].condemned != 0) return;  // by a change that has not been carried out yet
     if (pair != kNone && ports[port].light) world_.inspector.decided_to_cut(pair);
     ports[port].condemned = ports[ports[port].peer].condemned = id + 1;
 }

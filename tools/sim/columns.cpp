@@ -18,6 +18,7 @@ void summarise(const replay::Rehearsal& r, std::uint32_t learned, Column& column
     };
     const auto iterations = static_cast<std::uint32_t>(r.iterations.front().size());
     if (iterations <= learned) return;
+    column.total_ms = static_cast<double>(end_of(iterations - 1)) / 1e6;
     const double counted = iterations - learned;
     const std::int64_t begin = learned == 0 ? 0 : end_of(learned - 1);
     column.iteration_ms = static_cast<double>(end_of(iterations - 1) - begin) / 1e6 / counted;

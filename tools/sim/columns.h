@@ -26,6 +26,7 @@ struct Column {
     double held_ms = 0;       // of an iteration: operations all of whose members were there, until they began, summed
     double moves = 0;         // circuits, of an iteration; of all iterations
     double frames = 0;
+    double total_ms = 0;      // of all iterations
     controller::Counters counters;
     std::string fault;
     std::vector<replay::HeldOperation> held;  // those that count

@@ -25,7 +25,8 @@ public:
     NodeIndex node_of(std::uint32_t rank) const { return workload_->places[rank].node; }
     RankId local_rank(std::uint32_t rank) const { return local_[rank]; }
     std::uint32_t rank_at(NodeIndex node, RankId local) const { return ranks_[node][local]; }
-    CommId comm_id(std::uint32_t comm, std::uint32_t group) const { return {comm + 1, group + 1}; }
+    static CommId comm_id(std::uint32_t comm, std::uint32_t group) { return {(comm + 1ull) << 32, group + 1}; }
+    static std::uint32_t comm_of(const CommId& id) { return static_cast<std::uint32_t>(id.hi >> 32) - 1; }
     std::uint32_t comm_entry(std::uint32_t rank, std::uint32_t comm) const;
 
     // Adds to `pairs`; nothing of what stays on a node.

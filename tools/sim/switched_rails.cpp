@@ -157,6 +157,7 @@ void SwitchedRails::perform(NodeIndex node, manager::Actions& actions) {
             options_.log(map_.fabric().nodes[node].name + ": " + log->text);
         }
     }
+    if (options_.tamper) options_.tamper(node, messages);
     if (messages.empty()) return;
     ++frames_;
     later(options_.wire_ns, [this, node, messages = std::move(messages)] { hear(node, messages); });
@@ -168,7 +169,7 @@ void SwitchedRails::log_words(NodeIndex node, const wire::Message& message) {
     const auto text_of = [&](const wire::KeyRange& range) {
         const Key& k = range.first;
         const bool transfer = k.kind == KeyKind::p2p;
-        return " " + map_.workload().comms[k.comm.hi - 1].name + "." + std::to_string(k.comm.lo - 1) +
+        return " " + map_.workload().comms[JobMap::comm_of(k.comm)].name + "." + std::to_string(k.comm.lo - 1) +
                (transfer ? " " + std::to_string(k.src) + ">" + std::to_string(k.dst) : "") + " #" + std::to_string(k.n);
     };
     const std::string when = std::to_string(static_cast<double>(now_ - kBegin) / 1e6) + " ms " + map_.fabric().nodes[node].name;

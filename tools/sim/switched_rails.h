@@ -24,6 +24,7 @@ struct RailsOptions {
     TimeNs wire_ns = 60'000;  // a message
     TimeNs look_ns = 20'000;  // from a word in a ring to the manager's look, and from its go to the launch
     std::function<void(const std::string&)> log;
+    std::function<void(NodeIndex, std::vector<wire::Message>&)> tamper;  // with what a manager says
 };
 
 class SwitchedRails : public replay::Gates {

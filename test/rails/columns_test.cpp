@@ -1,0 +1,114 @@
+// Jobs on demand, provisioned, and as a schedule that knows the future would have them: deterministic, since virtual.
+#define DOCTEST_CONFIG_IMPLEMENT_WITH_MAIN
+#include <doctest/doctest.h>
+
+#include "tools/replay/generate.h"
+#include "tools/replay/workload_builder.h"
+#include "tools/sim/columns.h"
+#include "tools/sim/job_map.h"
+
+using namespace opus;
+using namespace opus::sim;
+
+namespace {
+
+ColumnOptions at(double dark_ms, std::uint32_t iterations = 8) {
+    ColumnOptions o;
+    o.dark_ns = static_cast<TimeNs>(dark_ms * 1e6);
+    o.rehearsal.iterations = iterations;
+    o.rehearsal.bytes_per_us *= 1024;
+    return o;
+}
+
+std::vector<replay::Workload> jobs() {
+    replay::GenerateOptions o;
+    o.gpus = 1, o.layers = 4, o.micro_batches = 8;
+    std::vector<replay::Workload> all{replay::generate_llama3_8b(o)};
+    for (const auto& generator : replay::generators())
+        if (std::string(generator.name) != "llama3-8b") all.push_back(replay::generate(generator.name, o));
+    return all;
+}
+
+}  // namespace
+
+TEST_CASE("a provisioned job is never slower than one that asks on demand") {
+    for (const replay::Workload& job : jobs())
+        for (const double dark : {0.0, 10.0, 25.0, 100.0}) {
+            const Column demand = play(job, Rails::on_demand, at(dark));
+            const Column ahead = play(job, Rails::provisioned, at(dark));
+            CAPTURE(job.name);
+            CAPTURE(dark);
+            REQUIRE(demand.ended);
+            REQUIRE(ahead.ended);
+            CHECK(demand.fault == "");
+            CHECK(ahead.fault == "");
+            CHECK(ahead.iteration_ms <= demand.iteration_ms * 1.001);
+        }
+}
+
+TEST_CASE("the job of the paper waits for no more dark than if the future were known") {
+    replay::GenerateOptions o;
+    const replay::Workload job = replay::generate_llama3_8b(o);
+    for (const double dark : {10.0, 25.0, 100.0}) {
+        const Column lit = play(job, Rails::lit, at(dark, 12));
+        const Column demand = play(job, Rails::on_demand, at(dark, 12));
+        const Column ahead = play(job, Rails::provisioned, at(dark, 12));
+        const Column known = play(job, Rails::clairvoyant, at(dark, 12));
+        CAPTURE(dark);
+        REQUIRE(known.ended);
+        CHECK(demand.iteration_ms - ahead.iteration_ms >= 0.95 * (demand.iteration_ms - known.iteration_ms));
+        CHECK(ahead.iteration_ms <= lit.iteration_ms * (dark <= 25 ? 1.005 : 1.03));
+    }
+}
+
+namespace {
+
+constexpr std::uint32_t kHonest = 30, kLies = 60;
+
+// Pairs that take turns, then pairs that stay: whoever turns circuits then, does so in vain.
+replay::Workload steady_pairs() {
+    using replay::StepKind;
+    replay::WorkloadBuilder b("pairs", 4, 1, 1);
+    b.comm("a", "", {{0, 1}, {2, 3}});
+    b.comm("b", "", {{0, 2}, {1, 3}});
+    b.comm("c", "", {{0, 3}, {1, 2}});
+    b.role("all", {0, 1, 2, 3});
+    for (std::uint32_t i = 0; i < kHonest + kLies; ++i) {
+        b.compute("s", 100'000, "compute");
+        b.collective(StepKind::all_reduce, i < kHonest && i % 2 != 0 ? "b" : "a", "s", 1024, replay::DType::int32);
+    }
+    return b.workload();
+}
+
+}  // namespace
+
+TEST_CASE("ports whose speculations are all wrong lose what was saved on them and one dark time at most") {
+    const replay::Workload job = steady_pairs();
+    ColumnOptions o = at(25, 1);
+    o.learned = 0;
+    const Column demand = play(job, Rails::on_demand, o);
+    const Column honest = play(job, Rails::provisioned, o);
+    std::uint32_t ends = 0;
+    o.rails.tamper = [&](NodeIndex node, std::vector<wire::Message>& messages) {
+        for (const wire::Message& message : messages) ends += std::holds_alternative<wire::Done>(message);
+        if (ends < 4 * kHonest) return;
+        wire::Expectation lie;  // the third way of pairing
+        lie.rank = 0;
+        lie.sure = true;
+        wire::KeyRange range;
+        range.first.comm = JobMap::comm_id(2, node == 0 || node == 3 ? 0 : 1);
+        lie.keys = {range};
+        std::erase_if(messages, [](const auto& m) { return std::holds_alternative<wire::Next>(m); });
+        messages.push_back(wire::Next{{lie}});
+    };
+    const Column lied = play(job, Rails::provisioned, o);
+    REQUIRE(demand.ended);
+    REQUIRE(honest.ended);
+    REQUIRE(lied.ended);
+    CHECK(honest.total_ms < demand.total_ms - 200);  // there is something saved that can be lost
+    CHECK(lied.counters.speculations_wrong > 3);
+    CHECK(lied.total_ms > honest.total_ms + 50);
+    CHECK(lied.total_ms <= demand.total_ms + 25 + 5);
+    CHECK(lied.counters.suspensions == 0);
+    MESSAGE("on demand " << demand.total_ms << " ms, honest " << honest.total_ms << " ms, lied to " << lied.total_ms << " ms");
+}
