@@ -55,9 +55,9 @@ rows = [
     ("send behind a stream gate, over", over(ENFORCED, SEND, **STREAM), None, 228),
     ("behind an open host gate, over", over(ENFORCED, LONE, **HOST), None, 202),
     ("the same without CUDA, over", over(ENFORCED, LONE, OPUS_GATE="host"), None, 161),
-    ("group of a send and a receive, stream gate, over", over(ENFORCED, PAIR, **STREAM), None, 743),
-    ("group of 8 sends and 8 receives, stream gate, over", over(ENFORCED, EIGHT, **STREAM), None, 3340),
-    ("group of a send and a receive, host gate, over", over(ENFORCED, PAIR, **HOST), None, 724),
+    ("group of a send and a receive, stream gate, over", over(ENFORCED, PAIR, **STREAM), None, 772),
+    ("group of 8 sends and 8 receives, stream gate, over", over(ENFORCED, EIGHT, **STREAM), None, 3369),
+    ("group of a send and a receive, host gate, over", over(ENFORCED, PAIR, **HOST), None, 753),
     ("ring push", (count([ring, str(CALLS), "push"]).total - nothing) / CALLS, 1.5 * 20, 23),
     ("bare ring push (the floor; 20)", (count([ring, str(CALLS), "bare"]).total - nothing) / CALLS, None, None),
 ]

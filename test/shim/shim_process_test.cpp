@@ -333,6 +333,29 @@ TEST_CASE("auto chooses the stream gate only where it is safe") {
     CHECK(manager.rank(0).launches.back().gate == ring::Gate::stream);
 }
 
+TEST_CASE("streams beyond the hardware queues are held on the host, unless the stream gate is forced") {
+    const auto on_host = [](const Environment& more, int streams, std::string& said) {
+        MiniManager manager;
+        Program program = scenario("streams", with(with(at(manager), kWithCuda), with(more, {{"OPUS_LOG", "info"}})), streams);
+        CHECK(program.finish() == 0);
+        said = program.errors;
+        CHECK(manager.rank(0).launches.size() == std::size_t(2 * streams + 2));  // the connections, and the first
+        std::size_t count = 0;
+        for (const Captured& launch : manager.rank(0).launches)
+            count += launch.gate == ring::Gate::host && (launch.flags & ring::kLaunchConn) == 0;
+        return count;
+    };
+    // One more stream was gated first, by the launch that made the connections.
+    std::string said;
+    CHECK(on_host({}, 7, said) == 0);
+    CHECK(said.find("hardware queues") == std::string::npos);
+    CHECK(on_host({}, 9, said) == 2 * 2);  // two of ten, two launches each
+    CHECK(said.find("8 hardware queues") != std::string::npos);
+    CHECK(on_host({{"CUDA_DEVICE_MAX_CONNECTIONS", "32"}}, 9, said) == 0);
+    CHECK(on_host({{"CUDA_DEVICE_MAX_CONNECTIONS", "4"}}, 5, said) == 2 * 2);
+    CHECK(on_host({{"OPUS_GATE", "stream"}}, 9, said) == 0);
+}
+
 TEST_CASE("gate none records and asks, and holds nothing") {
     Behaviour behaviour;
     behaviour.go = false;

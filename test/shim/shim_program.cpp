@@ -184,6 +184,12 @@ void calls() {  // `argument` all-reduces
     CHECK(fake_launches() == argument);
 }
 
+void streams() {  // `argument` streams, all-reduces on each, twice
+    const ncclComm_t comm = comm_named("g");
+    OK(all_reduce(comm));
+    for (int i = 0; i < 2 * argument; ++i) OK(all_reduce(comm, static_cast<std::uintptr_t>(64 + i % argument)));
+}
+
 void order() {
     const ncclComm_t comm = comm_named("g");
     fake_log_clear();
@@ -391,7 +397,7 @@ int main(int argc, char** argv) {
 #define SCENARIO(name) {#name, name}
         SCENARIO(identity), SCENARIO(init_all), SCENARIO(creation_in_group), SCENARIO(failed_creation), SCENARIO(group),
         SCENARIO(never_asks), SCENARIO(simulate), SCENARIO(group_error), SCENARIO(lone_error), SCENARIO(wide_group),
-        SCENARIO(calls), SCENARIO(order), SCENARIO(merged_groups), SCENARIO(capture), SCENARIO(repeated), SCENARIO(non_blocking), SCENARIO(forked),
+        SCENARIO(calls), SCENARIO(streams), SCENARIO(order), SCENARIO(merged_groups), SCENARIO(capture), SCENARIO(repeated), SCENARIO(non_blocking), SCENARIO(forked),
         SCENARIO(refused), SCENARIO(unhooked), SCENARIO(broadcast), SCENARIO(many_comms), SCENARIO(threads),
         SCENARIO(aborted_elsewhere), SCENARIO(missing), SCENARIO(one_sided), SCENARIO(grown), SCENARIO(draining),
     };

@@ -44,7 +44,19 @@ stream where the driver and the process allow it, else host.
 .B none
 Records and asks, but holds nothing: bytes are lost in the dark and sent again. It shows what gates are for.
 .PP
-Captured CUDA graphs are not gated yet: such launches pass and are counted.
+What is seen by itself:
+.B auto
+goes to the host with CUDA_LAUNCH_BLOCKING=1, with one queue, where the driver refuses the kernel, and for each stream beyond
+the number of queues (OPUS_LOG=info says so). What is not: whether a program posts receives before their senders can send. There
+a host gate stops it, as one queue stops forced stream gates;
+.B opus-ctl why
+names the launch that has not come. Such a program wants stream gates and CUDA_DEVICE_MAX_CONNECTIONS=32. One that neither gate
+serves (more such streams than queues) needs the launches held in the transport (a
+.I net
+gate), which does not exist yet: run it with OPUS_MODE=observe.
+.PP
+A connection that NCCL makes at first use is made by the host, so that launch is held on the host behind every gate.
+Captured CUDA graphs are not gated yet: such launches pass and are counted. Stream gates have not been tried on a GPU yet.
 .SH ENVIRONMENT
 )";
 
