@@ -129,4 +129,70 @@ TEST_CASE("a circuit without light has none after the next command was refused, 
     CHECK(world.programs == 4);
 }
 
+TEST_CASE("a port that never gives light is gone round while there is another, then fenced and shown") {
+    for (const std::uint32_t ports : {2u, 1u}) {
+        Job job;
+        job.comms = {{0, 1}};
+        for (NodeIndex n = 0; n < 2; ++n) job.ranks.push_back(rank_on(n, {on(0, {coll(0)})}));
+        World world({.nodes = 2, .ports = ports}, job);
+        const SwitchPort blind = world.fabric.ports[world.port("n0.g0.p0")].sw_port;
+        world.switch_fault = [&](const Program& p) {
+            for (const auto& [x, y] : p.changes.connect)
+                if (x == blind || y == blind) return std::pair{DriverError::no_light, p.changes.connect.size()};
+            return std::pair{DriverError::none, std::size_t{0}};
+        };
+        world.run_until(5'000 * kMs);
+        CHECK(clean(world));
+        CHECK(world.all_done() == (ports == 2));
+        if (ports == 2) continue;
+        CHECK(world.programs == 3);
+        CHECK(status_of(world, "n0.g0.p0").use == PortUse::fenced);
+        CHECK(some_log_has(world, "fenced n0.g0.p0"));
+        CHECK(world.passed(0, 0));  // the policy, at once: nobody waits for a port that will not come
+        CHECK(world.passed(1, 0));
+    }
+}
+
+TEST_CASE("rings and pairs find their way over planes, sides and four ports") {
+    // The world refuses what no switch can join.
+    Job job;
+    job.comms = {{0, 1, 2, 3}, {0, 2}, {1, 3}};
+    for (NodeIndex n = 0; n < 4; ++n)
+        job.ranks.push_back(rank_on(n, {on(0, {coll(0)}), on(0, {coll(n % 2 == 0 ? 1 : 2)}), on(0, {coll(0)}), on(1, {send(0, (n + 1) % 4), recv(0, (n + 3) % 4)})}));
+    REQUIRE(ends_without_opus(job));
+    const Shape shapes[] = {{.nodes = 4, .ports = 2, .planes = 2}, {.nodes = 4, .ports = 4, .planes = 2}, {.nodes = 4, .ports = 4, .planes = 4},
+                            {.nodes = 4, .ports = 2, .two_sided = true}, {.nodes = 4, .ports = 4, .two_sided = true}, {.nodes = 4, .ports = 4}};
+    for (const Shape& shape : shapes) {
+        CAPTURE(shape.ports);
+        CAPTURE(shape.planes);
+        CAPTURE(shape.two_sided);
+        World world(shape, job);
+        must_end(world);
+        CHECK(world.core->counters().passes == 0);
+    }
+}
+
+TEST_CASE("opus-ctl does not break a circuit under a launch in flight unless it is forced") {
+    Job job;
+    job.comms = {{0, 1}};
+    for (NodeIndex n = 0; n < 2; ++n) job.ranks.push_back(rank_on(n, {lasting(2'000 * kMs, on(0, {coll(0)}))}));
+    World world({.nodes = 3, .ports = 1}, job);
+    const auto refusal_of = [&](const Event& event) {
+        Actions actions;
+        world.core->on(event, world.now, actions);
+        for (const Action& action : actions)
+            if (const auto* done = std::get_if<CtlDone>(&action)) return done->ok ? std::string("done") : done->text;
+        return std::string("under way");
+    };
+    world.at(1'000 * kMs, [&] {
+        CHECK(refusal_of(CtlDisconnect{1, world.port("n0.g0.p0"), false}).find("n0.r0") != std::string::npos);
+        CHECK(refusal_of(CtlConnect{2, world.port("n0.g0.p0"), world.port("n2.g0.p0"), false}).find("n0.r0") != std::string::npos);
+        CHECK(world.lit(world.port("n0.g0.p0"), world.port("n1.g0.p0")));
+    });
+    must_end(world);
+    CHECK(world.core->counters().suspensions == 0);
+    world.run_until(world.now + 100 * kMs);
+    CHECK(refusal_of(CtlDisconnect{3, world.port("n0.g0.p0"), false}) == "under way");  // nothing runs over it any more
+}
+
 }  // namespace opus::controller::test
