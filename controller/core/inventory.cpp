@@ -86,7 +86,7 @@ namespace {
 
 // A port may lose as much as was saved on it, and once more. That once is not spent while a job finds its rhythm:
 // first its words must come true with nothing done about them. What is doubted is not paid for with light.
-constexpr std::uint32_t kProven = 6;
+constexpr std::uint32_t kProven = 3;
 
 bool may_bet(const PortState& s, bool sure) {
     if (s.lost_ns > s.saved_ns || (s.saved_ns == 0 && s.foretold < kProven)) return false;

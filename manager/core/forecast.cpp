@@ -50,14 +50,12 @@ Predictor::Launch programme_of(OpKind op, std::uint64_t bytes, const std::vector
 }
 
 void Forecast::started(const Launch& launch) {
-    for (const LaunchKey& key : launch.keys) {
-        if (is_connection(key.range.first)) continue;
-        if (begun_.size() >= kMaxSequences) begun_.clear();
-        std::uint64_t& begun = begun_[sequence_of(key.range.first)];
-        begun = std::max(begun, key.range.first.n + key.range.count);
-    }
     const Predictor::Launch& p = launch.programme;
     if (p.needs == 0) return;
+    std::vector<LaunchKey> keys = launch.keys;
+    std::erase_if(keys, [](const LaunchKey& key) { return is_connection(key.range.first); });
+    for (const LaunchKey& key : keys) launches_.begin(key.range);
+    launches_.remember(p.signature, keys);
     predictor_.observe(p);
     phase_ = p.needs;
     const auto at =
@@ -66,15 +64,6 @@ void Forecast::started(const Launch& launch) {
         ++at->second;
     else
         under_way_.emplace_back(p.needs, 1);
-    if (launches_.contains(p.signature) || launch.keys.size() > kMaxKeysPerLaunch) return;
-    if (keys_ + launch.keys.size() > kMaxKeys) {
-        launches_.clear();
-        keys_ = 0;
-    }
-    auto& keys = launches_[p.signature];
-    std::copy_if(launch.keys.begin(), launch.keys.end(), std::back_inserter(keys),
-                 [](const LaunchKey& key) { return !is_connection(key.range.first); });
-    keys_ += keys.size();
 }
 
 void Forecast::ended(const Launch& launch) {
@@ -86,18 +75,13 @@ void Forecast::ended(const Launch& launch) {
 
 // Empty: not known, or too many.
 std::vector<LaunchKey> Forecast::keys_of(std::uint64_t signature) const {
-    const auto at = launches_.find(signature);
-    if (at == launches_.end()) return {};
-    std::vector<LaunchKey> keys = at->second;
-    Numbers ahead;  // two ranges of one sequence in a launch follow each other
-    for (LaunchKey& key : keys) {
-        const Key sequence = sequence_of(key.range.first);
-        const auto begun = begun_.find(sequence);
-        if (begun == begun_.end()) return {};
-        std::uint64_t& more = ahead[sequence];
-        key.range.first.n = begun->second + more;
-        more += key.range.count;
-    }
+    std::vector<LaunchKey> keys;
+    launches_.each(signature, [&keys](LaunchKey key) {
+        for (const LaunchKey& before : keys)  // two ranges of one sequence in a launch follow each other
+            if (sequence_of(before.range.first) == sequence_of(key.range.first))
+                key.range.first.n += before.range.count;
+        keys.push_back(key);
+    });
     return keys;
 }
 
@@ -174,28 +158,23 @@ std::vector<LaunchKey> Forecast::rest_of_phase(const Launch& first) const {
     std::vector<LaunchKey> rest;
     const Predictor::Launch& p = first.programme;
     if (p.needs == 0 || predictor_.expected(0).needs != p.needs) return rest;
+    const auto add = [&](const LaunchKey& key) {
+        const Key sequence = sequence_of(key.range.first);
+        const auto same = std::find_if(rest.begin(), rest.end(), [&](const LaunchKey& r) {
+            return r.member == key.member && r.range.mesh == key.range.mesh && sequence_of(r.range.first) == sequence;
+        });
+        if (same != rest.end()) {
+            same->range.count += key.range.count;
+            return;
+        }
+        rest.push_back(key);
+        for (const LaunchKey& mine : first.keys)
+            if (sequence_of(mine.range.first) == sequence)
+                rest.back().range.first.n = std::max(rest.back().range.first.n, mine.range.first.n + mine.range.count);
+    };
     for (std::uint32_t i = 1; i < kMaxPhase; ++i) {
         const Predictor::Launch next = predictor_.expected(i);
-        const auto keys = launches_.find(next.signature);
-        if (next.needs != p.needs || keys == launches_.end()) break;
-        for (const LaunchKey& key : keys->second) {
-            const Key sequence = sequence_of(key.range.first);
-            const auto same = std::find_if(rest.begin(), rest.end(), [&](const LaunchKey& r) {
-                return r.member == key.member && r.range.mesh == key.range.mesh &&
-                       sequence_of(r.range.first) == sequence;
-            });
-            if (same != rest.end()) {
-                same->range.count += key.range.count;
-                continue;
-            }
-            LaunchKey range = key;
-            const auto begun = begun_.find(sequence);
-            range.range.first.n = begun == begun_.end() ? 0 : begun->second;
-            for (const LaunchKey& mine : first.keys)
-                if (sequence_of(mine.range.first) == sequence)
-                    range.range.first.n = std::max(range.range.first.n, mine.range.first.n + mine.range.count);
-            rest.push_back(range);
-        }
+        if (next.needs != p.needs || !launches_.each(next.signature, add)) break;
     }
     return rest;
 }

@@ -15,6 +15,7 @@
 
 #include "manager/core/circuits.h"
 #include "manager/core/keys.h"
+#include "manager/core/known_launches.h"
 #include "manager/core/predictor.h"
 #include "opus/wire.h"
 
@@ -34,9 +35,6 @@ Predictor::Launch programme_of(OpKind op, std::uint64_t bytes, const std::vector
 
 class Forecast {
 public:
-    static constexpr std::size_t kMaxKeys = 8192;         // of all launches remembered
-    static constexpr std::size_t kMaxKeysPerLaunch = 64;  // a launch of more is not foretold
-    static constexpr std::size_t kMaxSequences = 8192;
     static constexpr std::size_t kMaxLook = 64;  // launches recorded ahead that are looked at
 
     void started(const Launch& launch);  // also when it passed
@@ -53,6 +51,7 @@ public:
     // sequences, from the first that is not part of `first`.
     std::vector<LaunchKey> rest_of_phase(const Launch& first) const;
 
+    static constexpr std::size_t kBytes = Predictor::kBytes + KnownLaunches::kBytes;  // of a rank, whatever it does
     const Predictor::Accuracy& accuracy() const { return predictor_.accuracy(); }
 
 private:
@@ -60,7 +59,6 @@ private:
         const Launch* launch = nullptr;
         std::uint64_t needs = 0;
     };
-    using Numbers = std::unordered_map<Key, std::uint64_t>;
 
     static std::vector<Head> heads(const std::deque<Launch>& launches);
     std::vector<LaunchKey> keys_of(std::uint64_t signature) const;
@@ -69,11 +67,11 @@ private:
     std::optional<wire::Expectation> recorded(const std::vector<Head>& heads, const Lit& lit) const;
 
     Predictor predictor_;
-    std::unordered_map<std::uint64_t, std::vector<LaunchKey>> launches_;  // by signature; numbers mean nothing
-    std::size_t keys_ = 0;                                                // of launches_
-    Numbers begun_;                                                       // sequence -> first number not started
-    std::vector<std::pair<std::uint64_t, std::uint32_t>> under_way_;      // needs, launches
-    std::uint64_t phase_ = 0;                                             // needs of the last that started
+    KnownLaunches launches_;
+    std::vector<std::pair<std::uint64_t, std::uint32_t>> under_way_;  // needs, launches
+    std::uint64_t phase_ = 0;                                         // needs of the last that started
 };
+
+static_assert(Forecast::kBytes <= 64 * 1024);
 
 }  // namespace opus::manager

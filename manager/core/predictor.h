@@ -21,7 +21,7 @@ namespace opus::manager {
 class Predictor {
 public:
     static constexpr std::uint32_t kHistory = 8192;     // launches remembered
-    static constexpr std::uint32_t kSignatures = 1024;  // distinct ones at a time
+    static constexpr std::uint32_t kSignatures = 512;   // distinct ones at a time
     static constexpr std::uint32_t kMaxRun = 4096;      // longest remaining run that is foretold
 
     struct Launch {
@@ -57,7 +57,7 @@ public:
 private:
     using Symbol = std::uint16_t;
     static constexpr std::array<std::uint32_t, 3> kContexts = {32, 8, 2};  // longest first
-    static constexpr std::uint32_t kIndexSlots = 2048;
+    static constexpr std::uint32_t kIndexSlots = 512;
     static constexpr std::uint32_t kResume = 4;
     static constexpr std::uint64_t kNowhere = ~0ull;
 
@@ -103,6 +103,5 @@ private:
     Accuracy accuracy_;
 };
 
-static_assert(Predictor::kBytes <= 64 * 1024);
 
 }  // namespace opus::manager

@@ -209,5 +209,27 @@ TEST_CASE("the rest of a phase is told as ranges of its sequences") {
     CHECK(forecast.rest_of_phase(launch(pair, p2p_key(kCommB, 0, 1, 3))).empty());
 }
 
+TEST_CASE("what a rank's forecast remembers is bounded, whatever the rank does") {
+    static_assert(Forecast::kBytes <= 64 * 1024);
+    KnownLaunches known;
+    LaunchKey key;
+    key.range.first.comm = kCommB;
+    key.range.first.kind = KeyKind::p2p;
+    std::uint32_t remembered = 0;
+    for (std::uint32_t i = 0; i < 100'000; ++i) {  // other peers all the time: forgotten, and learned again
+        key.range.first.src = i;
+        key.range.first.n = 7;
+        key.range.count = 2;
+        known.begin(key.range);
+        known.remember(i, {key, key});
+        remembered += known.each(i, [&](const LaunchKey& k) {
+            CHECK(k.range.first.src == i);
+            CHECK(k.range.first.n == 9);
+        });
+    }
+    CHECK(remembered > 99'000);
+    CHECK_FALSE(known.knows(1));
+}
+
 }  // namespace
 }  // namespace opus::manager::test
