@@ -42,9 +42,9 @@ inline std::uint16_t record_flags(std::uint32_t streams) {
     return streams == 1 ? process.lone_flags : process.lone_flags | ring::kLaunchHostDone;
 }
 
-// What a launch with no gate is flagged with, and how it says that its stream got there (OPUS_GATE=none).
+// What a launch with no gate is flagged with, and how it says that its stream got there (OPUS_GATE=none, OPUS_MODE=observe).
 inline std::uint16_t ungated_flags(ring::Gate gate) {
-    return gate == ring::Gate::none && stream_writes && process.mode == Mode::enforce ? ring::kLaunchMarksReady : 0;
+    return gate == ring::Gate::none && stream_writes ? ring::kLaunchMarksReady : 0;
 }
 void mark_ready(std::uint64_t seq, const LaunchStream& at);
 

@@ -168,6 +168,7 @@ void Core::Impl::hear(NodeIndex n, const wire::Done& m) {
     for (const wire::LaunchRan& r : m.ran) hear_ran(n, r);
     for (const std::uint64_t grant : m.ended)
         if (Run* run = find_run(grant)) node_is_over(*run, n);
+    for (const wire::LaunchSeen& s : m.seen) hear_seen(n, s);
 }
 
 }  // namespace opus::controller

@@ -34,6 +34,7 @@ struct CoreOptions {
     std::uint32_t port_failures_to_fence = 3;
     bool provision = true;              // move circuits for what ranks expect next, before they ask
     bool runs = false;                  // grants cover what all members expect to follow
+    bool observe = false;               // there are no switches to command: every communicator passes
 };
 
 // --- events ---------------------------------------------------------------------------------------
@@ -77,7 +78,9 @@ struct Trace {
     CommId comm;
     OpKind op = OpKind::none;
     std::uint64_t bytes = 0;
-    TimeNs ready_ns = 0, go_ns = 0, done_ns = 0;
+    TimeNs ready_ns = 0, go_ns = 0, done_ns = 0;  // launches: CLOCK_REALTIME; gang_granted: ready_ns is since when it was complete
+    bool held = true;                   // launch_done: false where nothing held it (observed, passed)
+    TimeNs queue_ns = 0, dark_ns = 0;   // gang_granted: what it waited for, ports and light
 };
 
 using Action = std::variant<SendTo, Program, ReadMap, CtlDone, WakeAt, Log, Trace>;
@@ -87,7 +90,7 @@ using Actions = std::vector<Action>;
 
 struct Counters {
     std::uint64_t demands = 0, grants = 0, gangs = 0, gangs_without_move = 0, reconfigurations = 0, circuits_moved = 0,
-                  suspensions = 0, passes = 0, aborts = 0, switch_errors = 0, launches_done = 0, unroutable = 0,
+                  suspensions = 0, passes = 0, aborts = 0, switch_errors = 0, launches_done = 0, launches_seen = 0, unroutable = 0,
                   crowded = 0,     // gangs that ports can serve only launch by launch: opened, and lit in turn
                   differences = 0,  // ports found leading elsewhere than was believed
                   speculations = 0, speculations_used = 0, speculations_wrong = 0,

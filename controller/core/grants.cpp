@@ -218,8 +218,7 @@ void Core::Impl::fail_gang(Gang& gang) {
 // Whole or not at all: every launch of it is in flight from here on. Where a node's session is gone in this
 // moment, its snapshot will say `ready` and it is told again.
 void Core::Impl::grant(Gang& gang) {
-    count_grant(gang);
-    win_bets(gang);
+    count_grant(gang, win_bets(gang));
     settle_words(gang);
     const std::uint64_t id = next_grant++;
     const bool claimed = gang.state == Gang::State::programming;
@@ -261,13 +260,8 @@ void Core::Impl::grant(Gang& gang) {
     erase_gang(gang);
 }
 
-void Core::Impl::count_grant(const Gang& gang) {
+void Core::Impl::count_grant(const Gang& gang, TimeNs exposed) {
     ++counters.grants;
-    Trace t;
-    t.kind = Trace::Kind::gang_granted;
-    t.id = gang.ticket;
-    if (!gang.launches.empty()) t.launch = gang.launches.front()->id;
-    trace(std::move(t));
     TimeNs last = gang.complete_ns;  // when the last of it came: before that there was nothing to decide
     for (const Launch* launch : gang.launches) last = std::max(last, launch->complete_ns);
     const bool moved = gang.state == Gang::State::programming;
@@ -278,6 +272,14 @@ void Core::Impl::count_grant(const Gang& gang) {
     counters.queue_wait_ns += queued_for;
     counters.dark_wait_ns += dark;
     counters.control_ns += std::max<TimeNs>(0, now - std::min(last, placed) - queued_for - dark);
+    Trace t;
+    t.kind = Trace::Kind::gang_granted;
+    t.id = gang.ticket;
+    if (!gang.launches.empty()) t.launch = gang.launches.front()->id;
+    t.ready_ns = last;
+    t.queue_ns = queued_for;
+    t.dark_ns = exposed;
+    trace(std::move(t));
 }
 
 // --- steering -------------------------------------------------------------------------------------

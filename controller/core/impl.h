@@ -115,6 +115,7 @@ struct Core::Impl {
     void demand(NodeIndex node, const wire::LaunchDemand& demand);
     void enter(Launch& launch);
     void hear_done(NodeIndex node, const wire::LaunchDone& done);
+    void hear_seen(NodeIndex node, const wire::LaunchSeen& seen);
     void finish(Launch& launch, Presence how);
     void shorten_runs(const Launch& finished);
     void take_off(Launch& launch);   // into flight
@@ -174,7 +175,7 @@ struct Core::Impl {
                     std::vector<wire::KeyRange> soft = {});
     std::vector<wire::PortSteering> steering_news(NodeIndex node);
     void tell_steering(const Launch& launch);
-    void count_grant(const Gang& gang);
+    void count_grant(const Gang& gang, TimeNs exposed);
 
     // suspension.cpp: what stands in the way for ever is moved away, and brought back
     TimeNs break_time(const Gang& gang) const;
@@ -275,7 +276,7 @@ struct Core::Impl {
     void bet_settled(const Op& op, TimeNs took);
     void bet_failed(const Op& op);
     void lose_bets(const Gang& gang, EdgeId edge, const Circuit& circuit);
-    void win_bets(const Gang& gang);
+    TimeNs win_bets(const Gang& gang);
     void forget_cost(const Bet& bet);
     void note_lost(PortId p, TimeNs lost);
     void note_word(const Speculation& s, bool came_true);

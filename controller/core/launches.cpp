@@ -185,6 +185,7 @@ void Core::Impl::hear_done(NodeIndex node, const wire::LaunchDone& done) {
     t.ready_ns = done.ready_ns;
     t.go_ns = done.go_ns;
     t.done_ns = done.done_ns;
+    t.held = !done.ungated;
     if (launch != nullptr) {
         t.id = launch->grant;
         t.op = launch->op;
@@ -212,6 +213,21 @@ void Core::Impl::shorten_runs(const Launch& finished) {
                 range.count -= static_cast<std::uint32_t>(past);
             }
         }
+}
+
+void Core::Impl::hear_seen(NodeIndex node, const wire::LaunchSeen& seen) {
+    Trace t;
+    t.kind = Trace::Kind::launch_done;
+    t.launch = {node, seen.done.launch.rank, seen.done.launch.seq};
+    t.comm = seen.comm;
+    t.op = seen.op;
+    t.bytes = seen.bytes;
+    t.ready_ns = seen.done.ready_ns;
+    t.go_ns = seen.done.go_ns;
+    t.done_ns = seen.done.done_ns;
+    t.held = false;
+    trace(std::move(t));
+    ++counters.launches_seen;
 }
 
 void Core::Impl::finish(Launch& launch, Presence how) {

@@ -132,7 +132,8 @@ void Core::Impl::let_go(Comm& comm) {
 }
 
 void Core::Impl::evaluate(Comm& comm) {
-    const Verdict verdict = judge(comm);
+    const Verdict judged = judge(comm);
+    const Verdict verdict = options.observe && judged == Verdict::enforced ? Verdict::passes : judged;
     if (verdict != Verdict::unknown && verdict != comm.verdict) set_verdict(comm, verdict);
 }
 

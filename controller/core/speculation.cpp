@@ -260,8 +260,8 @@ void Core::Impl::forget_cost(const Bet& bet) {
 }
 
 // A gang starts on these circuits: which of them were there because of a speculation, and since when? One that
-// moves circuits itself has waited as long as it would have without.
-void Core::Impl::win_bets(const Gang& gang) {
+// moves circuits itself has waited as long as it would have without. Returns what it waited for light.
+TimeNs Core::Impl::win_bets(const Gang& gang) {
     const TimeNs since = complete_since(gang);
     const bool moved = gang.state == Gang::State::programming;
     TimeNs took = 0, waited = 0;
@@ -282,7 +282,9 @@ void Core::Impl::win_bets(const Gang& gang) {
                 if (!moved) inventory.port(p).saved_ns += bet.took_ns - late;
             }
     if (!moved) counters.dark_hidden_ns += took - waited;
-    counters.dark_exposed_ns += moved ? gang.dark_ns : waited;
+    const TimeNs exposed = moved ? gang.dark_ns : waited;
+    counters.dark_exposed_ns += exposed;
+    return exposed;
 }
 
 void Core::Impl::note_word(const Speculation& s, bool came_true) {

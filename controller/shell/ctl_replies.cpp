@@ -43,6 +43,7 @@ json counters_json(const Counters& c) {
             {"aborts", c.aborts},
             {"switch_errors", c.switch_errors},
             {"launches_done", c.launches_done},
+            {"launches_seen", c.launches_seen},
             {"unroutable", c.unroutable},
             {"differences", c.differences},
             {"speculations", c.speculations},

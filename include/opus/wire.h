@@ -77,6 +77,14 @@ struct LaunchRan {
     LaunchDone done;
 };
 
+// A launch that nothing held and nobody asked for (OPUS_MODE=observe): for recordings.
+struct LaunchSeen {
+    LaunchDone done;
+    CommId comm;                // of its first operation
+    OpKind op = OpKind::none;
+    std::uint64_t bytes = 0;
+};
+
 enum class LaunchState : std::uint8_t { ready = 0, in_flight = 1, suspended = 2, passed = 3 };
 
 // A launch as a snapshot tells it.
@@ -159,6 +167,7 @@ struct Done {
     std::vector<LaunchDone> launches;
     std::vector<LaunchRan> ran = {};
     std::vector<std::uint64_t> ended = {};  // grants of whose soft part this node holds nothing any more
+    std::vector<LaunchSeen> seen = {};
 };
 
 struct Returned {           // answer to Revoke and Recall

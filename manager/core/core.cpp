@@ -458,8 +458,10 @@ void Core::Impl::tell_done(const Rank& rank, const Launch& launch, bool passed) 
             for (const LaunchKey& key : launch.keys) what.keys.push_back(key.range);
         if (untold.ran.size() < kMaxUntold) untold.ran.push_back({std::move(what), done});
         untold_due |= !goes_on;
-    } else if (has_controller() && (launch.told || (launch.ungated() && !is_intra(rank, launch)))) {
+    } else if (has_controller() && launch.told) {
         (goes_on ? untold : outbox.done).launches.push_back(done);
+    } else if (has_controller() && launch.ungated() && !launch.members.empty() && !is_intra(rank, launch)) {
+        outbox.done.seen.push_back({done, rank.members[launch.members.front()]->info.comm, launch.op, launch.bytes});
     }
 }
 

@@ -424,7 +424,11 @@ TEST_CASE("launches of an observing rank are never asked for and their end is to
     n.done(0, 0);
     n.flush();
     CHECK(n.said<wire::Demand>().empty());
-    CHECK(n.said<wire::Done>().at(0).launches.at(0).ungated);
+    const wire::Done told = n.said<wire::Done>().at(0);
+    CHECK(told.launches.empty());
+    CHECK(told.seen.at(0).done.ungated);
+    CHECK(told.seen.at(0).comm == kCommA);
+    CHECK(told.seen.at(0).op == OpKind::all_reduce);
 }
 
 TEST_CASE("with gates switched off launches are asked for in stream order, without being reached") {
