@@ -51,6 +51,7 @@ void Daemon::hear(const std::string& peer, wire::Frame&& frame) {
         if (!session || session->peer != peer) return;  // ended by an earlier message of this frame
         if (std::string reason = misfit(node, message); !reason.empty()) return end_session(node, reason);
         if (trace_) name_ranks(node, message);
+        recorders_.heard(node, message);
         feed(NodeMessage{node, session->id, std::move(message)});
     }
 }

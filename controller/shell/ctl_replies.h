@@ -6,7 +6,7 @@
 #include <string>
 
 #include "controller/core/core.h"
-#include "controller/shell/latency.h"
+#include "controller/recording/latency.h"
 #include "controller/shell/wire_server.h"
 
 namespace opus::controller {

@@ -1,5 +1,5 @@
 // The daemon's answers to opus-ctl. Commands: status, circuits, ports, groups, jobs, why {who}, connect
-// {a, b, force}, disconnect {port, force}, watch.
+// {a, b, force}, disconnect {port, force}, watch, record {job}, summary {job}.
 #include <stdexcept>
 
 #include "controller/fabric/fabric_names.h"
@@ -57,6 +57,13 @@ void Daemon::ctl(const std::string& peer, const wire::CtlRequest& request) {
         if (command == "why")
             return ctl_answer(from, true, false, to_text(why_reply(view(), text_argument(arguments, "who"))));
         if (command == "connect" || command == "disconnect") return ctl_move(from, request, arguments);
+        if (command == "summary")
+            return ctl_answer(from, true, false, to_text(recorders_.summary(text_argument(arguments, "job"))));
+        if (command == "record") {
+            if (!recorders_.open(from.peer, from.request, text_argument(arguments, "job"), core_, now_))
+                throw std::invalid_argument("too many are recording already");
+            return deliver_recordings();
+        }
         if (command == "watch") {
             if (watchers_.size() >= kMaxWatchers) throw std::invalid_argument("too many are watching already");
             watchers_.push_back(from);

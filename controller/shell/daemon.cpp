@@ -39,6 +39,7 @@ Daemon::Daemon(Fabric fabric, const DaemonOptions& options)
       trace_(options.trace_path.empty()
                  ? nullptr
                  : std::make_unique<TraceFile>(options.trace_path, fabric_, realtime_ns() - monotonic_ns())),
+      recorders_(fabric_, "opus-controller " OPUS_PROGRAM_VERSION, realtime_ns() - monotonic_ns(), options.record_path),
       switches_(fabric_),
       core_(fabric_, core_options(options.core, epoch_)),
       sessions_(fabric_.nodes.size()),
@@ -49,7 +50,7 @@ Daemon::~Daemon() {
 }
 
 void Daemon::run(int stop_fd) {
-    switches_.start();
+    if (!options_.core.observe) switches_.start();
     feed(Tick{});
     flush();
     zmq_pollitem_t items[] = {{server_.handle(), 0, ZMQ_POLLIN, 0},
@@ -68,6 +69,7 @@ void Daemon::run(int stop_fd) {
         flush();
     }
     if (trace_) trace_->close(monotonic_ns());
+    deliver_recordings();
 }
 
 // Rounded up, so that nothing is looked at a little too early, again and again.
@@ -99,6 +101,18 @@ void Daemon::every_second() {
         end_session(node, "nothing was heard of it");
     sessions_.each([this](Session& session) { post(session.node, session.id, wire::Heartbeat{realtime_ns()}); });
     if (trace_) trace_->flush();
+    if (recorders_.any()) deliver_recordings();
+}
+
+// Once a second, or when there is much; at once where no heartbeat will come.
+void Daemon::deliver_recordings() {
+    recorders_.deliver(
+        [this](const std::string& peer, std::uint64_t request, const std::string& lines, bool last) {
+            const std::string body = to_text({{"lines", lines}});
+            return server_.send(peer, {0, 0, 1, {wire::CtlReply{request, true, !last, body}}});
+        },
+        now_);
+    recorders_.flush();
 }
 
 void Daemon::heard_of_switch(const SwitchEvent& event) {
@@ -109,7 +123,8 @@ void Daemon::heard_of_switch(const SwitchEvent& event) {
         spdlog::warn("{}: connection lost: {}", name, down->reason);
     } else if (const auto* applied = std::get_if<Applied>(&event.event)) {
         if (const auto at = programming_.find(switch_op(event.sw, applied->op)); at != programming_.end()) {
-            trace_->programmed(event.sw, at->second, *applied);
+            if (trace_) trace_->programmed(event.sw, at->second, *applied);
+            recorders_.programmed(event.sw, at->second, *applied);
             programming_.erase(at);
         }
     }
@@ -132,7 +147,7 @@ void Daemon::carry_out(Action& action) {
             } else if constexpr (std::is_same_v<A, Program>) {
                 send_outbox();  // what a node is told comes before the switch is
                 switches_.program(a);
-                if (trace_) programming_[switch_op(a.sw, a.op)] = std::move(a.changes);
+                programming_[switch_op(a.sw, a.op)] = std::move(a.changes);
             } else if constexpr (std::is_same_v<A, ReadMap>) {
                 switches_.read_map(a);
             } else if constexpr (std::is_same_v<A, CtlDone>) {
@@ -157,6 +172,7 @@ void Daemon::carry_out(Action& action) {
                 if (a.kind == Trace::Kind::gang_granted) granted_.push_back(a.id);
                 if (a.kind == Trace::Kind::gang_done) gang_control_.erase(a.id);
                 if (trace_) trace_->add(a);
+                recorders_.add(a);
                 if (!watchers_.empty()) tell_watchers(trace_event(fabric_, a));
             }
         },
@@ -186,6 +202,10 @@ void Daemon::flush() {
         send_outbox();
     }
     note_control_time();
+    if (recorders_.any() && (recorders_.batch_due() || sessions_.count() == 0)) deliver_recordings();
+    for (const std::string& job : recorders_.ended())
+        if (const nlohmann::json jobs = recorders_.summary(job).at("jobs"); !jobs.empty())
+            spdlog::info("{}", job_line(jobs.back()));
 }
 
 // Control-plane time of a gang: what the controller took in the look that completed it and in the look

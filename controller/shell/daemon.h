@@ -12,8 +12,9 @@
 #include <vector>
 
 #include "controller/core/core.h"
+#include "controller/recording/latency.h"
 #include "controller/shell/ctl_replies.h"
-#include "controller/shell/latency.h"
+#include "controller/shell/recorders.h"
 #include "controller/shell/sessions.h"
 #include "controller/shell/switch_bank.h"
 #include "controller/shell/trace_file.h"
@@ -24,6 +25,7 @@ namespace opus::controller {
 struct DaemonOptions {
     std::string address = "tcp://127.0.0.1:7070";
     std::string trace_path;  // empty: no trace
+    std::string record_path;  // empty: no recording of its own
     int io_threads = 1;
     CoreOptions core;  // epoch is set by the daemon
 };
@@ -52,6 +54,7 @@ private:
     TimeNs look_began_ns_ = 0;
     WireServer server_;
     std::unique_ptr<TraceFile> trace_;
+    Recorders recorders_;
     SwitchBank switches_;
     Core core_;
     Sessions sessions_;
@@ -66,7 +69,7 @@ private:
     std::uint64_t ctl_count_ = 0;
     std::unordered_map<std::uint64_t, CtlPending> ctl_pending_;
     std::vector<CtlPending> watchers_;
-    std::unordered_map<std::uint64_t, ChangeSet> programming_;  // by switch and op, for the trace
+    std::unordered_map<std::uint64_t, ChangeSet> programming_;  // by switch and op, for trace and recordings
     std::unordered_map<std::uint64_t, TimeNs> gang_control_;    // gang -> time spent on it before its grant
     std::vector<std::uint64_t> completed_, granted_;            // gangs of this look
     Latency control_;
@@ -77,6 +80,7 @@ private:
     void send_outbox();
     void flush();
     void note_control_time();
+    void deliver_recordings();
     void every_second();
     void feed(const Event& event);
     void carry_out(Action& action);

@@ -35,6 +35,7 @@ void add_milliseconds(CLI::App& app, const char* flag, TimeNs& value_ns, const c
 }
 
 void define(CLI::App& app, Arguments& arguments) {
+    CoreOptions& core = arguments.daemon.core;
     app.set_version_flag("--version", "opus-controller " OPUS_PROGRAM_VERSION);
     app.add_option("--fabric", arguments.fabric_path,
                    "fabric description (TOML); check it with: opus-ctl fabric check FILE")
@@ -48,6 +49,12 @@ void define(CLI::App& app, Arguments& arguments) {
     app.add_option("--trace", arguments.daemon.trace_path,
                    "write a Perfetto/Chrome trace of ranks, circuits, switches and gangs")
         ->type_name("FILE");
+    app.add_option("--record", arguments.daemon.record_path,
+                   "write a recording of all jobs, as opus-ctl record does of what it is asked for")
+        ->type_name("FILE");
+    app.add_flag("--observe", core.observe,
+                 "only look: no switch is connected to and nothing is held; jobs run with OPUS_MODE=observe are recorded "
+                 "as they are, on any network");
     app.add_option("--log", arguments.log, "least severe message shown: debug, info, warn or error")
         ->envname("OPUS_LOG")
         ->check(CLI::IsMember({"debug", "info", "warn", "error"}))
@@ -57,7 +64,6 @@ void define(CLI::App& app, Arguments& arguments) {
     app.add_option("--io-threads", arguments.daemon.io_threads, "ZeroMQ threads")
         ->check(CLI::Range(1, 16))
         ->capture_default_str();
-    CoreOptions& core = arguments.daemon.core;
     core.first = false;
     app.add_flag("--first", core.first,
                  "no other controller has commanded these switches just now: believe their maps as soon as light has "

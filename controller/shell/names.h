@@ -4,10 +4,10 @@
 #include <string>
 
 #include "controller/core/core.h"
+#include "controller/recording/op_name.h"
 
 namespace opus::controller {
 
-const char* op_name(OpKind op);
 const char* verdict_name(Verdict verdict);
 const char* port_use_name(PortUse use);
 const char* why_state_name(Why::State state);

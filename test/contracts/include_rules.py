@@ -39,9 +39,10 @@ RULES = {
     "manager/shell": (["include/opus", "manager/core"], ["zmq", "spdlog", "cli11", "json", "boost"]),
     "controller/core": (["include/opus"], []),
     "controller/fabric": (["include/opus"], ["toml"]),
-    "controller/shell": (["include/opus", "controller/core", "controller/fabric", "drivers"], ["zmq", "spdlog", "cli11", "json"]),
+    "controller/recording": (["include/opus"], ["json"]),
+    "controller/shell": (["include/opus", "controller/core", "controller/fabric", "controller/recording", "drivers"], ["zmq", "spdlog", "cli11", "json"]),
     "drivers": (["include/opus"], ["spdlog"]),
-    "tools": (["include/opus", "drivers", "controller/core", "controller/fabric", "manager/core"],
+    "tools": (["include/opus", "drivers", "controller/core", "controller/fabric", "controller/recording", "manager/core"],
               ["zmq", "spdlog", "cli11", "json", "nccl", "cuda"]),
 }
 PURE = ("manager/core", "controller/core")

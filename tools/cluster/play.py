@@ -24,6 +24,7 @@ class Play:
     seed: int = 1
     check: bool = True
     shim: bool = True            # LD_PRELOAD the shim
+    steered: bool = True         # ports lead where the manager says; else anywhere (--always-lit)
     trace: bool = False
     timeout_s: float = 60        # a rank's own patience without progress
     env: dict[str, str] = dataclasses.field(default_factory=dict)

@@ -59,11 +59,22 @@ wire::CtlReply ControllerClient::receive(int timeout_ms) {
     }
 }
 
+// False: nothing within that time, or a signal came.
+bool ControllerClient::arrived(int look_ms) {
+    zmq_pollitem_t items[] = {{socket_.handle(), 0, ZMQ_POLLIN, 0}, {monitor_.handle(), 0, ZMQ_POLLIN, 0}};
+    return zmq_poll(items, 2, look_ms) > 0;
+}
+
 void ControllerClient::follow(const std::string& command, const nlohmann::json& arguments,
-                              const std::function<bool(const nlohmann::json&)>& more) {
+                              const std::function<bool(const nlohmann::json&)>& more, int look_ms,
+                              const std::function<bool()>& over) {
     send(command, arguments);
     wire::CtlReply reply = receive(timeout_ms_);
-    while (more(nlohmann::json::parse(reply.body)) && reply.more) reply = receive(kForever);
+    while (more(nlohmann::json::parse(reply.body)) && reply.more) {
+        while (over && !arrived(look_ms))
+            if (over()) return;
+        reply = receive(kForever);
+    }
 }
 
 nlohmann::json ControllerClient::ask(const std::string& command, const nlohmann::json& arguments) {

@@ -26,9 +26,10 @@ public:
     // The last answer. Throws NoController when the first does not come in time, or the controller goes
     // away; Refusal with the controller's words.
     nlohmann::json ask(const std::string& command, const nlohmann::json& arguments);
-    // Every answer until `more` returns false.
+    // Every answer until `more` returns false. `over`, where given, is asked every `look_ms` as well: true ends it.
     void follow(const std::string& command, const nlohmann::json& arguments,
-                const std::function<bool(const nlohmann::json&)>& more);
+                const std::function<bool(const nlohmann::json&)>& more, int look_ms = -1,
+                const std::function<bool()>& over = {});
 
 private:
     std::string address_;
@@ -38,6 +39,7 @@ private:
 
     void send(const std::string& command, const nlohmann::json& arguments);
     wire::CtlReply receive(int timeout_ms);
+    bool arrived(int look_ms);
 };
 
 }  // namespace opus::ctl

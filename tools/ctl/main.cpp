@@ -7,6 +7,7 @@
 #include "tools/ctl/controller_client.h"
 #include "tools/ctl/exit_code.h"
 #include "tools/ctl/fabric_commands.h"
+#include "tools/ctl/recording_commands.h"
 #include "tools/ctl/show.h"
 
 namespace opus::ctl {
@@ -90,6 +91,35 @@ void add_moves(CLI::App& app, Options& options) {
     });
 }
 
+void add_recording(CLI::App& app, Options& options) {
+    auto* command = app.add_subcommand(
+        "record", "write what jobs do to a file, until the job has ended or Ctrl-C; then show its summary");
+    const auto request = std::make_shared<RecordRequest>();
+    command->add_option("FILE", request->file, "file to write; -: standard output")->required();
+    command->add_option("--job", request->job, "only this job (OPUS_JOB), until it has ended; it may come later");
+    command->add_option("--seconds", request->seconds, "end after so long; 0: do not")->check(CLI::Range(0.0, 1e9));
+    command->callback([&options, request] {
+        options.chosen = [&options, request] {
+            request->controller = options.controller;
+            request->timeout_ms = options.timeout_ms;
+            request->json_output = options.json_output;
+            return record(*request);
+        };
+    });
+    auto* summary = app.add_subcommand(
+        "summary",
+        "windows between phases and dark time: of a recording, or what the controller has seen since it began");
+    const auto what = std::make_shared<std::pair<std::string, std::string>>();
+    summary->add_option("FILE", what->first, "a recording; default: ask the controller");
+    summary->add_option("--job", what->second, "only this job");
+    summary->callback([&options, what] {
+        options.chosen = [&options, what] {
+            if (!what->first.empty()) return summarize(what->first, what->second, options.json_output);
+            return ask(options, "summary", {{"job", what->second}}, show_summary);
+        };
+    });
+}
+
 void define(CLI::App& app, Options& options) {
     app.set_version_flag("--version", "opus-ctl " OPUS_PROGRAM_VERSION);
     app.require_subcommand(1);
@@ -119,6 +149,7 @@ void define(CLI::App& app, Options& options) {
     const auto count = std::make_shared<int>(0);
     watching->add_option("--count", *count, "end after so many lines; 0: never")->check(CLI::Range(0, 1'000'000'000));
     watching->callback([&options, count] { options.chosen = [&options, count] { return watch(options, *count); }; });
+    add_recording(app, options);
     add_fabric_commands(app, options.json_output, options.chosen);
 }
 

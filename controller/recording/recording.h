@@ -1,0 +1,62 @@
+// A recording: JSON lines, one thing a line, the first of them a header (docs/recording.md). Text in, text out.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <unordered_map>
+
+#include "controller/recording/profile.h"
+
+namespace opus::controller {
+
+inline constexpr int kRecordingVersion = 1;
+
+struct RecordedGang {
+    std::uint64_t id = 0;    // its ticket
+    std::uint64_t rank = 0;  // one of its members
+    TimeNs complete_ns = 0, granted_ns = 0;
+    TimeNs queue_ns = 0, dark_ns = 0;  // what it waited for: ports, light
+};
+
+// Writes lines. Ranks and groups get numbers, and a line each, the first time they are seen.
+class RecordingWriter {
+public:
+    // `began_ns`: all times are of the clock in which it is given; the file's are since then. Lines are appended to
+    // `out`, which the caller may empty.
+    RecordingWriter(std::string& out, const std::string& fabric, const std::string& program, TimeNs began_ns);
+
+    bool knows_rank(std::uint64_t rank) const { return ranks_.count(rank) != 0; }
+    bool knows_group(const CommId& group) const { return groups_.count(group) != 0; }
+
+    void name_rank(std::uint64_t rank, const std::string& name, const std::string& gpu, const std::string& job);
+    void name_group(const CommId& group, const std::string& id, std::uint32_t size);
+    void launch(const RecordedLaunch& launch, std::uint64_t seq);
+    void gang(const RecordedGang& gang);
+    void circuit(const std::string& a, const std::string& b, TimeNs at_ns, bool up);
+    void change_set(const std::string& sw, TimeNs sent_ns, TimeNs acked_ns, TimeNs settled_ns, std::uint32_t circuits,
+                    const std::string& error);
+    void job_ended(const std::string& job);
+    void event(TimeNs at_ns, const std::string& what, const std::string& about);
+
+private:
+    std::string& out_;
+    TimeNs began_ns_;
+    std::unordered_map<std::uint64_t, std::uint32_t> ranks_;
+    std::unordered_map<CommId, std::uint32_t> groups_;
+
+    nlohmann::json since(TimeNs at) const;  // null for 0
+    void line(const nlohmann::json& body);
+};
+
+// Reads lines into a profile.
+class RecordingReader {
+public:
+    // Empty, or what is wrong with this line. What it does not know, it lets pass.
+    std::string read(std::string_view line, Profile& profile);
+
+private:
+    bool header_ = false;
+    std::string launch(const nlohmann::json& l, Profile& profile);
+};
+
+}  // namespace opus::controller
