@@ -13,15 +13,6 @@ namespace {
 
 using nlohmann::json;
 
-// The local GPU of each rank process that has said so.
-using RankGpus = std::map<std::pair<NodeIndex, RankId>, std::uint32_t>;
-
-RankGpus rank_gpus(const Core& core) {
-    RankGpus gpus;
-    for (const RankStatus& rank : core.ranks()) gpus[{rank.node, rank.info.rank}] = rank.info.gpu;
-    return gpus;
-}
-
 std::string gpu_name(const Fabric& fabric, NodeIndex node, std::uint32_t local) {
     if (node >= fabric.nodes.size() || local >= fabric.nodes[node].gpus.size()) return "";
     return fabric.gpus[fabric.nodes[node].gpus[local]].name;
@@ -184,29 +175,74 @@ json jobs_reply(const ControllerView& view) {
     return {{"jobs", list}};
 }
 
-json why_reply(const ControllerView& view, const std::string& who) {
-    const RankGpus gpus = rank_gpus(view.core);
-    const auto names_of = [&](NodeIndex node, RankId rank) {
-        const auto at = gpus.find({node, rank});
-        return std::pair(rank_name(view.fabric, node, rank),
-                         at == gpus.end() ? "" : gpu_name(view.fabric, node, at->second));
-    };
-    if (!who.empty()) {
-        bool known = fabric::find_node(view.fabric, who) != kNone || fabric::find_gpu(view.fabric, who) != kNone;
-        std::vector<std::string> names;
-        for (const auto& [id, unused] : gpus) names.push_back(names_of(id.first, id.second).first);
-        for (const std::string& name : names) known = known || name == who;
-        if (!known)
-            throw std::invalid_argument("no rank, GPU or node is called '" + who + "'" +
-                                        fabric::suggestion(who, names));
+namespace {
+
+using NcclRanks = std::map<std::pair<NodeIndex, RankId>, std::uint32_t>;
+
+// NCCL ranks as people count them: in the largest communicator of the job, once all its members are there.
+NcclRanks nccl_ranks(const Core& core) {
+    std::map<std::string, GroupStatus> largest;
+    for (GroupStatus& group : core.groups()) {
+        if (group.registered != group.size || group.members.size() != group.size) continue;
+        GroupStatus& before = largest[group.job];
+        if (group.size > before.size) before = std::move(group);
     }
+    NcclRanks ranks;
+    for (const auto& [job, group] : largest)
+        for (std::uint32_t i = 0; i < group.size; ++i)
+            ranks.try_emplace({group.members[i].second.node, group.members[i].second.rank}, i);
+    return ranks;
+}
+
+// How one rank process may be called: n0.r4711, n0.g1, n0, 5, job:5.
+struct RankNames {
+    std::string process, gpu, node, job;
+    std::uint32_t nccl = kNone;
+
+    bool called(const std::string& who) const {
+        if (who.empty() || who == process || who == node || (!gpu.empty() && who == gpu)) return true;
+        if (nccl == kNone) return false;
+        return who == std::to_string(nccl) || who == job + ":" + std::to_string(nccl);
+    }
+};
+
+std::map<std::pair<NodeIndex, RankId>, RankNames> rank_names(const ControllerView& view) {
+    const NcclRanks nccl = nccl_ranks(view.core);
+    std::map<std::pair<NodeIndex, RankId>, RankNames> all;
+    for (const RankStatus& rank : view.core.ranks()) {
+        const std::pair id(rank.node, rank.info.rank);
+        const auto number = nccl.find(id);
+        all[id] = {rank_name(view.fabric, rank.node, rank.info.rank), gpu_name(view.fabric, rank.node, rank.info.gpu),
+                   view.fabric.nodes.at(rank.node).name, rank.info.job, number == nccl.end() ? kNone : number->second};
+    }
+    return all;
+}
+
+void must_be_known(const ControllerView& view, const std::string& who, const auto& names) {
+    if (fabric::find_node(view.fabric, who) != kNone || fabric::find_gpu(view.fabric, who) != kNone) return;
+    std::vector<std::string> processes;
+    for (const auto& [id, rank] : names) {
+        if (rank.called(who)) return;
+        processes.push_back(rank.process);
+    }
+    throw std::invalid_argument("no rank, GPU or node is called '" + who + "'" + fabric::suggestion(who, processes));
+}
+
+}  // namespace
+
+json why_reply(const ControllerView& view, const std::string& who) {
+    const auto names = rank_names(view);
+    if (!who.empty()) must_be_known(view, who, names);
     json list = json::array();
     for (const Why& w : view.core.why(view.now_ns)) {
-        const auto [rank, gpu] = names_of(w.launch.node, w.launch.rank);
-        if (!who.empty() && who != rank && who != gpu && who != view.fabric.nodes.at(w.launch.node).name) continue;
+        const auto at = names.find({w.launch.node, w.launch.rank});
+        if (at == names.end() || !at->second.called(who)) continue;
+        const RankNames& rank = at->second;
         list.push_back({{"launch", launch_name(view.fabric, w.launch)},
-                        {"rank", rank},
-                        {"gpu", gpu},
+                        {"rank", rank.process},
+                        {"gpu", rank.gpu},
+                        {"nccl_rank", rank.nccl == kNone ? json() : json(rank.nccl)},
+                        {"job", rank.job},
                         {"group", comm_name(w.comm)},
                         {"op", op_name(w.op)},
                         {"bytes", w.bytes},
@@ -215,11 +251,8 @@ json why_reply(const ControllerView& view, const std::string& who) {
                         {"reasons", w.reasons}});
     }
     std::uint32_t in_flight = 0;
-    for (const RankStatus& rank : view.core.ranks()) {
-        const auto [name, gpu] = names_of(rank.node, rank.info.rank);
-        if (who.empty() || who == name || who == gpu || who == view.fabric.nodes.at(rank.node).name)
-            in_flight += rank.launches_in_flight;
-    }
+    for (const RankStatus& rank : view.core.ranks())
+        if (names.at({rank.node, rank.info.rank}).called(who)) in_flight += rank.launches_in_flight;
     return {{"waiting", list}, {"launches_in_flight", in_flight}};
 }
 

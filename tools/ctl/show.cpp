@@ -125,8 +125,9 @@ void show_jobs(const json& body) {
 
 void show_why(const json& body) {
     for (const json& w : body.at("waiting")) {
-        const std::string where =
-            text(w, "gpu") == "-" ? text(w, "rank") : text(w, "rank") + " (" + text(w, "gpu") + ")";
+        std::string where = text(w, "rank");
+        if (text(w, "nccl_rank") != "-") where = "rank " + text(w, "nccl_rank") + "  " + where;
+        if (text(w, "gpu") != "-") where += " (" + text(w, "gpu") + ")";
         std::printf("%s  launch %s  %s %s of group %s  %s for %s\n", where.c_str(), text(w, "launch").c_str(),
                     text(w, "op").c_str(), bytes(w.value("bytes", 0ull)).c_str(), short_id(text(w, "group")).c_str(),
                     text(w, "state").c_str(), duration(number(w, "since_ms")).c_str());
