@@ -1,5 +1,6 @@
 // The daemon's answers to opus-ctl. Commands: status, circuits, ports, groups, jobs, why {who}, connect
-// {a, b, force}, disconnect {port, force}, watch, record {job}, summary {job}.
+// {a, b, force}, disconnect {port, force}, watch, record {job}, summary {job},
+// phases {job}.
 #include <stdexcept>
 
 #include "controller/fabric/fabric_names.h"
@@ -59,6 +60,8 @@ void Daemon::ctl(const std::string& peer, const wire::CtlRequest& request) {
         if (command == "connect" || command == "disconnect") return ctl_move(from, request, arguments);
         if (command == "summary")
             return ctl_answer(from, true, false, to_text(recorders_.summary(text_argument(arguments, "job"))));
+        if (command == "phases")
+            return ctl_answer(from, true, false, to_text(recorders_.phases(text_argument(arguments, "job"))));
         if (command == "record") {
             if (!recorders_.open(from.peer, from.request, text_argument(arguments, "job"), core_, now_))
                 throw std::invalid_argument("too many are recording already");

@@ -45,6 +45,8 @@ public:
     void flush();
 
     nlohmann::json summary(const std::string& job) { return profile_.summary(job); }
+    // The same, with how each job's changes of phase are foretold.
+    nlohmann::json phases(const std::string& job);
     // Jobs whose last rank has gone since this was last asked.
     std::vector<std::string> ended();
 
@@ -64,6 +66,12 @@ private:
     struct Known {
         std::uint32_t gpu = kNone;
         std::string job;
+        wire::RankLearned learned;
+    };
+    struct Learned {                                        // of a job
+        std::uint32_t ranks = 0, launches = 0, phases = 0;  // the latter two: of the rank with the most
+        std::uint64_t changes = 0, foretold = 0, wrong = 0, silent = 0;
+        void add(const wire::RankLearned& rank);
     };
 
     const Fabric& fabric_;
@@ -74,6 +82,7 @@ private:
     std::map<std::uint64_t, Known> ranks_;
     std::map<std::string, std::uint32_t> jobs_;  // ranks alive
     std::unordered_map<CommId, std::uint32_t> groups_;
+    std::map<std::string, Learned> left_;  // by ranks that have gone, of the last jobs
     std::vector<std::string> ended_;
     Profile profile_;
     bool batch_due_ = false;

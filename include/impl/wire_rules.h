@@ -77,6 +77,10 @@ inline Fault rule(const Expectation& x) {
         if ((keys += range.count) > kMaxKeysPerLaunch) return {"keys", "more than 65536"};
     return {};
 }
+inline Fault rule(const RankLearned& x) {
+    if (x.rank == kNone) return {"rank", "missing"};
+    return {};
+}
 inline Fault rule(const LaunchDone& x) {
     if (x.ready_ns < 0) return {"ready_ns", "negative"};
     if (x.go_ns < 0) return {"go_ns", "negative"};

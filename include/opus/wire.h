@@ -189,7 +189,18 @@ struct Next { std::vector<Expectation> ranks; };
 
 struct Expired { std::vector<LocalLaunch> launches; };  // passed or failed by the manager while it had no controller
 
-struct Heartbeat { std::int64_t sent_ns = 0; };          // both ways, once a second
+// What has been learned of a rank's phases, and how its changes of phase were foretold; for people.
+struct RankLearned {
+    RankId rank = kNone;
+    std::uint32_t launches = 0, phases = 0;  // distinct ones that are remembered
+    std::uint64_t changes = 0, foretold = 0, wrong = 0, silent = 0;  // of phase: seen, right, wrong, not foretold
+    bool operator==(const RankLearned&) const = default;
+};
+
+struct Heartbeat {          // both ways, once a second
+    std::int64_t sent_ns = 0;
+    std::vector<RankLearned> learned = {};  // by managers, where there is news
+};
 
 // --- controller -> manager -----------------------------------------------------------------------
 

@@ -22,7 +22,10 @@ void Core::Impl::welcome(const wire::Welcome& m) {
     leads.clear();  // it will tell all of them
     session.provision = m.provision;
     session.runs = m.runs;
-    for (auto& entry : ranks) entry.second.said = {};  // this session has heard nothing
+    for (auto& entry : ranks) {  // this session has heard nothing
+        entry.second.said = {};
+        entry.second.told_changes = 0;
+    }
     session.retry_at = 0;
     session.last_frame = session.last_heartbeat = now;
     alone_since.reset();

@@ -53,6 +53,7 @@ public:
 
     static constexpr std::size_t kBytes = Predictor::kBytes + KnownLaunches::kBytes;  // of a rank, whatever it does
     const Predictor::Accuracy& accuracy() const { return predictor_.accuracy(); }
+    Predictor::Knowledge knowledge() const { return predictor_.knowledge(); }
 
 private:
     struct Head {  // a launch that nothing of its communicators goes before

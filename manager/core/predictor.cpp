@@ -1,6 +1,7 @@
 #include "manager/core/predictor.h"
 
 #include <algorithm>
+#include <vector>
 
 namespace opus::manager {
 
@@ -37,6 +38,19 @@ Predictor::Symbol Predictor::intern(const Launch& launch) {
     }
     state_->known[oldest] = {launch.signature, launch.needs, static_cast<std::uint32_t>(count_), 0, true};
     return static_cast<Symbol>(oldest);
+}
+
+Predictor::Knowledge Predictor::knowledge() const {
+    Knowledge all;
+    std::vector<std::uint64_t> phases;
+    for (const Known& k : state_->known) {
+        if (!k.used) continue;
+        ++all.launches;
+        phases.push_back(k.needs);
+    }
+    std::sort(phases.begin(), phases.end());
+    all.phases = static_cast<std::uint32_t>(std::unique(phases.begin(), phases.end()) - phases.begin());
+    return all;
 }
 
 std::uint32_t Predictor::context_slot(std::size_t which) const {

@@ -43,6 +43,10 @@ public:
         std::uint64_t silent = 0;       // not sure
     };
 
+    struct Knowledge {
+        std::uint32_t launches = 0, phases = 0;  // distinct ones remembered
+    };
+
     Predictor();
     void observe(const Launch& launch);
     Forecast forecast() const { return forecast_; }
@@ -53,6 +57,7 @@ public:
         return {known.signature, known.needs};
     }
     const Accuracy& accuracy() const { return accuracy_; }
+    Knowledge knowledge() const;  // walks the table: for people, now and then
 
 private:
     using Symbol = std::uint16_t;

@@ -80,6 +80,7 @@ public:
     std::vector<std::uint64_t> waiting;  // launches in Phase::waiting
     std::size_t sequences = 0;           // entries of all `finished`
     Forecast forecast;
+    std::uint64_t told_changes = 0;      // of phase, when the controller was last told what is learned
     wire::Expectation said;              // last word in Next since a launch started
     bool forecast_due = false;           // there may be something new to say
 

@@ -70,7 +70,19 @@ void Core::Impl::handle(const FromController& e) {
 void Core::Impl::send_heartbeat() {
     session.last_heartbeat = now;
     untold_due |= !untold.launches.empty() || !untold.ran.empty();
-    emit(Send{wire::Heartbeat{realtime}});
+    emit(Send{wire::Heartbeat{realtime, news_of_phases()}});
+}
+
+std::vector<wire::RankLearned> Core::Impl::news_of_phases() {
+    std::vector<wire::RankLearned> news;
+    for (auto& [id, rank] : ranks) {
+        const Predictor::Accuracy& seen = rank.forecast.accuracy();
+        if (seen.transitions == rank.told_changes) continue;
+        rank.told_changes = seen.transitions;
+        const Predictor::Knowledge known = rank.forecast.knowledge();
+        news.push_back({id, known.launches, known.phases, seen.transitions, seen.foretold, seen.wrong, seen.silent});
+    }
+    return news;
 }
 
 void Core::Impl::handle(const Tick&) {

@@ -116,6 +116,7 @@ struct Core::Impl {
     void handle(const Tick& e);
     void lose_controller(const std::string& why);
     void send_heartbeat();
+    std::vector<wire::RankLearned> news_of_phases();
     void end_session(const std::string& reason);
     void expire(Rank& rank, Launch& launch);
     void expire_overdue();

@@ -139,7 +139,9 @@ void define(CLI::App& app, Options& options) {
 
     auto* why = app.add_subcommand("why", "why a rank waits: missing member, port, holder, since when");
     const auto who = std::make_shared<std::string>();
-    why->add_option("RANK", *who, "a GPU (n0.g1), a rank process (n0.r3) or a node (n0); default: all");
+    why->add_option("RANK", *who,
+                    "a GPU (n0.g1), a rank process (n0.r3), a node (n0), or an NCCL rank (5; job:5) as counted in the "
+                    "largest communicator of its job; default: all");
     why->callback([&options, who] {
         options.chosen = [&options, who] { return ask(options, "why", {{"who", *who}}, show_why); };
     });
@@ -150,6 +152,13 @@ void define(CLI::App& app, Options& options) {
     watching->add_option("--count", *count, "end after so many lines; 0: never")->check(CLI::Range(0, 1'000'000'000));
     watching->callback([&options, count] { options.chosen = [&options, count] { return watch(options, *count); }; });
     add_recording(app, options);
+    auto* phases = app.add_subcommand(
+        "phases", "the learned phases of a job: windows before them, and how its changes of phase are foretold");
+    const auto job = std::make_shared<std::string>();
+    phases->add_option("--job", *job, "only this job; default: all");
+    phases->callback([&options, job] {
+        options.chosen = [&options, job] { return ask(options, "phases", {{"job", *job}}, show_phases); };
+    });
     add_fabric_commands(app, options.json_output, options.chosen);
 }
 

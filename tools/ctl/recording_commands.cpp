@@ -69,6 +69,20 @@ int refuse(const std::string& text) {
 
 double number(const json& body, const char* key) { return body.value(key, 0.0); }
 
+void show_windows(const json& job) {
+    std::printf("%.0f windows, %.1f %% of them over 1 ms\n", number(job, "windows"), number(job, "over_1ms_percent"));
+    Table table(
+        {"  BEFORE", "GROUP OF", "WINDOWS", "MEAN", "MEDIAN", "P90", "LONGEST", "OVER 1 MS", "LAUNCHES", "VOLUME"});
+    for (const json& p : job.at("phases"))
+        table.add({"  " + p.value("op", ""), std::to_string(p.value("group_size", 0u)),
+                   std::to_string(p.value("windows", 0ull)), duration(number(p, "window_mean_ms")),
+                   duration(number(p, "window_median_ms")), duration(number(p, "window_p90_ms")),
+                   duration(number(p, "window_max_ms")),
+                   std::to_string(static_cast<int>(number(p, "over_1ms_percent") + 0.5)) + " %",
+                   std::to_string(p.value("launches", 0ull)), bytes(p.value("bytes", 0ull))});
+    if (!table.empty()) table.print(stdout);
+}
+
 }  // namespace
 
 int record(const RecordRequest& request) {
@@ -127,18 +141,7 @@ void show_summary(const json& body) {
                     duration(number(job, "held_ms")).c_str());
         std::printf("%.0f gangs, %.0f waited for light: %s in all\n", number(job, "gangs"),
                     number(job, "gangs_that_waited_for_light"), duration(number(job, "waited_for_light_ms")).c_str());
-        std::printf("%.0f windows, %.1f %% of them over 1 ms\n", number(job, "windows"),
-                    number(job, "over_1ms_percent"));
-        Table table(
-            {"  BEFORE", "GROUP OF", "WINDOWS", "MEAN", "MEDIAN", "P90", "LONGEST", "OVER 1 MS", "LAUNCHES", "VOLUME"});
-        for (const json& p : job.at("phases"))
-            table.add({"  " + p.value("op", ""), std::to_string(p.value("group_size", 0u)),
-                       std::to_string(p.value("windows", 0ull)), duration(number(p, "window_mean_ms")),
-                       duration(number(p, "window_median_ms")), duration(number(p, "window_p90_ms")),
-                       duration(number(p, "window_max_ms")),
-                       std::to_string(static_cast<int>(number(p, "over_1ms_percent") + 0.5)) + " %",
-                       std::to_string(p.value("launches", 0ull)), bytes(p.value("bytes", 0ull))});
-        if (!table.empty()) table.print(stdout);
+        show_windows(job);
     }
     if (body.at("jobs").empty()) std::printf("no jobs\n");
     const json& fabric = body.at("fabric");
@@ -146,6 +149,25 @@ void show_summary(const json& body) {
                 number(fabric, "change_sets"), number(fabric, "circuits_made"),
                 duration(number(fabric, "dark_ms")).c_str(), duration(number(fabric, "hidden_ms")).c_str(),
                 number(fabric, "hidden_percent"), duration(number(fabric, "exposed_ms")).c_str());
+}
+
+void show_phases(const json& body) {
+    for (const json& job : body.at("jobs")) {
+        const json& p = job.at("prediction");
+        std::printf("job %s%s: %.0f ranks\n", job.value("job", "").c_str(), job.value("ended", false) ? " (ended)" : "",
+                    number(job, "ranks"));
+        show_windows(job);
+        if (p.value("changes", 0ull) == 0)
+            std::printf("no change of phase was seen yet\n");
+        else
+            std::printf(
+                "%.0f ranks have learned up to %.0f launches in %.0f phases; of %.0f changes of phase %.2f %% were "
+                "foretold, "
+                "%.0f wrongly, %.0f not\n",
+                number(p, "ranks"), number(p, "launches_known"), number(p, "phases_known"), number(p, "changes"),
+                number(p, "foretold_percent"), number(p, "wrong"), number(p, "silent"));
+    }
+    if (body.at("jobs").empty()) std::printf("no jobs\n");
 }
 
 }  // namespace opus::ctl

@@ -1,4 +1,4 @@
-// opus-ctl record FILE, opus-ctl summary [FILE].
+// opus-ctl record FILE, opus-ctl summary [FILE], opus-ctl phases.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -20,5 +20,6 @@ int record(const RecordRequest& request);
 // Of a recording. `json_output`: as the controller's own answer to `summary`.
 int summarize(const std::string& file, const std::string& job, bool json_output);
 void show_summary(const nlohmann::json& body);
+void show_phases(const nlohmann::json& body);
 
 }  // namespace opus::ctl

@@ -1,0 +1,194 @@
+"""What an operator sees and does with opus-ctl while jobs run: each of its commands, against real processes."""
+import json
+import signal
+import subprocess
+import sys
+import time
+
+from cases import SLOW, case, expect, run
+from cluster import ChildFailed, Play, Shape
+from workload_text import Workload, grid
+
+PAIR = Shape(nodes=2, gpus=1, ports=1, dark_ms=2)
+NARROW = Shape(nodes=3, gpus=1, ports=1, dark_ms=2)
+
+
+def pair(iterations: int, late_ms: int = 0) -> Workload:
+    """An AllReduce of two nodes; rank 1 computes before it."""
+    w = Workload("pair", grid(2, 1), iterations)
+    w.comm("pair", [[0, 1]])
+    if late_ms:
+        w.step(1, "compute", stream="s", us=late_ms * 1000)
+    w.collective("all_reduce", "pair", [0, 1], size=40_000)
+    return w
+
+
+def rivals(iterations: int) -> Workload:
+    """Rank 0 with rank 1, and beside it with rank 2: they want the one port of n0."""
+    w = Workload("rivals", grid(3, 1), iterations)
+    for peer in (1, 2):
+        w.comm(f"p0{peer}", [[0, peer]])
+        w.collective("all_reduce", f"p0{peer}", [0, peer], stream=f"s{peer}", size=40_000)
+    return w
+
+
+def start(cluster, workload: Workload, name: str = "job"):
+    path = workload.write(cluster.folder / f"{name}.jsonl")
+    return cluster.start_job(Play(path, timeout_s=60 * SLOW, env={"OPUS_GATE": "stream", "OPUS_REQUIRE": "1"}), name)
+
+
+def wait_for(true, what: str, seconds: float = 20):
+    until = time.monotonic() + seconds * SLOW
+    while not (found := true()):
+        expect(time.monotonic() < until, f"waited in vain for {what}")
+        time.sleep(0.02)
+    return found
+
+
+def words(cluster, *arguments: str) -> str:
+    """What people read."""
+    done = subprocess.run([cluster.build.ctl, "--controller", cluster.address, *arguments], capture_output=True,
+                          text=True, timeout=20 * SLOW, env=cluster.env)
+    expect(done.returncode == 0, f"opus-ctl {arguments}: {done.stderr}")
+    return done.stdout
+
+
+def refused(cluster, *arguments: str) -> str:
+    try:
+        cluster.ctl(*arguments)
+    except ChildFailed as refusal:
+        return str(refusal)
+    raise AssertionError(f"opus-ctl {arguments} was not refused")
+
+
+def forced(cluster, *move: str) -> bool:
+    """False: the port is being turned by others just now."""
+    try:
+        cluster.ctl(*move, "--force")
+    except ChildFailed as refusal:
+        expect("try again" in str(refusal), str(refusal))
+        return False
+    return True
+
+
+@case("status, jobs, groups, circuits, ports and watch show the job that runs")
+def shown(context) -> None:
+    with context.cluster(PAIR) as cluster:
+        job = start(cluster, pair(100_000))
+        wait_for(lambda: job.progress() >= 2, "the job to begin")
+        status = cluster.ctl("status")
+        expect([(n["node"], n["session"] > 0, n["ranks"]) for n in status["nodes"]] == [("n0", True, 1), ("n1", True, 1)], f"{status}")
+        expect(all(s["session"] and s["map_known"] for s in status["switches"]), f"{status['switches']}")
+        shown = cluster.ctl("jobs")["jobs"]
+        expect([(j["job"], j["ranks"], j["nodes"]) for j in shown] == [("job", 2, ["n0", "n1"])], f"{shown}")
+        groups = {g["size"]: g for g in cluster.ctl("groups")["groups"]}
+        expect(groups[2]["verdict"] == "enforced" and groups[2]["job"] == "job"
+               and [m["gpu"] for m in groups[2]["members"]] == ["n0.g0", "n1.g0"], f"{groups}")
+        circuits = cluster.ctl("circuits")["circuits"]
+        expect([(c["a"], c["b"]) for c in circuits] == [("n0.g0.p0", "n1.g0.p0")], f"{circuits}")
+        busy = wait_for(lambda: [p for p in cluster.ctl("ports")["ports"] if p["use"] == "busy"], "a busy port")
+        expect(busy[0]["peer"] in ("n0.g0.p0", "n1.g0.p0") and busy[0]["holders"], f"{busy}")
+        watched = subprocess.run([cluster.build.ctl, "--controller", cluster.address, "--json", "watch", "--count", "20"],
+                                 capture_output=True, text=True, timeout=20 * SLOW, env=cluster.env)
+        events = {json.loads(line)["event"] for line in watched.stdout.splitlines()}
+        expect({"watching", "gang granted", "launch done"} <= events, f"{events}")
+        for command, word in (("status", "n1"), ("jobs", "job"), ("groups", "enforced"), ("circuits", "n1.g0.p0"),
+                              ("ports", "n0.g0.p0"), ("why", "")):
+            expect(word in words(cluster, command), f"opus-ctl {command} does not show {word}")
+        job.stop()
+
+
+@case("why names the member that is missing, asked by GPU, by process or by NCCL rank")
+def missing(context) -> None:
+    with context.cluster(PAIR) as cluster:
+        job = start(cluster, pair(100_000, late_ms=1500))
+        waits = wait_for(lambda: [w for w in cluster.waiting() if w["state"] == "missing member" and w["bytes"] > 0], "rank 0 to wait")
+        process = waits[0]["rank"]
+        expect(waits[0]["nccl_rank"] == 0 and waits[0]["gpu"] == "n0.g0", f"{waits}")
+
+        def answer(who: str) -> list[str]:
+            return [r for w in cluster.ctl("why", who)["waiting"] for r in w["reasons"]]
+        for who in ("0", "n0.g0", process, "n0", "job:0"):
+            wait_for(lambda: any("missing n1.g0 (rank 1 of 2): not ready" in r for r in answer(who)), f"why {who}")
+        wait_for(lambda: not answer("1"), "why 1 to be empty: it waits for nobody")
+        expect("no rank" in refused(cluster, "why", "7"), "there is no rank 7")
+        expect("no rank" in refused(cluster, "why", "other:0"), "there is no job 'other'")
+        wait_for(lambda: "rank 0" in (text := words(cluster, "why", "0")) and "missing n1.g0" in text, "the words")
+        job.stop()
+
+
+@case("why names the port, who holds it and since when; moves under a launch are refused, unless forced")
+def held(context) -> None:
+    with context.cluster(NARROW) as cluster:
+        job = start(cluster, rivals(100_000))
+        wait_for(lambda: job.progress() >= 2, "the job to begin")
+
+        def stopped_under_a_launch() -> list[dict]:
+            cluster.emulators[0].signal(signal.SIGSTOP)  # no byte passes: what is in flight stays so
+            time.sleep(0.1)
+            found = [w for w in cluster.waiting() if any(" held by n" in r for r in w["reasons"])]
+            if not found:
+                cluster.emulators[0].signal(signal.SIGCONT)
+            return found
+        waiting = wait_for(stopped_under_a_launch, "one rival to wait for the other")[0]
+        try:
+            reason = next(r for r in waiting["reasons"] if " held by n" in r)
+            expect(reason.startswith("port n0.g0.p0 held by n0.r") and " since " in reason, reason)
+            expect(waiting["state"] == "queued" and waiting["since_ms"] > 0, f"{waiting}")
+            peer = next(p["peer"] for p in cluster.ctl("ports")["ports"] if p["port"] == "n0.g0.p0")
+            other = "n2.g0.p0" if peer == "n1.g0.p0" else "n1.g0.p0"
+            for move in (("disconnect", "n0.g0.p0"), ("connect", "n0.g0.p0", other)):
+                text = refused(cluster, *move)
+                expect("n0.g0.p0" in text and "n0.r" in text, f"it does not say who holds it: {text}")
+        finally:
+            cluster.emulators[0].signal(signal.SIGCONT)
+        progress = job.progress()
+        wait_for(lambda: job.progress() > progress + 3, "the job to go on")
+        wait_for(lambda: forced(cluster, "disconnect", "n0.g0.p0"), "the port to be at rest")
+        progress = job.progress()
+        wait_for(lambda: job.progress() > progress + 3, "the job to go on after a forced move")
+        job.stop()
+
+
+@case("phases shows the windows of a job and how its changes of phase are foretold")
+def learned(context) -> None:
+    with context.cluster(NARROW) as cluster:
+        w = Workload("phases", grid(3, 1), 100_000)
+        for a, b in ((0, 1), (1, 2), (0, 2)):
+            w.comm(f"p{a}{b}", [[a, b]])
+            for rank in (a, b):
+                w.step(rank, "compute", stream="s", us=3000)
+            w.collective("all_reduce", f"p{a}{b}", [a, b], size=4000)
+        job = start(cluster, w)
+
+        def foretold() -> dict:
+            found = [j for j in cluster.ctl("phases", "--job", "job")["jobs"] if j["prediction"]["foretold"] >= 30]
+            return found[0] if found else {}
+        told = wait_for(foretold, "phases to be foretold")
+        prediction = told["prediction"]
+        # Each rank is in two of the pairs; the first use of each is a launch of its own.
+        expect(prediction["ranks"] == 3 and prediction["phases_known"] == 2, f"{prediction}")
+        expect(prediction["changes"] == prediction["foretold"] + prediction["wrong"] + prediction["silent"], f"{prediction}")
+        expect(prediction["foretold"] > 5 * prediction["wrong"], f"{prediction}")
+        expect(told["phases"][0]["op"] == "AllReduce" and told["phases"][0]["windows"] > 0, f"{told}")
+        expect("were foretold" in words(cluster, "phases"), "not in words")
+        job.stop()
+        wait_for(lambda: cluster.ctl("phases")["jobs"][0]["ended"], "the job to have ended")
+        expect(cluster.ctl("phases")["jobs"][0]["prediction"]["foretold"] >= 30, "forgotten with its ranks")
+
+
+@case("connect and disconnect move circuits by hand, and say what is wrong with a name")
+def by_hand(context) -> None:
+    with context.cluster(NARROW) as cluster:
+        peer = {p["port"]: p["peer"] for p in cluster.ctl("ports")["ports"]}
+        expect(set(peer.values()) == {None}, f"{peer}")
+        cluster.ctl("connect", "n0.g0.p0", "n2.g0.p0")
+        expect([(c["a"], c["b"]) for c in cluster.ctl("circuits")["circuits"]] == [("n0.g0.p0", "n2.g0.p0")], "not joined")
+        expect(cluster.scpi_line(0, ":oxc:swit:conn:stat?").count("1") == 1, "the switch does not say so")
+        cluster.ctl("disconnect", "n2.g0.p0")
+        expect(not cluster.ctl("circuits")["circuits"], "still joined")
+        expect("n0.g0.p0" in refused(cluster, "connect", "n0.g0.p1", "n1.g0.p0"), "it does not suggest a name")
+
+
+if __name__ == "__main__":
+    sys.exit(run())
