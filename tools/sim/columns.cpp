@@ -52,12 +52,15 @@ Column play(const replay::Workload& workload, Rails rails, const ColumnOptions& 
     }
     RailsOptions how = options.rails;
     how.provision = rails == Rails::provisioned;
+    how.runs &= rails == Rails::provisioned;
     SwitchedRails gates(map, how);
     rehearsal.gates = &gates;
     summarise(rehearse(workload, rehearsal), options.learned, column);
     column.counters = gates.counters();
     column.moves = static_cast<double>(column.counters.circuits_moved) / iterations;
     column.frames = static_cast<double>(gates.frames()) / iterations;
+    column.frames_up = static_cast<double>(gates.frames_up());
+    column.phases = gates.phases();
     column.fault = gates.fault();
     return column;
 }

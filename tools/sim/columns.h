@@ -27,6 +27,7 @@ struct Column {
     double moves = 0;         // circuits, of an iteration; of all iterations
     double frames = 0;
     double total_ms = 0;      // of all iterations
+    double frames_up = 0, phases = 0;  // of all iterations together
     controller::Counters counters;
     std::string fault;
     std::vector<replay::HeldOperation> held;  // those that count

@@ -18,6 +18,7 @@ SwitchedRails::SwitchedRails(JobMap& map, const RailsOptions& options) : map_(ma
     core.node_silence_ns = core.node_grace_ns = core.register_timeout_ns = kForever;  // nobody dies
     core.map_period_ns = 0;
     core.provision = options.provision;
+    core.runs = options.runs;
     controller_ = std::make_unique<controller::Core>(map.fabric(), core);
     managers_.resize(map.fabric().nodes.size());
     connect();
@@ -74,6 +75,11 @@ bool SwitchedRails::recorded(Name name, const replay::RehearsedLaunch& launch, s
         event.ops.push_back(map_.record(step, name.rank, launch.lengths[i]));
     }
     if (!crosses) return false;
+    std::uint64_t& needs = phases_[name.rank].needs[name.seq];
+    for (const ring::OpEntry& op : event.ops) {
+        const bool transfer = op.kind == static_cast<std::uint32_t>(OpKind::send) || op.kind == static_cast<std::uint32_t>(OpKind::recv);
+        needs = std::max(needs, (std::uint64_t{op.comm} + 1) << 32 | (transfer ? op.peer + 1 : 0));
+    }
     see(map_.node_of(name.rank), std::move(event), now);
     return true;
 }
@@ -146,6 +152,11 @@ void SwitchedRails::perform(NodeIndex node, manager::Actions& actions) {
             messages.push_back(std::move(send->message));
         } else if (const auto* go = std::get_if<manager::SetGo>(&action)) {
             const Name name{map_.rank_at(node, go->rank), go->seq};
+            Phases& phases = phases_[name.rank];
+            if (const auto needs = phases.needs.extract(name.seq); needs && needs.mapped() != phases.now) {
+                phases.now = needs.mapped();
+                ++phases.count;
+            }
             later(options_.look_ns, [this, name] { open_.push_back(name); });
         } else if (const auto* wake = std::get_if<manager::WakeAt>(&action)) {
             const std::uint64_t number = ++managers_[node].tick;
@@ -160,7 +171,16 @@ void SwitchedRails::perform(NodeIndex node, manager::Actions& actions) {
     if (options_.tamper) options_.tamper(node, messages);
     if (messages.empty()) return;
     ++frames_;
+    ++frames_up_;
     later(options_.wire_ns, [this, node, messages = std::move(messages)] { hear(node, messages); });
+}
+
+double SwitchedRails::phases() const {
+    std::map<NodeIndex, std::uint64_t> most;
+    for (const auto& [rank, phases] : phases_) most[map_.node_of(rank)] = std::max(most[map_.node_of(rank)], phases.count);
+    double sum = 0;
+    for (const auto& [node, count] : most) sum += static_cast<double>(count);
+    return sum;
 }
 
 // --- controller -----------------------------------------------------------------------------------
@@ -194,7 +214,7 @@ void SwitchedRails::hear(NodeIndex node, const std::vector<wire::Message>& messa
             decide(controller::NodeMessage{node, node + 1, message});
             continue;
         }
-        tell(node, {wire::Welcome{node + 1, 1, node, {}, options_.provision}});
+        tell(node, {wire::Welcome{node + 1, 1, node, {}, options_.provision, options_.runs}});
         decide(controller::NodeSession{node, node + 1});
     }
 }

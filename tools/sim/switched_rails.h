@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <queue>
 #include <string>
@@ -21,6 +22,7 @@ namespace opus::sim {
 
 struct RailsOptions {
     bool provision = true;
+    bool runs = true;         // grants cover the rest of a phase
     TimeNs wire_ns = 60'000;  // a message
     TimeNs look_ns = 20'000;  // from a word in a ring to the manager's look, and from its go to the launch
     std::function<void(const std::string&)> log;
@@ -39,6 +41,10 @@ public:
 
     const controller::Counters& counters() const { return controller_->counters(); }
     std::uint64_t frames() const { return frames_; }  // of managers and controller together
+    std::uint64_t frames_up() const { return frames_up_; }  // of managers, to the controller
+    // Summed over nodes: how often a node's ranks went on to other communicators or peers. Ranks of a node do so
+    // together, or count once each for all.
+    double phases() const;
     std::string fault() const { return fault_; }      // empty, or what the cores' own check found
 
 private:
@@ -71,7 +77,12 @@ private:
     JobMap& map_;
     RailsOptions options_;
     TimeNs now_ = 0;
-    std::uint64_t order_ = 0, frames_ = 0, controller_tick_ = 0;
+    std::uint64_t order_ = 0, frames_ = 0, frames_up_ = 0, controller_tick_ = 0;
+    struct Phases {
+        std::uint64_t now = 0, count = 0;  // what its last launch needed; changes of it
+        std::map<std::uint64_t, std::uint64_t> needs;  // of launches that have not started
+    };
+    std::map<std::uint32_t, Phases> phases_;  // by rank
     std::priority_queue<Later> later_;
     std::unique_ptr<controller::Core> controller_;
     std::vector<Manager> managers_;
