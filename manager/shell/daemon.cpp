@@ -1,6 +1,7 @@
 #include "manager/shell/daemon.h"
 
 #include <fcntl.h>
+#include <sched.h>
 #include <spdlog/spdlog.h>
 #include <sys/epoll.h>
 #include <sys/prctl.h>
@@ -309,6 +310,7 @@ void Daemon::wait() {
         }
     }
     if (link_spoke_) timeout = 0;
+    if (poll && timeout == 0) ::sched_yield();  // what is watched for may be written by one who waits for this core
     std::array<epoll_event, 64> ready{};
     const timespec limit{timeout / kSecond, timeout % kSecond};
     const int room = static_cast<int>(ready.size());
