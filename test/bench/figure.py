@@ -13,7 +13,7 @@ class Figure:
     baseline: str = ""    # the floor, with its unit
     ratio: float | None = None
     goal: str = ""
-    met: bool | None = None  # None: could not be measured
+    met: bool | None = None  # None: could not be measured. True and no goal: shown, judged by nothing
     note: str = ""
     data: dict = dataclasses.field(default_factory=dict)
 
@@ -34,7 +34,7 @@ def us(values: list[float]) -> str:
 def markdown(figures: list[Figure]) -> str:
     head = ["figure", "measured", "floor or baseline", "ratio", "goal", "met"]
     rows = [[f.name, f.measured, f.baseline, "" if f.ratio is None else f"{f.ratio:.2f}", f.goal,
-             "no figure" if f.met is None else "yes" if f.met else "NO"] for f in figures]
+             "no figure" if f.met is None else "" if f.met and not f.goal else "yes" if f.met else "NO"] for f in figures]
     widths = [max(len(r[i]) for r in [head, *rows]) for i in range(len(head))]
     lines = ["| " + " | ".join(c.ljust(w) for c, w in zip(r, widths)) + " |" for r in [head, *rows]]
     lines.insert(1, "|" + "|".join("-" * (w + 2) for w in widths) + "|")
