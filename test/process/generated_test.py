@@ -5,7 +5,6 @@ import sys
 
 from cases import SLOW, case, expect, run
 from cluster import Play, Shape
-from cluster.columns import AHEAD, PROVISIONED
 
 ITERATIONS = 4
 SMALL = ["--iterations", str(ITERATIONS), "--layers", "4", "--micro-batches", "4", "--layer-bytes", "20000", "--activation-bytes", "50000",
@@ -20,7 +19,7 @@ def play_all(context, opus: bool) -> dict[str, int]:
     """Bytes checked, by kind."""
     checked = {}
     for shape, kinds in SHAPES.items():
-        with context.cluster(shape, opus=opus, controller_options=AHEAD[PROVISIONED]) as cluster:
+        with context.cluster(shape, opus=opus, controller_options=["--provision", "on", "--runs", "on"]) as cluster:
             for kind in kinds:
                 path, name = cluster.folder / f"{kind}.jsonl", f"{kind}-{shape.gpus}"
                 subprocess.run([context.build.replay, "generate", kind, "--nodes", str(shape.nodes), "--gpus",

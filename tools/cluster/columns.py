@@ -19,7 +19,7 @@ START_LIMIT_S, RUN_SLACK = 60, 3.0
 
 LIT, DEMAND, PROVISIONED = "always-lit", "on-demand", "provisioned"
 COLUMNS = (LIT, DEMAND, PROVISIONED)
-AHEAD = {DEMAND: ["--provision", "off", "--runs", "off"], PROVISIONED: ["--provision", "on", "--runs", "on"]}  # of the controller
+AHEAD = {DEMAND: ["--provision", "off"], PROVISIONED: ["--provision", "on"]}  # of the controller
 TITLE = {LIT: "always lit, no Opus", DEMAND: "on demand", PROVISIONED: "provisioned"}
 
 
@@ -51,14 +51,16 @@ class Measured:
 
 
 def measure(build: Build, shape: Shape, play: Play, column: str, logs: pathlib.Path, *, expected_s: float, gate: str = "auto",
-            trace: pathlib.Path | None = None, tell=None) -> Measured:
+            trace: pathlib.Path | None = None, tell=None, runs: str = "off") -> Measured:
     """Plays the job once on a cluster of its own.
 
     expected_s: of an iteration, for the time limit. trace: where the controller's goes. tell(text): progress.
+    runs: on or off, where provisioned.
     """
     opus = column != LIT
+    options = [*AHEAD[column], "--runs", runs if column == PROVISIONED else "off"] if opus else None
     play = dataclasses.replace(play, shim=opus, env={**play.env, **({"OPUS_GATE": gate, "OPUS_REQUIRE": "1"} if opus else {})})
-    with Cluster(build, shape, opus=opus, logs=logs, trace=trace if opus else None, controller_options=AHEAD.get(column)) as cluster:
+    with Cluster(build, shape, opus=opus, logs=logs, trace=trace if opus else None, controller_options=options) as cluster:
         job = cluster.start_job(play, column)
 
         def each():
