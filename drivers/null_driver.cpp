@@ -12,8 +12,7 @@ namespace opus::drivers {
 namespace {
 
 TimeNs monotonic_ns() {
-    return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
-        .count();
+    return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
 // The pattern: the caller's threads only leave work behind; one thread does it and is the only one that
@@ -143,8 +142,7 @@ private:
 
     bool can_join(SwitchPort a, SwitchPort b) const {
         if (a == b || a < 1 || b < 1 || a > description_.size() || b > description_.size()) return false;
-        return description_.sidedness == Sidedness::any_to_any ||
-               (a <= description_.ingress) != (b <= description_.ingress);
+        return description_.sidedness == Sidedness::any_to_any || (a <= description_.ingress) != (b <= description_.ingress);
     }
 
     void cut(SwitchPort p) {

@@ -71,8 +71,7 @@ void PolatisSession::close(const std::string& reason) {
 
 void PolatisSession::say(const std::string& line) { output_ += line + '\n'; }
 
-void PolatisSession::ask(Question question, OpId op, const std::string& line, TimeNs now,
-                         std::vector<SwitchPort> ports) {
+void PolatisSession::ask(Question question, OpId op, const std::string& line, TimeNs now, std::vector<SwitchPort> ports) {
     say(line);
     expected_.push_back({question, op, now, std::move(ports)});
 }
@@ -106,8 +105,7 @@ bool PolatisSession::take(const Expected& expected, std::string_view line, TimeN
         case Question::map:
             if (auto circuits = scpi::parse_map(line)) return take_map(expected.op, std::move(*circuits), now), true;
             return false;
-        case Question::power_probe:
-            return scpi::parse_powers(line).has_value();
+        case Question::power_probe: return scpi::parse_powers(line).has_value();
         case Question::power:
             if (auto dbm = scpi::parse_powers(line); dbm && dbm->size() == expected.ports.size())
                 return take_power(expected, *dbm, now), true;
@@ -160,8 +158,7 @@ void PolatisSession::take_error(const Expected& expected, const scpi::Error& err
                 answer(expected.op, DriverError::none, {}, now);
             break;
         }
-        default:
-            break;
+        default: break;
     }
     // One command may leave several errors; what stays behind would be blamed on the next.
     if (some)
@@ -296,8 +293,7 @@ void PolatisSession::send(OpId id, Op& op, TimeNs now) {
     op.phase = Phase::asked;
     op.sent_ns = now;
     switch (op.kind) {
-        case Kind::map:
-            return ask(Question::map, id, ":oxc:swit:conn:stat?", now);
+        case Kind::map: return ask(Question::map, id, ":oxc:swit:conn:stat?", now);
         case Kind::power:
             ask(Question::power, id, ":pmon:pow? " + scpi::format_list(op.ports), now, op.ports);
             return ask(Question::power_error, id, ":system:error?", now);
@@ -362,8 +358,7 @@ TimeNs PolatisSession::next_due() const {
         if (op.phase == Phase::settling && !op.looking) due = std::min(due, op.next_look_ns);
     }
     if (state_ != State::closed && !expected_.empty())
-        due =
-            std::min(due, expected_.front().asked_ns + std::max(kMinSilenceNs, 4 * description_.dark_ns + 1'000 * kMs));
+        due = std::min(due, expected_.front().asked_ns + std::max(kMinSilenceNs, 4 * description_.dark_ns + 1'000 * kMs));
     return due;
 }
 
@@ -373,11 +368,9 @@ void PolatisSession::answer(OpId id, DriverError error, std::string text, TimeNs
     const Op op = std::move(it->second);
     ops_.erase(it);
     switch (op.kind) {
-        case Kind::map:
-            return sink_(MapRead{id, error, std::move(text), {}});
+        case Kind::map: return sink_(MapRead{id, error, std::move(text), {}});
         case Kind::apply:
-            return sink_(
-                Applied{id, error, std::move(text), op.sent_ns, op.acked_ns, error == DriverError::none ? now : 0});
+            return sink_(Applied{id, error, std::move(text), op.sent_ns, op.acked_ns, error == DriverError::none ? now : 0});
         case Kind::power: {
             PortPower power{id, error, {}};
             if (error == DriverError::none)

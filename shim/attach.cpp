@@ -1,14 +1,14 @@
 #include "shim/attach.h"
 
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
 #include <cerrno>
 #include <cstdarg>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <sys/mman.h>
-#include <sys/socket.h>
-#include <sys/un.h>
-#include <unistd.h>
 
 #include "opus/attach.h"
 #include "opus/launch_ring.h"
@@ -92,8 +92,7 @@ ssize_t receive(int fd, AttachReply& reply, int (&fds)[2]) {
 void* map(int segment, const AttachReply& reply, Attachment& result) {
     const bool power = reply.slots != 0 && (reply.slots & (reply.slots - 1)) == 0 && reply.slots <= ring::kMaxSlots;
     if (!power || ring::Layout{reply.slots}.bytes() != reply.bytes) {
-        because(result, "the manager offers a segment of %u slots and %u bytes, which do not agree", reply.slots,
-                reply.bytes);
+        because(result, "the manager offers a segment of %u slots and %u bytes, which do not agree", reply.slots, reply.bytes);
         return nullptr;
     }
     void* base = mmap(nullptr, reply.bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, segment, 0);

@@ -26,7 +26,8 @@ enum class Admission { pass, plain, straight, grouped, careful };
 inline Admission admit(ncclComm_t comm) {
     ThreadWords& words = thread_words;
     Communicator* c = communicators.glance(comm);
-    if (c == nullptr) [[unlikely]] return Admission::careful;
+    if (c == nullptr) [[unlikely]]
+        return Admission::careful;
     const std::uint32_t verdict = c->verdict->load(std::memory_order_relaxed);
     if (verdict == c->plain_verdict && words.anywhere == 0) {
         words.admitted = c;
@@ -109,8 +110,14 @@ __attribute__((noinline)) Course begin(Communicator& c, ring::OpEntry op, cudaSt
 
 inline ring::OpEntry entry_of(const Communicator& c, OpKind kind, ncclDataType_t type, std::uint32_t peer,
                               std::uint64_t n, std::uint64_t bytes) {
-    return {std::uint8_t(kind), std::uint8_t(type), std::uint16_t(c.index), peer, n, 1,
-            n == 0 ? ring::kOpFirstUse : 0, bytes};
+    return {std::uint8_t(kind),
+            std::uint8_t(type),
+            std::uint16_t(c.index),
+            peer,
+            n,
+            1,
+            n == 0 ? ring::kOpFirstUse : 0,
+            bytes};
 }
 
 // The whole of a hooked call. `call` is the real one.
@@ -130,7 +137,8 @@ inline ncclResult_t run(Communicator& c, OpKind kind, ncclDataType_t type, std::
     const ring::OpEntry op = entry_of(c, kind, type, peer, sequence++, bytes);
     Flight flight;
     const Course course = begin(c, op, stream, flight);
-    if (course == Course::fail) [[unlikely]] return ncclSystemError;
+    if (course == Course::fail) [[unlikely]]
+        return ncclSystemError;
     const ncclResult_t result = call();
     if (course == Course::start) end_flight(c, flight, {stream, c.context}, result);
     return result;
@@ -146,7 +154,8 @@ __attribute__((noinline)) ncclResult_t plain_done(std::uint64_t seq) {
 // has happened: the careful way is to be taken.
 inline bool record_plainly(Communicator& c, OpKind kind, ncclDataType_t type, std::uint32_t peer, std::uint64_t bytes,
                            cudaStream_t stream, std::uint64_t& sequence, std::uint64_t& seq) {
-    if (bytes == 0 || !claim_at_once(process.view, seq)) [[unlikely]] return false;
+    if (bytes == 0 || !claim_at_once(process.view, seq)) [[unlikely]]
+        return false;
     ring::SegmentHeader& header = *process.view.header;
     ring::LaunchRecord& record = process.view.record(seq);
     const LaunchHead head{ring::Gate::none, 1, ring::kLaunchHostDone};
@@ -154,7 +163,8 @@ inline bool record_plainly(Communicator& c, OpKind kind, ncclDataType_t type, st
     commit(record, seq);
     ++sequence;  // here, it costs one register less
     header.recorded.fetch_add(1, std::memory_order_relaxed);
-    if (header.asleep.load(std::memory_order_seq_cst) != 0) [[unlikely]] ring_doorbell_now();
+    if (header.asleep.load(std::memory_order_seq_cst) != 0) [[unlikely]]
+        ring_doorbell_now();
     return true;
 }
 
@@ -171,14 +181,16 @@ inline bool collect_first(const PendingOp& op) { return thread_words.buffers->op
 
 inline ncclResult_t finish_grouped(ncclResult_t result) {
     thread_words.inside = 0;
-    if (result != ncclSuccess && result != ncclInProgress) [[unlikely]] thread_words.buffers->failed = true;
+    if (result != ncclSuccess && result != ncclInProgress) [[unlikely]]
+        thread_words.buffers->failed = true;
     return result;
 }
 
 // After the real call. Its own function, jumped to, so that nothing but `seq` has to outlive that call.
 __attribute__((noinline)) ncclResult_t finish_plainly(std::uint64_t seq, ncclResult_t result) {
     thread_words.inside = 0;
-    if (result != ncclSuccess) [[unlikely]] return fail_plainly(seq, result);
+    if (result != ncclSuccess) [[unlikely]]
+        return fail_plainly(seq, result);
     return plain_done(seq);
 }
 
@@ -202,107 +214,113 @@ __attribute__((noinline)) Communicator* admit_carefully(ncclComm_t comm) {
 
 // In steps, so that what passes costs no frame: the first looks; the next, with the same parameters, is
 // jumped to and finds the communicator in the thread's words.
-#define OPUS_STEPS(name, params, args)                                                                 \
-    ncclResult_t handlers::name params {                                                               \
-        switch (admit(comm)) {                                                                         \
-            case Admission::plain: return plain_##name args;                                           \
-            case Admission::straight: return straight_##name args;                                     \
-            case Admission::grouped: return grouped_##name args;                                       \
-            case Admission::careful: return held_##name args;                                          \
-            case Admission::pass: break;                                                               \
-        }                                                                                              \
-        return real.name args;                                                                         \
+#define OPUS_STEPS(name, params, args)                             \
+    ncclResult_t handlers::name params {                           \
+        switch (admit(comm)) {                                     \
+            case Admission::plain: return plain_##name args;       \
+            case Admission::straight: return straight_##name args; \
+            case Admission::grouped: return grouped_##name args;   \
+            case Admission::careful: return held_##name args;      \
+            case Admission::pass: break;                           \
+        }                                                          \
+        return real.name args;                                     \
     }
 
 // What both kinds of calls do once they know their peer and their counter.
-#define OPUS_STRAIGHT(name, args, kind, peer, elements, sequence)                                      \
-    std::uint64_t seq = 0;                                                                             \
-    if (!may_go_straight(c.straight, stream) ||                                                        \
+#define OPUS_STRAIGHT(name, args, kind, peer, elements, sequence)                                                      \
+    std::uint64_t seq = 0;                                                                                             \
+    if (!may_go_straight(c.straight, stream) ||                                                                        \
         !record_straight(c, OpKind::kind, datatype, std::uint32_t(peer), width(datatype) * (elements), sequence, seq)) \
-        [[unlikely]] return held_##name args;                                                          \
-    if (!pass_straight_gate(c, seq)) [[unlikely]] return ncclSystemError;                              \
-    comm = c.handle, stream = c.straight.stream; /* what they are; not kept meanwhile */                \
-    thread_words.inside = 1;                                                                           \
-    const ncclResult_t result = real.name args;                                                        \
+        [[unlikely]]                                                                                                   \
+        return held_##name args;                                                                                       \
+    if (!pass_straight_gate(c, seq)) [[unlikely]]                                                                      \
+        return ncclSystemError;                                                                                        \
+    comm = c.handle, stream = c.straight.stream; /* what they are; not kept meanwhile */                               \
+    thread_words.inside = 1;                                                                                           \
+    const ncclResult_t result = real.name args;                                                                        \
     return finish_straight(seq, result);
 
-#define OPUS_COLL(name, params, args, kind, root, elements)                                            \
-    __attribute__((noinline)) static ncclResult_t held_##name params {                                 \
-        Communicator* found = admit_carefully(comm);                                                   \
-        if (found == nullptr || count == 0) return real.name args;                                     \
-        Communicator& c = *found;                                                                      \
-        [[maybe_unused]] const std::uint64_t ranks = c.size;                                           \
-        return run(c, OpKind::kind, datatype, std::uint32_t(root), width(datatype) * (elements), stream, \
-                   c.collectives, [&] { return real.name args; });                                     \
-    }                                                                                                  \
-    __attribute__((noinline)) static ncclResult_t plain_##name params {                                \
-        Communicator& c = *thread_words.admitted;                                                      \
-        [[maybe_unused]] const std::uint64_t ranks = c.size;                                           \
-        std::uint64_t seq = 0;                                                                         \
-        if (!record_plainly(c, OpKind::kind, datatype, std::uint32_t(root), width(datatype) * (elements), stream, c.collectives, seq)) \
-            return held_##name args;                                                                   \
-        thread_words.inside = 1;                                                                       \
-        const ncclResult_t result = real.name args;                                                    \
-        return finish_plainly(seq, result);                                                            \
-    }                                                                                                  \
-    __attribute__((noinline)) static ncclResult_t grouped_##name params {                              \
-        Communicator& c = *thread_words.admitted;                                                      \
-        [[maybe_unused]] const std::uint64_t ranks = c.size;                                           \
-        if (count == 0 || !collect_first({&c, stream, width(datatype) * (elements), std::uint32_t(root), OpKind::kind, std::uint8_t(datatype)})) \
-            [[unlikely]] return held_##name args;                                                      \
-        thread_words.inside = 1;                                                                       \
-        return finish_grouped(real.name args);                                                         \
-    }                                                                                                  \
-    __attribute__((noinline)) static ncclResult_t straight_##name params {                             \
-        Communicator& c = *thread_words.admitted;                                                      \
-        [[maybe_unused]] const std::uint64_t ranks = c.size;                                           \
-        if (count == 0) [[unlikely]] return held_##name args;                                          \
-        OPUS_STRAIGHT(name, args, kind, root, elements, c.collectives)                                 \
-    }                                                                                                  \
+#define OPUS_COLL(name, params, args, kind, root, elements)                                                            \
+    __attribute__((noinline)) static ncclResult_t held_##name params {                                                 \
+        Communicator* found = admit_carefully(comm);                                                                   \
+        if (found == nullptr || count == 0) return real.name args;                                                     \
+        Communicator& c = *found;                                                                                      \
+        [[maybe_unused]] const std::uint64_t ranks = c.size;                                                           \
+        return run(c, OpKind::kind, datatype, std::uint32_t(root), width(datatype) * (elements), stream,               \
+                   c.collectives, [&] { return real.name args; });                                                     \
+    }                                                                                                                  \
+    __attribute__((noinline)) static ncclResult_t plain_##name params {                                                \
+        Communicator& c = *thread_words.admitted;                                                                      \
+        [[maybe_unused]] const std::uint64_t ranks = c.size;                                                           \
+        std::uint64_t seq = 0;                                                                                         \
+        if (!record_plainly(c, OpKind::kind, datatype, std::uint32_t(root), width(datatype) * (elements), stream,      \
+                            c.collectives, seq))                                                                       \
+            return held_##name args;                                                                                   \
+        thread_words.inside = 1;                                                                                       \
+        const ncclResult_t result = real.name args;                                                                    \
+        return finish_plainly(seq, result);                                                                            \
+    }                                                                                                                  \
+    __attribute__((noinline)) static ncclResult_t grouped_##name params {                                              \
+        Communicator& c = *thread_words.admitted;                                                                      \
+        [[maybe_unused]] const std::uint64_t ranks = c.size;                                                           \
+        if (count == 0 || !collect_first({&c, stream, width(datatype) * (elements), std::uint32_t(root), OpKind::kind, \
+                                          std::uint8_t(datatype)})) [[unlikely]]                                       \
+            return held_##name args;                                                                                   \
+        thread_words.inside = 1;                                                                                       \
+        return finish_grouped(real.name args);                                                                         \
+    }                                                                                                                  \
+    __attribute__((noinline)) static ncclResult_t straight_##name params {                                             \
+        Communicator& c = *thread_words.admitted;                                                                      \
+        [[maybe_unused]] const std::uint64_t ranks = c.size;                                                           \
+        if (count == 0) [[unlikely]]                                                                                   \
+            return held_##name args;                                                                                   \
+        OPUS_STRAIGHT(name, args, kind, root, elements, c.collectives)                                                 \
+    }                                                                                                                  \
     OPUS_STEPS(name, params, args)
 
-#define OPUS_P2P(name, params, args, kind)                                                             \
-    __attribute__((noinline)) static ncclResult_t held_##name params {                                 \
-        Communicator* found = admit_carefully(comm);                                                   \
-        const auto other = std::uint32_t(peer);                                                        \
-        if (found == nullptr || count == 0 || other == found->rank || other >= found->size) return real.name args; \
-        Communicator& c = *found;                                                                      \
-        return run(c, OpKind::kind, datatype, other, width(datatype) * count, stream,                  \
-                   c.kind##s[other].next, [&] { return real.name args; });                             \
-    }                                                                                                  \
-    __attribute__((noinline)) static ncclResult_t plain_##name params {                                \
-        Communicator& c = *thread_words.admitted;                                                      \
-        const auto other = std::uint32_t(peer);                                                        \
-        std::uint64_t seq = 0;                                                                         \
-        if (other == c.rank || other >= c.size ||                                                      \
+#define OPUS_P2P(name, params, args, kind)                                                                                  \
+    __attribute__((noinline)) static ncclResult_t held_##name params {                                                      \
+        Communicator* found = admit_carefully(comm);                                                                        \
+        const auto other = std::uint32_t(peer);                                                                             \
+        if (found == nullptr || count == 0 || other == found->rank || other >= found->size) return real.name args;          \
+        Communicator& c = *found;                                                                                           \
+        return run(c, OpKind::kind, datatype, other, width(datatype) * count, stream, c.kind##s[other].next,                \
+                   [&] { return real.name args; });                                                                         \
+    }                                                                                                                       \
+    __attribute__((noinline)) static ncclResult_t plain_##name params {                                                     \
+        Communicator& c = *thread_words.admitted;                                                                           \
+        const auto other = std::uint32_t(peer);                                                                             \
+        std::uint64_t seq = 0;                                                                                              \
+        if (other == c.rank || other >= c.size ||                                                                           \
             !record_plainly(c, OpKind::kind, datatype, other, width(datatype) * count, stream, c.kind##s[other].next, seq)) \
-            return held_##name args;                                                                   \
-        thread_words.inside = 1;                                                                       \
-        const ncclResult_t result = real.name args;                                                    \
-        return finish_plainly(seq, result);                                                            \
-    }                                                                                                  \
-    __attribute__((noinline)) static ncclResult_t grouped_##name params {                              \
-        Communicator& c = *thread_words.admitted;                                                      \
-        const auto other = std::uint32_t(peer);                                                        \
-        if (count == 0 || other == c.rank || other >= c.size ||                                        \
-            !collect_first({&c, stream, width(datatype) * count, other, OpKind::kind, std::uint8_t(datatype)})) \
-            [[unlikely]] return held_##name args;                                                      \
-        thread_words.inside = 1;                                                                       \
-        return finish_grouped(real.name args);                                                         \
-    }                                                                                                  \
-    __attribute__((noinline)) static ncclResult_t straight_##name params {                             \
-        Communicator& c = *thread_words.admitted;                                                      \
-        const auto other = std::uint32_t(peer);                                                        \
-        if (other == c.rank || other >= c.size || c.kind##s[other].next == 0 || count == 0) \
-            [[unlikely]] return held_##name args;                                                     \
-        OPUS_STRAIGHT(name, args, kind, other, count, c.kind##s[other].next)                           \
-    }                                                                                                  \
+            return held_##name args;                                                                                        \
+        thread_words.inside = 1;                                                                                            \
+        const ncclResult_t result = real.name args;                                                                         \
+        return finish_plainly(seq, result);                                                                                 \
+    }                                                                                                                       \
+    __attribute__((noinline)) static ncclResult_t grouped_##name params {                                                   \
+        Communicator& c = *thread_words.admitted;                                                                           \
+        const auto other = std::uint32_t(peer);                                                                             \
+        if (count == 0 || other == c.rank || other >= c.size ||                                                             \
+            !collect_first({&c, stream, width(datatype) * count, other, OpKind::kind, std::uint8_t(datatype)}))             \
+            [[unlikely]]                                                                                                    \
+            return held_##name args;                                                                                        \
+        thread_words.inside = 1;                                                                                            \
+        return finish_grouped(real.name args);                                                                              \
+    }                                                                                                                       \
+    __attribute__((noinline)) static ncclResult_t straight_##name params {                                                  \
+        Communicator& c = *thread_words.admitted;                                                                           \
+        const auto other = std::uint32_t(peer);                                                                             \
+        if (other == c.rank || other >= c.size || c.kind##s[other].next == 0 || count == 0) [[unlikely]]                    \
+            return held_##name args;                                                                                        \
+        OPUS_STRAIGHT(name, args, kind, other, count, c.kind##s[other].next)                                                \
+    }                                                                                                                       \
     OPUS_STEPS(name, params, args)
 
-#define OPUS_PASS(name, params, args)                                                                  \
-    ncclResult_t handlers::name params {                                                               \
-        if (thread_words.inside == 0 && communicators.find(comm) != nullptr) count_passed();           \
-        return real.name args;                                                                         \
+#define OPUS_PASS(name, params, args)                                                        \
+    ncclResult_t handlers::name params {                                                     \
+        if (thread_words.inside == 0 && communicators.find(comm) != nullptr) count_passed(); \
+        return real.name args;                                                               \
     }
 
 #include "shim/hook_table.h"

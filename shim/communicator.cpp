@@ -1,9 +1,9 @@
 #include "shim/communicator.h"
 
-#include <cstdlib>
 #include <linux/futex.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+#include <cstdlib>
 
 #include "shim/hooks.h"
 #include "shim/identity.h"
@@ -75,7 +75,8 @@ std::uint32_t local_gpu(std::uint32_t device) {
     for (std::uint32_t at = 0;; ++at) {
         std::uint64_t value = 0;
         const char* digit = visible;
-        for (; *digit >= '0' && *digit <= '9' && value < 1'000'000; ++digit) value = value * 10 + std::uint64_t(*digit - '0');
+        for (; *digit >= '0' && *digit <= '9' && value < 1'000'000; ++digit)
+            value = value * 10 + std::uint64_t(*digit - '0');
         if (digit == visible || (*digit != ',' && *digit != '\0')) return device;  // names, not numbers
         if (at == device) return std::uint32_t(value);
         if (*digit == '\0') return device;
@@ -303,8 +304,10 @@ Verdict await_verdict(Communicator& c) {
         if (beat == process.dead_heartbeat.load(memory_order_relaxed)) break;
         if (now - beat_seen > process.hold_ns || now - start > process.hold_ns) {
             if (now - beat_seen > process.hold_ns) process.dead_heartbeat.store(beat, memory_order_relaxed);
-            say_once(Level::warn, "the members of a communicator of %u ranks are not all known after OPUS_HOLD_MS; it runs without Opus",
-                     c.size);
+            say_once(
+                Level::warn,
+                "the members of a communicator of %u ranks are not all known after OPUS_HOLD_MS; it runs without Opus",
+                c.size);
             break;
         }
         const timespec slice{0, 20'000'000};

@@ -30,11 +30,11 @@ inline constexpr std::uint32_t kNotPlain = kNone;
 struct StraightWay {
     cudaStream_t stream;
     std::uint64_t stream_name;
-    std::uint64_t head;     // LaunchHead of its records
+    std::uint64_t head;  // LaunchHead of its records
     ring::Gate gate;
-    bool on_driver;         // there are contexts and captures, and the stream says done
+    bool on_driver;  // there are contexts and captures, and the stream says done
     CUcontext context;
-    CUfunction function;    // the gate kernel
+    CUfunction function;  // the gate kernel
     GateArguments arguments;
     GateArguments::List list;
 };
@@ -47,10 +47,10 @@ struct Communicator {
     std::uint32_t index = kNone;                // in the segment's table; kNone: not there, never asks
     std::uint32_t rank = 0;
     std::uint32_t size = 0;
-    std::uint32_t slow = 0;  // kSlow*: something is to be settled before its next launch
+    std::uint32_t slow = 0;                      // kSlow*: something is to be settled before its next launch
     std::uint32_t plain_verdict = kNotPlain;     // while this is its verdict, launches take the plain way (calls.cpp)
     std::uint32_t straight_verdict = kNotPlain;  // likewise the straight way, which holds them
-    ring::Gate gate = ring::Gate::host;  // of its launches; stream: where the stream allows (stream_gate.h)
+    ring::Gate gate = ring::Gate::host;          // of its launches; stream: where the stream allows (stream_gate.h)
 
     ncclComm_t handle = nullptr;
     StraightWay straight{};
@@ -59,9 +59,9 @@ struct Communicator {
     std::uint32_t device = 0;
     std::uint32_t family = 0;
     std::uint32_t generation = 0;
-    bool split_shares = false;   // config.splitShare, inherited by children made without a config
+    bool split_shares = false;  // config.splitShare, inherited by children made without a config
     bool shrink_shares = false;
-    std::uint64_t splits = 0;    // ncclCommSplit calls on it so far
+    std::uint64_t splits = 0;  // ncclCommSplit calls on it so far
     DriverContext* context = nullptr;
     DeferredDone* deferred = nullptr;  // kSlowDeferred
     bool lost_once = false;
@@ -107,7 +107,7 @@ private:
         return std::uint32_t((reinterpret_cast<std::uintptr_t>(comm) * 0x9e3779b97f4a7c15ull) >> 54);
     }
     std::atomic<Communicator*> buckets_[kBuckets + kMost + 1] = {};  // a chain runs on past the last hash, and never wraps
-    std::uint32_t used_ = 0;  // places taken, removed ones included
+    std::uint32_t used_ = 0;                                         // places taken, removed ones included
 };
 
 [[gnu::visibility("hidden")]] extern CommunicatorTable communicators;
@@ -120,10 +120,10 @@ struct Creation {
     std::uint32_t rank = kNone;  // kNone: the getters will say
     std::uint32_t size = kNone;
     std::uint32_t device = kNone;
-    std::uint32_t family = 0;    // 0: its own
+    std::uint32_t family = 0;  // 0: its own
     bool split_shares = false;
     bool shrink_shares = false;
-    std::uint32_t index = kNone; // its entry, where registered before the real call
+    std::uint32_t index = kNone;  // its entry, where registered before the real call
     std::uint32_t generation = 0;
     DriverContext* context = nullptr;  // of the thread that asked
 };

@@ -21,7 +21,8 @@ constexpr unsigned kMostContexts = 17;
 DriverContext contexts[kMostContexts];  // [0]: no context, or more than can be kept: no stream gate
 unsigned context_count = 1;
 
-template <class F> void find(Library library, F& into, const char* symbol, const char* older) {
+template <class F>
+void find(Library library, F& into, const char* symbol, const char* older) {
     void* at = library.symbol(symbol);
     if (at == nullptr && older != nullptr) at = library.symbol(older);
     into = reinterpret_cast<F>(at);
@@ -95,7 +96,8 @@ std::uint32_t current_device() {
     int device = 0;
     if (driver.cudaGetDevice != nullptr && driver.cudaGetDevice(&device) == cudaSuccess) return std::uint32_t(device);
     CUdevice ordinal = 0;
-    if (driver.cuCtxGetDevice != nullptr && driver.cuCtxGetDevice(&ordinal) == CUDA_SUCCESS) return std::uint32_t(ordinal);
+    if (driver.cuCtxGetDevice != nullptr && driver.cuCtxGetDevice(&ordinal) == CUDA_SUCCESS)
+        return std::uint32_t(ordinal);
     return 0;
 }
 

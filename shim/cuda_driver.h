@@ -10,24 +10,24 @@
 namespace opus::shim {
 
 // name, symbols to try in order. The prototype is the first symbol's in cuda.h.
-#define OPUS_DRIVER_CALLS(X)                                              \
-    X(cuCtxGetCurrent, "cuCtxGetCurrent", nullptr)                        \
-    X(cuCtxGetDevice, "cuCtxGetDevice", nullptr)                          \
-    X(cuCtxPushCurrent, "cuCtxPushCurrent_v2", "cuCtxPushCurrent")        \
-    X(cuCtxPopCurrent, "cuCtxPopCurrent_v2", "cuCtxPopCurrent")           \
-    X(cuModuleLoadData, "cuModuleLoadData", nullptr)                      \
-    X(cuModuleGetFunction, "cuModuleGetFunction", nullptr)                \
-    X(cuLaunchKernel, "cuLaunchKernel", nullptr)                          \
-    X(cuLaunchHostFunc, "cuLaunchHostFunc", nullptr)                      \
-    X(cuMemHostRegister, "cuMemHostRegister_v2", "cuMemHostRegister")     \
+#define OPUS_DRIVER_CALLS(X)                                                                  \
+    X(cuCtxGetCurrent, "cuCtxGetCurrent", nullptr)                                            \
+    X(cuCtxGetDevice, "cuCtxGetDevice", nullptr)                                              \
+    X(cuCtxPushCurrent, "cuCtxPushCurrent_v2", "cuCtxPushCurrent")                            \
+    X(cuCtxPopCurrent, "cuCtxPopCurrent_v2", "cuCtxPopCurrent")                               \
+    X(cuModuleLoadData, "cuModuleLoadData", nullptr)                                          \
+    X(cuModuleGetFunction, "cuModuleGetFunction", nullptr)                                    \
+    X(cuLaunchKernel, "cuLaunchKernel", nullptr)                                              \
+    X(cuLaunchHostFunc, "cuLaunchHostFunc", nullptr)                                          \
+    X(cuMemHostRegister, "cuMemHostRegister_v2", "cuMemHostRegister")                         \
     X(cuMemHostGetDevicePointer, "cuMemHostGetDevicePointer_v2", "cuMemHostGetDevicePointer") \
-    X(cuStreamWriteValue64, "cuStreamWriteValue64_v2", "cuStreamWriteValue64") \
-    X(cuStreamIsCapturing, "cuStreamIsCapturing", nullptr)                \
-    X(cuStreamWaitEvent, "cuStreamWaitEvent", nullptr)                    \
-    X(cuStreamCreate, "cuStreamCreate", nullptr)                          \
-    X(cuStreamSynchronize, "cuStreamSynchronize", nullptr)                \
-    X(cuStreamDestroy, "cuStreamDestroy_v2", "cuStreamDestroy")           \
-    X(cuEventCreate, "cuEventCreate", nullptr)                            \
+    X(cuStreamWriteValue64, "cuStreamWriteValue64_v2", "cuStreamWriteValue64")                \
+    X(cuStreamIsCapturing, "cuStreamIsCapturing", nullptr)                                    \
+    X(cuStreamWaitEvent, "cuStreamWaitEvent", nullptr)                                        \
+    X(cuStreamCreate, "cuStreamCreate", nullptr)                                              \
+    X(cuStreamSynchronize, "cuStreamSynchronize", nullptr)                                    \
+    X(cuStreamDestroy, "cuStreamDestroy_v2", "cuStreamDestroy")                               \
+    X(cuEventCreate, "cuEventCreate", nullptr)                                                \
     X(cuEventRecord, "cuEventRecord", nullptr)
 
 struct Driver {
@@ -41,14 +41,14 @@ struct Driver {
 };
 
 [[gnu::visibility("hidden")]] extern Driver driver;
-[[gnu::visibility("hidden")]] extern bool stream_writes;   // the segment is registered and streams can write to it
-[[gnu::visibility("hidden")]] extern bool has_driver;      // streams exist: done is theirs to say
+[[gnu::visibility("hidden")]] extern bool stream_writes;  // the segment is registered and streams can write to it
+[[gnu::visibility("hidden")]] extern bool has_driver;     // streams exist: done is theirs to say
 
 // One CUDA context of this process, and what is loaded in it. Never freed.
 struct DriverContext {
-    CUcontext handle = nullptr;   // null: this driver knows no contexts
-    CUfunction gate = nullptr;    // null: no stream gate here
-    bool gate_traps = false;      // the gate fails, rather than opens, when the hold time is over
+    CUcontext handle = nullptr;  // null: this driver knows no contexts
+    CUfunction gate = nullptr;   // null: no stream gate here
+    bool gate_traps = false;     // the gate fails, rather than opens, when the hold time is over
 };
 
 // Looks the libraries up and registers the segment, once, at the first communicator; then finds or makes
@@ -74,7 +74,9 @@ private:
 CUdeviceptr device_address(const void* word);
 // The same of a segment that is known to be registered.
 [[gnu::visibility("hidden")]] extern std::uint64_t device_offset;
-inline CUdeviceptr device_address_at_once(const void* word) { return reinterpret_cast<std::uintptr_t>(word) + device_offset; }
+inline CUdeviceptr device_address_at_once(const void* word) {
+    return reinterpret_cast<std::uintptr_t>(word) + device_offset;
+}
 
 // The gate kernel's parameters (gate_ptx.h), in order.
 struct GateArguments {

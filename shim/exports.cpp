@@ -20,15 +20,24 @@ Functions slots = {
 };
 
 // What the real library lacks.
-template <class... Params> ncclResult_t missing(Params...) { return ncclInvalidUsage; }
+template <class... Params>
+ncclResult_t missing(Params...) {
+    return ncclInvalidUsage;
+}
 
-template <class F> F slot(const F& at) { return __atomic_load_n(&at, __ATOMIC_RELAXED); }
-template <class F> void aim(F& at, F target) { __atomic_store_n(&at, target, __ATOMIC_RELEASE); }
+template <class F>
+F slot(const F& at) {
+    return __atomic_load_n(&at, __ATOMIC_RELAXED);
+}
+template <class F>
+void aim(F& at, F target) {
+    __atomic_store_n(&at, target, __ATOMIC_RELEASE);
+}
 
-#define OPUS_HOOK(name, params, args)                                                                \
-    ncclResult_t resolve_##name params {                                                             \
-        if (!bind()) return ncclInvalidUsage;                                                        \
-        return slot(slots.name) args;                                                                \
+#define OPUS_HOOK(name, params, args)         \
+    ncclResult_t resolve_##name params {      \
+        if (!bind()) return ncclInvalidUsage; \
+        return slot(slots.name) args;         \
     }
 #include "shim/hook_table.h"
 
@@ -37,7 +46,8 @@ bool bound = false;
 
 // The version script keeps everything else of this library out of sight; a library that finds our own
 // symbol instead of its own (it was preloaded under the library's name) would make us call ourselves.
-template <class F> void find(Library library, F& into, const char* plain, const char* profiling, F ours = nullptr) {
+template <class F>
+void find(Library library, F& into, const char* plain, const char* profiling, F ours = nullptr) {
     void* at = library.symbol(profiling);
     if (at == nullptr) at = library.symbol(plain);
     if (ours != nullptr && at == reinterpret_cast<void*>(ours)) at = nullptr;
@@ -46,10 +56,10 @@ template <class F> void find(Library library, F& into, const char* plain, const 
 
 void point_slots(bool at_handlers) {
     // A function that the real library lacks is never handled: the program is told, as by an older NCCL.
-#define OPUS_HOOK(name, params, args)                                  \
-    if (real.name == nullptr)                                          \
-        aim<decltype(&::name)>(slots.name, &missing);                  \
-    else                                                               \
+#define OPUS_HOOK(name, params, args)                 \
+    if (real.name == nullptr)                         \
+        aim<decltype(&::name)>(slots.name, &missing); \
+    else                                              \
         aim(slots.name, at_handlers ? &handlers::name : real.name);
 #include "shim/hook_table.h"
 }
@@ -82,9 +92,9 @@ void point_slots_at_real() { point_slots(false); }
 }  // namespace opus::shim
 
 extern "C" {
-#define OPUS_HOOK(name, params, args)                                        \
-    __attribute__((visibility("default"))) ncclResult_t name params {        \
-        return opus::shim::slot(opus::shim::slots.name) args;                \
+#define OPUS_HOOK(name, params, args)                                 \
+    __attribute__((visibility("default"))) ncclResult_t name params { \
+        return opus::shim::slot(opus::shim::slots.name) args;         \
     }
 #include "shim/hook_table.h"
 }

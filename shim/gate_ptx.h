@@ -9,6 +9,7 @@
 // memory system to others. Text, so that the driver compiles it for whatever GPU there is (sm_70 on).
 #pragma once
 
+// clang-format off
 #define OPUS_GATE_ENTRY(name, at_end_of_hold)                                                \
     ".visible .entry " name                                                                  \
     "(.param .u64 ready, .param .u64 go, .param .u64 value, .param .u64 heartbeat,\n"        \
@@ -70,10 +71,9 @@
     "LEAVE:\n"                                                                               \
     "  ret;\n"                                                                               \
     "}\n"
+// clang-format on
 
-#define OPUS_GATE_PTX                                   \
-    ".version 6.3\n"                                    \
-    ".target sm_70\n"                                   \
-    ".address_size 64\n"                                \
-    OPUS_GATE_ENTRY("opus_gate", "")                    \
-    OPUS_GATE_ENTRY("opus_gate_strict", "  trap;\n")
+#define OPUS_GATE_PTX \
+    ".version 6.3\n"  \
+    ".target sm_70\n" \
+    ".address_size 64\n" OPUS_GATE_ENTRY("opus_gate", "") OPUS_GATE_ENTRY("opus_gate_strict", "  trap;\n")

@@ -110,7 +110,8 @@ private:
 
     // What most groups are: one communicator on one stream, as before, and no first use.
     bool may_go_straight() const {
-        if (group_.parts.size() != 1 || group_.streams.size() != 1 || first_uses_ != 0) return false;  // so none is unheld
+        if (group_.parts.size() != 1 || group_.streams.size() != 1 || first_uses_ != 0)
+            return false;  // so none is unheld
         const Communicator& c = *group_.parts[0].comm;
         return c.straight_verdict == std::uint32_t(Verdict::enforced) && group_.streams[0].at.stream == c.straight.stream &&
                recordable(process.view, group_.entries.size()) && (!c.straight.on_driver || ask_stream(c.straight));
@@ -192,8 +193,7 @@ private:
 
     void add_entry(const PendingOp& op, std::uint64_t n) {
         const Communicator& c = *op.comm;
-        const ring::OpEntry entry{std::uint8_t(op.kind), op.dtype, std::uint16_t(c.index),
-                                  op.peer,               n,        1,
+        const ring::OpEntry entry{std::uint8_t(op.kind),          op.dtype, std::uint16_t(c.index), op.peer, n, 1,
                                   n == 0 ? ring::kOpFirstUse : 0, op.bytes};
         if (n == 0) ++first_uses_;
         if (!group_.entries.add({entry, c.group_part})) op.comm->count_lost();
@@ -223,8 +223,8 @@ private:
             const ring::Gate own = gate_for(*part.comm, part.launch_stream);
             if (own != ring::Gate::stream) gate = own;
         }
-        const bool joinable = driver.cuEventCreate != nullptr && driver.cuEventRecord != nullptr &&
-                              driver.cuStreamWaitEvent != nullptr;
+        const bool joinable =
+            driver.cuEventCreate != nullptr && driver.cuEventRecord != nullptr && driver.cuStreamWaitEvent != nullptr;
         return gate == ring::Gate::stream && group_.streams.size() > 1 && !joinable ? ring::Gate::host : gate;
     }
 
@@ -282,7 +282,8 @@ private:
         for (std::uint32_t i = 0; i < group_.unheld_streams.size(); ++i) {
             if (gate_ != ring::Gate::stream) return true;
             for (std::uint32_t k = 0; k < group_.streams.size(); ++k)
-                if (in_set(group_.streams[k].part, set) && group_.streams[k].at == group_.unheld_streams[i]) return true;
+                if (in_set(group_.streams[k].part, set) && group_.streams[k].at == group_.unheld_streams[i])
+                    return true;
         }
         return false;
     }

@@ -14,7 +14,8 @@
 namespace opus::shim {
 
 // An array that grows by doubling and keeps its memory when cleared. Of plain values.
-template <class T> class Array {
+template <class T>
+class Array {
 public:
     bool add(const T& value) {
         if (size_ == room_ && !grow()) return false;
@@ -23,7 +24,8 @@ public:
     }
     // False where it would have to grow.
     bool add_at_once(const T& value) {
-        if (size_ == room_) [[unlikely]] return false;
+        if (size_ == room_) [[unlikely]]
+            return false;
         at_[size_++] = value;
         return true;
     }
@@ -98,12 +100,12 @@ struct GroupBuffers {
 
     Array<GroupPart> parts;
     Array<GroupStream> streams;
-    Array<LaunchStream> unheld_streams;   // of communicators that are not recorded, and reach others
+    Array<LaunchStream> unheld_streams;  // of communicators that are not recorded, and reach others
     Array<GroupEntry> entries;
     Array<GroupLaunch> launches;
-    Array<ring::OpEntry> launch_ops;      // scratch: of one launch
-    Array<LaunchStream> launch_streams;   // scratch: of one launch
-    std::uint64_t connections;     // sequence of the launch of first uses, or kFull
+    Array<ring::OpEntry> launch_ops;     // scratch: of one launch
+    Array<LaunchStream> launch_streams;  // scratch: of one launch
+    std::uint64_t connections;           // sequence of the launch of first uses, or kFull
 
     struct ContextEvent {
         CUcontext context;

@@ -1,9 +1,9 @@
 #include "shim/host_gate.h"
 
-#include <ctime>
 #include <linux/futex.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+#include <ctime>
 
 #include "shim/message.h"
 #include "shim/process.h"
@@ -98,7 +98,9 @@ bool await_go(std::uint64_t seq, const ring::OpEntry* ops, std::uint32_t count) 
     Look seen = spin(go, seq + 1) ? look_at_go(go.load(std::memory_order_acquire), seq + 1) : Look::closed;
     if (seen == Look::closed) seen = sleep_until_open(seq, ops, count);
     if (seen == Look::fail)
-        say_once(Level::error, "a launch cannot have its circuits and OPUS_POLICY is abort: the call fails with ncclSystemError (opus-ctl why tells more)");
+        say_once(Level::error,
+                 "a launch cannot have its circuits and OPUS_POLICY is abort: the call fails with ncclSystemError "
+                 "(opus-ctl why tells more)");
     return seen != Look::fail;
 }
 

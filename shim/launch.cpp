@@ -1,8 +1,8 @@
 #include "shim/launch.h"
 
-#include <cstdlib>
 #include <sys/syscall.h>
 #include <unistd.h>
+#include <cstdlib>
 
 #include "shim/hooks.h"
 #include "shim/host_gate.h"
@@ -45,8 +45,7 @@ bool enqueue_function(const LaunchStream& on, Countdown* countdown) {
     const InContext current(*on.context);
     if (driver.cuLaunchHostFunc != nullptr)
         return driver.cuLaunchHostFunc(on.stream, &count_down, countdown) == CUDA_SUCCESS;
-    return driver.cudaLaunchHostFunc != nullptr &&
-           driver.cudaLaunchHostFunc(on.stream, &count_down, countdown) == cudaSuccess;
+    return driver.cudaLaunchHostFunc != nullptr && driver.cudaLaunchHostFunc(on.stream, &count_down, countdown) == cudaSuccess;
 }
 
 }  // namespace
@@ -94,7 +93,8 @@ void mark_ready(std::uint64_t seq, const LaunchStream& at) {
     ring::GateWord& word = process.view.ready[seq & process.view.mask];
     if (ungated_flags(ring::Gate::none) != 0) {
         const InContext current(*at.context);
-        if (driver.cuStreamWriteValue64(at.stream, device_address(&word.value), seq + 1, CU_STREAM_WRITE_VALUE_DEFAULT) != CUDA_SUCCESS)
+        if (driver.cuStreamWriteValue64(at.stream, device_address(&word.value), seq + 1, CU_STREAM_WRITE_VALUE_DEFAULT) !=
+            CUDA_SUCCESS)
             word.value.store(seq + 1, std::memory_order_release);
     }
     ring_doorbell();
@@ -104,7 +104,8 @@ void enqueue_done(std::uint64_t seq, const LaunchStream* streams, std::uint32_t 
     if (count == 1 && stream_writes) {
         const InContext current(*streams[0].context);
         const CUdeviceptr word = device_address(&process.view.done[seq & process.view.mask].value);
-        if (driver.cuStreamWriteValue64(streams[0].stream, word, seq + 1, CU_STREAM_WRITE_VALUE_DEFAULT) == CUDA_SUCCESS) return;
+        if (driver.cuStreamWriteValue64(streams[0].stream, word, seq + 1, CU_STREAM_WRITE_VALUE_DEFAULT) == CUDA_SUCCESS)
+            return;
     }
     Countdown* countdown =
         driver.cuLaunchHostFunc != nullptr || driver.cudaLaunchHostFunc != nullptr ? countdown_of(seq) : nullptr;

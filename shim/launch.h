@@ -25,7 +25,8 @@ struct LaunchStream {
 bool records_slowly(Communicator& c);
 inline bool records(Communicator& c) {
     const std::uint32_t verdict = c.verdict->load(std::memory_order_relaxed);
-    if (verdict == std::uint32_t(Verdict::enforced)) [[likely]] return true;
+    if (verdict == std::uint32_t(Verdict::enforced)) [[likely]]
+        return true;
     return records_slowly(c);
 }
 

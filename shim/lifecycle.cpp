@@ -174,8 +174,8 @@ ncclResult_t handlers::ncclCommSplit(ncclComm_t comm, int color, int key, ncclCo
 }
 
 #if NCCL_VERSION_CODE >= NCCL_VERSION(2, 27, 0)
-ncclResult_t handlers::ncclCommShrink(ncclComm_t comm, int* excluded, int count, ncclComm_t* newcomm, ncclConfig_t* config,
-                                      int flags) {
+ncclResult_t handlers::ncclCommShrink(ncclComm_t comm, int* excluded, int count, ncclComm_t* newcomm,
+                                      ncclConfig_t* config, int flags) {
     Communicator* parent = thread_words.inside != 0 || newcomm == nullptr || excluded == nullptr || count < 1
                                ? nullptr
                                : communicators.find(comm);
@@ -185,8 +185,7 @@ ncclResult_t handlers::ncclCommShrink(ncclComm_t comm, int* excluded, int count,
     Creation creation = child_of(*parent, newcomm, config);
     const CommId list = id_of_shrink(parent->id, excluded, std::size_t(count), 0);
     creation.id = id_of_shrink(parent->id, excluded, std::size_t(count), occurrence_of(list));
-    if ((flags & NCCL_SHRINK_ABORT) == 0 &&
-        environment_says("NCCL_COMM_SHRINK_SHARE_RESOURCES", parent->shrink_shares))
+    if ((flags & NCCL_SHRINK_ABORT) == 0 && environment_says("NCCL_COMM_SHRINK_SHARE_RESOURCES", parent->shrink_shares))
         creation.family = parent->family;
     creation.context = parent->context;
     *newcomm = nullptr;
@@ -195,7 +194,9 @@ ncclResult_t handlers::ncclCommShrink(ncclComm_t comm, int* excluded, int count,
 #endif
 
 #if NCCL_VERSION_CODE >= NCCL_VERSION(2, 29, 2)
-ncclResult_t handlers::ncclCommGetUniqueId(ncclComm_t comm, ncclUniqueId* id) { return real.ncclCommGetUniqueId(comm, id); }
+ncclResult_t handlers::ncclCommGetUniqueId(ncclComm_t comm, ncclUniqueId* id) {
+    return real.ncclCommGetUniqueId(comm, id);
+}
 
 // A grown communicator has no identity that its old and new members could derive alike from what they
 // pass: it stays unknown, and its launches, and those of its children, pass.

@@ -1,9 +1,9 @@
 #include "shim/message.h"
 
+#include <unistd.h>
 #include <cstdarg>
 #include <cstdio>
 #include <cstring>
-#include <unistd.h>
 
 namespace opus::shim {
 

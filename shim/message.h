@@ -12,9 +12,9 @@ extern Level shown_from;
 void say(Level level, const char* format, ...) __attribute__((format(printf, 2, 3)));
 
 // The same, but only the first time that this line of code says it.
-#define OPUS_SAY_ONCE_AT(flag, level, ...)                                                   \
-    do {                                                                                     \
-        static bool flag = false;                                                            \
+#define OPUS_SAY_ONCE_AT(flag, level, ...)                                                              \
+    do {                                                                                                \
+        static bool flag = false;                                                                       \
         if (!__atomic_exchange_n(&flag, true, __ATOMIC_RELAXED)) ::opus::shim::say(level, __VA_ARGS__); \
     } while (false)
 #define say_once(level, ...) OPUS_SAY_ONCE_AT(said_, level, __VA_ARGS__)

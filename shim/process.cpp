@@ -1,8 +1,8 @@
 #include "shim/process.h"
 
-#include <ctime>
 #include <pthread.h>
 #include <unistd.h>
+#include <ctime>
 
 #include "shim/attach.h"
 #include "shim/hooks.h"

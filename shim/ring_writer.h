@@ -56,8 +56,8 @@ static_assert(offsetof(ring::LaunchRecord, op_count) == offsetof(ring::LaunchRec
               offsetof(ring::LaunchRecord, flags) == offsetof(ring::LaunchRecord, gate) + 4 &&
               offsetof(ring::LaunchRecord, stream) == offsetof(ring::LaunchRecord, gate) + 8);
 
-// Publishes what was written into `seq` (never near kSeqMask: 2^48 launches). Sequentially consistent: the doorbell is looked at next, and a
-// manager that falls asleep in between must see either the record or be seen asleep.
+// Publishes what was written into `seq` (never near kSeqMask: 2^48 launches). Sequentially consistent: the doorbell is
+// looked at next, and a manager that falls asleep in between must see either the record or be seen asleep.
 inline void commit(ring::LaunchRecord& record, std::uint64_t seq) {
     record.commit.store(ring::kCommitTag + 1 + seq, std::memory_order_seq_cst);
 }
@@ -75,7 +75,8 @@ std::uint64_t push_slowly(Ring& ring, LaunchHead head, std::uint64_t stream, con
 // A launch of one operation: the way of nearly all. kFull: it could not be.
 inline std::uint64_t push(Ring& ring, LaunchHead head, std::uint64_t stream, const ring::OpEntry& op) {
     std::uint64_t seq = 0;
-    if (!claim_at_once(ring, seq)) [[unlikely]] return push_slowly(ring, head, stream, op);
+    if (!claim_at_once(ring, seq)) [[unlikely]]
+        return push_slowly(ring, head, stream, op);
     ring::LaunchRecord& record = ring.record(seq);
     fill(record, head, stream, op);
     commit(record, seq);

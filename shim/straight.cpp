@@ -27,7 +27,8 @@ void prepare_straight(Communicator& c, cudaStream_t stream, ring::Gate gate) {
     if (c.slow != 0 || c.sends == nullptr || reinterpret_cast<std::uintptr_t>(stream) == 2) return;
     if (gate != ring::Gate::host && gate != ring::Gate::stream) return;
     way.on_driver = has_driver;
-    if (way.on_driver && (!stream_writes || driver.cuCtxGetCurrent == nullptr || driver.cuStreamIsCapturing == nullptr)) return;
+    if (way.on_driver && (!stream_writes || driver.cuCtxGetCurrent == nullptr || driver.cuStreamIsCapturing == nullptr))
+        return;
     way.stream = stream;
     way.stream_name = stream_name(c, stream);
     way.head = LaunchHead(gate, 1, record_flags(1)).word();
@@ -43,7 +44,8 @@ void prepare_straight(Communicator& c, cudaStream_t stream, ring::Gate gate) {
 
 bool ask_stream(const StraightWay& way) {
     CUcontext current = nullptr;
-    if (driver.cuCtxGetCurrent(&current) != CUDA_SUCCESS || current != way.context) [[unlikely]] return false;
+    if (driver.cuCtxGetCurrent(&current) != CUDA_SUCCESS || current != way.context) [[unlikely]]
+        return false;
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
     return driver.cuStreamIsCapturing(way.stream, &status) == CUDA_SUCCESS && status == CU_STREAM_CAPTURE_STATUS_NONE;
 }
@@ -53,7 +55,8 @@ bool place_straight_gate(StraightWay& way, std::uint64_t seq) {
     const std::uint64_t slot = seq & view.mask;
     // A manager that is known to be dead, or gates that gave up, change what a gate is told (enqueue_gate).
     if (view.header->gave_up.load(std::memory_order_relaxed) != process.given_up.load(std::memory_order_relaxed) ||
-        view.header->heartbeat.load(std::memory_order_relaxed) == process.dead_heartbeat.load(std::memory_order_relaxed)) [[unlikely]]
+        view.header->heartbeat.load(std::memory_order_relaxed) == process.dead_heartbeat.load(std::memory_order_relaxed))
+        [[unlikely]]
         return false;
     way.arguments.ready = device_address_at_once(&view.ready[slot].value);
     way.arguments.go = device_address_at_once(&view.go[slot].value);
@@ -78,7 +81,8 @@ bool refuse(std::uint64_t seq) {
 
 __attribute__((noinline)) ncclResult_t finish_straight_stream(Communicator& c, std::uint64_t seq) {
     const CUdeviceptr done = device_address_at_once(&process.view.done[seq & process.view.mask].value);
-    if (driver.cuStreamWriteValue64(c.straight.stream, done, seq + 1, CU_STREAM_WRITE_VALUE_DEFAULT) == CUDA_SUCCESS) [[likely]]
+    if (driver.cuStreamWriteValue64(c.straight.stream, done, seq + 1, CU_STREAM_WRITE_VALUE_DEFAULT) == CUDA_SUCCESS)
+        [[likely]]
         return ncclSuccess;
     return finish_carefully(c, seq, ncclSuccess);
 }
@@ -97,7 +101,8 @@ bool reach_host_gate(std::uint64_t seq) {
     store_ready(seq);
     process.view.header->gated.fetch_add(1, std::memory_order_relaxed);
     const std::uint64_t go = process.view.go[seq & process.view.mask].value.load(std::memory_order_acquire);
-    if (std::int64_t(go) > std::int64_t(seq)) [[likely]] return true;  // the sign is the abort bit's
+    if (std::int64_t(go) > std::int64_t(seq)) [[likely]]
+        return true;  // the sign is the abort bit's
     const ring::OpEntry op = process.view.record(seq).op;
     return await_go(seq, &op, 1) || refuse(seq);
 }
@@ -105,7 +110,8 @@ bool reach_host_gate(std::uint64_t seq) {
 ncclResult_t finish_straight(std::uint64_t seq, ncclResult_t result) {
     thread_words.inside = 0;
     Communicator& c = *thread_words.admitted;
-    if (result != ncclSuccess) [[unlikely]] return finish_carefully(c, seq, result);
+    if (result != ncclSuccess) [[unlikely]]
+        return finish_carefully(c, seq, result);
     if (c.straight.on_driver) return finish_straight_stream(c, seq);
     store_done(seq);
     return ncclSuccess;

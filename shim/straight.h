@@ -44,9 +44,10 @@ bool reach_host_gate(std::uint64_t seq);
 inline bool may_go_straight(const StraightWay& way, cudaStream_t stream) {
     return stream == way.stream && (!way.on_driver || ask_stream(way));
 }
-inline bool record_straight(const Communicator& c, OpKind kind, ncclDataType_t type, std::uint32_t peer, std::uint64_t bytes,
-                            std::uint64_t& sequence, std::uint64_t& seq) {
-    if (!claim_at_once(process.view, seq)) [[unlikely]] return false;
+inline bool record_straight(const Communicator& c, OpKind kind, ncclDataType_t type, std::uint32_t peer,
+                            std::uint64_t bytes, std::uint64_t& sequence, std::uint64_t& seq) {
+    if (!claim_at_once(process.view, seq)) [[unlikely]]
+        return false;
     ring::LaunchRecord& record = process.view.record(seq);
     fill(record, LaunchHead(c.straight.head), c.straight.stream_name,
          {std::uint8_t(kind), std::uint8_t(type), std::uint16_t(c.index), peer, sequence, 1, 0, bytes});
@@ -59,10 +60,12 @@ inline bool record_straight(const Communicator& c, OpKind kind, ncclDataType_t t
 // False: do not start.
 inline bool pass_straight_gate(Communicator& c, std::uint64_t seq) {
     if (c.straight.gate != ring::Gate::stream) return reach_host_gate(seq);
-    if (!place_straight_gate(c.straight, seq)) [[unlikely]] return pass_carefully(c, seq);
+    if (!place_straight_gate(c.straight, seq)) [[unlikely]]
+        return pass_carefully(c, seq);
     ring::SegmentHeader& header = *process.view.header;
     header.gated.fetch_add(1, std::memory_order_relaxed);
-    if (header.asleep.load(std::memory_order_seq_cst) != 0) [[unlikely]] ring_doorbell_now();
+    if (header.asleep.load(std::memory_order_seq_cst) != 0) [[unlikely]]
+        ring_doorbell_now();
     return true;
 }
 

@@ -1,8 +1,8 @@
 #include "shim/stream_gate.h"
 
+#include <sys/mman.h>
 #include <cstdlib>
 #include <cstring>
-#include <sys/mman.h>
 
 #include "shim/gate_ptx.h"
 #include "shim/message.h"
@@ -79,7 +79,8 @@ CUfunction gate_function(CUmodule module, bool& traps) {
 }  // namespace
 
 void prepare_gate(DriverContext& context) {
-    const bool wanted = process.gate == GateChoice::stream || (process.gate == GateChoice::automatic && environment_allows());
+    const bool wanted =
+        process.gate == GateChoice::stream || (process.gate == GateChoice::automatic && environment_allows());
     if (!wanted || process.mode != Mode::enforce || context.gate != nullptr) return;
     queues = hardware_queues();
     const bool able = driver.cuModuleLoadData != nullptr && driver.cuModuleGetFunction != nullptr &&
@@ -90,12 +91,12 @@ void prepare_gate(DriverContext& context) {
         if (context.gate != nullptr) touch(context);
     }
     if (context.gate == nullptr && process.gate == GateChoice::stream)
-        say_once(Level::warn, "OPUS_GATE=stream is not possible here (no CUDA driver, or it refuses the gate kernel); launches are held on the host");
+        say_once(Level::warn,
+                 "OPUS_GATE=stream is not possible here (no CUDA driver, or it refuses the gate kernel); launches are "
+                 "held on the host");
 }
 
-bool stream_gate_serves(cudaStream_t stream) {
-    return process.gate == GateChoice::stream || within_queues(stream);
-}
+bool stream_gate_serves(cudaStream_t stream) { return process.gate == GateChoice::stream || within_queues(stream); }
 
 void fill_gate_arguments(GateArguments& a, const Communicator& c) {
     const ring::SegmentHeader& header = *process.view.header;

@@ -16,9 +16,11 @@ std::string Core::Impl::check_ports() {
         const PortState& s = inventory.port(p);
         const std::string& name = fabric.ports[p].name;
         if (s.peer < fabric.ports.size()) {
-            if (inventory.port(s.peer).peer != p) return name + " leads to " + fabric.ports[s.peer].name + ", which does not lead back";
+            if (inventory.port(s.peer).peer != p)
+                return name + " leads to " + fabric.ports[s.peer].name + ", which does not lead back";
             const auto& up = inventory.edge(s.edge).up;
-            if (std::count(up.begin(), up.end(), make_circuit(p, s.peer)) != 1) return name + ": its circuit is not listed once";
+            if (std::count(up.begin(), up.end(), make_circuit(p, s.peer)) != 1)
+                return name + ": its circuit is not listed once";
         } else if (s.edge != kNone) {
             return name + " is dark and has a pair";
         }
@@ -27,7 +29,8 @@ std::string Core::Impl::check_ports() {
             if (it == inventory.ops().end()) return name + " moves under a change set that is over";
             if (s.peer != kNone) return name + " moves and is lit";
         }
-        if (s.leaves != 0 && inventory.ops().count(s.leaves) == 0) return name + " leaves under a change set that is over";
+        if (s.leaves != 0 && inventory.ops().count(s.leaves) == 0)
+            return name + " leaves under a change set that is over";
         for (const Reservation& r : s.reservations) {
             if (r.gang->state != Gang::State::waiting) return name + " is reserved by a gang that does not wait";
             if (std::none_of(r.gang->wishes.begin(), r.gang->wishes.end(), [&](const Wish& w) { return w.port == p; }))
@@ -39,7 +42,8 @@ std::string Core::Impl::check_ports() {
         const std::string pair = name(edge.a) + " - " + name(edge.b);
         std::uint32_t claims = 0;
         for (const auto& [id, gang] : gangs)
-            if (gang->state == Gang::State::programming) claims += std::count(gang->edges.begin(), gang->edges.end(), e);
+            if (gang->state == Gang::State::programming)
+                claims += std::count(gang->edges.begin(), gang->edges.end(), e);
         if (claims != edge.claims) return pair + ": claims do not add up";
         for (const Circuit& c : edge.up)
             if (inventory.port(c.a).peer != c.b) return pair + ": lists a circuit that is not up";
@@ -58,7 +62,8 @@ std::string Core::Impl::check_keys() {
                 left += m.presence == Presence::absent || m.presence == Presence::present;
                 done += m.presence == Presence::done;
                 flying += m.presence == Presence::present && m.launch->stage == Stage::in_flight;
-                if ((m.presence == Presence::present) != (m.launch != nullptr)) return "a key's member is present without a launch";
+                if ((m.presence == Presence::present) != (m.launch != nullptr))
+                    return "a key's member is present without a launch";
             }
             if (missing != key.missing || left != key.left || done != key.done || flying != key.flying)
                 return "a key miscounts its members";
@@ -67,7 +72,8 @@ std::string Core::Impl::check_keys() {
             if (key.flying > 0 && begin != end && !key.held) return "a key in flight holds nothing";
             for (const EdgeId* e = begin; e != end; ++e) {
                 const auto& holders = inventory.edge(*e).holders;
-                if (std::count(holders.begin(), holders.end(), &key) != (key.held ? 1 : 0)) return "a pair's holders are wrong";
+                if (std::count(holders.begin(), holders.end(), &key) != (key.held ? 1 : 0))
+                    return "a pair's holders are wrong";
             }
         }
     return {};
@@ -80,7 +86,8 @@ std::string Core::Impl::check_gangs() {
         for (std::size_t i = 0; i < gang->launches.size(); ++i) {
             const Launch& l = *gang->launches[i];
             if (l.gang != gang.get() || l.gang_pos != i) return who + ": a launch does not know it";
-            if (l.waits() != (gang->state == Gang::State::waiting)) return who + ": " + name(l.id) + " is at another stage";
+            if (l.waits() != (gang->state == Gang::State::waiting))
+                return who + ": " + name(l.id) + " is at another stage";
         }
         if (gang->state == Gang::State::programming && !gang->wishes.empty()) return who + " is placed and reserves";
         if (gang->state == Gang::State::waiting && !gang->blocked && !gang->queued && now > gang->retry_at_ns)
@@ -89,8 +96,10 @@ std::string Core::Impl::check_gangs() {
     for (const NodeState& node : nodes)
         for (const auto& [rid, rank] : node.ranks)
             for (const auto& [seq, l] : rank.launches) {
-                const bool full = std::any_of(l->keys.begin(), l->keys.end(), [](const KeyRef& r) { return r.key->full(); });
-                if (l->stage == Stage::ready && full && l->gang == nullptr) return name(l->id) + " is complete and in no gang";
+                const bool full =
+                    std::any_of(l->keys.begin(), l->keys.end(), [](const KeyRef& r) { return r.key->full(); });
+                if (l->stage == Stage::ready && full && l->gang == nullptr)
+                    return name(l->id) + " is complete and in no gang";
                 if (l->stage == Stage::suspended && full && !l->no_light && !l->unsettled && l->gang == nullptr)
                     return name(l->id) + " is suspended and does not queue";
                 if (l->stage == Stage::in_flight && l->gang != nullptr) return name(l->id) + " is in flight and queues";
@@ -109,7 +118,8 @@ std::string Core::Impl::check_runs() {
             concerned.insert(s.sequence.comm);
             const Comm* comm = comms.find(s.sequence.comm);
             if (comm == nullptr) return who + " is of a communicator that is gone";
-            if (std::count(comm->runs.begin(), comm->runs.end(), grant) != 1) return who + " is not known to its communicator";
+            if (std::count(comm->runs.begin(), comm->runs.end(), grant) != 1)
+                return who + " is not known to its communicator";
         }
         on_comms += concerned.size();
         for (const EdgeId e : run.edges) {

@@ -51,8 +51,8 @@ Verdict judge(const Comm& comm) {
 namespace {
 
 struct NodeOrder {
-    std::vector<NodeIndex> nodes;                      // by first appearance
-    std::vector<std::vector<std::uint32_t>> locals;    // local indices with a member, sorted
+    std::vector<NodeIndex> nodes;                    // by first appearance
+    std::vector<std::vector<std::uint32_t>> locals;  // local indices with a member, sorted
 };
 
 NodeOrder node_order(const Comm& comm, const Fabric& fabric) {

@@ -18,13 +18,13 @@ class Inventory;
 
 struct Member {
     NodeIndex node = kNone;
-    RankId rank = kNone;     // the process
+    RankId rank = kNone;  // the process
     GpuId gpu = kNone;
     Mode mode = Mode::enforce;
     std::uint32_t generation = 0;
     bool registered = false;
-    bool gone = false;       // destroyed it, or died
-    bool fresh = false;      // registered since the verdict was last taken back
+    bool gone = false;                                    // destroyed it, or died
+    bool fresh = false;                                   // registered since the verdict was last taken back
     std::vector<std::pair<Key, std::uint64_t>> finished;  // sequence (n = 0), keys below this number are done
 };
 
@@ -39,10 +39,10 @@ struct Comm {
     Verdict inherited = Verdict::unknown;  // passes or degraded by the word of an older controller
     bool conflict = false;                 // members disagree about its size
     TimeNs since_ns = 0;
-    std::vector<Member> members;           // by rank in the communicator
+    std::vector<Member> members;  // by rank in the communicator
     std::unordered_map<Key, std::unique_ptr<KeyState>> keys;
-    std::vector<std::uint64_t> runs;       // grants whose run covers keys of it
-    std::uint32_t cuts = 0;                // keys of a cut
+    std::vector<std::uint64_t> runs;  // grants whose run covers keys of it
+    std::uint32_t cuts = 0;           // keys of a cut
 
     // Circuits of a collective, once all members are known (EdgeIds, in ring order).
     bool ring_known = false, mesh_known = false;

@@ -92,30 +92,20 @@ void Core::Impl::fire(TimerKind kind, std::uint64_t id) {
         case TimerKind::gang_retry:
             if (Gang* g = find_gang(id)) queue(*g, true);
             break;
-        case TimerKind::run_quantum:
-            quantum_over(id);
-            break;
+        case TimerKind::run_quantum: quantum_over(id); break;
         case TimerKind::comm_register:
             if (Comm* c = comms.by_number(id)) register_timeout(*c);
             break;
         case TimerKind::node_grace:
             for (NodeIndex n = 0; n < nodes.size(); ++n)
-                if ((id == kNone || id == n) && nodes[n].grace_at_ns != 0 && nodes[n].grace_at_ns <= now) give_up_node(n);
+                if ((id == kNone || id == n) && nodes[n].grace_at_ns != 0 && nodes[n].grace_at_ns <= now)
+                    give_up_node(n);
             break;
-        case TimerKind::node_hold:
-            node_hold_over(static_cast<NodeIndex>(id));
-            break;
-        case TimerKind::switch_read:
-            read_map(static_cast<SwitchIndex>(id));
-            break;
-        case TimerKind::switches_again:
-            break;  // it was only to wake us: on() has looked
-        case TimerKind::silence:
-            watch_silence();
-            break;
-        case TimerKind::waiting:
-            tell_waiting();
-            break;
+        case TimerKind::node_hold: node_hold_over(static_cast<NodeIndex>(id)); break;
+        case TimerKind::switch_read: read_map(static_cast<SwitchIndex>(id)); break;
+        case TimerKind::switches_again: break;  // it was only to wake us: on() has looked
+        case TimerKind::silence: watch_silence(); break;
+        case TimerKind::waiting: tell_waiting(); break;
     }
 }
 

@@ -24,63 +24,113 @@ namespace opus::controller {
 
 struct CoreOptions {
     std::uint64_t epoch = 1;
-    TimeNs t_break_ns = 0;              // 0: twice the dark time of the switches concerned, at least 20 ms
+    TimeNs t_break_ns = 0;                        // 0: twice the dark time of the switches concerned, at least 20 ms
     TimeNs register_timeout_ns = 10'000'000'000;  // first to last member of a communicator; then it passes
-    TimeNs node_silence_ns = 3'000'000'000;        // no frame for so long: the node's session is lost
+    TimeNs node_silence_ns = 3'000'000'000;       // no frame for so long: the node's session is lost
     TimeNs node_grace_ns = 30'000'000'000;        // a lost or never seen node keeps its ports busy so long
-    TimeNs switch_timeout_ns = 0;       // deadline of one change set; 0: 4 x dark time + 1 s
-    TimeNs map_period_ns = 10'000'000'000;         // the map of a switch at rest is read again so often; 0: never
-    bool first = true;                  // no controller just before it: else what that one sent is waited out to its deadline
+    TimeNs switch_timeout_ns = 0;                 // deadline of one change set; 0: 4 x dark time + 1 s
+    TimeNs map_period_ns = 10'000'000'000;        // the map of a switch at rest is read again so often; 0: never
+    bool first = true;  // no controller just before it: else what that one sent is waited out to its deadline
     std::uint32_t port_failures_to_fence = 3;
-    bool provision = true;              // move circuits for what ranks expect next, before they ask
-    bool runs = false;                  // grants cover what all members expect to follow
-    bool observe = false;               // there are no switches to command: every communicator passes
+    bool provision = true;  // move circuits for what ranks expect next, before they ask
+    bool runs = false;      // grants cover what all members expect to follow
+    bool observe = false;   // there are no switches to command: every communicator passes
 };
 
 // --- events ---------------------------------------------------------------------------------------
 
-struct NodeMessage {                    // a decoded frame's message, after session checks by the shell
+struct NodeMessage {  // a decoded frame's message, after session checks by the shell
     NodeIndex node = kNone;
     std::uint64_t session = 0;
     wire::Message message;
 };
-struct NodeSession { NodeIndex node = kNone; std::uint64_t session = 0; };  // Hello accepted: forget the old session
-struct NodeLost { NodeIndex node = kNone; std::uint64_t session = 0; };     // silence or end of session
-struct SwitchEvent { SwitchIndex sw = kNone; DriverEvent event; };
-struct CtlConnect { std::uint64_t id = 0; PortId a = kNone, b = kNone; bool force = false; };
-struct CtlDisconnect { std::uint64_t id = 0; PortId port = kNone; bool force = false; };
-struct Tick {};                         // at or after the time of the last WakeAt
+struct NodeSession {
+    NodeIndex node = kNone;
+    std::uint64_t session = 0;
+};  // Hello accepted: forget the old session
+struct NodeLost {
+    NodeIndex node = kNone;
+    std::uint64_t session = 0;
+};  // silence or end of session
+struct SwitchEvent {
+    SwitchIndex sw = kNone;
+    DriverEvent event;
+};
+struct CtlConnect {
+    std::uint64_t id = 0;
+    PortId a = kNone, b = kNone;
+    bool force = false;
+};
+struct CtlDisconnect {
+    std::uint64_t id = 0;
+    PortId port = kNone;
+    bool force = false;
+};
+struct Tick {};  // at or after the time of the last WakeAt
 
 using Event = std::variant<NodeSession, NodeMessage, NodeLost, SwitchEvent, CtlConnect, CtlDisconnect, Tick>;
 
 // --- actions --------------------------------------------------------------------------------------
 
-struct SendTo { NodeIndex node = kNone; std::uint64_t session = 0; wire::Message message; };
-struct Program { SwitchIndex sw = kNone; OpId op = 0; ChangeSet changes; TimeNs timeout_ns = 0; };
-struct ReadMap { SwitchIndex sw = kNone; OpId op = 0; TimeNs timeout_ns = 0; };
-struct CtlDone { std::uint64_t id = 0; bool ok = false; std::string text; };
-struct WakeAt { TimeNs at_ns = 0; };    // replaces the last one
+struct SendTo {
+    NodeIndex node = kNone;
+    std::uint64_t session = 0;
+    wire::Message message;
+};
+struct Program {
+    SwitchIndex sw = kNone;
+    OpId op = 0;
+    ChangeSet changes;
+    TimeNs timeout_ns = 0;
+};
+struct ReadMap {
+    SwitchIndex sw = kNone;
+    OpId op = 0;
+    TimeNs timeout_ns = 0;
+};
+struct CtlDone {
+    std::uint64_t id = 0;
+    bool ok = false;
+    std::string text;
+};
+struct WakeAt {
+    TimeNs at_ns = 0;
+};  // replaces the last one
 enum class LogLevel : std::uint8_t { debug, info, warn, error };
-struct Log { LogLevel level = LogLevel::info; std::string text; };
+struct Log {
+    LogLevel level = LogLevel::info;
+    std::string text;
+};
 
 // What happened, for traces, recordings and metrics; names resolve against the fabric.
 struct Trace {
     enum class Kind : std::uint8_t {
-        gang_complete, gang_granted, gang_done, launch_done, circuit_up, circuit_down, program_begin, program_end,
-        suspend, resume, pass, port_fenced,
-        circuit_lost,                   // by another hand, or a fault: nobody here moved it
+        gang_complete,
+        gang_granted,
+        gang_done,
+        launch_done,
+        circuit_up,
+        circuit_down,
+        program_begin,
+        program_end,
+        suspend,
+        resume,
+        pass,
+        port_fenced,
+        circuit_lost,  // by another hand, or a fault: nobody here moved it
     };
     Kind kind{};
     TimeNs at_ns = 0;
-    std::uint64_t id = 0;               // gang ticket, op, or 0
+    std::uint64_t id = 0;  // gang ticket, op, or 0
     LaunchId launch;
     Circuit circuit;
     CommId comm;
     OpKind op = OpKind::none;
     std::uint64_t bytes = 0;
-    TimeNs ready_ns = 0, go_ns = 0, done_ns = 0;  // launches: CLOCK_REALTIME; gang_granted: ready_ns is since when it was complete
-    bool held = true;                   // launch_done: false where nothing held it (observed, passed)
-    TimeNs queue_ns = 0, dark_ns = 0;   // gang_granted: what it waited for, ports and light
+    TimeNs ready_ns = 0, go_ns = 0,
+           done_ns = 0;                // launches: CLOCK_REALTIME; gang_granted: ready_ns is since when it was complete
+    bool held = true;                  // launch_done: false where nothing held it (observed, passed)
+    TimeNs queue_ns = 0, dark_ns = 0;  // gang_granted: what it waited for, ports and light
 };
 
 using Action = std::variant<SendTo, Program, ReadMap, CtlDone, WakeAt, Log, Trace>;
@@ -90,11 +140,12 @@ using Actions = std::vector<Action>;
 
 struct Counters {
     std::uint64_t demands = 0, grants = 0, gangs = 0, gangs_without_move = 0, reconfigurations = 0, circuits_moved = 0,
-                  suspensions = 0, passes = 0, aborts = 0, switch_errors = 0, launches_done = 0, launches_seen = 0, unroutable = 0,
-                  crowded = 0,     // gangs that ports can serve only launch by launch: opened, and lit in turn
-                  differences = 0,  // ports found leading elsewhere than was believed
-                  speculations = 0, speculations_used = 0, speculations_wrong = 0,
-                  runs = 0, run_launches = 0, revocations = 0;  // run_launches: started without being asked for
+                  suspensions = 0, passes = 0, aborts = 0, switch_errors = 0, launches_done = 0, launches_seen = 0,
+                  unroutable = 0,
+                  crowded = 0,  // gangs that ports can serve only launch by launch: opened, and lit in turn
+        differences = 0,        // ports found leading elsewhere than was believed
+        speculations = 0, speculations_used = 0, speculations_wrong = 0, runs = 0, run_launches = 0,
+                  revocations = 0;  // run_launches: started without being asked for
     // Sum over granted gangs from completion to grant, without the time switches took (control-plane
     // time), and that time itself.
     TimeNs control_ns = 0, dark_wait_ns = 0, queue_wait_ns = 0;
@@ -103,11 +154,44 @@ struct Counters {
 };
 
 enum class PortUse : std::uint8_t { dark, idle, busy, moving, reserved, unknown, fenced, absent };
-struct PortStatus { PortId port = kNone; PortUse use{}; PortId peer = kNone; std::vector<LaunchId> holders; TimeNs since_ns = 0; std::string note; };
-struct RankStatus { NodeIndex node = kNone; wire::RankInfo info; std::uint32_t launches_in_flight = 0, launches_ready = 0; };
-struct GroupStatus { CommId comm; std::uint32_t size = 0, registered = 0; Verdict verdict{}; std::vector<std::pair<GpuId, LaunchId>> members; std::string job; };
-struct SwitchStatus { SwitchIndex sw = kNone; bool session = false; bool map_known = false; std::string identity; std::string last_error; std::uint32_t circuits = 0; std::vector<std::string> differences; TimeNs differed_ns = 0; std::string note; };
-struct NodeStatus { NodeIndex node = kNone; bool session = false; bool reported = false; TimeNs last_seen_ns = 0; std::uint32_t ranks = 0; };
+struct PortStatus {
+    PortId port = kNone;
+    PortUse use{};
+    PortId peer = kNone;
+    std::vector<LaunchId> holders;
+    TimeNs since_ns = 0;
+    std::string note;
+};
+struct RankStatus {
+    NodeIndex node = kNone;
+    wire::RankInfo info;
+    std::uint32_t launches_in_flight = 0, launches_ready = 0;
+};
+struct GroupStatus {
+    CommId comm;
+    std::uint32_t size = 0, registered = 0;
+    Verdict verdict{};
+    std::vector<std::pair<GpuId, LaunchId>> members;
+    std::string job;
+};
+struct SwitchStatus {
+    SwitchIndex sw = kNone;
+    bool session = false;
+    bool map_known = false;
+    std::string identity;
+    std::string last_error;
+    std::uint32_t circuits = 0;
+    std::vector<std::string> differences;
+    TimeNs differed_ns = 0;
+    std::string note;
+};
+struct NodeStatus {
+    NodeIndex node = kNone;
+    bool session = false;
+    bool reported = false;
+    TimeNs last_seen_ns = 0;
+    std::uint32_t ranks = 0;
+};
 
 // Why a launch waits: one line each, in the order in which they must end.
 struct Why {
@@ -117,7 +201,7 @@ struct Why {
     std::uint64_t bytes = 0;
     TimeNs since_ns = 0;
     enum class State : std::uint8_t { missing_member, queued, programming, granted, suspended, passed } state{};
-    std::vector<std::string> reasons;   // "missing n2.g1 (rank 5 of 8): not ready", "port n0.g1.p0 held by ...", ...
+    std::vector<std::string> reasons;  // "missing n2.g1 (rank 5 of 8): not ready", "port n0.g1.p0 held by ...", ...
 };
 
 class Core {
@@ -136,8 +220,8 @@ public:
     std::vector<GroupStatus> groups() const;
     std::vector<SwitchStatus> switches() const;
     std::vector<NodeStatus> nodes() const;
-    std::vector<Why> why(TimeNs now) const;           // every launch that is ready and not granted, or suspended
-    std::string check() const;                        // empty, or the first internal invariant that does not hold
+    std::vector<Why> why(TimeNs now) const;  // every launch that is ready and not granted, or suspended
+    std::string check() const;               // empty, or the first internal invariant that does not hold
 
 private:
     struct Impl;

@@ -253,8 +253,9 @@ void Core::Impl::adopt_token(NodeIndex n, const wire::Token& token) {
         if (comm == nullptr || highest >= comm->size) continue;
         const Key sequence = sequence_of(range.first);
         RunSequence s{sequence, range.mesh, range.first.n, range.first.n + range.count, {}};
-        const auto known = std::find_if(run->sequences.begin(), run->sequences.end(),
-                                        [&](const RunSequence& x) { return x.sequence == sequence && x.begin == s.begin; });
+        const auto known = std::find_if(run->sequences.begin(), run->sequences.end(), [&](const RunSequence& x) {
+            return x.sequence == sequence && x.begin == s.begin;
+        });
         if (known != run->sequences.end()) continue;
         s.done.assign(is_collective(sequence) ? comm->size : 2, s.begin);
         for (std::uint32_t i = 0; i < s.done.size(); ++i)
@@ -300,7 +301,8 @@ void Core::Impl::settle_runs() {
             --nodes[n].unsettled;
             refresh_absent(n);
         }
-        if (asked || !lit || !options.runs) revoke(run, !lit ? "its circuits are not up" : "asked for before it was known");
+        if (asked || !lit || !options.runs)
+            revoke(run, !lit ? "its circuits are not up" : "asked for before it was known");
         if (run.nodes.empty()) close_run(run);
     }
 }

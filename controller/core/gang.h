@@ -19,7 +19,7 @@ struct Gang {
     enum class State : std::uint8_t { waiting, programming };
 
     std::uint64_t id = 0;
-    std::uint64_t ticket = 0;        // of its oldest part
+    std::uint64_t ticket = 0;  // of its oldest part
     State state = State::waiting;
     std::vector<Launch*> launches;
 
@@ -27,7 +27,7 @@ struct Gang {
     std::uint64_t stamp = 0;
     std::size_t collected = 0;
     std::uint32_t key_count = 0;
-    KeyState* first_key = nullptr;   // the only key when key_count is 1: its plan is cached with its communicator
+    KeyState* first_key = nullptr;  // the only key when key_count is 1: its plan is cached with its communicator
     bool sorted = true;
     std::vector<EdgeId> edges;
     std::uint64_t routable_fence = 0;  // fence_generation + 1 and number of edges for which a way was found
@@ -36,30 +36,30 @@ struct Gang {
     // While it waits. Only `watch` wakes it (or any port, or a node): one obstacle at a time, so that a gang
     // of n is looked at n times, not n * n.
     bool blocked = false;
-    bool unjudged = false;           // a communicator of it has not all its members yet: its needs are not known
-    bool offline = false;            // a node of it has no session, or it is unjudged
-    bool lit = false;                // all circuits up, but reserved by an earlier gang
-    bool force = false;              // look at it whole
+    bool unjudged = false;  // a communicator of it has not all its members yet: its needs are not known
+    bool offline = false;   // a node of it has no session, or it is unjudged
+    bool lit = false;       // all circuits up, but reserved by an earlier gang
+    bool force = false;     // look at it whole
     bool watch_all = false;
     GpuId watch = kNone;
-    std::size_t scan = 0;            // wishes before this one were available
+    std::size_t scan = 0;  // wishes before this one were available
     std::vector<Wish> wishes;
 
     // While it is programmed.
-    std::uint32_t attempt = 0;       // answers to an older attempt do not count
+    std::uint32_t attempt = 0;  // answers to an older attempt do not count
     std::uint32_t pending_ops = 0;
     std::uint32_t failures = 0;
 
     TimeNs complete_ns = 0;
-    TimeNs blocked_ns = -1;          // since when something held it up
+    TimeNs blocked_ns = -1;  // since when something held it up
     TimeNs placed_ns = 0;
-    TimeNs dark_ns = 0;              // longest time a switch took for it
-    TimeNs hold_at_ns = 0;           // 0: no launch of it is held
+    TimeNs dark_ns = 0;     // longest time a switch took for it
+    TimeNs hold_at_ns = 0;  // 0: no launch of it is held
     TimeNs retry_at_ns = 0;
     bool break_armed = false;
-    bool speculative = false;        // the circuits of a speculation: it has no launches, and comes last
-    bool sure = true;                // of a speculation: nobody doubts it
-    bool revoked_for = false;         // a run gave way to it: its own has a quantum
+    bool speculative = false;  // the circuits of a speculation: it has no launches, and comes last
+    bool sure = true;          // of a speculation: nobody doubts it
+    bool revoked_for = false;  // a run gave way to it: its own has a quantum
     bool queued = false;
 
     std::pair<std::uint64_t, std::uint64_t> order() const { return {ticket, id}; }

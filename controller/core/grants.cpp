@@ -148,7 +148,8 @@ void Core::Impl::settle_op(Op& op, const Applied& applied) {
         gang->dark_ns = std::max(gang->dark_ns, took);
         if (--gang->pending_ops > 0) continue;
         // A switch that has confirmed may have lost its session since: then it is asked again first.
-        const bool lit = std::all_of(gang->edges.begin(), gang->edges.end(), [this](EdgeId e) { return inventory.lit(e); });
+        const bool lit =
+            std::all_of(gang->edges.begin(), gang->edges.end(), [this](EdgeId e) { return inventory.lit(e); });
         lit ? grant(*gang) : fail_gang(*gang);
     }
 }

@@ -33,14 +33,14 @@ struct Rank {
 };
 
 struct NodeState {
-    std::uint64_t session = 0;   // 0: none
-    bool reported = false;       // its snapshot is in, of this session
-    bool known = false;          // has reported in this epoch, or its grace is over
-    bool tell = false;           // owed its steering
-    bool overdue = false;        // without a manager for its hold time: its ranks have opened their gates, or will
+    std::uint64_t session = 0;  // 0: none
+    bool reported = false;      // its snapshot is in, of this session
+    bool known = false;         // has reported in this epoch, or its grace is over
+    bool tell = false;          // owed its steering
+    bool overdue = false;       // without a manager for its hold time: its ranks have opened their gates, or will
     TimeNs last_seen_ns = 0;
-    TimeNs grace_at_ns = 0;      // when silent: what it ran is given up then
-    std::uint32_t unsettled = 0; // adopted launches whose circuits are not known yet
+    TimeNs grace_at_ns = 0;       // when silent: what it ran is given up then
+    std::uint32_t unsettled = 0;  // adopted launches whose circuits are not known yet
     std::map<RankId, Rank> ranks;
     std::vector<wire::CommVerdict> verdicts;  // to be sent at the end of the step
 
@@ -55,7 +55,19 @@ struct GrantRecord {
 // A gang that has waited so long is told of, again as often.
 inline constexpr TimeNs kTellWaiting = 1'000'000'000;
 
-enum class TimerKind : std::uint8_t { gang_break, gang_hold, gang_retry, run_quantum, comm_register, node_grace, node_hold, switch_read, switches_again, silence, waiting };
+enum class TimerKind : std::uint8_t {
+    gang_break,
+    gang_hold,
+    gang_retry,
+    run_quantum,
+    comm_register,
+    node_grace,
+    node_hold,
+    switch_read,
+    switches_again,
+    silence,
+    waiting
+};
 
 struct Core::Impl {
     Impl(const Fabric& fabric, CoreOptions options);
@@ -118,7 +130,7 @@ struct Core::Impl {
     void hear_seen(NodeIndex node, const wire::LaunchSeen& seen);
     void finish(Launch& launch, Presence how);
     void shorten_runs(const Launch& finished);
-    void take_off(Launch& launch);   // into flight
+    void take_off(Launch& launch);  // into flight
     void leave_flight(Launch& launch);
     void update_hold(KeyState& key);
     void erase_key_if_done(KeyState& key);
@@ -327,8 +339,8 @@ struct Core::Impl {
     std::vector<std::vector<Gang*>> watchers;                                    // by GPU
     std::set<std::pair<std::uint64_t, std::uint64_t>> watching_all;              // (ticket, id)
     std::unordered_map<std::uint64_t, GrantRecord> grants;
-    std::map<std::uint64_t, Run> runs;                                           // by grant
-    std::set<std::uint64_t> kept_runs;                                           // that have a quantum
+    std::map<std::uint64_t, Run> runs;  // by grant
+    std::set<std::uint64_t> kept_runs;  // that have a quantum
 
     std::set<std::tuple<TimeNs, TimerKind, std::uint64_t>> timers;
     TimeNs wake_told = -1;
@@ -339,7 +351,7 @@ struct Core::Impl {
     std::set<LaunchId> adopted;                             // running launches whose circuits are not known yet
     std::set<LaunchId> unheard;                             // granted, but their manager's new session does not know
     bool adoption_due = false;
-    bool waiting_armed = false;                             // somebody looks after gangs that wait
+    bool waiting_armed = false;  // somebody looks after gangs that wait
 };
 
 }  // namespace opus::controller

@@ -15,8 +15,7 @@ Inventory::Inventory(const Fabric& fabric)
 
 EdgeId Inventory::edge_between(GpuId x, GpuId y) {
     if (x > y) std::swap(x, y);
-    const auto [it, fresh] =
-        edge_of_.try_emplace((std::uint64_t(x) << 32) | y, static_cast<EdgeId>(edges_.size()));
+    const auto [it, fresh] = edge_of_.try_emplace((std::uint64_t(x) << 32) | y, static_cast<EdgeId>(edges_.size()));
     if (fresh) {
         edges_.emplace_back();
         edges_.back().a = x;

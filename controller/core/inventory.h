@@ -22,10 +22,10 @@ inline constexpr PortId kUntold = 0xfffffffdu;   // its node has not been told w
 struct Edge {
     GpuId a = kNone, b = kNone;
     std::vector<Circuit> up;
-    std::vector<Circuit> coming;            // in change sets under way
-    std::uint32_t claims = 0;               // gangs being programmed that need it
-    std::vector<const KeyState*> holders;   // keys with a launch in flight
-    std::vector<std::uint64_t> runs;        // grants whose run may use it at any time
+    std::vector<Circuit> coming;           // in change sets under way
+    std::uint32_t claims = 0;              // gangs being programmed that need it
+    std::vector<const KeyState*> holders;  // keys with a launch in flight
+    std::vector<std::uint64_t> runs;       // grants whose run may use it at any time
 
     bool held() const { return !holders.empty() || !runs.empty(); }
     bool busy() const { return claims > 0 || held(); }
@@ -37,19 +37,19 @@ struct Reservation {
 };
 
 struct PortState {
-    PortId peer = kNone;          // where its circuit leads, or kForeign
-    EdgeId edge = kNone;          // the circuit's pair
-    OpId op = 0;                  // moving under this change set
-    OpId leaves = 0;              // this one takes its circuit away, and names its other end only
-    bool unknown = true;          // in doubt until read back
-    bool absent = true;           // its node has not reported in this epoch: busy if it has a circuit
+    PortId peer = kNone;  // where its circuit leads, or kForeign
+    EdgeId edge = kNone;  // the circuit's pair
+    OpId op = 0;          // moving under this change set
+    OpId leaves = 0;      // this one takes its circuit away, and names its other end only
+    bool unknown = true;  // in doubt until read back
+    bool absent = true;   // its node has not reported in this epoch: busy if it has a circuit
     bool fenced = false;
-    bool no_light = false;        // joined by the map, but no light was seen
-    PortId seen = kNone;          // the last peer to which this controller has seen light
+    bool no_light = false;  // joined by the map, but no light was seen
+    PortId seen = kNone;    // the last peer to which this controller has seen light
     std::uint32_t failures = 0;
-    TimeNs doubt_until_ns = 0;    // its switch may still be carrying out a command whose session was lost
-    std::uint64_t changed = 0;    // step of the last change: an older read-back says nothing about it
-    PortId told = kUntold;        // where its node was last told that it leads; kNone: dark
+    TimeNs doubt_until_ns = 0;  // its switch may still be carrying out a command whose session was lost
+    std::uint64_t changed = 0;  // step of the last change: an older read-back says nothing about it
+    PortId told = kUntold;      // where its node was last told that it leads; kNone: dark
     TimeNs since_ns = 0;
     std::string note;
     TimeNs saved_ns = 0, lost_ns = 0;  // dark time, by speculations on it
@@ -57,23 +57,23 @@ struct PortState {
     std::vector<Reservation> reservations;
 };
 
-struct Suspect {                  // what a failed change set should have joined
+struct Suspect {  // what a failed change set should have joined
     Circuit circuit;
-    bool counts = false;          // the failure may be the port's (not a lost session's)
-    bool no_light = false;        // the map may read right and the light still be missing
+    bool counts = false;    // the failure may be the port's (not a lost session's)
+    bool no_light = false;  // the map may read right and the light still be missing
 };
 
 struct SwitchState {
     bool session = false;
-    bool map_known = false;       // since the session came up
+    bool map_known = false;  // since the session came up
     OpId reading = 0;
     std::uint64_t read_step = 0;
-    TimeNs read_ns = 0;           // when it was asked
+    TimeNs read_ns = 0;  // when it was asked
     std::uint32_t read_failures = 0;
     std::string identity, last_error;
     std::vector<std::string> differences;  // found last, and when
     TimeNs differed_ns = 0;
-    std::vector<PortId> cable;    // by switch port; kNone: no NIC
+    std::vector<PortId> cable;  // by switch port; kNone: no NIC
     std::vector<Suspect> suspects;
 };
 
@@ -82,15 +82,15 @@ struct OpGang {
     std::uint32_t attempt = 0;
 };
 
-struct Op {                       // a change set under way
+struct Op {  // a change set under way
     OpId id = 0;
     SwitchIndex sw = kNone;
     std::vector<std::pair<EdgeId, Circuit>> connect;
     std::vector<PortId> disconnect;  // one end each
     std::vector<PortId> dark;        // every port that loses its circuit and gets none
     std::vector<OpGang> gangs;
-    std::uint64_t speculation = 0;   // made for one
-    std::uint64_t ctl = 0;           // request to answer, if has_ctl
+    std::uint64_t speculation = 0;  // made for one
+    std::uint64_t ctl = 0;          // request to answer, if has_ctl
     bool has_ctl = false;
     TimeNs begun_ns = 0;
 };
@@ -115,15 +115,15 @@ public:
 
     EdgeId edge_between(GpuId x, GpuId y);
 
-    bool known(PortId p) const;                       // the switch has said what it does, and it stands still
+    bool known(PortId p) const;  // the switch has said what it does, and it stands still
     bool usable(const Circuit& c) const {
         return known(c.a) && known(c.b) && !ports_[c.a].no_light && !ports_[c.b].no_light;
     }
-    const Circuit* lit(EdgeId e) const;               // a circuit of the pair that light passes, or null
+    const Circuit* lit(EdgeId e) const;  // a circuit of the pair that light passes, or null
 
     void light(const Circuit& circuit, std::uint64_t step, TimeNs now);
     void darken(PortId p, std::uint64_t step, TimeNs now);  // both ends
-    void see(const Circuit& circuit);                 // light passes: a switch has said so, or a launch uses it
+    void see(const Circuit& circuit);                       // light passes: a switch has said so, or a launch uses it
 
     // For turning the port to another peer.
     Obstacle obstacle(PortId p, const Gang& gang) const;

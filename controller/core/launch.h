@@ -32,14 +32,14 @@ struct Launch {
     OpKind op = OpKind::none;
     std::uint64_t bytes = 0;
     Stage stage = Stage::ready;
-    bool open = false;     // its gate is open: it runs, whatever its circuits
-    bool passed = false;   // opened without circuits, by decision or by its manager
-    bool alone = false;    // waits in a gang of its own: with others it would need more than ports can do
-    bool no_light = false; // no circuits are brought: aborted, or impossible
-    bool mixed = false;    // part of it is of a communicator that is not held: whom it meets there is not seen
-    bool unsettled = false;  // adopted in flight, its circuits not known yet
+    bool open = false;            // its gate is open: it runs, whatever its circuits
+    bool passed = false;          // opened without circuits, by decision or by its manager
+    bool alone = false;           // waits in a gang of its own: with others it would need more than ports can do
+    bool no_light = false;        // no circuits are brought: aborted, or impossible
+    bool mixed = false;           // part of it is of a communicator that is not held: whom it meets there is not seen
+    bool unsettled = false;       // adopted in flight, its circuits not known yet
     std::vector<NodeIndex> kept;  // nodes whose lit ports stay until then
-    Gang* gang = nullptr;  // while it waits for circuits
+    Gang* gang = nullptr;         // while it waits for circuits
     std::uint32_t gang_pos = 0;
     std::uint64_t grant = 0;
     std::uint64_t suspended_step = 0;
@@ -62,16 +62,16 @@ struct KeyState {
     Key key;
     Comm* comm = nullptr;
     bool mesh = false;
-    bool held = false;           // its circuits may not move: counted in Edge::holders
-    bool cut = false;            // somebody started it under a run that was revoked
-    bool dropped = false;        // done members alone no longer hold its circuits (suspension)
-    std::uint32_t missing = 0;   // members absent or dead
-    std::uint32_t left = 0;      // members that are neither done nor dead
+    bool held = false;          // its circuits may not move: counted in Edge::holders
+    bool cut = false;           // somebody started it under a run that was revoked
+    bool dropped = false;       // done members alone no longer hold its circuits (suspension)
+    std::uint32_t missing = 0;  // members absent or dead
+    std::uint32_t left = 0;     // members that are neither done nor dead
     std::uint32_t done = 0;
-    std::uint32_t flying = 0;    // members whose launch is in flight
-    std::uint64_t seen_by = 0;   // Gang::stamp that counted its circuits last
-    std::uint64_t mark = 0;      // of the current walk (Core::Impl::next_mark)
-    EdgeId edge = kNone;         // of a transfer, once known
+    std::uint32_t flying = 0;        // members whose launch is in flight
+    std::uint64_t seen_by = 0;       // Gang::stamp that counted its circuits last
+    std::uint64_t mark = 0;          // of the current walk (Core::Impl::next_mark)
+    EdgeId edge = kNone;             // of a transfer, once known
     std::vector<KeyMember> members;  // collectives: by rank; transfers: sender, receiver
 
     bool full() const { return missing == 0 && left > 0; }

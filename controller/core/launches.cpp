@@ -84,7 +84,8 @@ std::pair<const EdgeId*, const EdgeId*> Core::Impl::edges_of(KeyState& key) {
     }
     if (key.edge == kNone) {
         const Member &src = comm.members[key.key.src], &dst = comm.members[key.key.dst];
-        if (!src.registered || !dst.registered || src.gpu == kNone || dst.gpu == kNone || src.node == dst.node) return {};
+        if (!src.registered || !dst.registered || src.gpu == kNone || dst.gpu == kNone || src.node == dst.node)
+            return {};
         key.edge = inventory.edge_between(sender_gpu(fabric.nodes[src.node], fabric.gpus[dst.gpu]), dst.gpu);
     }
     return {&key.edge, &key.edge + 1};
@@ -105,7 +106,8 @@ bool Core::Impl::misses_gone_member(const Launch& launch) const {
         for (std::uint32_t i = 0; i < r.key->members.size(); ++i) {
             const std::uint32_t slot = r.key->is_collective() ? i : (i == 0 ? r.key->key.src : r.key->key.dst);
             const Presence presence = r.key->members[i].presence;
-            if (presence == Presence::dead || (presence == Presence::absent && r.key->comm->members[slot].gone)) return true;
+            if (presence == Presence::dead || (presence == Presence::absent && r.key->comm->members[slot].gone))
+                return true;
         }
     }
     return false;

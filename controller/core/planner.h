@@ -44,18 +44,18 @@ private:
     };
     struct GpuScratch {
         std::uint64_t stamp = 0;
-        std::vector<Candidate> candidates;     // cheapest first
-        std::vector<std::uint32_t> todo;       // edges still to be served
+        std::vector<Candidate> candidates;  // cheapest first
+        std::vector<std::uint32_t> todo;    // edges still to be served
     };
     struct Todo {
         EdgeId edge = kNone;
         GpuId a = kNone, b = kNone;
-        int choice = -1;                       // candidate of a * candidates of b + candidate of b
+        int choice = -1;  // candidate of a * candidates of b + candidate of b
         bool ordered = false;
     };
 
     GpuScratch& at(GpuId gpu);
-    int cost(PortId p) const;                  // negative: not to be had
+    int cost(PortId p) const;  // negative: not to be had
     bool solve(const std::vector<EdgeId>& edges, bool keep_idle, Plan& plan);
     bool keep(EdgeId e, bool keep_idle, Plan& plan);
     void use(PortId p);

@@ -62,8 +62,7 @@ void Core::Impl::register_member(NodeIndex node, const wire::CommMember& m) {
 // The process becomes that member; told again, nothing changes.
 void Core::Impl::take_place(Comm& comm, NodeIndex node, const wire::CommMember& m) {
     Member& member = comm.members[m.rank_in_comm];
-    if (member.registered && !member.gone && member.node == node && member.rank == m.rank &&
-        member.generation == m.generation)
+    if (member.registered && !member.gone && member.node == node && member.rank == m.rank && member.generation == m.generation)
         return;
     if (member.registered) {
         if (Rank* old = rank_of(member.node, member.rank)) {
@@ -139,7 +138,8 @@ void Core::Impl::evaluate(Comm& comm) {
 
 void Core::Impl::tell_verdict(const Comm& comm, NodeIndex node) {
     wire::CommVerdict verdict{comm.id, comm.verdict};
-    const bool placed = std::all_of(comm.members.begin(), comm.members.end(), [](const Member& m) { return m.gpu != kNone; });
+    const bool placed =
+        std::all_of(comm.members.begin(), comm.members.end(), [](const Member& m) { return m.gpu != kNone; });
     if (comm.verdict == Verdict::enforced && placed && comm.size <= kMaxPlaces)
         for (const Member& m : comm.members) verdict.places.push_back({m.node, fabric.gpus[m.gpu].local});
     nodes[node].verdicts.push_back(std::move(verdict));
@@ -172,9 +172,10 @@ void Core::Impl::register_timeout(Comm& comm) {
     if (comm.verdict != Verdict::unknown || comm.complete()) return;
     std::string missing;
     for (std::uint32_t slot = 0; slot < comm.size && missing.empty(); ++slot)
-        if (!comm.members[slot].registered) missing = "rank " + std::to_string(slot) + " of " + std::to_string(comm.size);
-    degrade(comm, Policy::proceed, "not all ranks of the communicator registered (" + missing +
-                                       " never did); is the shim loaded everywhere?");
+        if (!comm.members[slot].registered)
+            missing = "rank " + std::to_string(slot) + " of " + std::to_string(comm.size);
+    degrade(comm, Policy::proceed,
+            "not all ranks of the communicator registered (" + missing + " never did); is the shim loaded everywhere?");
 }
 
 // No launch of it is held any more; those that wait are opened.

@@ -34,7 +34,8 @@ void Core::Impl::handle(const CtlConnect& e) {
     if (e.a >= fabric.ports.size() || e.b >= fabric.ports.size())
         why = "no such port";
     else if (!fabric.can_join(e.a, e.b))
-        why = fabric.ports[e.a].name + " and " + fabric.ports[e.b].name + " cannot be joined: not on one switch, or on the same side";
+        why = fabric.ports[e.a].name + " and " + fabric.ports[e.b].name +
+              " cannot be joined: not on one switch, or on the same side";
     else if (inventory.port(e.a).peer == e.b && inventory.known(e.a) && !inventory.port(e.a).no_light)
         return out->push_back(CtlDone{e.id, true, "joined already"});
     if (!why.empty() || !may_turn(e.a, e.force, why) || !may_turn(e.b, e.force, why))

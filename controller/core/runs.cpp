@@ -7,7 +7,7 @@
 namespace opus::controller {
 namespace {
 
-constexpr std::uint64_t kMaxRunKeys = 4096;   // of one sequence, in one grant
+constexpr std::uint64_t kMaxRunKeys = 4096;  // of one sequence, in one grant
 constexpr TimeNs kLeastQuantumNs = 1'000'000;
 
 // What all members of a sequence expect: the minimum.
@@ -42,7 +42,7 @@ bool Core::Impl::runs_apply(const Gang& gang) const {
     if (!options.runs || gang.launches.empty()) return false;
     for (const Launch* l : gang.launches)  // those that come back from the dark have lost their place
         if (l->open || l->passed || l->mixed || l->alone || !nodes[l->id.node].up()) return false;
-    if (gang.revoked_for) return true;     // it has its quantum
+    if (gang.revoked_for) return true;  // it has its quantum
     for (const EdgeId e : gang.edges)
         for (const Circuit& c : inventory.edge(e).up)
             for (const PortId p : {c.a, c.b})

@@ -15,20 +15,20 @@
 namespace opus::controller {
 
 struct RunSequence {
-    Key sequence;                     // n = 0
+    Key sequence;  // n = 0
     bool mesh = false;
-    std::uint64_t begin = 0, end = 0; // numbers of its keys
-    std::vector<std::uint64_t> done;  // by member of the key: numbers below are finished, as far as was told
+    std::uint64_t begin = 0, end = 0;  // numbers of its keys
+    std::vector<std::uint64_t> done;   // by member of the key: numbers below are finished, as far as was told
 };
 
 struct Run {
     std::uint64_t grant = 0;
     std::vector<RunSequence> sequences;
-    std::vector<EdgeId> edges;        // sorted
-    std::set<NodeIndex> nodes;        // that hold a part of it, for all we know
+    std::vector<EdgeId> edges;  // sorted
+    std::set<NodeIndex> nodes;  // that hold a part of it, for all we know
     bool revoked = false;
-    bool unsettled = false;           // adopted, its circuits not known yet: its nodes' ports are all kept
-    TimeNs keep_until_ns = 0;         // not revoked before: it has just got ports for which another was revoked
+    bool unsettled = false;    // adopted, its circuits not known yet: its nodes' ports are all kept
+    TimeNs keep_until_ns = 0;  // not revoked before: it has just got ports for which another was revoked
 };
 
 inline Key sequence_of(Key key) {

@@ -13,7 +13,8 @@ void Core::Impl::schedule() {
         Gang& gang = *queued.begin()->second;
         queued.erase(queued.begin());
         gang.queued = false;
-        if (bound == 0) return log(LogLevel::error, "the schedule does not settle: gang " + std::to_string(gang.ticket));
+        if (bound == 0)
+            return log(LogLevel::error, "the schedule does not settle: gang " + std::to_string(gang.ticket));
         attempt(gang);
     }
 }
@@ -65,7 +66,8 @@ bool Core::Impl::meets_committed(const Gang& gang) {
             if (r.key->mark == m || !r.key->full()) continue;
             r.key->mark = m;
             for (const KeyMember& member : r.key->members)
-                if (member.launch != nullptr && member.launch->stage == Stage::committed && !member.launch->open) return true;
+                if (member.launch != nullptr && member.launch->stage == Stage::committed && !member.launch->open)
+                    return true;
         }
     return false;
 }
@@ -209,7 +211,8 @@ bool Core::Impl::wish_more(Gang& gang, const std::vector<EdgeId>& added) {
 
 // What it waited for has changed: is it still in the way, or is the next thing?
 bool Core::Impl::still_blocked(Gang& gang) {
-    while (gang.scan < gang.wishes.size() && inventory.obstacle(gang.wishes[gang.scan], gang) == Obstacle::none) ++gang.scan;
+    while (gang.scan < gang.wishes.size() && inventory.obstacle(gang.wishes[gang.scan], gang) == Obstacle::none)
+        ++gang.scan;
     if (gang.scan == gang.wishes.size()) return false;
     revoke_for(gang, gang.wishes[gang.scan]);
     const GpuId gpu = fabric.ports[gang.wishes[gang.scan].port].gpu;
@@ -225,7 +228,8 @@ bool Core::Impl::still_blocked(Gang& gang) {
 }
 
 void Core::Impl::watch(Gang& gang) {
-    while (gang.scan < gang.wishes.size() && inventory.obstacle(gang.wishes[gang.scan], gang) == Obstacle::none) ++gang.scan;
+    while (gang.scan < gang.wishes.size() && inventory.obstacle(gang.wishes[gang.scan], gang) == Obstacle::none)
+        ++gang.scan;
     if (gang.scan == gang.wishes.size()) {
         gang.watch_all = true;
         watching_all.insert(gang.order());

@@ -136,7 +136,8 @@ void Core::Impl::refresh_absent(NodeIndex n) {
             if (inventory.port(p).absent == absent) continue;
             inventory.port(p).absent = absent;
             if (!absent) touch(gpu);
-            if (!absent && inventory.port(p).peer < fabric.ports.size()) touch(fabric.ports[inventory.port(p).peer].gpu);
+            if (!absent && inventory.port(p).peer < fabric.ports.size())
+                touch(fabric.ports[inventory.port(p).peer].gpu);
         }
 }
 
@@ -222,7 +223,8 @@ void Core::Impl::tell_again() {
         it = unheard.erase(it);
     }
     for (auto& [node, launches] : again) {
-        log(LogLevel::info, fabric.nodes[node].name + ": " + std::to_string(launches.size()) + " launches are told again to start");
+        log(LogLevel::info,
+            fabric.nodes[node].name + ": " + std::to_string(launches.size()) + " launches are told again to start");
         send_grant(node, next_grant++, std::move(launches));
     }
 }

@@ -110,8 +110,11 @@ std::vector<SwitchStatus> Core::switches() const {
     std::vector<SwitchStatus> all;
     for (SwitchIndex s = 0; s < impl_->fabric.switches.size(); ++s) {
         const SwitchState& sw = impl_->inventory.sw(s);
-        SwitchStatus status{s, sw.session, sw.map_known, sw.identity, sw.last_error, 0, sw.differences, sw.differed_ns, {}};
-        const auto doubtful = [&](PortId p) { return p != kNone && impl_->inventory.port(p).unknown && impl_->inventory.port(p).doubt_until_ns > impl_->now; };
+        SwitchStatus status{s, sw.session,     sw.map_known,   sw.identity, sw.last_error,
+                            0, sw.differences, sw.differed_ns, {}};
+        const auto doubtful = [&](PortId p) {
+            return p != kNone && impl_->inventory.port(p).unknown && impl_->inventory.port(p).doubt_until_ns > impl_->now;
+        };
         if (sw.map_known && std::any_of(sw.cable.begin(), sw.cable.end(), doubtful))
             status.note = "waits until a command that nobody answers for must be over";
         for (const PortId p : sw.cable)
@@ -126,7 +129,8 @@ std::vector<NodeStatus> Core::nodes() const {
     std::vector<NodeStatus> all;
     for (NodeIndex n = 0; n < impl_->nodes.size(); ++n) {
         const NodeState& node = impl_->nodes[n];
-        all.push_back({n, node.session != 0, node.reported, node.last_seen_ns, static_cast<std::uint32_t>(node.ranks.size())});
+        all.push_back(
+            {n, node.session != 0, node.reported, node.last_seen_ns, static_cast<std::uint32_t>(node.ranks.size())});
     }
     return all;
 }

@@ -113,7 +113,8 @@ void Core::Impl::consider_suspension(Gang& gang) {
         }
     }
     if (!drained.empty() && now < gang.blocked_ns + patience) again = std::min(again, gang.blocked_ns + patience);
-    if (!suspendable(holders, gang, patience, again) || (!drained.empty() && now < gang.blocked_ns + patience)) return wait();
+    if (!suspendable(holders, gang, patience, again) || (!drained.empty() && now < gang.blocked_ns + patience))
+        return wait();
 
     std::sort(holders.begin(), holders.end(), [](const Launch* x, const Launch* y) { return x->id < y->id; });
     const std::string why = "gang " + std::to_string(gang.ticket) + " (" + name(gang.launches.front()->id) +
@@ -135,8 +136,8 @@ void Core::Impl::suspend(Launch& launch, const std::string& why) {
     ++counters.suspensions;
     std::vector<std::string> missing;
     explain_missing(launch, missing);
-    log(LogLevel::warn, "suspended " + name(launch.id) + ": " + why +
-                            (missing.empty() ? "" : ", and it waits: " + missing.front()));
+    log(LogLevel::warn,
+        "suspended " + name(launch.id) + ": " + why + (missing.empty() ? "" : ", and it waits: " + missing.front()));
     Trace t;
     t.kind = Trace::Kind::suspend;
     t.launch = launch.id;

@@ -57,8 +57,7 @@ void Core::Impl::answer(SwitchIndex s, const SessionUp& e) {
     sw.read_failures = 0;
     sw.identity = e.identity.vendor + " " + e.identity.model + " " + e.identity.serial + " " + e.identity.firmware;
     log(LogLevel::info, fabric.switches[s].name + ": session with " + sw.identity);
-    if (e.identity.ingress + e.identity.egress != 0 &&
-        e.identity.ingress + e.identity.egress != fabric.switches[s].size()) {
+    if (e.identity.ingress + e.identity.egress != 0 && e.identity.ingress + e.identity.egress != fabric.switches[s].size()) {
         sw.differed_ns = now;
         sw.differences = {"it has " + std::to_string(e.identity.ingress + e.identity.egress) +
                           " ports, the fabric file says " + std::to_string(fabric.switches[s].size())};
@@ -134,7 +133,8 @@ void Core::Impl::notice(PortId p, PortId believed, PortId found, std::vector<std
         return peer == kNone ? "nothing" : peer == kForeign ? "a port of no NIC" : fabric.ports[peer].name;
     };
     ++counters.differences;
-    differences.push_back(fabric.ports[p].name + " leads to " + name_of(found) + ", was thought to lead to " + name_of(believed));
+    differences.push_back(fabric.ports[p].name + " leads to " + name_of(found) + ", was thought to lead to " +
+                          name_of(believed));
     inventory.port(p).note = "turned by another hand: it led to " + name_of(believed);
     if (believed >= fabric.ports.size()) return;
     Trace t;
@@ -156,7 +156,8 @@ void Core::Impl::adopt_map(SwitchIndex s, const MapRead& e) {
     for (const PortId p : sw.cable) {
         if (p == kNone) continue;
         const PortState& port = inventory.port(p);
-        if (port.op != 0 || port.leaves != 0 || port.changed >= sw.read_step || sw.read_ns < port.doubt_until_ns) older.insert(p);
+        if (port.op != 0 || port.leaves != 0 || port.changed >= sw.read_step || sw.read_ns < port.doubt_until_ns)
+            older.insert(p);
     }
     const auto stale = [&](PortId p) { return older.count(p) != 0; };
     TimeNs again = now;
@@ -169,7 +170,8 @@ void Core::Impl::adopt_map(SwitchIndex s, const MapRead& e) {
         PortState& port = inventory.port(p);
         const auto it = says.find(fabric.ports[p].sw_port);
         PortId peer = kNone;
-        if (it != says.end()) peer = it->second < sw.cable.size() && sw.cable[it->second] != kNone ? sw.cable[it->second] : kForeign;
+        if (it != says.end())
+            peer = it->second < sw.cable.size() && sw.cable[it->second] != kNone ? sw.cable[it->second] : kForeign;
         if (stale(p) || (peer < kForeign && stale(peer))) {
             doubt |= port.unknown;
             if (port.unknown) again = std::max(again, port.doubt_until_ns);
@@ -207,7 +209,8 @@ void Core::Impl::adopt_map(SwitchIndex s, const MapRead& e) {
         sw.differences = std::move(differences);
         sw.differed_ns = now;
     }
-    if (first) log(LogLevel::info, fabric.switches[s].name + ": map read, " + std::to_string(e.circuits.size()) + " circuits");
+    if (first)
+        log(LogLevel::info, fabric.switches[s].name + ": map read, " + std::to_string(e.circuits.size()) + " circuits");
     judge_suspects(s);
     std::sort(lost.begin(), lost.end());
     lost.erase(std::unique(lost.begin(), lost.end()), lost.end());

@@ -13,7 +13,8 @@ std::string text_of(const Key& key) {
     switch (key.kind) {
         case KeyKind::coll: return "collective " + std::to_string(key.n);
         case KeyKind::p2p:
-            return "transfer " + std::to_string(key.n) + " from rank " + std::to_string(key.src) + " to " + std::to_string(key.dst);
+            return "transfer " + std::to_string(key.n) + " from rank " + std::to_string(key.src) + " to " +
+                   std::to_string(key.dst);
         case KeyKind::conn: return "connecting";
         case KeyKind::conn_p2p: return "connecting rank " + std::to_string(key.src) + " to " + std::to_string(key.dst);
     }
@@ -42,7 +43,8 @@ void Core::Impl::explain_missing(const Launch& launch, std::vector<std::string>&
 
 void Core::Impl::explain_ports(Gang& gang, std::vector<std::string>& reasons) {
     if (gang.state == Gang::State::programming) {
-        reasons.push_back("its circuits are being made since " + std::to_string((now - gang.placed_ns) / 1'000'000) + " ms");
+        reasons.push_back("its circuits are being made since " + std::to_string((now - gang.placed_ns) / 1'000'000) +
+                          " ms");
         return;
     }
     if (gang.offline) {
@@ -53,7 +55,8 @@ void Core::Impl::explain_ports(Gang& gang, std::vector<std::string>& reasons) {
             }
     }
     if (gang.failures > 0 && now < gang.retry_at_ns)
-        reasons.push_back("a switch failed; next attempt in " + std::to_string((gang.retry_at_ns - now) / 1'000'000) + " ms");
+        reasons.push_back("a switch failed; next attempt in " + std::to_string((gang.retry_at_ns - now) / 1'000'000) +
+                          " ms");
     for (const Wish& w : gang.wishes) {
         if (reasons.size() >= kMaxReasons) return;
         const Obstacle obstacle = inventory.obstacle(w, gang);
@@ -65,7 +68,8 @@ void Core::Impl::explain_ports(Gang& gang, std::vector<std::string>& reasons) {
         else if (obstacle == Obstacle::reserved)
             for (const Reservation& r : s.reservations) {
                 if (r.gang == &gang || !(r.gang->order() < gang.order())) continue;
-                text += "reserved by gang " + std::to_string(r.gang->ticket) + " (" + name(r.gang->launches.front()->id) + ")";
+                text += "reserved by gang " + std::to_string(r.gang->ticket) + " (" +
+                        name(r.gang->launches.front()->id) + ")";
                 break;
             }
         else

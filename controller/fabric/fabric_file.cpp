@@ -32,20 +32,13 @@ std::string in_quotes(std::string_view text) { return "'" + std::string(text) + 
 
 const char* type_name(const toml::node& node) {
     switch (node.type()) {
-        case toml::node_type::string:
-            return "text";
-        case toml::node_type::integer:
-            return "a whole number";
-        case toml::node_type::floating_point:
-            return "a number";
-        case toml::node_type::boolean:
-            return "true or false";
-        case toml::node_type::array:
-            return "a list";
-        case toml::node_type::table:
-            return "a table";
-        default:
-            return "a date";
+        case toml::node_type::string: return "text";
+        case toml::node_type::integer: return "a whole number";
+        case toml::node_type::floating_point: return "a number";
+        case toml::node_type::boolean: return "true or false";
+        case toml::node_type::array: return "a list";
+        case toml::node_type::table: return "a table";
+        default: return "a date";
     }
 }
 
@@ -155,8 +148,7 @@ bool FabricReader::milliseconds(const Item& item, const char* key, TimeNs& value
     if (!node) return false;
     const auto number = node->value<double>();
     if (!number || node->is_boolean())
-        return wrong(*node,
-                     item.called + ": " + key + " is " + type_name(*node) + ", must be a number of milliseconds"),
+        return wrong(*node, item.called + ": " + key + " is " + type_name(*node) + ", must be a number of milliseconds"),
                false;
     if (!(*number >= 0 && *number <= kLongest))
         return wrong(*node, item.called + ": " + key + " must be 0 to 3600000 milliseconds"), false;
@@ -306,8 +298,7 @@ void FabricReader::read_rail(Item item) {
             std::vector<std::string> known;
             for (const auto& [known_name, unused] : switches_) known.push_back(known_name);
             if (place == switches_.end())
-                wrong(element,
-                      item.called + ": unknown switch " + in_quotes(word->get()) + suggestion(word->get(), known));
+                wrong(element, item.called + ": unknown switch " + in_quotes(word->get()) + suggestion(word->get(), known));
             else if (std::count(rail.switches.begin(), rail.switches.end(), place->second.index))
                 wrong(element, item.called + ": switch " + word->get() + " is listed twice");
             else

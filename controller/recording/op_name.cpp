@@ -4,34 +4,20 @@ namespace opus::controller {
 
 const char* op_name(OpKind op) {
     switch (op) {
-        case OpKind::none:
-            return "none";
-        case OpKind::all_reduce:
-            return "AllReduce";
-        case OpKind::all_gather:
-            return "AllGather";
-        case OpKind::reduce_scatter:
-            return "ReduceScatter";
-        case OpKind::reduce:
-            return "Reduce";
-        case OpKind::broadcast:
-            return "Broadcast";
-        case OpKind::all_to_all:
-            return "AlltoAll";
-        case OpKind::gather:
-            return "Gather";
-        case OpKind::scatter:
-            return "Scatter";
-        case OpKind::send:
-            return "Send";
-        case OpKind::recv:
-            return "Recv";
-        case OpKind::put_signal:
-            return "PutSignal";
-        case OpKind::signal:
-            return "Signal";
-        case OpKind::wait_signal:
-            return "WaitSignal";
+        case OpKind::none: return "none";
+        case OpKind::all_reduce: return "AllReduce";
+        case OpKind::all_gather: return "AllGather";
+        case OpKind::reduce_scatter: return "ReduceScatter";
+        case OpKind::reduce: return "Reduce";
+        case OpKind::broadcast: return "Broadcast";
+        case OpKind::all_to_all: return "AlltoAll";
+        case OpKind::gather: return "Gather";
+        case OpKind::scatter: return "Scatter";
+        case OpKind::send: return "Send";
+        case OpKind::recv: return "Recv";
+        case OpKind::put_signal: return "PutSignal";
+        case OpKind::signal: return "Signal";
+        case OpKind::wait_signal: return "WaitSignal";
     }
     return "unknown";
 }

@@ -162,20 +162,19 @@ json Profile::job_json(const Job& job) {
                           {"window_max_ms", ms(kind->longest_ns)},
                           {"over_1ms_percent", 100.0 * static_cast<double>(kind->over_1ms) / count}});
     }
-    return {
-        {"job", job.name},
-        {"ended", job.ended},
-        {"ranks", job.ranks},
-        {"launches", job.launches},
-        {"held_launches", job.held},
-        {"held_ms", ms(job.held_ns)},
-        {"gangs", job.gangs},
-        {"gangs_that_waited_for_light", job.gangs_in_the_dark},
-        {"waited_for_light_ms", ms(job.waited_ns)},
-        {"seconds", static_cast<double>(job.end_ns - job.begin_ns) / 1e9},
-        {"windows", windows},
-        {"over_1ms_percent", windows > 0 ? 100.0 * static_cast<double>(over_1ms) / static_cast<double>(windows) : 0.0},
-        {"phases", phases}};
+    return {{"job", job.name},
+            {"ended", job.ended},
+            {"ranks", job.ranks},
+            {"launches", job.launches},
+            {"held_launches", job.held},
+            {"held_ms", ms(job.held_ns)},
+            {"gangs", job.gangs},
+            {"gangs_that_waited_for_light", job.gangs_in_the_dark},
+            {"waited_for_light_ms", ms(job.waited_ns)},
+            {"seconds", static_cast<double>(job.end_ns - job.begin_ns) / 1e9},
+            {"windows", windows},
+            {"over_1ms_percent", windows > 0 ? 100.0 * static_cast<double>(over_1ms) / static_cast<double>(windows) : 0.0},
+            {"phases", phases}};
 }
 
 json Profile::summary(const std::string& only) {
@@ -193,8 +192,7 @@ json Profile::summary(const std::string& only) {
               {"dark_ms", ms(dark_ns_)},
               {"exposed_ms", ms(exposed_ns_)},
               {"hidden_ms", ms(hidden)},
-              {"hidden_percent",
-               dark_ns_ > 0 ? 100.0 * static_cast<double>(hidden) / static_cast<double>(dark_ns_) : 0.0}}}};
+              {"hidden_percent", dark_ns_ > 0 ? 100.0 * static_cast<double>(hidden) / static_cast<double>(dark_ns_) : 0.0}}}};
 }
 
 }  // namespace opus::controller

@@ -13,8 +13,7 @@ TimeNs time_of(const json& value) { return value.is_number_integer() ? value.get
 
 // --- writing --------------------------------------------------------------------------------------
 
-RecordingWriter::RecordingWriter(std::string& out, const std::string& fabric, const std::string& program,
-                                 TimeNs began_ns)
+RecordingWriter::RecordingWriter(std::string& out, const std::string& fabric, const std::string& program, TimeNs began_ns)
     : out_(out), began_ns_(began_ns) {
     line({{"format", "opus-recording"},
           {"version", kRecordingVersion},
@@ -31,8 +30,7 @@ void RecordingWriter::line(const json& body) {
 // Never 0 for what was: 0 means that it never was.
 json RecordingWriter::since(TimeNs at) const { return at == 0 ? json() : json(at == began_ns_ ? 1 : at - began_ns_); }
 
-void RecordingWriter::name_rank(std::uint64_t rank, const std::string& name, const std::string& gpu,
-                                const std::string& job) {
+void RecordingWriter::name_rank(std::uint64_t rank, const std::string& name, const std::string& gpu, const std::string& job) {
     const auto number = ranks_.try_emplace(rank, static_cast<std::uint32_t>(ranks_.size())).first->second;
     line({{"rank", number}, {"name", name}, {"gpu", gpu}, {"job", job}});
 }

@@ -28,16 +28,13 @@ void Daemon::hear(const std::string& peer, wire::Frame&& frame) {
         return;
     }
     switch (sessions_.judge(peer, frame, epoch_, now_)) {
-        case Sessions::Judgement::take:
-            break;
-        case Sessions::Judgement::stale:
-            return;
+        case Sessions::Judgement::take: break;
+        case Sessions::Judgement::stale: return;
         case Sessions::Judgement::stranger:
             // In its own epoch and session, so that it listens. Once: an answer to each would feed a flood.
             if (strangers_.size() >= kStrangersRemembered) strangers_.clear();
             if (strangers_.insert(peer).second)
-                server_.send(peer,
-                             {frame.epoch, frame.session, 1, {wire::Resync{"the controller knows no such session"}}});
+                server_.send(peer, {frame.epoch, frame.session, 1, {wire::Resync{"the controller knows no such session"}}});
             return;
         case Sessions::Judgement::gap: {
             const Session& session = *sessions_.of_peer(peer);

@@ -28,8 +28,8 @@ nlohmann::json ports_reply(const ControllerView& view);
 nlohmann::json circuits_reply(const ControllerView& view);
 nlohmann::json groups_reply(const ControllerView& view);
 nlohmann::json jobs_reply(const ControllerView& view);
-// `who`: "n0.g1", "n0.r3", "n0", "5" or "job:5" (an NCCL rank of the job's largest communicator), or empty for all. Throws
-// std::invalid_argument when there is no such rank.
+// `who`: "n0.g1", "n0.r3", "n0", "5" or "job:5" (an NCCL rank of the job's largest communicator), or empty for all.
+// Throws std::invalid_argument when there is no such rank.
 nlohmann::json why_reply(const ControllerView& view, const std::string& who);
 nlohmann::json trace_event(const Fabric& fabric, const Trace& trace);
 

@@ -24,7 +24,7 @@ namespace opus::controller {
 
 struct DaemonOptions {
     std::string address = "tcp://127.0.0.1:7070";
-    std::string trace_path;  // empty: no trace
+    std::string trace_path;   // empty: no trace
     std::string record_path;  // empty: no recording of its own
     int io_threads = 1;
     CoreOptions core;  // epoch is set by the daemon

@@ -52,18 +52,17 @@ void define(CLI::App& app, Arguments& arguments) {
     app.add_option("--record", arguments.daemon.record_path,
                    "write a recording of all jobs, as opus-ctl record does of what it is asked for")
         ->type_name("FILE");
-    app.add_flag("--observe", core.observe,
-                 "only look: no switch is connected to and nothing is held; jobs run with OPUS_MODE=observe are recorded "
-                 "as they are, on any network");
+    app.add_flag(
+        "--observe", core.observe,
+        "only look: no switch is connected to and nothing is held; jobs run with OPUS_MODE=observe are recorded "
+        "as they are, on any network");
     app.add_option("--log", arguments.log, "least severe message shown: debug, info, warn or error")
         ->envname("OPUS_LOG")
         ->check(CLI::IsMember({"debug", "info", "warn", "error"}))
         ->capture_default_str();
     app.add_option("--ready-fd", arguments.ready_fd, "write the ready line to this descriptor as well, and close it")
         ->type_name("N");
-    app.add_option("--io-threads", arguments.daemon.io_threads, "ZeroMQ threads")
-        ->check(CLI::Range(1, 16))
-        ->capture_default_str();
+    app.add_option("--io-threads", arguments.daemon.io_threads, "ZeroMQ threads")->check(CLI::Range(1, 16))->capture_default_str();
     core.first = false;
     app.add_flag("--first", core.first,
                  "no other controller has commanded these switches just now: believe their maps as soon as light has "

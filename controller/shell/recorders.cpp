@@ -19,10 +19,8 @@ const char* event_name(Trace::Kind kind) {
         case Trace::Kind::resume:
         case Trace::Kind::pass:
         case Trace::Kind::port_fenced:
-        case Trace::Kind::circuit_lost:
-            return trace_kind_name(kind);
-        default:
-            return nullptr;
+        case Trace::Kind::circuit_lost: return trace_kind_name(kind);
+        default: return nullptr;
     }
 }
 
@@ -51,8 +49,7 @@ void Recorders::write(const std::string& job, F&& f) {
     }
 }
 
-bool Recorders::open(const std::string& peer, std::uint64_t request, const std::string& job, const Core& core,
-                     TimeNs now) {
+bool Recorders::open(const std::string& peer, std::uint64_t request, const std::string& job, const Core& core, TimeNs now) {
     if (recorders_.size() >= kMax) return false;
     Recorder& r = recorders_.emplace_back(fabric_, program_, now + realtime_offset_ns_);
     r.peer = peer;
@@ -268,8 +265,7 @@ std::string job_line(const nlohmann::json& job) {
         "%llu gangs waited for light, %.1f ms in all",
         job.value("job", "").substr(0, 200).c_str(), job.value("ranks", 0u), job.value("launches", 0ull),
         job.value("seconds", 0.0), job.value("windows", 0ull), job.value("over_1ms_percent", 0.0),
-        job.value("gangs_that_waited_for_light", 0ull), job.value("gangs", 0ull),
-        job.value("waited_for_light_ms", 0.0));
+        job.value("gangs_that_waited_for_light", 0ull), job.value("gangs", 0ull), job.value("waited_for_light_ms", 0.0));
     return text;
 }
 

@@ -24,8 +24,7 @@ public:
     static constexpr std::size_t kMaxBehind = 4u << 20;  // unsent bytes of one that does not read; then lines are lost
 
     // False: it could not be delivered now. `last`: nothing follows.
-    using Send =
-        std::function<bool(const std::string& peer, std::uint64_t request, const std::string& lines, bool last)>;
+    using Send = std::function<bool(const std::string& peer, std::uint64_t request, const std::string& lines, bool last)>;
 
     // `realtime_offset_ns`: CLOCK_REALTIME less CLOCK_MONOTONIC. Throws std::runtime_error when the file cannot be
     // written.

@@ -27,8 +27,7 @@ void Sessions::close(NodeIndex node) {
     peers_[node].clear();
 }
 
-Sessions::Judgement Sessions::judge(const std::string& peer, const wire::Frame& frame, std::uint64_t epoch,
-                                    TimeNs now) {
+Sessions::Judgement Sessions::judge(const std::string& peer, const wire::Frame& frame, std::uint64_t epoch, TimeNs now) {
     Session* session = of_peer(peer);
     if (!session) return Judgement::stranger;
     if (frame.epoch != epoch || frame.session != session->id || frame.sequence <= session->received)

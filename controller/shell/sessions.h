@@ -30,8 +30,7 @@ public:
     std::size_t count() const { return sessions_.size(); }
 
     // Replaces the node's session and whatever the peer had before.
-    Session& open(const std::string& peer, NodeIndex node, const wire::Frame& hello_frame, std::uint64_t id,
-                  TimeNs now);
+    Session& open(const std::string& peer, NodeIndex node, const wire::Frame& hello_frame, std::uint64_t id, TimeNs now);
     void close(NodeIndex node);
 
     enum class Judgement {

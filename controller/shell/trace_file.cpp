@@ -143,25 +143,17 @@ void TraceFile::add(const Trace& t) {
     switch (t.kind) {
         case Trace::Kind::gang_complete:
         case Trace::Kind::gang_granted:
-        case Trace::Kind::gang_done:
-            return gang(t);
-        case Trace::Kind::launch_done:
-            return launch_done(t);
-        case Trace::Kind::circuit_up:
-            lit_.try_emplace(t.circuit, t.at_ns);
-            return;
+        case Trace::Kind::gang_done: return gang(t);
+        case Trace::Kind::launch_done: return launch_done(t);
+        case Trace::Kind::circuit_up: lit_.try_emplace(t.circuit, t.at_ns); return;
         case Trace::Kind::circuit_down:
-        case Trace::Kind::circuit_lost:
-            return circuit_down(t.circuit, t.at_ns);
+        case Trace::Kind::circuit_lost: return circuit_down(t.circuit, t.at_ns);
         case Trace::Kind::program_begin:
-        case Trace::Kind::program_end:
-            return;  // programmed() knows more
-        case Trace::Kind::suspend:
-            return instant(kRanks, row_of(t.launch.node, t.launch.rank), "suspended", t.at_ns);
+        case Trace::Kind::program_end: return;  // programmed() knows more
+        case Trace::Kind::suspend: return instant(kRanks, row_of(t.launch.node, t.launch.rank), "suspended", t.at_ns);
         case Trace::Kind::resume:
             return instant(kRanks, row_of(t.launch.node, t.launch.rank), "circuits are back", t.at_ns);
-        case Trace::Kind::pass:
-            return instant(kRanks, row_of(t.launch.node, t.launch.rank), "passed", t.at_ns);
+        case Trace::Kind::pass: return instant(kRanks, row_of(t.launch.node, t.launch.rank), "passed", t.at_ns);
         case Trace::Kind::port_fenced:
             if (t.circuit.a < fabric_.ports.size()) instant(kCircuits, t.circuit.a + 1, "fenced", t.at_ns);
             return;

@@ -11,18 +11,13 @@ constexpr int kFramesQueued = 100'000;  // towards one peer; beyond it is as goo
 
 std::string remedy(int error, const std::string& address) {
     switch (error) {
-        case EADDRINUSE:
-            return "; another controller serves there: end it, or choose another address with --bind";
+        case EADDRINUSE: return "; another controller serves there: end it, or choose another address with --bind";
         case EADDRNOTAVAIL:
-        case ENODEV:
-            return "; this host has no such address: choose one of its own with --bind";
-        case EACCES:
-            return "; not permitted: choose a port above 1023, or a path you may write to";
+        case ENODEV: return "; this host has no such address: choose one of its own with --bind";
+        case EACCES: return "; not permitted: choose a port above 1023, or a path you may write to";
         case EINVAL:
-        case EPROTONOSUPPORT:
-            return "; an address is like tcp://0.0.0.0:7070 or ipc:///run/opus/controller.sock";
-        default:
-            return address.rfind("ipc:", 0) == 0 ? "; does the folder exist?" : "";
+        case EPROTONOSUPPORT: return "; an address is like tcp://0.0.0.0:7070 or ipc:///run/opus/controller.sock";
+        default: return address.rfind("ipc:", 0) == 0 ? "; does the folder exist?" : "";
     }
 }
 
@@ -85,9 +80,8 @@ bool WireServer::receive(std::size_t most, const Handler& handler) {
 bool WireServer::send(const std::string& peer, const wire::Frame& frame) {
     wire::encode(frame, bytes_);
     try {
-        const bool sent =
-            socket_.send(zmq::buffer(peer), zmq::send_flags::sndmore | zmq::send_flags::dontwait).has_value() &&
-            socket_.send(zmq::buffer(bytes_), zmq::send_flags::dontwait).has_value();
+        const bool sent = socket_.send(zmq::buffer(peer), zmq::send_flags::sndmore | zmq::send_flags::dontwait).has_value() &&
+                          socket_.send(zmq::buffer(bytes_), zmq::send_flags::dontwait).has_value();
         ++(sent ? counters_.frames_out : counters_.undelivered);
         return sent;
     } catch (const zmq::error_t&) {  // EHOSTUNREACH: the peer has gone

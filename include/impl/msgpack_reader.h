@@ -135,50 +135,36 @@ private:
         if (tag <= 0xbf) return step(tag & 0x1f);
         switch (tag) {
             case 0xc4:
-            case 0xd9:
-                return skip_sized(1, 0);
+            case 0xd9: return skip_sized(1, 0);
             case 0xc5:
-            case 0xda:
-                return skip_sized(2, 0);
+            case 0xda: return skip_sized(2, 0);
             case 0xc6:
-            case 0xdb:
-                return skip_sized(4, 0);
-            case 0xc7:
-                return skip_sized(1, 1);
-            case 0xc8:
-                return skip_sized(2, 1);
-            case 0xc9:
-                return skip_sized(4, 1);
+            case 0xdb: return skip_sized(4, 0);
+            case 0xc7: return skip_sized(1, 1);
+            case 0xc8: return skip_sized(2, 1);
+            case 0xc9: return skip_sized(4, 1);
             case 0xcc:
-            case 0xd0:
-                return step(1);
+            case 0xd0: return step(1);
             case 0xcd:
-            case 0xd1:
-                return step(2);
+            case 0xd1: return step(2);
             case 0xca:
             case 0xce:
-            case 0xd2:
-                return step(4);
+            case 0xd2: return step(4);
             case 0xcb:
             case 0xcf:
-            case 0xd3:
-                return step(8);
+            case 0xd3: return step(8);
             case 0xd4:
             case 0xd5:
             case 0xd6:
             case 0xd7:
-            case 0xd8:
-                return step((std::uint64_t{1} << (tag - 0xd4)) + 1);
-            case 0xdc:
-                return big_endian(2, inner);
-            case 0xdd:
-                return big_endian(4, inner);
+            case 0xd8: return step((std::uint64_t{1} << (tag - 0xd4)) + 1);
+            case 0xdc: return big_endian(2, inner);
+            case 0xdd: return big_endian(4, inner);
             case 0xde:
             case 0xdf:
                 if (!big_endian(tag == 0xde ? 2 : 4, inner)) return false;
                 return inner *= 2, true;
-            default:
-                return say("not msgpack");
+            default: return say("not msgpack");
         }
     }
 };

@@ -152,14 +152,11 @@ DecodeError error(std::string text) { return {std::move(text), false}; }
 // The variant holds an empty message of that number afterwards; false for a number nobody here knows.
 bool select(std::uint64_t number, Message& message) {
     switch (number) {
-#define OPUS_CASE(n, T)       \
-    case n:                   \
-        message.emplace<T>(); \
-        return true;
+#define OPUS_CASE(n, T) \
+    case n: message.emplace<T>(); return true;
         OPUS_WIRE_MESSAGES(OPUS_CASE)
 #undef OPUS_CASE
-        default:
-            return false;
+        default: return false;
     }
 }
 

@@ -23,19 +23,19 @@ struct AttachRequest {
     std::uint32_t magic;
     std::uint16_t major;
     std::uint16_t minor;
-    std::uint32_t mode;      // opus::Mode
-    std::uint32_t policy;    // opus::Policy
+    std::uint32_t mode;    // opus::Mode
+    std::uint32_t policy;  // opus::Policy
     std::uint32_t hold_ms;
-    std::uint32_t slots;     // wanted; 0: the default
-    char job[64];            // NUL-terminated; OPUS_JOB, else SLURM_JOB_ID, else the session leader's pid
+    std::uint32_t slots;  // wanted; 0: the default
+    char job[64];         // NUL-terminated; OPUS_JOB, else SLURM_JOB_ID, else the session leader's pid
 };
 static_assert(sizeof(AttachRequest) == 88);
 
 enum class AttachStatus : std::uint32_t {
     ok = 0,
-    version = 1,   // unknown major: `major`/`minor` of the reply name the manager's
-    full = 2,      // the manager serves as many ranks as it may
-    refused = 3,   // malformed request
+    version = 1,  // unknown major: `major`/`minor` of the reply name the manager's
+    full = 2,     // the manager serves as many ranks as it may
+    refused = 3,  // malformed request
 };
 
 struct AttachReply {
@@ -44,7 +44,7 @@ struct AttachReply {
     std::uint16_t minor;
     AttachStatus status;
     std::uint32_t slots;
-    std::uint32_t bytes;     // of the segment
+    std::uint32_t bytes;  // of the segment
     std::uint32_t rank_id;
 };
 static_assert(sizeof(AttachReply) == 24);

@@ -25,7 +25,7 @@ inline constexpr std::uint32_t kMaxPayload = 1u << 20;
 struct Attach {
     std::uint32_t magic;
     std::uint32_t version;
-    std::uint32_t port;      // switch port, from 1
+    std::uint32_t port;  // switch port, from 1
     std::uint32_t reserved;
     std::uint64_t endpoint;  // not 0
 };
@@ -41,8 +41,8 @@ struct FrameHeader {
     std::uint32_t payload_bytes;  // at most kMaxPayload
     std::uint32_t port;           // sending: always-lit target port or 0; receiving: port it came out of
     std::uint64_t dst;
-    std::uint64_t src;            // set by the emulator to the sender's endpoint
-    std::uint64_t tag;            // the client's own, but for kRepetition
+    std::uint64_t src;  // set by the emulator to the sender's endpoint
+    std::uint64_t tag;  // the client's own, but for kRepetition
 };
 
 // Of a tag: the receiver has had, or may have had, what is in the frame. Loss logs tell such frames apart.

@@ -27,14 +27,14 @@ enum class Settle : std::uint8_t {
 
 struct Switch {
     std::string name;
-    std::string driver;        // "polatis-scpi"
-    std::string address;       // host:port
-    std::uint32_t ingress = 0; // N
-    std::uint32_t egress = 0;  // M; 0 when any_to_any
+    std::string driver;         // "polatis-scpi"
+    std::string address;        // host:port
+    std::uint32_t ingress = 0;  // N
+    std::uint32_t egress = 0;   // M; 0 when any_to_any
     Sidedness sidedness = Sidedness::any_to_any;
-    std::string technology;    // piezo, mems, ... (opus/technology.h)
-    TimeNs dark_ns = 0;        // command to light, from the technology or dark_ms
-    TimeNs guard_ns = 0;       // added under Settle::time
+    std::string technology;  // piezo, mems, ... (opus/technology.h)
+    TimeNs dark_ns = 0;      // command to light, from the technology or dark_ms
+    TimeNs guard_ns = 0;     // added under Settle::time
     Settle settle = Settle::power;
 
     std::uint32_t size() const { return ingress + egress; }
@@ -43,29 +43,29 @@ struct Switch {
 struct Rail {
     std::string name;
     std::vector<SwitchIndex> switches;
-    std::vector<GpuId> gpus;   // in node order
+    std::vector<GpuId> gpus;  // in node order
 };
 
 struct Port {
-    std::string name;          // "n0.g1.p0"
+    std::string name;  // "n0.g1.p0"
     GpuId gpu = kNone;
-    std::uint32_t index = 0;   // among the GPU's ports
+    std::uint32_t index = 0;  // among the GPU's ports
     SwitchIndex sw = kNone;
-    SwitchPort sw_port = 0;    // from 1
+    SwitchPort sw_port = 0;  // from 1
 };
 
 struct Gpu {
-    std::string name;          // "n0.g1"
+    std::string name;  // "n0.g1"
     NodeIndex node = kNone;
-    std::uint32_t local = 0;   // index on its node
+    std::uint32_t local = 0;  // index on its node
     RailIndex rail = kNone;
-    std::string pci;           // optional PCI bus id
-    std::vector<PortId> ports; // 1, 2 or 4
+    std::string pci;            // optional PCI bus id
+    std::vector<PortId> ports;  // 1, 2 or 4
 };
 
 struct Node {
     std::string name;
-    std::vector<GpuId> gpus;   // in local order
+    std::vector<GpuId> gpus;  // in local order
 };
 
 struct Fabric {
@@ -90,7 +90,7 @@ struct Fabric {
 struct FabricError {
     std::uint32_t line = 0;
     std::uint32_t column = 0;
-    std::string text;          // names the thing, the value, and what to do
+    std::string text;  // names the thing, the value, and what to do
 };
 
 }  // namespace opus

@@ -54,7 +54,7 @@ inline constexpr std::uint32_t kVersionMinor = 0;
 inline constexpr std::uint32_t kMaxComms = 256;
 inline constexpr std::uint32_t kDefaultSlots = 4096;  // power of two
 inline constexpr std::uint32_t kMaxSlots = 65536;
-inline constexpr std::uint32_t kMaxOps = 1024;        // op entries of one launch; more passes unrecorded
+inline constexpr std::uint32_t kMaxOps = 1024;  // op entries of one launch; more passes unrecorded
 inline constexpr std::uint32_t kLitPeers = 4096;
 inline constexpr std::size_t kLine = 64;
 
@@ -69,14 +69,14 @@ enum class Gate : std::uint16_t { none = 0, host = 1, stream = 2, net = 3 };
 
 // One operation, or `count` like ones to one peer, of a launch. 32 bytes.
 struct OpEntry {
-    std::uint8_t kind;      // OpKind
-    std::uint8_t dtype;     // ncclDataType_t
-    std::uint16_t comm;     // index into CommEntry[]
-    std::uint32_t peer;     // p2p: peer rank; rooted collectives: root; else 0. Below 2^31.
-    std::uint64_t n;        // first key number: collectives, or transfers with that peer and direction
-    std::uint32_t count;    // consecutive key numbers n .. n + count - 1, at least 1
-    std::uint32_t flags;    // kOpFirstUse
-    std::uint64_t bytes;    // per rank, summed over count
+    std::uint8_t kind;    // OpKind
+    std::uint8_t dtype;   // ncclDataType_t
+    std::uint16_t comm;   // index into CommEntry[]
+    std::uint32_t peer;   // p2p: peer rank; rooted collectives: root; else 0. Below 2^31.
+    std::uint64_t n;      // first key number: collectives, or transfers with that peer and direction
+    std::uint32_t count;  // consecutive key numbers n .. n + count - 1, at least 1
+    std::uint32_t flags;  // kOpFirstUse
+    std::uint64_t bytes;  // per rank, summed over count
 };
 inline constexpr std::uint32_t kOpFirstUse = 1;  // brings its conn key as well (launch with kLaunchConn, or host gate)
 
@@ -88,14 +88,16 @@ struct LaunchRecord {
     std::uint16_t op_count;             // 1 .. kMaxOps; further ops follow in extensions
     std::uint16_t flags;                // kLaunch*
     std::uint16_t reserved;
-    std::uint64_t stream;               // opaque: launches of equal `stream` become ready in order
+    std::uint64_t stream;  // opaque: launches of equal `stream` become ready in order
     OpEntry op;
 };
-inline constexpr std::uint16_t kLaunchConn = 1;      // connections only: keys are the conn keys of its ops; done when the real call returns
+inline constexpr std::uint16_t kLaunchConn =
+    1;  // connections only: keys are the conn keys of its ops; done when the real call returns
 inline constexpr std::uint16_t kLaunchUngated = 2;   // observe mode: recorded, never held
 inline constexpr std::uint16_t kLaunchHostDone = 4;  // done is written by the host (no stream write available)
 inline constexpr std::uint16_t kLaunchMarksReady = 8;  // gate none: the stream writes ready when it gets there, and goes on
-inline constexpr std::uint16_t kLaunchMixed = 16;     // its gate also stands before operations of communicators that are not held
+inline constexpr std::uint16_t kLaunchMixed =
+    16;  // its gate also stands before operations of communicators that are not held
 
 // Slots 2.. of a launch: two more ops each. 64 bytes.
 struct LaunchExtension {
@@ -112,21 +114,21 @@ enum class CommState : std::uint32_t { free = 0, registered = 1, retired = 2 };
 // One communicator of this rank. Line 0 is written, then `state` stored with release.
 struct CommEntry {
     alignas(kLine) CommId id;
-    CommId parent;                        // zero for a root communicator
+    CommId parent;  // zero for a root communicator
     std::uint32_t rank;
     std::uint32_t size;
-    std::uint32_t device;                 // CUDA ordinal as the process sees it
-    std::uint32_t family;                 // entries of equal family serialise inside NCCL (splitShare)
-    std::uint32_t generation;             // grows each time the entry is reused
-    std::uint32_t mode;                   // Mode
-    std::atomic<std::uint32_t> state;     // CommState
+    std::uint32_t device;              // CUDA ordinal as the process sees it
+    std::uint32_t family;              // entries of equal family serialise inside NCCL (splitShare)
+    std::uint32_t generation;          // grows each time the entry is reused
+    std::uint32_t mode;                // Mode
+    std::atomic<std::uint32_t> state;  // CommState
     std::uint32_t reserved0;
     // line 1
     alignas(kLine) std::atomic<std::uint32_t> open;  // 1: Abort or Revoke: every gate of it is open
-    std::atomic<std::uint32_t> lost;      // launches that passed unrecorded (ring full, too many ops)
+    std::atomic<std::uint32_t> lost;                 // launches that passed unrecorded (ring full, too many ops)
     // line 2
     alignas(kLine) std::atomic<std::uint32_t> verdict;  // Verdict; futex word. Back to unknown before `freed` is stored
-    std::atomic<std::uint32_t> freed;     // generation whose retirement the manager has seen through: the entry may be reused
+    std::atomic<std::uint32_t> freed;  // generation whose retirement the manager has seen through: the entry may be reused
 };
 
 enum class Open : std::uint32_t { closed = 0, pass = 1, abort = 2 };
@@ -134,21 +136,21 @@ enum class Open : std::uint32_t { closed = 0, pass = 1, abort = 2 };
 struct SegmentHeader {
     // line 0, written by the manager before it hands the descriptor out; version stored last.
     alignas(kLine) std::uint64_t magic;
-    std::atomic<std::uint32_t> version;   // major << 16 | minor
-    std::uint32_t bytes;                  // of the whole segment
-    std::uint32_t slots;                  // power of two
+    std::atomic<std::uint32_t> version;  // major << 16 | minor
+    std::uint32_t bytes;                 // of the whole segment
+    std::uint32_t slots;                 // power of two
     RankId rank_id;
-    std::uint32_t pid;                    // of the rank, as the manager sees it
+    std::uint32_t pid;  // of the rank, as the manager sees it
     std::uint32_t hold_ms;
-    std::uint64_t pid_start;              // start time of pid (/proc/pid/stat field 22): tells a reused pid
-    std::uint32_t mode;                   // Mode
-    std::uint32_t policy;                 // Policy
-    std::uint32_t gpu;                    // local GPU index, kNone until a communicator says
+    std::uint64_t pid_start;  // start time of pid (/proc/pid/stat field 22): tells a reused pid
+    std::uint32_t mode;       // Mode
+    std::uint32_t policy;     // Policy
+    std::uint32_t gpu;        // local GPU index, kNone until a communicator says
     std::uint32_t reserved0;
     // line 1
     alignas(kLine) std::atomic<std::uint64_t> heartbeat;  // manager: grows at least every second while it lives
-    std::atomic<std::uint32_t> open;      // Open: lets everything pass, or fails everything. Sticky.
-    std::atomic<std::uint32_t> asleep;    // 1: ring the doorbell after recording or a host `ready`
+    std::atomic<std::uint32_t> open;                      // Open: lets everything pass, or fails everything. Sticky.
+    std::atomic<std::uint32_t> asleep;                    // 1: ring the doorbell after recording or a host `ready`
     // line 2
     alignas(kLine) std::atomic<std::uint64_t> head;
     std::atomic<std::uint64_t> comm_changes;  // grows after each change of a CommEntry, before the doorbell
@@ -157,9 +159,9 @@ struct SegmentHeader {
     // line 4, shim, relaxed counters for people
     alignas(kLine) std::atomic<std::uint64_t> recorded;
     std::atomic<std::uint64_t> gated;
-    std::atomic<std::uint64_t> passed;    // formed a launch but did not ask (intra, passes, degraded)
+    std::atomic<std::uint64_t> passed;  // formed a launch but did not ask (intra, passes, degraded)
     std::atomic<std::uint64_t> lost;
-    std::atomic<std::uint64_t> gave_up;   // gates opened by a stale heartbeat
+    std::atomic<std::uint64_t> gave_up;  // gates opened by a stale heartbeat
     // line 5: identity the shim adds after attaching, job name for people
     alignas(kLine) char job[64];
 };
@@ -173,7 +175,7 @@ static_assert(offsetof(CommEntry, state) == 56);
 static_assert(sizeof(SegmentHeader) == 384);
 static_assert(offsetof(SegmentHeader, heartbeat) == 64 && offsetof(SegmentHeader, open) == 72);
 static_assert(offsetof(SegmentHeader, head) == 128 && offsetof(SegmentHeader, comm_changes) == 136 &&
-               offsetof(SegmentHeader, retired) == 192);
+              offsetof(SegmentHeader, retired) == 192);
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free && std::atomic<std::uint32_t>::is_always_lock_free);
 
 // Where things lie, from the number of slots alone. The only place that computes offsets.

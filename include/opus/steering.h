@@ -29,10 +29,10 @@ struct alignas(64) Entry {
 
 struct Table {
     alignas(64) std::uint64_t magic;
-    std::atomic<std::uint32_t> version;    // stored last
-    std::uint32_t node;                    // this node's fabric index, 0xffffffff until the controller says
-    std::atomic<std::uint32_t> changes;    // grows with each change of any entry; futex word
-    Entry port[kMaxGpus][kMaxPorts];       // [local GPU][port]
+    std::atomic<std::uint32_t> version;  // stored last
+    std::uint32_t node;                  // this node's fabric index, 0xffffffff until the controller says
+    std::atomic<std::uint32_t> changes;  // grows with each change of any entry; futex word
+    Entry port[kMaxGpus][kMaxPorts];     // [local GPU][port]
 };
 static_assert(sizeof(Entry) == 64);
 static_assert(sizeof(Table) == 64 + 64 * kMaxGpus * kMaxPorts);

@@ -41,14 +41,18 @@ struct SwitchIdentity {
 };
 
 // The session is up; sent first, and after every reconnect. Nothing is known of the map until read.
-struct SessionUp { SwitchIdentity identity; };
-struct SessionDown { std::string reason; };
+struct SessionUp {
+    SwitchIdentity identity;
+};
+struct SessionDown {
+    std::string reason;
+};
 
 // The whole cross-connect map as the switch says it.
 struct MapRead {
     OpId op = 0;
     DriverError error = DriverError::none;
-    std::string text;                  // the switch's own words when error
+    std::string text;  // the switch's own words when error
     std::vector<CrossConnect> circuits;
 };
 
@@ -60,7 +64,11 @@ struct Applied {
     TimeNs sent_ns = 0, acked_ns = 0, settled_ns = 0;
 };
 
-struct PortPower { OpId op = 0; DriverError error = DriverError::none; std::vector<std::pair<SwitchPort, double>> dbm; };
+struct PortPower {
+    OpId op = 0;
+    DriverError error = DriverError::none;
+    std::vector<std::pair<SwitchPort, double>> dbm;
+};
 
 using DriverEvent = std::variant<SessionUp, SessionDown, MapRead, Applied, PortPower>;
 

@@ -16,8 +16,8 @@ using TimeNs = std::int64_t;  // nanoseconds of whatever clock the caller lives 
 
 // Indices into Fabric (fabric.h). They mean something only beside the fabric that gave them.
 using NodeIndex = std::uint32_t;
-using GpuId = std::uint32_t;     // fabric-wide GPU index
-using PortId = std::uint32_t;    // fabric-wide NIC port index
+using GpuId = std::uint32_t;   // fabric-wide GPU index
+using PortId = std::uint32_t;  // fabric-wide NIC port index
 using RailIndex = std::uint32_t;
 using SwitchIndex = std::uint32_t;
 using SwitchPort = std::uint32_t;  // port number as printed on the switch, from 1
@@ -45,10 +45,10 @@ struct LaunchId {
 
 // What members of a communicator meet at (docs/protocol.md, "Keys").
 enum class KeyKind : std::uint8_t {
-    coll = 0,       // the communicator's n-th collective
-    p2p = 1,        // the n-th transfer src -> dst of the communicator, directed
-    conn = 2,       // first collective use: NCCL makes its connections, on the host
-    conn_p2p = 3,   // first use of src -> dst, likewise
+    coll = 0,      // the communicator's n-th collective
+    p2p = 1,       // the n-th transfer src -> dst of the communicator, directed
+    conn = 2,      // first collective use: NCCL makes its connections, on the host
+    conn_p2p = 3,  // first use of src -> dst, likewise
 };
 inline constexpr std::uint8_t kKeyKinds = 4;
 
@@ -57,7 +57,7 @@ struct Key {
     KeyKind kind = KeyKind::coll;
     std::uint32_t src = 0;  // rank in the communicator; 0 for coll and conn
     std::uint32_t dst = 0;
-    std::uint64_t n = 0;    // counted from 0 by the shim on every call; 0 for conn kinds
+    std::uint64_t n = 0;  // counted from 0 by the shim on every call; 0 for conn kinds
     auto operator<=>(const Key&) const = default;
 };
 
@@ -72,9 +72,20 @@ inline Circuit make_circuit(PortId x, PortId y) { return x < y ? Circuit{x, y} :
 // Operations as the launch ring and the wire name them. Numbers are part of both contracts: never
 // renumber, never reuse.
 enum class OpKind : std::uint8_t {
-    none = 0, all_reduce = 1, all_gather = 2, reduce_scatter = 3, reduce = 4, broadcast = 5,
-    all_to_all = 6, gather = 7, scatter = 8, send = 9, recv = 10,
-    put_signal = 11, signal = 12, wait_signal = 13,
+    none = 0,
+    all_reduce = 1,
+    all_gather = 2,
+    reduce_scatter = 3,
+    reduce = 4,
+    broadcast = 5,
+    all_to_all = 6,
+    gather = 7,
+    scatter = 8,
+    send = 9,
+    recv = 10,
+    put_signal = 11,
+    signal = 12,
+    wait_signal = 13,
 };
 inline constexpr std::uint8_t kOpKinds = 14;
 
@@ -103,22 +114,26 @@ inline std::size_t hash_mix(std::size_t h, std::uint64_t v) {
 
 }  // namespace opus
 
-template <> struct std::hash<opus::CommId> {
+template <>
+struct std::hash<opus::CommId> {
     std::size_t operator()(const opus::CommId& c) const noexcept { return opus::hash_mix(c.hi, c.lo); }
 };
-template <> struct std::hash<opus::Key> {
+template <>
+struct std::hash<opus::Key> {
     std::size_t operator()(const opus::Key& k) const noexcept {
         auto h = opus::hash_mix(k.comm.hi, k.comm.lo);
         h = opus::hash_mix(h, (std::uint64_t(k.src) << 32) | k.dst);
         return opus::hash_mix(h, (k.n << 2) | std::uint64_t(k.kind));
     }
 };
-template <> struct std::hash<opus::LaunchId> {
+template <>
+struct std::hash<opus::LaunchId> {
     std::size_t operator()(const opus::LaunchId& l) const noexcept {
         return opus::hash_mix((std::uint64_t(l.node) << 32) | l.rank, l.seq);
     }
 };
-template <> struct std::hash<opus::Circuit> {
+template <>
+struct std::hash<opus::Circuit> {
     std::size_t operator()(const opus::Circuit& c) const noexcept {
         return opus::hash_mix(0, (std::uint64_t(c.a) << 32) | c.b);
     }

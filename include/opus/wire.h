@@ -31,17 +31,17 @@ inline constexpr std::uint32_t kMagic = 0x4f505553;  // "OPUS"
 inline constexpr std::uint32_t kMajor = 1;
 inline constexpr std::uint32_t kMinor = 1;
 inline constexpr std::size_t kMaxFrameBytes = 16u << 20;
-inline constexpr std::size_t kMaxName = 255;            // names: printable, one line
-inline constexpr std::size_t kMaxText = 4095;           // reasons: printable, one line
-inline constexpr std::size_t kMaxBody = 8u << 20;       // JSON of opus-ctl
-inline constexpr std::size_t kMaxList = 1u << 18;       // elements of any list
-inline constexpr std::size_t kMaxKeysPerLaunch = 65536; // summed over its ranges
-inline constexpr std::uint32_t kMaxRanks = 1u << 22;    // of one communicator
-inline constexpr std::uint32_t kMaxLocal = 64;          // GPUs of a node, ports of a GPU
+inline constexpr std::size_t kMaxName = 255;             // names: printable, one line
+inline constexpr std::size_t kMaxText = 4095;            // reasons: printable, one line
+inline constexpr std::size_t kMaxBody = 8u << 20;        // JSON of opus-ctl
+inline constexpr std::size_t kMaxList = 1u << 18;        // elements of any list
+inline constexpr std::size_t kMaxKeysPerLaunch = 65536;  // summed over its ranges
+inline constexpr std::uint32_t kMaxRanks = 1u << 22;     // of one communicator
+inline constexpr std::uint32_t kMaxLocal = 64;           // GPUs of a node, ports of a GPU
 
 // --- parts -------------------------------------------------------------------------------------
 
-struct LocalLaunch {        // a launch of the node that the frame is from or for
+struct LocalLaunch {  // a launch of the node that the frame is from or for
     RankId rank = kNone;
     std::uint64_t seq = 0;
     auto operator<=>(const LocalLaunch&) const = default;
@@ -51,24 +51,24 @@ struct LocalLaunch {        // a launch of the node that the frame is from or fo
 struct KeyRange {
     Key first;
     std::uint32_t count = 1;
-    bool mesh = false;      // of collectives: needs every pair of nodes (AlltoAll, Gather, Scatter), not NCCL's ring
+    bool mesh = false;  // of collectives: needs every pair of nodes (AlltoAll, Gather, Scatter), not NCCL's ring
     bool operator==(const KeyRange&) const = default;
 };
 
 struct LaunchDemand {
     LocalLaunch launch;
     std::vector<KeyRange> keys;
-    OpKind op = OpKind::none;   // of the first op, for people and cost models
+    OpKind op = OpKind::none;  // of the first op, for people and cost models
     std::uint64_t bytes = 0;
-    std::int64_t ready_ns = 0;  // CLOCK_REALTIME when its gate was seen reached
+    std::int64_t ready_ns = 0;       // CLOCK_REALTIME when its gate was seen reached
     std::vector<KeyRange> run = {};  // what this rank expects to launch after it in the same phase
-    bool mixed = false;         // it holds up operations that have no key here: whom they meet is not seen
+    bool mixed = false;              // it holds up operations that have no key here: whom they meet is not seen
 };
 
 struct LaunchDone {
     LocalLaunch launch;
     std::int64_t ready_ns = 0, go_ns = 0, done_ns = 0;  // CLOCK_REALTIME, 0 where it never was
-    bool ungated = false;       // passed or observed: it never waited for go
+    bool ungated = false;                               // passed or observed: it never waited for go
 };
 
 // A launch that started under the soft part of a grant and was never told of before.
@@ -80,7 +80,7 @@ struct LaunchRan {
 // A launch that nothing held and nobody asked for (OPUS_MODE=observe): for recordings.
 struct LaunchSeen {
     LaunchDone done;
-    CommId comm;                // of its first operation
+    CommId comm;  // of its first operation
     OpKind op = OpKind::none;
     std::uint64_t bytes = 0;
 };
@@ -91,10 +91,10 @@ enum class LaunchState : std::uint8_t { ready = 0, in_flight = 1, suspended = 2,
 struct LaunchSnapshot {
     LaunchDemand demand;
     LaunchState state = LaunchState::ready;
-    std::uint64_t grant = 0;    // token it started under; 0: none
+    std::uint64_t grant = 0;  // token it started under; 0: none
 };
 
-struct CommMember {             // this node's member of a communicator
+struct CommMember {  // this node's member of a communicator
     CommId comm;
     CommId parent;
     std::uint32_t rank_in_comm = 0;
@@ -118,21 +118,21 @@ struct RankInfo {
 
 // A port of this node and where its circuit leads. dark: peer_* are kNone.
 struct PortSteering {
-    std::uint32_t gpu = 0, port = 0;                              // local indices
+    std::uint32_t gpu = 0, port = 0;  // local indices
     NodeIndex peer_node = kNone;
-    std::uint32_t peer_gpu = kNone, peer_port = kNone;            // local indices on the peer
+    std::uint32_t peer_gpu = kNone, peer_port = kNone;  // local indices on the peer
 };
 
 // --- manager -> controller -----------------------------------------------------------------------
 
-struct Hello {              // opens a session; controller answers Welcome or Refused
+struct Hello {  // opens a session; controller answers Welcome or Refused
     std::string node;
     std::uint64_t session = 0;
     std::uint64_t known_epoch = 0;  // highest epoch this manager has seen
-    std::string version;    // of the program, for people
+    std::string version;            // of the program, for people
 };
 
-struct Token {              // what a manager still holds of a grant
+struct Token {  // what a manager still holds of a grant
     std::uint64_t grant = 0;
     std::vector<LocalLaunch> firm;
     std::vector<KeyRange> soft;
@@ -148,20 +148,25 @@ struct Snapshot {
     std::vector<Token> tokens;
 };
 
-struct Register {           // ranks and communicators that came
+struct Register {  // ranks and communicators that came
     std::vector<RankInfo> ranks;
     std::vector<CommMember> comms;
 };
 
-struct CommGone { CommId comm; RankId rank = kNone; };
+struct CommGone {
+    CommId comm;
+    RankId rank = kNone;
+};
 
-struct Retire {             // ranks that ended (crashed or detached), communicators destroyed or degraded
+struct Retire {  // ranks that ended (crashed or detached), communicators destroyed or degraded
     std::vector<RankId> ranks;
     std::vector<CommGone> comms;
     std::vector<CommGone> degraded;  // lost launches: the controller degrades the communicator for all
 };
 
-struct Demand { std::vector<LaunchDemand> launches; };
+struct Demand {
+    std::vector<LaunchDemand> launches;
+};
 
 struct Done {
     std::vector<LaunchDone> launches;
@@ -170,11 +175,11 @@ struct Done {
     std::vector<LaunchSeen> seen = {};
 };
 
-struct Returned {           // answer to Revoke and Recall
+struct Returned {  // answer to Revoke and Recall
     std::uint64_t id = 0;
-    std::vector<LocalLaunch> started;    // of those asked about: already past their gate
-    std::vector<LocalLaunch> returned;   // not started; ready again
-    std::vector<KeyRange> started_upto;  // Revoke: per soft sequence, what was started
+    std::vector<LocalLaunch> started;        // of those asked about: already past their gate
+    std::vector<LocalLaunch> returned;       // not started; ready again
+    std::vector<KeyRange> started_upto;      // Revoke: per soft sequence, what was started
     std::vector<LaunchDemand> running = {};  // Revoke: started under what is returned, in flight, never told of before
 };
 
@@ -183,28 +188,37 @@ struct Returned {           // answer to Revoke and Recall
 struct Expectation {
     RankId rank = kNone;
     std::vector<KeyRange> keys;
-    bool sure = false;          // worth moving circuits for that somebody may still want
+    bool sure = false;  // worth moving circuits for that somebody may still want
 };
-struct Next { std::vector<Expectation> ranks; };
+struct Next {
+    std::vector<Expectation> ranks;
+};
 
-struct Expired { std::vector<LocalLaunch> launches; };  // passed or failed by the manager while it had no controller
+struct Expired {
+    std::vector<LocalLaunch> launches;
+};  // passed or failed by the manager while it had no controller
 
 // What has been learned of a rank's phases, and how its changes of phase were foretold; for people.
 struct RankLearned {
     RankId rank = kNone;
-    std::uint32_t launches = 0, phases = 0;  // distinct ones that are remembered
+    std::uint32_t launches = 0, phases = 0;                          // distinct ones that are remembered
     std::uint64_t changes = 0, foretold = 0, wrong = 0, silent = 0;  // of phase: seen, right, wrong, not foretold
     bool operator==(const RankLearned&) const = default;
 };
 
-struct Heartbeat {          // both ways, once a second
+struct Heartbeat {  // both ways, once a second
     std::int64_t sent_ns = 0;
     std::vector<RankLearned> learned = {};  // by managers, where there is news
 };
 
 // --- controller -> manager -----------------------------------------------------------------------
 
-struct GpuAssignment { std::uint32_t local = 0; std::uint32_t ports = 1; std::string pci; std::string rail; };
+struct GpuAssignment {
+    std::uint32_t local = 0;
+    std::uint32_t ports = 1;
+    std::string pci;
+    std::string rail;
+};
 
 struct Welcome {
     std::uint64_t session = 0;
@@ -215,9 +229,12 @@ struct Welcome {
     bool runs = true;       // it wants to hear LaunchDemand::run
 };
 
-struct Refused { std::uint64_t session = 0; std::string reason; };
+struct Refused {
+    std::uint64_t session = 0;
+    std::string reason;
+};
 
-struct Place {              // of a member
+struct Place {  // of a member
     NodeIndex node = kNone;
     std::uint32_t gpu = kNone;  // local
     auto operator<=>(const Place&) const = default;
@@ -227,7 +244,9 @@ struct CommVerdict {
     Verdict verdict = Verdict::unknown;
     std::vector<Place> places = {};  // by rank in the communicator, where it is enforced and not too large
 };
-struct Verdicts { std::vector<CommVerdict> comms; };
+struct Verdicts {
+    std::vector<CommVerdict> comms;
+};
 
 struct Grant {
     std::uint64_t id = 0;
@@ -236,43 +255,66 @@ struct Grant {
     std::vector<PortSteering> steering;  // what changed since this node was last told
 };
 
-
 // The soft parts of these grants, which lie on these ports (for people), are to be returned.
 struct Revoke {
     std::uint64_t id = 0;
     std::vector<PortSteering> ports;
     std::vector<std::uint64_t> grants = {};
 };
-struct Recall { std::uint64_t id = 0; std::vector<LocalLaunch> launches; };
-
-struct Pass {               // gang-wide decision: open the gates without circuits, or fail them
+struct Recall {
+    std::uint64_t id = 0;
     std::vector<LocalLaunch> launches;
-    Policy how = Policy::proceed;
-    std::string why;        // one line, names the thing and the remedy
 };
 
-struct Suspended { std::vector<LocalLaunch> launches; bool back = false; };  // for people and lit[]; back: its circuits returned
+struct Pass {  // gang-wide decision: open the gates without circuits, or fail them
+    std::vector<LocalLaunch> launches;
+    Policy how = Policy::proceed;
+    std::string why;  // one line, names the thing and the remedy
+};
 
-struct WaitingLaunch { LocalLaunch launch; std::string misses; };
-struct Waiting { std::vector<WaitingLaunch> launches; };  // complete but not granted, and why
+struct Suspended {
+    std::vector<LocalLaunch> launches;
+    bool back = false;
+};  // for people and lit[]; back: its circuits returned
 
-struct Resync { std::string reason; };  // start a new session with a snapshot
+struct WaitingLaunch {
+    LocalLaunch launch;
+    std::string misses;
+};
+struct Waiting {
+    std::vector<WaitingLaunch> launches;
+};  // complete but not granted, and why
+
+struct Resync {
+    std::string reason;
+};  // start a new session with a snapshot
 
 // --- opus-ctl <-> controller ----------------------------------------------------------------------
 
-struct CtlRequest { std::uint64_t id = 0; std::string command; std::string arguments; };  // arguments: JSON object
-struct CtlReply { std::uint64_t id = 0; bool ok = false; bool more = false; std::string body; };  // JSON, or error text
+struct CtlRequest {
+    std::uint64_t id = 0;
+    std::string command;
+    std::string arguments;
+};  // arguments: JSON object
+struct CtlReply {
+    std::uint64_t id = 0;
+    bool ok = false;
+    bool more = false;
+    std::string body;
+};  // JSON, or error text
 
 // The one list of messages: number, struct.
+// clang-format off
 #define OPUS_WIRE_MESSAGES(X) \
     X(1, Hello) X(2, Snapshot) X(3, Register) X(4, Retire) X(5, Demand) X(6, Done) X(7, Returned) \
     X(8, Expired) X(9, Heartbeat) X(10, Next) X(20, Welcome) X(21, Refused) X(22, Verdicts) X(23, Grant) \
     X(24, Revoke) X(25, Recall) X(26, Pass) X(27, Suspended) X(28, Waiting) X(29, Resync) \
     X(40, CtlRequest) X(41, CtlReply)
+// clang-format on
 
-using Message = std::variant<
-    Hello, Snapshot, Register, Retire, Demand, Done, Returned, Expired, Heartbeat, Next, Welcome,
-    Refused, Verdicts, Grant, Revoke, Recall, Pass, Suspended, Waiting, Resync, CtlRequest, CtlReply>;
+using Message =
+    std::variant<Hello, Snapshot, Register, Retire, Demand, Done, Returned, Expired, Heartbeat, Next, Welcome, Refused,
+                 Verdicts, Grant, Revoke, Recall, Pass, Suspended, Waiting, Resync, CtlRequest, CtlReply>;
 
 struct Frame {
     std::uint64_t epoch = 0;

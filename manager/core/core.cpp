@@ -371,8 +371,7 @@ void Core::Impl::start(Rank& rank, Launch& launch, Phase phase, bool abort) {
     ++counters.gone;
     counters.passed += phase == Phase::passed;
     if (soft.empty()) return;
-    for (const LaunchKey& key : launch.keys)
-        soft.started(key.range);
+    for (const LaunchKey& key : launch.keys) soft.started(key.range);
 }
 
 bool Core::Impl::is_local(const Key& key) const {
@@ -410,9 +409,8 @@ bool Core::Impl::is_lit(const std::vector<wire::KeyRange>& keys) const {
         const auto group = groups.find(range.first.comm);
         const auto reaches = group == groups.end() ? std::nullopt : circuits_of(range, group->second.places, here);
         return !reaches || std::all_of(reaches->begin(), reaches->end(), [this](const Reach& r) {
-            return std::any_of(leads.begin(), leads.end(), [&r](const auto& lead) {
-                return lead.first.first == r.gpu && lead.second == r.peer;
-            });
+            return std::any_of(leads.begin(), leads.end(),
+                               [&r](const auto& lead) { return lead.first.first == r.gpu && lead.second == r.peer; });
         });
     });
 }
@@ -438,9 +436,8 @@ void Core::Impl::expect_next() {
 }
 
 bool Core::Impl::is_intra(const Rank& rank, const Launch& launch) const {
-    return std::all_of(launch.members.begin(), launch.members.end(), [&rank](std::uint16_t m) {
-        return rank.members[m] && rank.members[m]->verdict == Verdict::intra;
-    });
+    return std::all_of(launch.members.begin(), launch.members.end(),
+                       [&rank](std::uint16_t m) { return rank.members[m] && rank.members[m]->verdict == Verdict::intra; });
 }
 
 // While a run goes on, the ends of its launches wait for something else to be said (or for its own end): the
@@ -448,9 +445,8 @@ bool Core::Impl::is_intra(const Rank& rank, const Launch& launch) const {
 void Core::Impl::tell_done(const Rank& rank, const Launch& launch, bool passed) {
     wire::LaunchDone done{{rank.info.rank, launch.seq}, launch.ready_ns, launch.go_ns, launch.done_ns, passed};
     const bool goes_on = launch.grant != 0 && !soft.empty() &&
-                         std::all_of(launch.keys.begin(), launch.keys.end(), [&](const LaunchKey& key) {
-                             return soft.continues(launch.grant, key.range.first);
-                         });
+                         std::all_of(launch.keys.begin(), launch.keys.end(),
+                                     [&](const LaunchKey& key) { return soft.continues(launch.grant, key.range.first); });
     if (launch.grant != 0 && !launch.firm && !launch.told) {
         // Heard of even if there is no controller now.
         wire::LaunchDemand what = demand_of(rank, launch);

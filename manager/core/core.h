@@ -28,40 +28,61 @@ struct CoreOptions {
 struct RankUp {
     wire::RankInfo info;
     Mode mode = Mode::enforce;
-    bool recovered = false;             // found alive after a restart of the manager
+    bool recovered = false;  // found alive after a restart of the manager
 };
-struct RankDown { RankId rank = kNone; };
-
-struct CommUp {                         // an entry became registered
+struct RankDown {
     RankId rank = kNone;
-    std::uint32_t index = 0;            // in the rank's table
+};
+
+struct CommUp {  // an entry became registered
+    RankId rank = kNone;
+    std::uint32_t index = 0;  // in the rank's table
     std::uint32_t family = 0;
     wire::CommMember member;
-    Verdict verdict = Verdict::unknown; // what an earlier manager had stored for it
+    Verdict verdict = Verdict::unknown;  // what an earlier manager had stored for it
 };
-struct CommDown { RankId rank = kNone; std::uint32_t index = 0; };  // retired
-struct CommLost { RankId rank = kNone; std::uint32_t index = 0; };  // its `lost` count grew
+struct CommDown {
+    RankId rank = kNone;
+    std::uint32_t index = 0;
+};  // retired
+struct CommLost {
+    RankId rank = kNone;
+    std::uint32_t index = 0;
+};  // its `lost` count grew
 
-struct Recorded {                       // a committed launch, in ring order
+struct Recorded {  // a committed launch, in ring order
     RankId rank = kNone;
     std::uint64_t seq = 0;
-    std::uint16_t flags = 0;            // ring::kLaunch*
+    std::uint16_t flags = 0;  // ring::kLaunch*
     ring::Gate gate{};
     std::uint64_t stream = 0;
-    std::vector<ring::OpEntry> ops;     // comm indices checked to be registered
+    std::vector<ring::OpEntry> ops;  // comm indices checked to be registered
     std::uint32_t slots = 1;
-    bool go = false;                    // recovered: an earlier manager has let it start
+    bool go = false;  // recovered: an earlier manager has let it start
 };
 // The shim opened gates by itself, because the heartbeat stood still: whatever waits has passed.
-struct GaveUp { RankId rank = kNone; };
-struct Ready { RankId rank = kNone; std::uint64_t seq = 0; };
-struct DoneSeen { RankId rank = kNone; std::uint64_t seq = 0; };
+struct GaveUp {
+    RankId rank = kNone;
+};
+struct Ready {
+    RankId rank = kNone;
+    std::uint64_t seq = 0;
+};
+struct DoneSeen {
+    RankId rank = kNone;
+    std::uint64_t seq = 0;
+};
 
 // --- events: from the controller and time ---------------------------------------------------------
 
-struct ControllerUp { std::uint64_t session = 0; };    // the transport is connected: say Hello with this session
+struct ControllerUp {
+    std::uint64_t session = 0;
+};  // the transport is connected: say Hello with this session
 struct ControllerDown {};
-struct FromController { std::uint64_t epoch = 0, session = 0; wire::Message message; };
+struct FromController {
+    std::uint64_t epoch = 0, session = 0;
+    wire::Message message;
+};
 struct Tick {};
 
 using Event = std::variant<RankUp, RankDown, CommUp, CommDown, CommLost, Recorded, Ready, DoneSeen, GaveUp,
@@ -69,22 +90,55 @@ using Event = std::variant<RankUp, RankDown, CommUp, CommDown, CommLost, Recorde
 
 // --- actions --------------------------------------------------------------------------------------
 
-struct Send { wire::Message message; };                // in order; the shell puts all of one look into one frame
-struct SetGo { RankId rank = kNone; std::uint64_t seq = 0; bool abort = false; };
-struct SetVerdict { RankId rank = kNone; std::uint32_t index = 0; Verdict verdict{}; };
-struct SetOpen { RankId rank = kNone; ring::Open open{}; };
-struct Retired { RankId rank = kNone; std::uint64_t upto = 0; };      // slots below are free
-struct FreeComm { RankId rank = kNone; std::uint32_t index = 0; std::uint32_t generation = 0; };
-struct Steer { std::vector<wire::PortSteering> ports; };
-struct SetNode { NodeIndex node = kNone; };
-struct ForgetRank { RankId rank = kNone; };            // its segment may be removed
-struct EndSession { std::string reason; };             // drop the connection, make another, then ControllerUp anew
-struct WakeAt { TimeNs at_ns = 0; };                   // replaces the last one
+struct Send {
+    wire::Message message;
+};  // in order; the shell puts all of one look into one frame
+struct SetGo {
+    RankId rank = kNone;
+    std::uint64_t seq = 0;
+    bool abort = false;
+};
+struct SetVerdict {
+    RankId rank = kNone;
+    std::uint32_t index = 0;
+    Verdict verdict{};
+};
+struct SetOpen {
+    RankId rank = kNone;
+    ring::Open open{};
+};
+struct Retired {
+    RankId rank = kNone;
+    std::uint64_t upto = 0;
+};  // slots below are free
+struct FreeComm {
+    RankId rank = kNone;
+    std::uint32_t index = 0;
+    std::uint32_t generation = 0;
+};
+struct Steer {
+    std::vector<wire::PortSteering> ports;
+};
+struct SetNode {
+    NodeIndex node = kNone;
+};
+struct ForgetRank {
+    RankId rank = kNone;
+};  // its segment may be removed
+struct EndSession {
+    std::string reason;
+};  // drop the connection, make another, then ControllerUp anew
+struct WakeAt {
+    TimeNs at_ns = 0;
+};  // replaces the last one
 enum class LogLevel : std::uint8_t { debug, info, warn, error };
-struct Log { LogLevel level = LogLevel::info; std::string text; };
+struct Log {
+    LogLevel level = LogLevel::info;
+    std::string text;
+};
 
-using Action = std::variant<Send, SetGo, SetVerdict, SetOpen, Retired, FreeComm, Steer, SetNode, ForgetRank,
-                            EndSession, WakeAt, Log>;
+using Action =
+    std::variant<Send, SetGo, SetVerdict, SetOpen, Retired, FreeComm, Steer, SetNode, ForgetRank, EndSession, WakeAt, Log>;
 using Actions = std::vector<Action>;
 
 struct Counters {

@@ -58,8 +58,7 @@ void Forecast::started(const Launch& launch) {
     launches_.remember(p.signature, keys);
     predictor_.observe(p);
     phase_ = p.needs;
-    const auto at =
-        std::find_if(under_way_.begin(), under_way_.end(), [&p](const auto& u) { return u.first == p.needs; });
+    const auto at = std::find_if(under_way_.begin(), under_way_.end(), [&p](const auto& u) { return u.first == p.needs; });
     if (at != under_way_.end())
         ++at->second;
     else
@@ -125,8 +124,7 @@ std::optional<wire::Expectation> Forecast::foretold(const Predictor::Launch& nex
     if (keys.empty()) return std::nullopt;
     for (const Head& head : heads)
         for (const LaunchKey& key : keys)
-            if (std::find(head.launch->members.begin(), head.launch->members.end(), key.member) !=
-                head.launch->members.end())
+            if (std::find(head.launch->members.begin(), head.launch->members.end(), key.member) != head.launch->members.end())
                 return recorded(heads, lit);
     return expect(keys, true);
 }

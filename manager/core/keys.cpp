@@ -12,13 +12,10 @@ Direction direction_of(OpKind kind) {
     switch (kind) {
         case OpKind::send:
         case OpKind::put_signal:
-        case OpKind::signal:
-            return Direction::outward;
+        case OpKind::signal: return Direction::outward;
         case OpKind::recv:
-        case OpKind::wait_signal:
-            return Direction::inward;
-        default:
-            return Direction::none;
+        case OpKind::wait_signal: return Direction::inward;
+        default: return Direction::none;
     }
 }
 
@@ -28,9 +25,7 @@ bool stays_inside(const ring::OpEntry& op, const wire::CommMember& member) {
     return member.size <= 1 || (directed && op.peer == member.rank_in_comm);
 }
 
-bool is_mesh(OpKind kind) {
-    return kind == OpKind::all_to_all || kind == OpKind::gather || kind == OpKind::scatter;
-}
+bool is_mesh(OpKind kind) { return kind == OpKind::all_to_all || kind == OpKind::gather || kind == OpKind::scatter; }
 
 Key key_of(const ring::OpEntry& op, const wire::CommMember& member, bool conn) {
     Key key;

@@ -6,8 +6,8 @@
 namespace opus::manager {
 
 namespace {
-constexpr std::uint32_t kLongMatch = 64;   // as good as any longer one
-constexpr std::uint32_t kSureMatch = 3;    // launches that must agree before a forecast is acted on
+constexpr std::uint32_t kLongMatch = 64;  // as good as any longer one
+constexpr std::uint32_t kSureMatch = 3;   // launches that must agree before a forecast is acted on
 constexpr std::uint8_t kMaxDoubt = 32;
 
 std::uint64_t mix(std::uint64_t h, std::uint64_t v) {
@@ -33,8 +33,10 @@ Predictor::Symbol Predictor::intern(const Launch& launch) {
             return static_cast<Symbol>(slot);
         }
         const Known& o = state_->known[oldest];
-        if (!k.used && o.used) oldest = slot;
-        else if (k.used && o.used && count_ - k.last_seen > count_ - o.last_seen) oldest = slot;
+        if (!k.used && o.used)
+            oldest = slot;
+        else if (k.used && o.used && count_ - k.last_seen > count_ - o.last_seen)
+            oldest = slot;
     }
     state_->known[oldest] = {launch.signature, launch.needs, static_cast<std::uint32_t>(count_), 0, true};
     return static_cast<Symbol>(oldest);
@@ -62,7 +64,8 @@ std::uint32_t Predictor::context_slot(std::size_t which) const {
 // How many launches before `position` are the same as the latest ones, up to `limit`.
 std::uint32_t Predictor::match_length(std::uint64_t position, std::uint32_t limit) const {
     std::uint32_t n = 0;
-    while (n < limit && n < position && remembered(position - 1 - n) && symbol(position - 1 - n) == symbol(count_ - 1 - n)) ++n;
+    while (n < limit && n < position && remembered(position - 1 - n) && symbol(position - 1 - n) == symbol(count_ - 1 - n))
+        ++n;
     return n;
 }
 
@@ -97,7 +100,8 @@ void Predictor::search() {
     for (std::size_t c = 0; c < kContexts.size() && length < kContexts[c]; ++c) {
         if (count_ < kContexts[c]) continue;
         const std::uint32_t stored = state_->index[c][context_slot(c)];
-        if (stored != 0) consider(count_ - static_cast<std::uint32_t>(static_cast<std::uint32_t>(count_) - (stored - 1)), kContexts[c]);
+        if (stored != 0)
+            consider(count_ - static_cast<std::uint32_t>(static_cast<std::uint32_t>(count_) - (stored - 1)), kContexts[c]);
     }
     // Back from an interlude: what was expected before it, unless something longer speaks against it.
     for (std::uint32_t i = 0; i < resumes_ && length < kContexts[1]; ++i) {
@@ -128,11 +132,16 @@ void Predictor::score(const Launch& seen) {
     ++accuracy_.transitions;
     std::uint8_t& doubt = state_->known[last_].doubt;
     const bool right = forecast_.known && forecast_.remaining == 0 && forecast_.next.needs == seen.needs;
-    if (!forecast_.sure) ++accuracy_.silent;
-    else if (right) ++accuracy_.foretold;
-    else ++accuracy_.wrong;
-    if (right) doubt = doubt > 0 ? doubt - 1 : 0;
-    else if (forecast_.known && doubt < kMaxDoubt) doubt += 2;
+    if (!forecast_.sure)
+        ++accuracy_.silent;
+    else if (right)
+        ++accuracy_.foretold;
+    else
+        ++accuracy_.wrong;
+    if (right)
+        doubt = doubt > 0 ? doubt - 1 : 0;
+    else if (forecast_.known && doubt < kMaxDoubt)
+        doubt += 2;
 }
 
 void Predictor::foretell() {
@@ -155,7 +164,8 @@ void Predictor::foretell() {
         forecast_.known = end_seen;
         forecast_.remaining = remaining;
         horizon_ = remaining;
-        forecast_.next = end_seen ? Launch{state_->known[symbol(position)].signature, state_->known[symbol(position)].needs} : Launch{};
+        forecast_.next =
+            end_seen ? Launch{state_->known[symbol(position)].signature, state_->known[symbol(position)].needs} : Launch{};
     }
     forecast_.sure = forecast_.known && matched_ >= kSureMatch + state_->known[last_].doubt;
 }

@@ -20,9 +20,9 @@ namespace opus::manager {
 
 class Predictor {
 public:
-    static constexpr std::uint32_t kHistory = 8192;     // launches remembered
-    static constexpr std::uint32_t kSignatures = 512;   // distinct ones at a time
-    static constexpr std::uint32_t kMaxRun = 4096;      // longest remaining run that is foretold
+    static constexpr std::uint32_t kHistory = 8192;    // launches remembered
+    static constexpr std::uint32_t kSignatures = 512;  // distinct ones at a time
+    static constexpr std::uint32_t kMaxRun = 4096;     // longest remaining run that is foretold
 
     struct Launch {
         std::uint64_t signature = 0;  // hash of communicator, operation, size class, peers
@@ -96,10 +96,10 @@ private:
     void foretell();
 
     std::unique_ptr<State> state_;
-    std::uint64_t count_ = 0;         // launches observed
-    std::uint64_t at_ = kNowhere;     // position in history expected to come next
-    std::uint32_t matched_ = 0;       // launches before at_ known to agree with the latest ones
-    std::uint32_t horizon_ = 0;       // launches that foretell() may still count down before it looks again
+    std::uint64_t count_ = 0;      // launches observed
+    std::uint64_t at_ = kNowhere;  // position in history expected to come next
+    std::uint32_t matched_ = 0;    // launches before at_ known to agree with the latest ones
+    std::uint32_t horizon_ = 0;    // launches that foretell() may still count down before it looks again
     std::array<std::uint64_t, kResume> resume_{};  // places where a long match broke, newest first
     std::uint32_t resumes_ = 0;
     Forecast forecast_;
@@ -107,6 +107,5 @@ private:
     Symbol last_ = 0;
     Accuracy accuracy_;
 };
-
 
 }  // namespace opus::manager

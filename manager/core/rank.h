@@ -33,14 +33,14 @@ struct Launch {
     Predictor::Launch programme;  // what the forecast knows it by; needs 0: no circuits
 
     Phase phase = Phase::recorded;
-    bool reached = false;     // ready word seen
-    bool firm = false;        // `grant` names it
-    bool asked = false;       // in a Demand or Snapshot of this session
+    bool reached = false;        // ready word seen
+    bool firm = false;           // `grant` names it
+    bool asked = false;          // in a Demand or Snapshot of this session
     bool known_running = false;  // a Returned or a snapshot said that it started under a run
-    bool told = false;        // the controller has ever heard of it: it must hear of its end
-    bool described = false;   // `programme` is set
-    std::uint64_t grant = 0;  // token it may start, or has started, under
-    std::string misses;       // what the controller last said that it waits for
+    bool told = false;           // the controller has ever heard of it: it must hear of its end
+    bool described = false;      // `programme` is set
+    std::uint64_t grant = 0;     // token it may start, or has started, under
+    std::string misses;          // what the controller last said that it waits for
     TimeNs waiting_since = 0;
     std::int64_t ready_ns = 0, go_ns = 0, done_ns = 0;  // real time, for people
 
@@ -75,14 +75,14 @@ public:
     wire::RankInfo info;
     Mode mode = Mode::enforce;
     std::array<std::unique_ptr<Member>, ring::kMaxComms> members;
-    std::deque<Launch> launches;         // not retired, by seq
+    std::deque<Launch> launches;  // not retired, by seq
     std::vector<Freeing> freeing;
     std::vector<std::uint64_t> waiting;  // launches in Phase::waiting
     std::size_t sequences = 0;           // entries of all `finished`
     Forecast forecast;
-    std::uint64_t told_changes = 0;      // of phase, when the controller was last told what is learned
-    wire::Expectation said;              // last word in Next since a launch started
-    bool forecast_due = false;           // there may be something new to say
+    std::uint64_t told_changes = 0;  // of phase, when the controller was last told what is learned
+    wire::Expectation said;          // last word in Next since a launch started
+    bool forecast_due = false;       // there may be something new to say
 
     Launch* find(std::uint64_t seq);
     // Takes a launch at the end of the ring order. False: out of order, not taken.

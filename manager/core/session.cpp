@@ -210,8 +210,8 @@ void Core::Impl::flush() {
             untold.ended.insert(untold.ended.end(), ended.begin(), ended.end());
         }
         if (untold_due) gather_done();
-        const bool any_done = !outbox.done.launches.empty() || !outbox.done.ran.empty() ||
-                              !outbox.done.ended.empty() || !outbox.done.seen.empty();
+        const bool any_done = !outbox.done.launches.empty() || !outbox.done.ran.empty() || !outbox.done.ended.empty() ||
+                              !outbox.done.seen.empty();
         counters.done_messages += any_done;
         const auto send_if = [this](bool any, auto& message) {
             if (any) emit(Send{std::move(message)});

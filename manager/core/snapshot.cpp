@@ -10,14 +10,10 @@ constexpr std::size_t kMaxRunRanges = 256;
 
 wire::LaunchState state_of(Phase phase) {
     switch (phase) {
-        case Phase::started:
-            return wire::LaunchState::in_flight;
-        case Phase::suspended:
-            return wire::LaunchState::suspended;
-        case Phase::passed:
-            return wire::LaunchState::passed;
-        default:
-            return wire::LaunchState::ready;
+        case Phase::started: return wire::LaunchState::in_flight;
+        case Phase::suspended: return wire::LaunchState::suspended;
+        case Phase::passed: return wire::LaunchState::passed;
+        default: return wire::LaunchState::ready;
     }
 }
 

@@ -38,9 +38,8 @@ std::uint64_t SoftTokens::covers(const wire::KeyRange& range) const {
 
 bool SoftTokens::continues(std::uint64_t grant, const Key& key) const {
     const auto it = sequences_.find(sequence_of(key));
-    return it != sequences_.end() && std::any_of(it->second.begin(), it->second.end(), [&](const Range& r) {
-               return r.grant == grant && key.n < r.end;
-           });
+    return it != sequences_.end() && std::any_of(it->second.begin(), it->second.end(),
+                                                 [&](const Range& r) { return r.grant == grant && key.n < r.end; });
 }
 
 void SoftTokens::started(const wire::KeyRange& range) {
@@ -75,8 +74,8 @@ void SoftTokens::release(const CommId& comm, RankId rank, std::uint32_t member, 
 void SoftTokens::end_if_finished(const Key& sequence, std::uint32_t members) {
     const auto it = sequences_.find(sequence);
     std::erase_if(it->second, [&](const Range& r) {
-        const auto finished = std::count_if(r.finished.begin(), r.finished.end(),
-                                            [&r](const auto& entry) { return entry.second >= r.end; });
+        const auto finished =
+            std::count_if(r.finished.begin(), r.finished.end(), [&r](const auto& entry) { return entry.second >= r.end; });
         if (static_cast<std::uint32_t>(finished) < members) return false;
         const auto held = held_.find(r.grant);
         if (--held->second == 0) {

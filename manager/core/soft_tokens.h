@@ -44,8 +44,8 @@ private:
     struct Range {
         std::uint64_t grant = 0, begin = 0, end = 0;
         bool mesh = false;
-        std::uint64_t started = 0;                                 // first number that nobody has started
-        std::unordered_map<std::uint64_t, std::uint64_t> finished; // member -> first number not finished
+        std::uint64_t started = 0;                                  // first number that nobody has started
+        std::unordered_map<std::uint64_t, std::uint64_t> finished;  // member -> first number not finished
     };
     void end_if_finished(const Key& sequence, std::uint32_t members);
 

@@ -28,8 +28,8 @@ struct Session {
     SessionState state = SessionState::down;
     std::uint64_t id = 0;
     std::uint64_t epoch = 0;
-    bool provision = false; // the controller wants to hear what comes next
-    bool runs = false;      // and how far a phase will go
+    bool provision = false;     // the controller wants to hear what comes next
+    bool runs = false;          // and how far a phase will go
     TimeNs last_frame = 0;      // or the Hello
     TimeNs last_heartbeat = 0;  // ours
     TimeNs retry_at = 0;        // refused, or asked to start over: end the session then

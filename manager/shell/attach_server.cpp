@@ -27,8 +27,7 @@ AttachServer::AttachServer(const std::string& path, int poller, Sink sink)
     sockaddr_un address{};
     address.sun_family = AF_UNIX;
     if (path.size() >= sizeof address.sun_path)
-        throw std::runtime_error(path + " is too long for a Unix socket (" +
-                                 std::to_string(sizeof address.sun_path - 1) +
+        throw std::runtime_error(path + " is too long for a Unix socket (" + std::to_string(sizeof address.sun_path - 1) +
                                  " bytes at most); choose a shorter --runtime-dir");
     std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
     ::unlink(path.c_str());

@@ -258,8 +258,7 @@ void Daemon::perform(const EndSession&) {
 void Daemon::perform(const WakeAt& a) { wake_at_ = a.at_ns; }
 
 void Daemon::perform(const Log& a) {
-    static constexpr std::array levels{spdlog::level::debug, spdlog::level::info, spdlog::level::warn,
-                                       spdlog::level::err};
+    static constexpr std::array levels{spdlog::level::debug, spdlog::level::info, spdlog::level::warn, spdlog::level::err};
     spdlog::log(levels[static_cast<std::size_t>(a.level)], "{}", a.text);
 }
 
@@ -277,8 +276,7 @@ TimeNs Daemon::until_next_deadline(TimeNs now) const {
     TimeNs at = wake_at_;
     TimeNs interval = kSecond + kSecond / 8;  // the controller's heartbeat usually wakes us before
     for (const auto& entry : ranks_)
-        interval =
-            std::min(interval, std::max<TimeNs>(10 * kMs, entry.second.segment.view().header->hold_ms * kMs / 4));
+        interval = std::min(interval, std::max<TimeNs>(10 * kMs, entry.second.segment.view().header->hold_ms * kMs / 4));
     if (!ranks_.empty()) at = std::min(at, last_beat_ + interval);
     return std::clamp<TimeNs>(at - now, 0, 3600 * kSecond);
 }

@@ -70,8 +70,7 @@ int main(int argc, char** argv) {
         ->check(CLI::Range(1u, 65536u))
         ->capture_default_str();
     app.set_version_flag("--version", std::string("opus-manager ") + std::to_string(OPUS_VERSION_MAJOR) + "." +
-                                          std::to_string(OPUS_VERSION_MINOR) + "." +
-                                          std::to_string(OPUS_VERSION_PATCH));
+                                          std::to_string(OPUS_VERSION_MINOR) + "." + std::to_string(OPUS_VERSION_PATCH));
     app.footer(
         "Each option can also be given by the variable named beside it. When it serves, it prints one line:\n"
         "  opus-manager: ready socket=PATH node=NAME controller=ADDRESS\n"

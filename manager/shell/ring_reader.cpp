@@ -15,8 +15,7 @@ constexpr std::uint64_t kMaxKeys = wire::kMaxKeysPerLaunch / 2;  // a first use 
 std::uint64_t kind_of(const Recorded& record) {
     std::uint64_t kind = record.ops.size();
     for (const ring::OpEntry& op : record.ops)
-        kind = hash_mix(kind, std::uint64_t(op.kind) | std::uint64_t(op.comm) << 8 | std::uint64_t(op.peer) << 24) ^
-               op.bytes;
+        kind = hash_mix(kind, std::uint64_t(op.kind) | std::uint64_t(op.comm) << 8 | std::uint64_t(op.peer) << 24) ^ op.bytes;
     return kind;
 }
 
@@ -26,10 +25,8 @@ bool is_directed(std::uint8_t kind) {
         case OpKind::recv:
         case OpKind::put_signal:
         case OpKind::signal:
-        case OpKind::wait_signal:
-            return true;
-        default:
-            return false;
+        case OpKind::wait_signal: return true;
+        default: return false;
     }
 }
 

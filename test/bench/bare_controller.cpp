@@ -87,8 +87,7 @@ private:
             case kDemand:
                 for (const msgpack::object& launch : items(body.ptr[0])) demand(peer, launch.via.array);
                 break;
-            default:
-                break;
+            default: break;
         }
     }
 

@@ -147,8 +147,7 @@ private:
             if (const auto* read = std::get_if<ReadMap>(&action))
                 answers.push_back(SwitchEvent{read->sw, MapRead{read->op, DriverError::none, "", {}}});
             if (const auto* program = std::get_if<Program>(&action))
-                answers.push_back(
-                    SwitchEvent{program->sw, Applied{program->op, DriverError::none, "", now_, now_, now_}});
+                answers.push_back(SwitchEvent{program->sw, Applied{program->op, DriverError::none, "", now_, now_, now_}});
             if (const auto* send = std::get_if<SendTo>(&action))
                 if (const auto* grant = std::get_if<wire::Grant>(&send->message)) granted_ += grant->firm.size();
         }

@@ -72,10 +72,8 @@ int main(int argc, char** argv) {
                 "| %s | %g | %.1f | +%.2f %% | +%.2f %% | +%.2f %% | %.0f, %.0f, %.0f | %.1f %% of time, %.1f %% of "
                 "dark | %llu, %llu, %llu |\n",
                 w.name.c_str(), dark, lit.iteration_ms, over(demand), over(ahead), over(seer), demand.held_ms,
-                ahead.held_ms, seer.held_ms,
-                hideable > 0 ? 100 * (demand.iteration_ms - ahead.iteration_ms) / hideable : 0,
-                demand.held_ms > seer.held_ms ? 100 * (demand.held_ms - ahead.held_ms) / (demand.held_ms - seer.held_ms)
-                                              : 0,
+                ahead.held_ms, seer.held_ms, hideable > 0 ? 100 * (demand.iteration_ms - ahead.iteration_ms) / hideable : 0,
+                demand.held_ms > seer.held_ms ? 100 * (demand.held_ms - ahead.held_ms) / (demand.held_ms - seer.held_ms) : 0,
                 static_cast<unsigned long long>(ahead.counters.speculations),
                 static_cast<unsigned long long>(ahead.counters.speculations_used),
                 static_cast<unsigned long long>(ahead.counters.speculations_wrong));

@@ -26,11 +26,14 @@ int main(int argc, char** argv) {
     }
     o.dark_ns = static_cast<opus::TimeNs>(dark_ms * 1e6);
     o.rehearsal.bytes_per_us /= scale_bytes;
-    std::printf("| job | how | frames of managers, an iteration | of it, a node and phase | launches in runs | runs taken back | iteration ms |\n");
+    std::printf(
+        "| job | how | frames of managers, an iteration | of it, a node and phase | launches in runs | runs taken back "
+        "| iteration ms |\n");
     std::printf("| --- | --- | --- | --- | --- | --- | --- |\n");
     bool good = true;
     for (const std::string& kind : kinds) {
-        const opus::replay::Workload w = kind == "llama3-8b" ? opus::replay::generate_llama3_8b(g) : opus::replay::generate(kind, g);
+        const opus::replay::Workload w =
+            kind == "llama3-8b" ? opus::replay::generate_llama3_8b(g) : opus::replay::generate(kind, g);
         for (const bool runs : {false, true}) {
             for (const Rails rails : {Rails::on_demand, Rails::provisioned}) {
                 if (runs && rails == Rails::on_demand) continue;
@@ -45,12 +48,15 @@ int main(int argc, char** argv) {
                 const double frames = after.frames_up - before.frames_up, phases = after.phases - before.phases;
                 const auto in_runs = after.counters.run_launches - before.counters.run_launches;
                 const auto done = after.counters.launches_done - before.counters.launches_done;
-                std::printf("| %s | %s | %.0f | %.2f | %.0f %% | %llu | %.1f |\n", w.name.c_str(),
-                            rails == Rails::on_demand ? "on demand" : runs ? "provisioned, runs" : "provisioned",
-                            frames / count, phases > 0 ? frames / phases : 0,
-                            done > 0 ? 100.0 * static_cast<double>(in_runs) / static_cast<double>(done) : 0,
-                            static_cast<unsigned long long>((after.counters.revocations - before.counters.revocations) / count),
-                            after.iteration_ms);
+                std::printf(
+                    "| %s | %s | %.0f | %.2f | %.0f %% | %llu | %.1f |\n", w.name.c_str(),
+                    rails == Rails::on_demand ? "on demand"
+                    : runs                    ? "provisioned, runs"
+                                              : "provisioned",
+                    frames / count, phases > 0 ? frames / phases : 0,
+                    done > 0 ? 100.0 * static_cast<double>(in_runs) / static_cast<double>(done) : 0,
+                    static_cast<unsigned long long>((after.counters.revocations - before.counters.revocations) / count),
+                    after.iteration_ms);
                 std::fflush(stdout);
             }
         }

@@ -15,9 +15,8 @@ int main() {
         halted |= !r.ended;
         std::printf("| %s | %u | %llu | %llu | %.2f %% | %llu | %llu | %llu | %.0f |%s\n", r.name.c_str(), r.iterations,
                     static_cast<unsigned long long>(r.launches), static_cast<unsigned long long>(r.transitions),
-                    100 * r.share(), static_cast<unsigned long long>(r.wrong),
-                    static_cast<unsigned long long>(r.silent), static_cast<unsigned long long>(r.too_early),
-                    r.ns_a_launch, r.ended ? "" : " came to a halt");
+                    100 * r.share(), static_cast<unsigned long long>(r.wrong), static_cast<unsigned long long>(r.silent),
+                    static_cast<unsigned long long>(r.too_early), r.ns_a_launch, r.ended ? "" : " came to a halt");
         std::fflush(stdout);
     }
     std::printf("\npredictor: %zu bytes a rank\n", Predictor::kBytes);

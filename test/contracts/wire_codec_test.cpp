@@ -72,8 +72,7 @@ TEST_CASE("every message comes out as it went in") {
     for (const Message& message : samples::all()) {
         kinds.insert(message.index());
         const auto result = decode(bytes_of({11, 22, 33, {message}}));
-        REQUIRE_MESSAGE(std::holds_alternative<Frame>(result), text_of(message), ": ",
-                        std::get<DecodeError>(result).text);
+        REQUIRE_MESSAGE(std::holds_alternative<Frame>(result), text_of(message), ": ", std::get<DecodeError>(result).text);
         const Frame& frame = std::get<Frame>(result);
         CHECK(frame.epoch == 11);
         CHECK(frame.session == 22);

@@ -11,8 +11,9 @@ inline LocalLaunch launch(std::uint64_t seq) { return {7, seq}; }
 inline Key coll() { return {{0x1122334455667788, 0x99aabbccddeeff00}, KeyKind::coll, 0, 0, 300}; }
 inline Key transfer() { return {{1, 2}, KeyKind::p2p, 5, 6, 70'000}; }
 inline LaunchDemand demand() {
-    return {launch(41), {{coll(), 1}, {transfer(), 4}}, OpKind::reduce_scatter, 1ull << 33, 1'700'000'000'000'000'000,
-            {{coll(), 9}}, true};
+    return {launch(41), {{coll(), 1}, {transfer(), 4}}, OpKind::reduce_scatter,
+            1ull << 33, 1'700'000'000'000'000'000,      {{coll(), 9}},
+            true};
 }
 inline RankInfo rank_info() { return {7, 4242, 3, 30'000, Policy::abort, "llama3-8b"}; }
 inline CommMember member() { return {{1, 2}, {3, 4}, 5, 16, 7, 3, Mode::observe, 9, {{coll(), 3}}}; }
@@ -22,14 +23,13 @@ inline PortSteering dark() { return {1, 0, kNone, kNone, kNone}; }
 inline std::vector<Message> all() {
     return {
         Hello{"n0", 0xfeedface12345678, 12, "0.1.0"},
-        Snapshot{{rank_info()},
-                 {member()},
-                 {{demand(), LaunchState::suspended, 17}},
-                 {{17, {launch(1)}, {{coll(), 3}}, true}}},
+        Snapshot{{rank_info()}, {member()}, {{demand(), LaunchState::suspended, 17}}, {{17, {launch(1)}, {{coll(), 3}}, true}}},
         Register{{rank_info(), rank_info()}, {member()}},
         Retire{{7, 8}, {{{1, 2}, 7}}, {{{3, 4}, 8}}},
         Demand{{demand(), demand()}},
-        Done{{{launch(41), 10, 20, 30, true}}, {{demand(), {launch(41), 1, 2, 3, false}}}, {17, 18},
+        Done{{{launch(41), 10, 20, 30, true}},
+             {{demand(), {launch(41), 1, 2, 3, false}}},
+             {17, 18},
              {{{launch(42), 1, 0, 3, true}, {1, 2}, OpKind::send, 77}}},
         Returned{5, {launch(1)}, {launch(2)}, {{transfer(), 2}}, {demand()}},
         Expired{{launch(1), launch(2)}},

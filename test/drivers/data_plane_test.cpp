@@ -68,8 +68,7 @@ TEST_CASE("a frame passes where light passes, both ways, whole and in order") {
     CHECK(f.header.port == 5);
     std::mt19937 random(7);
     std::vector<std::string> sent;
-    for (std::size_t size :
-         {0u, 1u, 4063u, 4064u, 4096u, 65536u, 262143u, 262144u, 300000u, data_plane::kMaxPayload, 3u}) {
+    for (std::size_t size : {0u, 1u, 4063u, 4064u, 4096u, 65536u, 262143u, 262144u, 300000u, data_plane::kMaxPayload, 3u}) {
         std::string payload(size, '\0');
         for (char& c : payload) c = static_cast<char>(random());
         sent.push_back(std::move(payload));

@@ -207,8 +207,7 @@ TEST_CASE("the driver comes back to a switch that was rebooted, killed, or not t
     CHECK(d.heard.down().reason.find("cannot connect to " + address) != std::string::npos);
     d.driver->read_map(1, kLong);
     CHECK(d.heard.answer<MapRead>(1).error == DriverError::unreachable);
-    auto emulator =
-        std::make_unique<EmulatorProcess>(std::vector<std::string>{"--size", "8", "--dark-ms", "1"}, address);
+    auto emulator = std::make_unique<EmulatorProcess>(std::vector<std::string>{"--size", "8", "--dark-ms", "1"}, address);
     d.heard.up();
     d.driver->apply(2, {{}, {{1, 2}}}, kLong);
     CHECK(d.heard.answer<Applied>(2).error == DriverError::none);
@@ -220,8 +219,7 @@ TEST_CASE("the driver comes back to a switch that was rebooted, killed, or not t
     }
     SUBCASE("killed and started anew") {
         emulator->end(SIGKILL);
-        emulator =
-            std::make_unique<EmulatorProcess>(std::vector<std::string>{"--size", "8", "--dark-ms", "1"}, address);
+        emulator = std::make_unique<EmulatorProcess>(std::vector<std::string>{"--size", "8", "--dark-ms", "1"}, address);
         d.heard.up(2);
         CHECK(d.map(3).empty());
     }

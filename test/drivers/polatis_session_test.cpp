@@ -144,8 +144,7 @@ TEST_CASE("a change set is one line, and done when light is back") {
     CHECK(a.settled_ns >= begin + kDark);
     CHECK(a.settled_ns < begin + kDark + kMs);
     CHECK(rig.glass.circuits() == std::vector<CrossConnect>{{1, 5}, {2, 6}});
-    CHECK(rig.said.find(":oxc:swit:conn:sub (@3),(@);:oxc:swit:conn:add (@1,2),(@5,6);:system:error?\n") !=
-          std::string::npos);
+    CHECK(rig.said.find(":oxc:swit:conn:sub (@3),(@);:oxc:swit:conn:add (@1,2),(@5,6);:system:error?\n") != std::string::npos);
     CHECK(rig.asked(":pmon:pow?") <= 5);
 }
 

@@ -10,7 +10,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     if (!load.fabric) return 0;
     const opus::Fabric& f = *load.fabric;
     for (const auto& port : f.ports)
-        if (port.sw_port < 1 || port.sw_port > f.switches.at(port.sw).size() || port.index >= f.gpus.at(port.gpu).ports.size()) std::abort();
+        if (port.sw_port < 1 || port.sw_port > f.switches.at(port.sw).size() ||
+            port.index >= f.gpus.at(port.gpu).ports.size())
+            std::abort();
     for (const auto& gpu : f.gpus)
         if (gpu.local >= f.nodes.at(gpu.node).gpus.size() || gpu.rail >= f.rails.size()) std::abort();
     return 0;

@@ -32,21 +32,11 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     while (!bytes.empty() && session.fault().empty()) {
         const auto piece = bytes.substr(0, 1 + static_cast<unsigned char>(bytes[0]) % 64);
         switch (static_cast<unsigned char>(bytes[0]) % 5) {
-            case 0:
-                session.apply(++op, {{3}, {{1, 2}}}, now + 50'000'000, now);
-                break;
-            case 1:
-                session.read_map(++op, now + 50'000'000, now);
-                break;
-            case 2:
-                session.read_power(++op, {1, 99}, now + 50'000'000, now);
-                break;
-            case 3:
-                session.cancel(op, now);
-                break;
-            default:
-                session.apply(++op, {{}, {{5, 6}, {7, 8}}}, now + 50'000'000, now);
-                break;
+            case 0: session.apply(++op, {{3}, {{1, 2}}}, now + 50'000'000, now); break;
+            case 1: session.read_map(++op, now + 50'000'000, now); break;
+            case 2: session.read_power(++op, {1, 99}, now + 50'000'000, now); break;
+            case 3: session.cancel(op, now); break;
+            default: session.apply(++op, {{}, {{5, 6}, {7, 8}}}, now + 50'000'000, now); break;
         }
         session.receive(piece, now);
         bytes.remove_prefix(piece.size());

@@ -15,28 +15,17 @@ using replay::StepKind;
 
 OpKind kind_of(StepKind kind) {
     switch (kind) {
-        case StepKind::all_reduce:
-            return OpKind::all_reduce;
-        case StepKind::all_gather:
-            return OpKind::all_gather;
-        case StepKind::reduce_scatter:
-            return OpKind::reduce_scatter;
-        case StepKind::reduce:
-            return OpKind::reduce;
-        case StepKind::broadcast:
-            return OpKind::broadcast;
-        case StepKind::all_to_all:
-            return OpKind::all_to_all;
-        case StepKind::gather:
-            return OpKind::gather;
-        case StepKind::scatter:
-            return OpKind::scatter;
-        case StepKind::send:
-            return OpKind::send;
-        case StepKind::recv:
-            return OpKind::recv;
-        default:
-            return OpKind::none;
+        case StepKind::all_reduce: return OpKind::all_reduce;
+        case StepKind::all_gather: return OpKind::all_gather;
+        case StepKind::reduce_scatter: return OpKind::reduce_scatter;
+        case StepKind::reduce: return OpKind::reduce;
+        case StepKind::broadcast: return OpKind::broadcast;
+        case StepKind::all_to_all: return OpKind::all_to_all;
+        case StepKind::gather: return OpKind::gather;
+        case StepKind::scatter: return OpKind::scatter;
+        case StepKind::send: return OpKind::send;
+        case StepKind::recv: return OpKind::recv;
+        default: return OpKind::none;
     }
 }
 
@@ -173,8 +162,7 @@ std::vector<PredictedJob> predicted_jobs() {
     for (const char* kind : kinds) {
         replay::GenerateOptions o = small();
         o.optimizer_every = 4;
-        add(std::string(kind) + ", optimizer every 4th", Goal::all, replay::generate(kind, o), 40,
-            2 * o.optimizer_every);
+        add(std::string(kind) + ", optimizer every 4th", Goal::all, replay::generate(kind, o), 40, 2 * o.optimizer_every);
     }
     for (const char* kind : kinds) {
         replay::GenerateOptions o = small();

@@ -25,7 +25,8 @@ void play(Predictor& p, const std::string& names) {
 
 Predictor::Accuracy since(const Predictor& p, const Predictor::Accuracy& before) {
     const auto& now = p.accuracy();
-    return {now.transitions - before.transitions, now.foretold - before.foretold, now.wrong - before.wrong, now.silent - before.silent};
+    return {now.transitions - before.transitions, now.foretold - before.foretold, now.wrong - before.wrong,
+            now.silent - before.silent};
 }
 
 std::string repeat(const std::string& s, int n) {
@@ -36,7 +37,8 @@ std::string repeat(const std::string& s, int n) {
 
 // One iteration of a pipeline stage under FSDP: micro-batches between gathers, a scatter phase, an optimizer step.
 std::string iteration() {
-    return "sr" + repeat("A", 17) + "sr" + repeat("A", 17) + "s" + repeat("A", 17) + repeat("R", 16) + "r" + repeat("R", 16) + "s" + "O";
+    return "sr" + repeat("A", 17) + "sr" + repeat("A", 17) + "s" + repeat("A", 17) + repeat("R", 16) + "r" +
+           repeat("R", 16) + "s" + "O";
 }
 
 }  // namespace

@@ -103,8 +103,7 @@ TEST_CASE("a stage holds no more activations than its order allows") {
                 CHECK(held == 0);
                 return static_cast<std::uint32_t>(most);
             };
-            CHECK(most_held(one_forward_one_backward(stages, stage, micro_batches), PassKind::backward) ==
-                  stages - stage);
+            CHECK(most_held(one_forward_one_backward(stages, stage, micro_batches), PassKind::backward) == stages - stage);
             CHECK(most_held(zero_bubble(stages, stage, micro_batches), PassKind::weights) <= stages);
             CHECK(most_held(interleaved(stages, stage, micro_batches, 2), PassKind::backward) ==
                   2 * (stages - 1 - stage) + stages + 1);

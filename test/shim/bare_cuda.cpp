@@ -16,12 +16,14 @@ FAKE_EXPORT CUresult cuCtxGetCurrent(CUcontext* c) { return *c = reinterpret_cas
 FAKE_EXPORT CUresult cuCtxPushCurrent_v2(CUcontext) { return CUDA_SUCCESS; }
 FAKE_EXPORT CUresult cuCtxPopCurrent_v2(CUcontext* c) { return *c = nullptr, CUDA_SUCCESS; }
 FAKE_EXPORT CUresult cuCtxGetDevice(CUdevice* d) { return *d = 0, CUDA_SUCCESS; }
-FAKE_EXPORT CUresult cuModuleLoadData(CUmodule* m, const void*) { return *m = reinterpret_cast<CUmodule>(2), CUDA_SUCCESS; }
+FAKE_EXPORT CUresult cuModuleLoadData(CUmodule* m, const void*) {
+    return *m = reinterpret_cast<CUmodule>(2), CUDA_SUCCESS;
+}
 FAKE_EXPORT CUresult cuModuleGetFunction(CUfunction* f, CUmodule, const char*) {
     return *f = reinterpret_cast<CUfunction>(3), CUDA_SUCCESS;
 }
-FAKE_EXPORT CUresult cuLaunchKernel(CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, CUstream,
-                                    void**, void**) {
+FAKE_EXPORT CUresult cuLaunchKernel(CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
+                                    CUstream, void**, void**) {
     return CUDA_SUCCESS;
 }
 FAKE_EXPORT CUresult cuMemHostRegister_v2(void*, size_t, unsigned) { return CUDA_SUCCESS; }

@@ -4,10 +4,8 @@
 struct ncclComm {};
 
 #define FAKE_EXPORT __attribute__((visibility("default")))
-#define OPUS_HOOK(name, params, args)                              \
-    extern "C" FAKE_EXPORT ncclResult_t name params {              \
-        return ncclSuccess;                                        \
-    }
+#define OPUS_HOOK(name, params, args) \
+    extern "C" FAKE_EXPORT ncclResult_t name params { return ncclSuccess; }
 #define ncclCommInitRank bare_from_table
 #include "shim/hook_table.h"
 #undef ncclCommInitRank

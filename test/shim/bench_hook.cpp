@@ -42,7 +42,8 @@ int main(int argc, char** argv) {
     ncclComm_t comm = nullptr;
     if (argc != 4) return 1;
     const int peers = atoi(argv[3]);
-    if (const char* cuda = getenv("BENCH_CUDA"); cuda != nullptr && dlopen(cuda, RTLD_NOW | RTLD_GLOBAL) == nullptr) return 1;
+    if (const char* cuda = getenv("BENCH_CUDA"); cuda != nullptr && dlopen(cuda, RTLD_NOW | RTLD_GLOBAL) == nullptr)
+        return 1;
     if (ncclCommInitRank(&comm, 64, ncclUniqueId{}, 0) != ncclSuccess) return 1;
     all_calls(comm, 10, argv[2][0], peers);
     measured(comm, atoi(argv[1]), argv[2][0], peers);

@@ -37,12 +37,14 @@ FAKE_EXPORT CUresult cuModuleGetFunction(CUfunction* f, CUmodule, const char* wh
     if (strcmp(what, "opus_gate") != 0 || getenv("FAKE_CUDA_NO_GATE") != nullptr) return CUDA_ERROR_NOT_FOUND;
     return *f = reinterpret_cast<CUfunction>(3), CUDA_SUCCESS;
 }
-FAKE_EXPORT CUresult cuLaunchKernel(CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, CUstream s,
-                                    void** args, void**) {
+FAKE_EXPORT CUresult cuLaunchKernel(CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
+                                    CUstream s, void** args, void**) {
     auto* ready = *static_cast<std::atomic<std::uint64_t>**>(args[0]);
     const std::uint64_t value = *static_cast<std::uint64_t*>(args[2]);
     const std::uint64_t hold_ns = *static_cast<std::uint64_t*>(args[6]);
-    if (value != 0) fake_log("gate stream=%llu value=%llu hold_ms=%llu", name(s), (unsigned long long)value, (unsigned long long)hold_ns / 1000000);
+    if (value != 0)
+        fake_log("gate stream=%llu value=%llu hold_ms=%llu", name(s), (unsigned long long)value,
+                 (unsigned long long)hold_ns / 1000000);
     ready->store(value);
     return CUDA_SUCCESS;
 }

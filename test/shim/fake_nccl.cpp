@@ -72,8 +72,8 @@ ncclResult_t end_group(const char* name, bool launches_them) {
     if (depth == 0) return ncclInvalidUsage;
     if (--depth > 0) return ncclSuccess;
     const ncclResult_t result = group_error != ncclSuccess ? group_error
-                                : group_in_progress       ? ncclInProgress
-                                                          : ncclSuccess;
+                                : group_in_progress        ? ncclInProgress
+                                                           : ncclSuccess;
     if (launches_them && (result == ncclSuccess || result == ncclInProgress)) launches += grouped;
     fake_log("%s result=%d", name, int(result));
     grouped = 0;
@@ -86,8 +86,7 @@ ncclResult_t end_group(const char* name, bool launches_them) {
 namespace body {
 
 #define OPUS_HOOK(name, params, args)
-#define OPUS_COLL(name, params, args, kind, root, elements) \
-    ncclResult_t name params;
+#define OPUS_COLL(name, params, args, kind, root, elements) ncclResult_t name params;
 #include "shim/hook_table.h"
 #define OPUS_HOOK(name, params, args)
 #define OPUS_P2P(name, params, args, kind) \
@@ -115,7 +114,8 @@ ncclResult_t ncclCommInitRankScalable(ncclComm_t* comm, int nranks, int rank, in
 ncclResult_t ncclCommInitAll(ncclComm_t* comm, int ndev, const int* devices) {
     ncclUniqueId id;
     ::ncclGetUniqueId(&id);
-    for (int i = 0; i < ndev; ++i) create("ncclCommInitAll", comm + i, i, ndev, devices != nullptr ? devices[i] : i, nullptr);
+    for (int i = 0; i < ndev; ++i)
+        create("ncclCommInitAll", comm + i, i, ndev, devices != nullptr ? devices[i] : i, nullptr);
     return ncclSuccess;
 }
 ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int, ncclComm_t* newcomm, ncclConfig_t* config) {
@@ -176,13 +176,17 @@ ncclResult_t ncclBcast(void* buffer, size_t count, ncclDataType_t type, int root
 extern "C" {
 
 #define FAKE_EXPORT __attribute__((visibility("default")))
-#define OPUS_HOOK(name, params, args)                                        \
-    FAKE_EXPORT ncclResult_t p##name params { return body::name args; }      \
+#define OPUS_HOOK(name, params, args)                                   \
+    FAKE_EXPORT ncclResult_t p##name params { return body::name args; } \
     FAKE_EXPORT ncclResult_t name params { return body::name args; }
 #include "shim/hook_table.h"
 
-FAKE_EXPORT ncclResult_t ncclCommCount(const ncclComm_t comm, int* n) { return comm->looks > 0 ? ncclInProgress : (*n = comm->size, ncclSuccess); }
-FAKE_EXPORT ncclResult_t ncclCommUserRank(const ncclComm_t comm, int* n) { return comm->looks > 0 ? ncclInProgress : (*n = comm->rank, ncclSuccess); }
+FAKE_EXPORT ncclResult_t ncclCommCount(const ncclComm_t comm, int* n) {
+    return comm->looks > 0 ? ncclInProgress : (*n = comm->size, ncclSuccess);
+}
+FAKE_EXPORT ncclResult_t ncclCommUserRank(const ncclComm_t comm, int* n) {
+    return comm->looks > 0 ? ncclInProgress : (*n = comm->rank, ncclSuccess);
+}
 FAKE_EXPORT ncclResult_t ncclCommCuDevice(const ncclComm_t comm, int* n) { return *n = comm->device, ncclSuccess; }
 
 FAKE_EXPORT void fake_log(const char* format, ...) {

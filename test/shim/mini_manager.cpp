@@ -1,16 +1,16 @@
 #include "test/shim/mini_manager.h"
 
-#include <cstring>
 #include <fcntl.h>
 #include <linux/futex.h>
 #include <poll.h>
-#include <stdexcept>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/un.h>
 #include <unistd.h>
+#include <cstring>
+#include <stdexcept>
 
 namespace opus::test {
 
@@ -59,7 +59,8 @@ void MiniManager::serve() {
 void MiniManager::accept_one() {
     const int fd = accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC);
     RankSeen seen;
-    if (recv(fd, &seen.request, sizeof seen.request, 0) != ssize_t(sizeof seen.request)) throw std::runtime_error("recv");
+    if (recv(fd, &seen.request, sizeof seen.request, 0) != ssize_t(sizeof seen.request))
+        throw std::runtime_error("recv");
     const std::uint32_t bytes = std::uint32_t(ring::Layout{behaviour.slots}.bytes());
     const int segment = memfd_create("opus-test", MFD_CLOEXEC);
     if (ftruncate(segment, bytes) != 0) throw std::runtime_error("ftruncate");
@@ -78,8 +79,9 @@ void MiniManager::accept_one() {
     unlink(fifo.c_str());
     if (mkfifo(fifo.c_str(), 0600) != 0) throw std::runtime_error("mkfifo");
     seen.doorbell = open(fifo.c_str(), O_RDWR | O_NONBLOCK | O_CLOEXEC);
-    attach::AttachReply reply{attach::kMagic, attach::kVersionMajor, attach::kVersionMinor, attach::AttachStatus::ok,
-                              behaviour.slots, bytes, std::uint32_t(ranks_.size())};
+    attach::AttachReply reply{
+        attach::kMagic, attach::kVersionMajor,       attach::kVersionMinor, attach::AttachStatus::ok, behaviour.slots,
+        bytes,          std::uint32_t(ranks_.size())};
     iovec data{&reply, sizeof reply};
     alignas(cmsghdr) char control[CMSG_SPACE(2 * sizeof(int))] = {};
     msghdr message{};

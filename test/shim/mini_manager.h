@@ -15,15 +15,15 @@
 namespace opus::test {
 
 struct Behaviour {
-    bool answer = true;           // attach requests
+    bool answer = true;  // attach requests
     bool beat = true;
     Verdict verdict = Verdict::enforced;  // unknown: never judges
     std::uint32_t passing = kNone;        // the entry that passes whatever the others do
     bool go = true;
-    bool abort = false;           // go with the abort bit
+    bool abort = false;  // go with the abort bit
     bool retire = true;
     bool open_gates = false;  // all go words are ahead of all launches
-    bool asleep = false;          // says it sleeps, so that the doorbell rings
+    bool asleep = false;      // says it sleeps, so that the doorbell rings
     std::uint32_t slots = 4096;
     int go_delay_us = 0;
 };
@@ -41,8 +41,8 @@ struct RankSeen {
     ring::View view;
     int doorbell = -1;
     std::uint64_t tail = 0, retired = 0;
-    std::vector<Captured> launches;       // in ring order
-    std::vector<CommId> registered;       // in table order at the end of life of each
+    std::vector<Captured> launches;  // in ring order
+    std::vector<CommId> registered;  // in table order at the end of life of each
 };
 
 class MiniManager {
@@ -52,9 +52,9 @@ public:
     MiniManager(const MiniManager&) = delete;
 
     const std::string& socket() const { return socket_path_; }
-    Behaviour behaviour;                  // may be changed between programs; in the midst of one by let_go()
+    Behaviour behaviour;  // may be changed between programs; in the midst of one by let_go()
     void let_go();
-    void await_launch();                  // of the first rank
+    void await_launch();  // of the first rank
     // After a program ended: everything that it recorded. The n-th to attach.
     RankSeen& rank(std::size_t n);
     std::size_t ranks();

@@ -17,7 +17,6 @@ int main(int argc, char** argv) {
     printf("%s\n", manager.socket().c_str());
     fflush(stdout);
     char byte;
-    while (read(0, &byte, 1) > 0) {
-    }
+    while (read(0, &byte, 1) > 0) {}
     return 0;
 }

@@ -55,7 +55,8 @@ public:
         if (pid_ == 0) {
             dup2(out[1], 1);
             dup2(err[1], 2);
-            for (const char* name : {"XDG_RUNTIME_DIR", "CUDA_VISIBLE_DEVICES", "CUDA_LAUNCH_BLOCKING", "CUDA_DEVICE_MAX_CONNECTIONS"})
+            for (const char* name :
+                 {"XDG_RUNTIME_DIR", "CUDA_VISIBLE_DEVICES", "CUDA_LAUNCH_BLOCKING", "CUDA_DEVICE_MAX_CONNECTIONS"})
                 unsetenv(name);
             for (const auto& [name, value] : environment) setenv(name.c_str(), value.c_str(), 1);
             setenv("LD_PRELOAD", OPUS_SHIM, 1);
@@ -151,7 +152,10 @@ TEST_CASE("a table entry names rank, size, parent and family") {
 }
 
 TEST_CASE("the GPU index comes from OPUS_GPU, else from CUDA_VISIBLE_DEVICES, else it is the ordinal") {
-    const Environment cases[] = {{{"OPUS_GPU", "5"}, {"CUDA_VISIBLE_DEVICES", "2,3"}}, {{"CUDA_VISIBLE_DEVICES", "2,3"}}, {{"CUDA_VISIBLE_DEVICES", "GPU-1,GPU-2"}}, {}};
+    const Environment cases[] = {{{"OPUS_GPU", "5"}, {"CUDA_VISIBLE_DEVICES", "2,3"}},
+                                 {{"CUDA_VISIBLE_DEVICES", "2,3"}},
+                                 {{"CUDA_VISIBLE_DEVICES", "GPU-1,GPU-2"}},
+                                 {}};
     const std::uint32_t expected[] = {5, 3, 1, 1};  // the fake driver says device 1
     for (int i = 0; i < 4; ++i) {
         MiniManager manager;
@@ -298,11 +302,20 @@ TEST_CASE("with stream gates a group is one launch for each set of communicators
     CHECK(launches[7].ops[1].count == 2);
     CHECK((launches[7].flags & ring::kLaunchHostDone) != 0);  // its kernels stand on 34 and on 35
     CHECK(manager.rank(0).retired == launches[7].seq + 2);
-    const std::vector<std::string> expected = {
-        "ncclAllReduce rank=0", "ncclAllReduce rank=0", "ncclAllReduce rank=0", "ncclAllReduce rank=0",
-        "gate stream=33 value=7 hold_ms=30000", "record stream=35", "wait stream=34",
-        "gate stream=34 value=8 hold_ms=30000", "record stream=34", "wait stream=35", "ncclGroupEnd result=0",
-        "done stream=33 value=7", "host_function stream=34", "host_function stream=35"};
+    const std::vector<std::string> expected = {"ncclAllReduce rank=0",
+                                               "ncclAllReduce rank=0",
+                                               "ncclAllReduce rank=0",
+                                               "ncclAllReduce rank=0",
+                                               "gate stream=33 value=7 hold_ms=30000",
+                                               "record stream=35",
+                                               "wait stream=34",
+                                               "gate stream=34 value=8 hold_ms=30000",
+                                               "record stream=34",
+                                               "wait stream=35",
+                                               "ncclGroupEnd result=0",
+                                               "done stream=33 value=7",
+                                               "host_function stream=34",
+                                               "host_function stream=35"};
     CHECK(lines_of(program.output) == expected);
 }
 
@@ -313,7 +326,7 @@ TEST_CASE("a launch whose gate stands before operations that are not recorded sa
     Program program = scenario("merged_groups", with(at(manager), kWithCuda));
     CHECK(program.finish() == 0);
     const auto& launches = manager.rank(0).launches;
-    REQUIRE(launches.size() == 6);  // two first uses with their launches, then two
+    REQUIRE(launches.size() == 6);                         // two first uses with their launches, then two
     CHECK((launches[4].flags & ring::kLaunchMixed) == 0);  // a, on stream 33
     REQUIRE(launches[5].ops.size() == 1);
     CHECK(launches[5].ops[0].comm == 1);
@@ -322,21 +335,26 @@ TEST_CASE("a launch whose gate stands before operations that are not recorded sa
 }
 
 TEST_CASE("auto chooses the stream gate only where it is safe") {
-    const Environment forbids[] = {{{"CUDA_LAUNCH_BLOCKING", "1"}}, {{"CUDA_DEVICE_MAX_CONNECTIONS", "1"}}, {{"FAKE_CUDA_NO_GATE", "1"}}, {{"OPUS_GATE", "host"}}};
+    const Environment forbids[] = {{{"CUDA_LAUNCH_BLOCKING", "1"}},
+                                   {{"CUDA_DEVICE_MAX_CONNECTIONS", "1"}},
+                                   {{"FAKE_CUDA_NO_GATE", "1"}},
+                                   {{"OPUS_GATE", "host"}}};
     for (const Environment& forbid : forbids) {
         MiniManager manager;
         CHECK(scenario("calls", with(with(at(manager), kWithCuda), forbid), 2).finish() == 0);
         for (const Captured& launch : manager.rank(0).launches) CHECK(launch.gate == ring::Gate::host);
     }
     MiniManager manager;
-    CHECK(scenario("calls", with(with(at(manager), kWithCuda), {{"CUDA_LAUNCH_BLOCKING", "1"}, {"OPUS_GATE", "stream"}}), 2).finish() == 0);
+    CHECK(scenario("calls", with(with(at(manager), kWithCuda), {{"CUDA_LAUNCH_BLOCKING", "1"}, {"OPUS_GATE", "stream"}}), 2)
+              .finish() == 0);
     CHECK(manager.rank(0).launches.back().gate == ring::Gate::stream);
 }
 
 TEST_CASE("streams beyond the hardware queues are held on the host, unless the stream gate is forced") {
     const auto on_host = [](const Environment& more, int streams, std::string& said) {
         MiniManager manager;
-        Program program = scenario("streams", with(with(at(manager), kWithCuda), with(more, {{"OPUS_LOG", "info"}})), streams);
+        Program program =
+            scenario("streams", with(with(at(manager), kWithCuda), with(more, {{"OPUS_LOG", "info"}})), streams);
         CHECK(program.finish() == 0);
         said = program.errors;
         CHECK(manager.rank(0).launches.size() == std::size_t(2 * streams + 2));  // the connections, and the first
@@ -407,9 +425,10 @@ TEST_CASE("what comes again is recorded and held as what comes first, whatever c
         const bool apart = way.gate == ring::Gate::stream;  // first uses are: of all-reduces, sends and receives
         CHECK(manager.rank(0).launches.size() - seen.size() == (apart ? 3 : 0));
         const bool cuda = way.environment.count("FAKE_CUDA") != 0;  // else nobody knows of a capture
-        std::vector<std::pair<std::uint64_t, std::vector<std::uint64_t>>> found, expected = {
-            // stream, numbers: all-reduces; sends; the one that failed; groups of a send and a receive; a send
-            {17, {0}}, {17, {1}}, {0x101, {2}}, {33, {3}}, {33, {4}}, {33, {0}}, {33, {1}}, {33, {5}}, {33, {2, 0}}, {33, {3, 1}}, {33, {4}}};
+        std::vector<std::pair<std::uint64_t, std::vector<std::uint64_t>>> found,
+            expected = {// stream, numbers: all-reduces; sends; the one that failed; groups of a send and a receive; a send
+                        {17, {0}}, {17, {1}}, {0x101, {2}}, {33, {3}},    {33, {4}}, {33, {0}},
+                        {33, {1}}, {33, {5}}, {33, {2, 0}}, {33, {3, 1}}, {33, {4}}};
         if (cuda) expected.erase(expected.begin() + 2);
         for (const Captured& launch : seen) {
             CHECK(launch.gate == way.gate);
@@ -439,8 +458,8 @@ TEST_CASE("for non-blocking communicators done waits for the end of ncclInProgre
     CHECK(program.finish() == 0);
     auto lines = lines_of(program.output);
     lines.resize(5);
-    const std::vector<std::string> expected = {"gate stream=17 value=2 hold_ms=30000", "ncclAllReduce rank=0", "returned",
-                                               "done stream=17 value=2", "polled"};
+    const std::vector<std::string> expected = {"gate stream=17 value=2 hold_ms=30000", "ncclAllReduce rank=0",
+                                               "returned", "done stream=17 value=2", "polled"};
     CHECK(lines == expected);
     CHECK(manager.rank(0).registered.size() == 2);
     CHECK(manager.rank(0).launches.size() == 4);
@@ -542,7 +561,8 @@ TEST_CASE("mode off forwards, and meets no manager") {
 
 TEST_CASE("without a manager the shim is inert, and silent unless asked") {
     for (const bool required : {false, true}) {
-        Program program = scenario("unhooked", {{"OPUS_SOCKET", "/nonexistent/manager.sock"}, {"OPUS_REQUIRE", required ? "1" : "0"}});
+        Program program =
+            scenario("unhooked", {{"OPUS_SOCKET", "/nonexistent/manager.sock"}, {"OPUS_REQUIRE", required ? "1" : "0"}});
         CHECK(program.finish() == 0);
         CHECK(program.output.find("state=1\n") != std::string::npos);
         CHECK(lines_of(program.errors).size() == (required ? 1 : 0));
@@ -584,7 +604,8 @@ TEST_CASE("several threads launch at once") {
     CHECK(scenario("threads", at(manager)).finish() == 0);
     std::map<std::uint16_t, std::uint64_t> next;
     for (const Captured& launch : manager.rank(0).launches)
-        if (launch.ops[0].kind == std::uint8_t(OpKind::all_reduce)) CHECK(launch.ops[0].n == next[launch.ops[0].comm]++);
+        if (launch.ops[0].kind == std::uint8_t(OpKind::all_reduce))
+            CHECK(launch.ops[0].n == next[launch.ops[0].comm]++);
     CHECK(next.size() == 8);
     CHECK(manager.rank(0).retired == manager.rank(0).tail);
 }
@@ -621,7 +642,11 @@ TEST_CASE("one-sided operations and grown communicators pass") {
 
 TEST_CASE("a bad setting gives one line that names it, and its default is used") {
     MiniManager manager;
-    Program program = scenario("calls", with(at(manager), {{"OPUS_MODE", "banana"}, {"OPUS_HOLD_MS", "-3"}, {"OPUS_GATE", "roof"}, {"OPUS_RING_SLOTS", "100"}}), 1);
+    Program program = scenario(
+        "calls",
+        with(at(manager),
+             {{"OPUS_MODE", "banana"}, {"OPUS_HOLD_MS", "-3"}, {"OPUS_GATE", "roof"}, {"OPUS_RING_SLOTS", "100"}}),
+        1);
     CHECK(program.finish() == 0);
     const auto lines = lines_of(program.errors);
     REQUIRE(lines.size() == 4);

@@ -19,12 +19,12 @@
 
 namespace {
 
-#define CHECK(condition)                                                                   \
-    do {                                                                                   \
-        if (!(condition)) {                                                                \
+#define CHECK(condition)                                                                       \
+    do {                                                                                       \
+        if (!(condition)) {                                                                    \
             fprintf(stderr, "shim_program:%d: %s\n%s", __LINE__, #condition, fake_log_text()); \
-            _exit(__LINE__ % 200 + 1);                                                     \
-        }                                                                                  \
+            _exit(__LINE__ % 200 + 1);                                                         \
+        }                                                                                      \
     } while (false)
 #define OK(call) CHECK((call) == ncclSuccess)
 
@@ -48,8 +48,12 @@ ncclComm_t comm_named(const char* name, int rank = 0, int size = 2) {
 ncclResult_t all_reduce(ncclComm_t comm, std::uintptr_t on = 17, size_t count = 4) {
     return ncclAllReduce(data, data, count, ncclFloat32, ncclSum, comm, stream(on));
 }
-ncclResult_t send(ncclComm_t comm, int peer, std::uintptr_t on = 17) { return ncclSend(data, 2, ncclFloat32, peer, comm, stream(on)); }
-ncclResult_t recv(ncclComm_t comm, int peer, std::uintptr_t on = 17) { return ncclRecv(data, 2, ncclFloat32, peer, comm, stream(on)); }
+ncclResult_t send(ncclComm_t comm, int peer, std::uintptr_t on = 17) {
+    return ncclSend(data, 2, ncclFloat32, peer, comm, stream(on));
+}
+ncclResult_t recv(ncclComm_t comm, int peer, std::uintptr_t on = 17) {
+    return ncclRecv(data, 2, ncclFloat32, peer, comm, stream(on));
+}
 
 opus_state_t state() {
     const auto ask = reinterpret_cast<opus_state_t (*)()>(dlsym(RTLD_DEFAULT, "opus_state"));
@@ -133,8 +137,8 @@ void group() {
 void never_asks() {
     const ncclComm_t two = comm_named("g"), alone = comm_named("alone", 0, 1);
     OK(all_reduce(alone));
-    OK(send(two, 0));                // to itself
-    OK(all_reduce(two, 17, 0));      // empty
+    OK(send(two, 0));            // to itself
+    OK(all_reduce(two, 17, 0));  // empty
     OK(ncclGroupStart());
     OK(send(two, 0));
     OK(recv(two, 0));
@@ -238,7 +242,7 @@ void repeated() {  // what comes again, and what comes between
     OK(all_reduce(comm, 0x101));  // captured
     OK(all_reduce(comm, 33));
     OK(all_reduce(comm, 33));
-    OK(send(comm, 1, 33));        // its first use
+    OK(send(comm, 1, 33));  // its first use
     OK(send(comm, 1, 33));
     OK(all_reduce(comm, 33, 0));  // empty
     fake_fail_next(ncclInvalidArgument);
@@ -395,11 +399,16 @@ void draining() {  // Destroy and Finalize leave gates shut, Abort and Revoke op
 int main(int argc, char** argv) {
     const std::map<std::string, void (*)()> scenarios = {
 #define SCENARIO(name) {#name, name}
-        SCENARIO(identity), SCENARIO(init_all), SCENARIO(creation_in_group), SCENARIO(failed_creation), SCENARIO(group),
-        SCENARIO(never_asks), SCENARIO(simulate), SCENARIO(group_error), SCENARIO(lone_error), SCENARIO(wide_group),
-        SCENARIO(calls), SCENARIO(streams), SCENARIO(order), SCENARIO(merged_groups), SCENARIO(capture), SCENARIO(repeated), SCENARIO(non_blocking), SCENARIO(forked),
-        SCENARIO(refused), SCENARIO(unhooked), SCENARIO(broadcast), SCENARIO(many_comms), SCENARIO(threads),
-        SCENARIO(aborted_elsewhere), SCENARIO(missing), SCENARIO(one_sided), SCENARIO(grown), SCENARIO(draining),
+        SCENARIO(identity),        SCENARIO(init_all),      SCENARIO(creation_in_group),
+        SCENARIO(failed_creation), SCENARIO(group),         SCENARIO(never_asks),
+        SCENARIO(simulate),        SCENARIO(group_error),   SCENARIO(lone_error),
+        SCENARIO(wide_group),      SCENARIO(calls),         SCENARIO(streams),
+        SCENARIO(order),           SCENARIO(merged_groups), SCENARIO(capture),
+        SCENARIO(repeated),        SCENARIO(non_blocking),  SCENARIO(forked),
+        SCENARIO(refused),         SCENARIO(unhooked),      SCENARIO(broadcast),
+        SCENARIO(many_comms),      SCENARIO(threads),       SCENARIO(aborted_elsewhere),
+        SCENARIO(missing),         SCENARIO(one_sided),     SCENARIO(grown),
+        SCENARIO(draining),
     };
     CHECK(argc >= 2);
     if (argc > 2) argument = atoi(argv[2]);

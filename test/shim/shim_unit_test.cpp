@@ -82,13 +82,16 @@ TEST_CASE("occurrences count each thing for itself") {
 TEST_CASE("the communicator table finds what it has, through churn, and refuses when full") {
     static CommunicatorTable table;
     std::vector<Communicator> values(CommunicatorTable::kMost + 1);
-    for (std::uint32_t i = 0; i < CommunicatorTable::kMost; ++i) REQUIRE(table.insert(pointer(4096 + 64 * i), &values[i]));
+    for (std::uint32_t i = 0; i < CommunicatorTable::kMost; ++i)
+        REQUIRE(table.insert(pointer(4096 + 64 * i), &values[i]));
     CHECK_FALSE(table.insert(pointer(8), &values.back()));
-    for (std::uint32_t i = 0; i < CommunicatorTable::kMost; i += 2) CHECK(table.remove(pointer(4096 + 64 * i)) == &values[i]);
+    for (std::uint32_t i = 0; i < CommunicatorTable::kMost; i += 2)
+        CHECK(table.remove(pointer(4096 + 64 * i)) == &values[i]);
     for (std::uint32_t i = 0; i < CommunicatorTable::kMost; ++i)
         CHECK(table.find(pointer(4096 + 64 * i)) == (i % 2 == 0 ? nullptr : &values[i]));
     int glanced = 0;
-    for (std::uint32_t i = 1; i < CommunicatorTable::kMost; i += 2) glanced += table.glance(pointer(4096 + 64 * i)) == &values[i];
+    for (std::uint32_t i = 1; i < CommunicatorTable::kMost; i += 2)
+        glanced += table.glance(pointer(4096 + 64 * i)) == &values[i];
     CHECK(glanced > 100);
     CHECK(table.glance(pointer(4096)) == nullptr);
     for (std::uint32_t i = 1; i < CommunicatorTable::kMost; i += 2) table.remove(pointer(4096 + 64 * i));
@@ -113,7 +116,8 @@ TEST_CASE("launches of several threads do not overwrite each other, and each is 
                 if (i % 3 != 0) {
                     push(segment.view, kOne, t, ring::OpEntry{1, 0, 0, t, i, 1, 0, i});
                 } else {
-                    const ring::OpEntry ops[3] = {{1, 0, 0, t, i, 1, 0, i}, {2, 0, 0, t, i, 1, 0, i}, {3, 0, 0, t, i, 1, 0, i}};
+                    const ring::OpEntry ops[3] = {
+                        {1, 0, 0, t, i, 1, 0, i}, {2, 0, 0, t, i, 1, 0, i}, {3, 0, 0, t, i, 1, 0, i}};
                     push(segment.view, LaunchHead{ring::Gate::host, 3, 0}, t, ops);
                 }
             }

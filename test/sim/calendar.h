@@ -12,33 +12,33 @@ namespace opus::sim {
 inline constexpr TimeNs kUs = 1'000, kMs = 1'000'000, kSecond = 1'000'000'000;
 
 enum class Kind : std::uint8_t {
-    job_start,         // who: job
-    host,              // who: rank. Its host thread goes on
-    stream,            // who: rank, what: stream. Its head is over
-    gate_open,         // who: launch. The gate sees go
-    gave_up,           // who: launch, what: life of the manager that stood still
-    verdict_gave_up,   // who: rank, what: number of its wait
-    part_done,         // who: launch. One more of its keys is through for it
-    flow,              // who: flow, what: version. Its bytes have arrived
-    rank_killed,       // who: rank
-    rank_noticed,      // who: rank. Its manager sees that the process is gone
-    look,              // who: node, what: life. Its manager looks at rings
-    manager_tick,      // who: node, what: number of its WakeAt
-    connect,           // who: node, what: number of the attempt
-    frame_up,          // who: connection, what: frame
-    frame_down,        // who: connection, what: frame
-    resume,            // who: node. Its partition is over
-    broken_below,      // who: connection. The manager sees it end
-    broken_above,      // who: connection. The controller sees it end
-    controller_tick,   // what: number of its WakeAt
-    controller_second, // what: life
-    driver_up,         // who: switch, what: generation of the driver's session
-    command,           // who: command. The switch executes it
-    settled,           // who: command. Its light is there
-    answer,            // who: switch, what: driver event
-    fault,             // who: fault
-    heal,              // who: fault
-    inspect,           // a look at the whole while nothing moves
+    job_start,          // who: job
+    host,               // who: rank. Its host thread goes on
+    stream,             // who: rank, what: stream. Its head is over
+    gate_open,          // who: launch. The gate sees go
+    gave_up,            // who: launch, what: life of the manager that stood still
+    verdict_gave_up,    // who: rank, what: number of its wait
+    part_done,          // who: launch. One more of its keys is through for it
+    flow,               // who: flow, what: version. Its bytes have arrived
+    rank_killed,        // who: rank
+    rank_noticed,       // who: rank. Its manager sees that the process is gone
+    look,               // who: node, what: life. Its manager looks at rings
+    manager_tick,       // who: node, what: number of its WakeAt
+    connect,            // who: node, what: number of the attempt
+    frame_up,           // who: connection, what: frame
+    frame_down,         // who: connection, what: frame
+    resume,             // who: node. Its partition is over
+    broken_below,       // who: connection. The manager sees it end
+    broken_above,       // who: connection. The controller sees it end
+    controller_tick,    // what: number of its WakeAt
+    controller_second,  // what: life
+    driver_up,          // who: switch, what: generation of the driver's session
+    command,            // who: command. The switch executes it
+    settled,            // who: command. Its light is there
+    answer,             // who: switch, what: driver event
+    fault,              // who: fault
+    heal,               // who: fault
+    inspect,            // a look at the whole while nothing moves
 };
 
 struct Entry {

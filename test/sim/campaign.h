@@ -15,13 +15,14 @@ struct CampaignOptions {
     std::uint64_t first_seed = 1, seeds = 100;
     Mutation mutation = Mutation::none;
     std::uint32_t check_every = 1;
-    std::uint32_t most_failures = 5;      // then it stops
+    std::uint32_t most_failures = 5;  // then it stops
     Runs runs = Runs::mixed;
 };
 
 struct CampaignResult {
-    std::uint64_t schedules = 0, events = 0, launches = 0, grants = 0, suspensions = 0, moves = 0, runs = 0, run_launches = 0;
-    std::uint64_t unroutable = 0;         // schedules in which a gang could not be routed
+    std::uint64_t schedules = 0, events = 0, launches = 0, grants = 0, suspensions = 0, moves = 0, runs = 0,
+                  run_launches = 0;
+    std::uint64_t unroutable = 0;  // schedules in which a gang could not be routed
     std::uint64_t passed_launches = 0;
     std::uint64_t speculations = 0, used = 0, wrong = 0;
     double seconds = 0;

@@ -131,7 +131,8 @@ void ControllerHost::hello(const std::string& peer, const wire::Frame& frame, co
     wire::Welcome welcome{session.id, epoch_, node, {}};
     for (const GpuId id : s_.fabric.nodes[node].gpus) {
         const Gpu& gpu = s_.fabric.gpus[id];
-        welcome.gpus.push_back({gpu.local, static_cast<std::uint32_t>(gpu.ports.size()), gpu.pci, s_.fabric.rails[gpu.rail].name});
+        welcome.gpus.push_back(
+            {gpu.local, static_cast<std::uint32_t>(gpu.ports.size()), gpu.pci, s_.fabric.rails[gpu.rail].name});
     }
     welcome.provision = s_.provision;
     const std::uint64_t id = session.id;
@@ -175,7 +176,8 @@ void ControllerHost::flush() {
 void ControllerHost::end_session(NodeIndex node, const std::string& reason) {
     controller::Session* session = sessions_->of_node(node);
     if (session == nullptr) return;
-    if (world_.journal.on) world_.journal.add(world_.now, "controller ends the session of n" + std::to_string(node) + ": " + reason);
+    if (world_.journal.on)
+        world_.journal.add(world_.now, "controller ends the session of n" + std::to_string(node) + ": " + reason);
     wire::Frame frame{epoch_, session->id, session->sent + 1, {}};
     frame.messages.swap(outbox_[node]);
     frame.messages.push_back(wire::Resync{reason});

@@ -30,7 +30,7 @@ public:
 
     void hear(std::uint32_t connection, wire::Frame& frame);
     void hear(SwitchIndex sw, const DriverEvent& event);
-    void closed(std::uint32_t connection);           // its transport has noticed
+    void closed(std::uint32_t connection);  // its transport has noticed
     void tick(std::uint64_t number);
     void every_second(std::uint64_t life);
 

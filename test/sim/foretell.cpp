@@ -12,7 +12,8 @@ wire::KeyRange keys_of(const Scenario& s, std::uint32_t rank, const OpPlan& op) 
     const CommPlan& comm = s.comms[op.comm];
     Key key{comm.id, KeyKind::coll, 0, 0, op.n};
     if (op.kind == OpKind::send || op.kind == OpKind::recv) {
-        const auto self = static_cast<std::uint32_t>(std::find(comm.ranks.begin(), comm.ranks.end(), rank) - comm.ranks.begin());
+        const auto self =
+            static_cast<std::uint32_t>(std::find(comm.ranks.begin(), comm.ranks.end(), rank) - comm.ranks.begin());
         key.kind = KeyKind::p2p;
         key.src = op.kind == OpKind::send ? self : op.peer;
         key.dst = op.kind == OpKind::send ? op.peer : self;
@@ -33,7 +34,9 @@ std::vector<wire::KeyRange> foretell(const World& world, LaunchIndex first, Rand
     const std::uint32_t ahead = random.below(9), beyond = random.chance(250) ? 1 + random.below(3) : 0;
     std::map<Key, std::uint64_t> begun;  // sequence -> first number that has not started
     for (const LaunchRun& other : world.launches) {
-        if (other.rank != run.rank || other.plan == nullptr || (&other != &run && !other.go && other.state < LaunchRun::State::running)) continue;
+        if (other.rank != run.rank || other.plan == nullptr ||
+            (&other != &run && !other.go && other.state < LaunchRun::State::running))
+            continue;
         for (const OpPlan& op : other.plan->ops) {
             const wire::KeyRange keys = keys_of(s, run.rank, op);
             std::uint64_t& end = begun[sequence_of(keys.first)];

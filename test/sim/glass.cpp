@@ -180,7 +180,8 @@ void Glass::read_map(const controller::ReadMap& r) {
 
 bool Glass::applies(const ChangeSet& changes, SwitchModel& sw) const {
     return std::all_of(changes.connect.begin(), changes.connect.end(), [&](const CrossConnect& c) {
-        return c.first != c.second && c.first > 0 && c.second > 0 && c.first < sw.ports.size() && c.second < sw.ports.size();
+        return c.first != c.second && c.first > 0 && c.second > 0 && c.first < sw.ports.size() &&
+               c.second < sw.ports.size();
     });
 }
 
@@ -188,7 +189,8 @@ void Glass::execute(std::uint32_t id) {
     Command& c = commands_[id];
     SwitchModel& sw = switches_[c.sw];
     if (c.lost || sw.down) return;
-    if (const TimeNs at = std::max(sw.busy_until, c.not_before_ns); world_.now < at) return world_.calendar.add(at, Kind::command, id);
+    if (const TimeNs at = std::max(sw.busy_until, c.not_before_ns); world_.now < at)
+        return world_.calendar.add(at, Kind::command, id);
     if (c.read) {
         MapRead map{c.op, DriverError::none, {}, {}};
         for (SwitchPort p = 1; p < sw.ports.size(); ++p)
@@ -204,7 +206,8 @@ void Glass::execute(std::uint32_t id) {
         return;
     }
     if (sw.refuse > 0 && random_.chance(500)) return answer_command(id, DriverError::refused, 50'000);
-    if (s_.mutation == Mutation::lying_switch && random_.chance(300)) return answer_command(id, DriverError::none, dark);
+    if (s_.mutation == Mutation::lying_switch && random_.chance(300))
+        return answer_command(id, DriverError::none, dark);
     const bool partly = sw.partial > 0 && random_.chance(500);
     for (const SwitchPort p : c.changes.disconnect) cut(c.sw, p, &c);
     for (const auto& [a, b] : c.changes.connect) {
@@ -256,7 +259,9 @@ void Glass::settle(std::uint32_t id) {
         }
     }
     if (c.error == DriverError::none && dark) c.error = DriverError::no_light;
-    answer_command(id, c.error, c.error == DriverError::no_light ? std::max<TimeNs>(c.deadline_ns - world_.now, 0) / 2 : random_.spread(20'000, 200'000));
+    answer_command(id, c.error,
+                   c.error == DriverError::no_light ? std::max<TimeNs>(c.deadline_ns - world_.now, 0) / 2
+                                                    : random_.spread(20'000, 200'000));
 }
 
 void Glass::answer_command(std::uint32_t id, DriverError error, TimeNs after) {
@@ -327,7 +332,8 @@ void Glass::driver_up(SwitchIndex i, std::uint64_t generation) {
 // A controller waits so long before it believes what it reads: for its own command, and for one before it.
 TimeNs Glass::latest(const Command& c) const {
     const TimeNs own = c.sent_ns + 3 * s_.fabric.switches[c.sw].dark_ns + 50 * kMs;
-    return std::max(world_.now, world_.controller.alive() ? std::min(own, c.deadline_ns) : c.deadline_ns - s_.fabric.switches[c.sw].dark_ns);
+    return std::max(world_.now, world_.controller.alive() ? std::min(own, c.deadline_ns)
+                                                          : c.deadline_ns - s_.fabric.switches[c.sw].dark_ns);
 }
 
 // What has reached the switch it does; what has not is lost. Each command is answered, whatever happens.
@@ -340,7 +346,8 @@ void Glass::drop_session(SwitchIndex i, const char* why) {
         Command& c = commands_[id];
         c.lost = c.read || (c.moving.empty() && random_.chance(500));
         if (c.lost) pardon(id);
-        if (!c.lost && c.moving.empty() && random_.chance(300)) c.not_before_ns = random_.between(world_.now, latest(c));
+        if (!c.lost && c.moving.empty() && random_.chance(300))
+            c.not_before_ns = random_.between(world_.now, latest(c));
         if (c.answered) continue;
         c.answered = true;
         if (c.read)

@@ -41,11 +41,11 @@ public:
     bool darkened_by_others(PairIndex pair) const;
     // What the switch says of a port now: the NIC port it leads to, kNone, or another client's.
     PortId says(PortId port) const;
-    bool at_work() const;   // a change set has not been answered
+    bool at_work() const;  // a change set has not been answered
 
 private:
     struct Mirror {
-        SwitchPort peer = 0;      // 0: none
+        SwitchPort peer = 0;  // 0: none
         bool light = false;
         std::uint64_t version = 0;
         std::uint64_t condemned = 0;  // command (number + 1) that is to cut it
@@ -53,7 +53,7 @@ private:
         TimeNs taken_ns = 0;
     };
     struct SwitchModel {
-        std::vector<Mirror> ports;   // by switch port
+        std::vector<Mirror> ports;  // by switch port
         std::vector<PortId> cable;
         bool session = false;
         bool down = false;
@@ -61,7 +61,7 @@ private:
         TimeNs busy_until = 0;
         std::uint32_t slow = 0, refuse = 0, partial = 0;  // faults at work
         std::multiset<SwitchPort> stuck;
-        std::vector<std::uint32_t> pending;               // commands not answered
+        std::vector<std::uint32_t> pending;  // commands not answered
     };
     struct Command {
         SwitchIndex sw = 0;
@@ -70,15 +70,15 @@ private:
         bool read = false, answered = false, lost = false, slow = false;
         ChangeSet changes;
         TimeNs sent_ns = 0, deadline_ns = 0;
-        TimeNs not_before_ns = 0;    // it has reached the switch, which takes its time
-        std::uint64_t life = 0;      // of the controller that said it
+        TimeNs not_before_ns = 0;  // it has reached the switch, which takes its time
+        std::uint64_t life = 0;    // of the controller that said it
         std::vector<std::pair<CrossConnect, std::uint64_t>> moving;
         DriverError error = DriverError::none;
     };
     struct Answer {
         DriverEvent event;
         std::uint64_t generation = 0;
-        bool always = false;         // whatever became of the session; of this life of the controller
+        bool always = false;  // whatever became of the session; of this life of the controller
         std::uint64_t life = 0;
         TimeNs made_ns = 0;
     };

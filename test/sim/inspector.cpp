@@ -74,7 +74,9 @@ void Inspector::controller_did(const controller::Actions& actions) {
                 hold(index);
                 resumed(index);
             }
-            if (world_.journal.on) world_.journal.add(world_.now, name(index) + (trace->kind == Kind::suspend ? " suspended" : " has its circuits back"));
+            if (world_.journal.on)
+                world_.journal.add(
+                    world_.now, name(index) + (trace->kind == Kind::suspend ? " suspended" : " has its circuits back"));
         } else if (const auto* send = std::get_if<controller::SendTo>(&action)) {
             if (const auto* pass = std::get_if<wire::Pass>(&send->message))
                 for (const wire::LocalLaunch& l : pass->launches)
@@ -86,8 +88,8 @@ void Inspector::controller_did(const controller::Actions& actions) {
             if (!grant->soft.empty()) {
                 soft_[send->node][grant->id] = {grant->soft, world_.controller.life(), world_.now, false};
                 if (world_.journal.on)
-                    world_.journal.add(world_.now, "run " + std::to_string(grant->id) + " for n" + std::to_string(send->node) + ": " +
-                                                       std::to_string(grant->soft.size()) + " sequences");
+                    world_.journal.add(world_.now, "run " + std::to_string(grant->id) + " for n" + std::to_string(send->node) +
+                                                       ": " + std::to_string(grant->soft.size()) + " sequences");
             }
             for (const wire::LocalLaunch& l : grant->firm) {
                 const LaunchIndex index = launch_of(send->node, l.rank, l.seq);
@@ -99,7 +101,8 @@ void Inspector::controller_did(const controller::Actions& actions) {
                 world_.launches[index].suspended = false;  // told again: it had never heard
                 hold(index);
                 world_.launches[index].grant = grant->id;
-                if (world_.journal.on) world_.journal.add(world_.now, "grant " + std::to_string(grant->id) + ": " + name(index));
+                if (world_.journal.on)
+                    world_.journal.add(world_.now, "grant " + std::to_string(grant->id) + ": " + name(index));
             }
         }
     }
@@ -134,7 +137,9 @@ void Inspector::whole(LaunchIndex index) {
     for_each_pair(index, [&](PairIndex) { needs = true; });
     if (!needs) return;  // nothing to hold together: it may go as it comes
     // Whom it meets in a communicator that is not held nobody sees: it may go as it comes.
-    if (std::any_of(run.parts->begin(), run.parts->end(), [this](const Part& p) { return open_[p.comm] || s_.comms[p.comm].intra; })) return;
+    if (std::any_of(run.parts->begin(), run.parts->end(),
+                    [this](const Part& p) { return open_[p.comm] || s_.comms[p.comm].intra; }))
+        return;
     std::uint64_t last = 0;
     for (const LaunchIndex m : grant_)
         if (world_.launches[m].grant == run.grant) last = std::max(last, world_.launches[m].heard);
@@ -149,9 +154,11 @@ void Inspector::whole(LaunchIndex index) {
         if (static_cast<std::uint32_t>(there) < s_.flows[part.flow].members) continue;
         any = true;
         // Complete, but not for the controller: a member that has gone under a run is in flight when it is told of.
-        if (std::any_of(members.begin(), members.end(), [this](LaunchIndex m) { return world_.launches[m].unheard; })) continue;
+        if (std::any_of(members.begin(), members.end(), [this](LaunchIndex m) { return world_.launches[m].unheard; }))
+            continue;
         // Nor was it, when the gang was: somebody came, or was told of, later.
-        if (std::any_of(members.begin(), members.end(), [&](LaunchIndex m) { return world_.launches[m].heard > last; })) continue;
+        if (std::any_of(members.begin(), members.end(), [&](LaunchIndex m) { return world_.launches[m].heard > last; }))
+            continue;
         for (const LaunchIndex m : members) {
             const LaunchRun& x = world_.launches[m];
             if (x.state == LaunchRun::State::done || x.free() || x.pass_sent || (x.granted && !x.suspended)) continue;
@@ -188,13 +195,16 @@ void Inspector::manager_heard(NodeIndex node, const wire::Message& message) {
         for (const wire::LocalLaunch& l : list)
             if (const LaunchIndex index = launch_of(node, l.rank, l.seq); index != kNone) f(world_.launches[index]);
     };
-    if (const auto* grant = std::get_if<wire::Grant>(&message)) each(grant->firm, [](LaunchRun& run) { run.named = true; });
+    if (const auto* grant = std::get_if<wire::Grant>(&message))
+        each(grant->firm, [](LaunchRun& run) { run.named = true; });
     if (const auto* grant = std::get_if<wire::Grant>(&message))
         if (const auto soft = soft_[node].find(grant->id); soft != soft_[node].end()) soft->second.heard = true;
     if (const auto* revoke = std::get_if<wire::Revoke>(&message))
         for (const std::uint64_t grant : revoke->grants) soft_[node].erase(grant);
-    if (const auto* s = std::get_if<wire::Suspended>(&message)) each(s->launches, [s](LaunchRun& run) { run.told_suspended = !s->back; });
-    if (const auto* pass = std::get_if<wire::Pass>(&message)) each(pass->launches, [](LaunchRun& run) { run.told_pass = true; });
+    if (const auto* s = std::get_if<wire::Suspended>(&message))
+        each(s->launches, [s](LaunchRun& run) { run.told_suspended = !s->back; });
+    if (const auto* pass = std::get_if<wire::Pass>(&message))
+        each(pass->launches, [](LaunchRun& run) { run.told_pass = true; });
 }
 
 void Inspector::manager_died(NodeIndex node) { soft_[node].clear(); }
@@ -209,11 +219,12 @@ bool Inspector::starts_under_run(LaunchIndex index) {
         if (world_.ranks[run.rank]->verdict(entry_of(run.rank, part.comm)) != Verdict::enforced) continue;
         const Key& key = s_.flows[part.flow].key;
         const auto covers = [&](const auto& token) {
-            return token.second.heard && std::any_of(token.second.ranges.begin(), token.second.ranges.end(), [&](const wire::KeyRange& r) {
-                Key first = r.first;
-                first.n = key.n;
-                return first == key && r.first.n <= key.n && key.n < r.first.n + r.count;
-            });
+            return token.second.heard &&
+                   std::any_of(token.second.ranges.begin(), token.second.ranges.end(), [&](const wire::KeyRange& r) {
+                       Key first = r.first;
+                       first.n = key.n;
+                       return first == key && r.first.n <= key.n && key.n < r.first.n + r.count;
+                   });
         };
         const auto token = std::find_if(tokens.begin(), tokens.end(), covers);
         if (token == tokens.end()) return false;
@@ -236,7 +247,9 @@ void Inspector::went(LaunchIndex index, bool abort) {
         return;
     }
     if (world_.journal.on)
-        world_.journal.add(world_.now, name(index) + (abort ? " go, to fail" : run.named ? " go" : " go without a grant"));
+        world_.journal.add(world_.now, name(index) + (abort       ? " go, to fail"
+                                                      : run.named ? " go"
+                                                                  : " go without a grant"));
     if (run.named && !run.told_pass) return;
     run.passed = true;
     if (run.told_pass) return;
@@ -330,7 +343,8 @@ bool Inspector::is_through(LaunchIndex index, PairIndex pair) const {
 
 void Inspector::decided_to_cut(PairIndex pair, bool in_order) {
     for (const LaunchIndex index : held_for_[pair])
-        if (!is_excused(world_.launches[index]) && !is_through(index, pair) && (in_order || world_.launches[index].granted_ns < world_.now))
+        if (!is_excused(world_.launches[index]) && !is_through(index, pair) &&
+            (in_order || world_.launches[index].granted_ns < world_.now))
             return world_.fail("I2: a circuit is to be moved under " + name(index));
 }
 
@@ -338,7 +352,8 @@ void Inspector::decided_to_cut(PairIndex pair, bool in_order) {
 void Inspector::cut(PairIndex pair, std::uint64_t life, TimeNs decided_ns) {
     for (const LaunchIndex index : held_for_[pair]) {
         const LaunchRun& run = world_.launches[index];
-        if (is_excused(run) || is_through(index, pair) || (run.grant_life == life && run.granted_ns >= decided_ns)) continue;
+        if (is_excused(run) || is_through(index, pair) || (run.grant_life == life && run.granted_ns >= decided_ns))
+            continue;
         return world_.fail("I2: a circuit is moved under " + name(index));
     }
 }
@@ -347,7 +362,8 @@ void Inspector::after_death(std::uint32_t job) {
     if (!world_.controller.alive()) return;
     for (LaunchIndex index = 0; index < world_.launches.size(); ++index) {
         const LaunchRun& run = world_.launches[index];
-        if (s_.ranks[run.rank].job != job || run.state != LaunchRun::State::reached || run.go || !run.demanded) continue;
+        if (s_.ranks[run.rank].job != job || run.state != LaunchRun::State::reached || run.go || !run.demanded)
+            continue;
         if (!world_.ranks[run.rank]->alive() || !world_.manager_of(run.rank).alive()) continue;
         for (const Part& part : *run.parts) {
             // Not held for this one: NCCL shows the death there.
@@ -376,17 +392,20 @@ void Inspector::at_rest(bool all_ended) {
         const PortId says = world_.glass.says(port.port);
         // A switch port of no NIC is no peer: it is noted.
         if (port.peer != (says == kNone - 1 ? kNone : says) || (says == kNone - 1 && port.note.empty()))
-            return world_.fail("I5: " + name + ": the controller believes " + std::to_string(port.peer) + ", the switch says " +
-                               std::to_string(world_.glass.says(port.port)));
+            return world_.fail("I5: " + name + ": the controller believes " + std::to_string(port.peer) +
+                               ", the switch says " + std::to_string(world_.glass.says(port.port)));
         using enum controller::PortUse;
-        if (port.use == unknown || port.use == moving) return world_.fail("I5: at rest, and " + name + " is in doubt: " + port.note);
+        if (port.use == unknown || port.use == moving)
+            return world_.fail("I5: at rest, and " + name + " is in doubt: " + port.note);
         if (all_ended && (port.use == busy || port.use == reserved || port.use == absent))
             return world_.fail("all programs are over, and " + name + " is still kept");
     }
     if (!all_ended) return;
     for (const controller::RankStatus& rank : core.ranks())
-        if (rank.launches_in_flight + rank.launches_ready > 0) return world_.fail("all programs are over, and a launch is not");
-    if (const auto why = core.why(world_.now); !why.empty()) return world_.fail("all programs are over, and something waits");
+        if (rank.launches_in_flight + rank.launches_ready > 0)
+            return world_.fail("all programs are over, and a launch is not");
+    if (const auto why = core.why(world_.now); !why.empty())
+        return world_.fail("all programs are over, and something waits");
     if (!core.groups().empty()) return world_.fail("all programs are over, and a communicator is kept");
 }
 

@@ -43,11 +43,11 @@ public:
     void after_death(std::uint32_t job);
 
 private:
-    struct Soft {                                           // of a grant: what a node may start unasked
+    struct Soft {  // of a grant: what a node may start unasked
         std::vector<wire::KeyRange> ranges;
-        std::uint64_t life = 0;                             // of the controller that granted it
+        std::uint64_t life = 0;  // of the controller that granted it
         TimeNs at_ns = 0;
-        bool heard = false;                                 // by the manager
+        bool heard = false;  // by the manager
     };
     bool starts_under_run(LaunchIndex launch);
     void whole(LaunchIndex launch);
@@ -63,16 +63,16 @@ private:
     std::uint32_t entry_of(std::uint32_t rank, std::uint32_t comm) const;
     std::string name(LaunchIndex launch) const;
     template <class F>
-    void for_each_pair(LaunchIndex launch, F&& f) const;   // of keys that are enforced
+    void for_each_pair(LaunchIndex launch, F&& f) const;  // of keys that are enforced
 
     World& world_;
     const Scenario& s_;
-    std::vector<std::vector<LaunchIndex>> held_for_;        // by pair: launches granted and not done
-    std::vector<std::vector<LaunchIndex>> issued_;          // by flow: launches with this key
+    std::vector<std::vector<LaunchIndex>> held_for_;  // by pair: launches granted and not done
+    std::vector<std::vector<LaunchIndex>> issued_;    // by flow: launches with this key
     std::vector<LaunchIndex> grant_;
     std::uint64_t heard_ = 0;
-    std::vector<std::map<std::uint64_t, Soft>> soft_;       // by node, by grant
-    std::vector<bool> open_;                                // by communicator: no longer held, by the controller's word
+    std::vector<std::map<std::uint64_t, Soft>> soft_;  // by node, by grant
+    std::vector<bool> open_;                           // by communicator: no longer held, by the controller's word
 };
 
 }  // namespace opus::sim

@@ -14,29 +14,29 @@ inline constexpr std::uint64_t kUnrecorded = ~0ull;
 struct LaunchRun {
     std::uint32_t rank = 0;
     const std::vector<Part>* parts = nullptr;
-    const LaunchPlan* plan = nullptr;   // null: connections
+    const LaunchPlan* plan = nullptr;  // null: connections
     std::uint64_t seq = kUnrecorded;
     enum class State : std::uint8_t { issued, reached, running, done } state{};
-    bool named = false;      // by a grant that has come to its manager
-    bool granted = false;    // by a controller
-    bool demanded = false;   // a controller, the living one or one before it, has heard of it
-    bool unheard = false;    // started under a run, and no controller knows yet
-    bool opened = false;     // its gate has let it through
-    bool go = false;         // its go word is stored
-    bool abort = false;      // ... with the order to fail
-    bool pass_sent = false;  // a controller has decided so
-    bool told_pass = false;  // by a Pass that has come to its manager
-    bool passed = false;     // its gate opened without a grant
-    bool suspended = false;  // by a controller's decision
+    bool named = false;           // by a grant that has come to its manager
+    bool granted = false;         // by a controller
+    bool demanded = false;        // a controller, the living one or one before it, has heard of it
+    bool unheard = false;         // started under a run, and no controller knows yet
+    bool opened = false;          // its gate has let it through
+    bool go = false;              // its go word is stored
+    bool abort = false;           // ... with the order to fail
+    bool pass_sent = false;       // a controller has decided so
+    bool told_pass = false;       // by a Pass that has come to its manager
+    bool passed = false;          // its gate opened without a grant
+    bool suspended = false;       // by a controller's decision
     bool told_suspended = false;  // as its manager has heard
     bool free() const { return passed || seq == kUnrecorded; }
     bool runs() const { return state == State::running; }
     std::uint64_t grant_life = 0;  // of the controller that granted it
     TimeNs granted_ns = 0;
     std::uint64_t grant = 0;
-    std::uint64_t heard = 0;       // when its demand came, among all demands
+    std::uint64_t heard = 0;  // when its demand came, among all demands
     std::uint32_t parts_left = 0;
-    std::uint64_t unheld = 0;      // parts, by bit, of communicators that were not held when it was recorded: by another network
+    std::uint64_t unheld = 0;  // parts, by bit, of communicators that were not held when it was recorded: by another network
     TimeNs reached_ns = 0;
 };
 

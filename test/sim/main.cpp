@@ -21,7 +21,8 @@ struct Request {
 std::vector<FaultClass> classes_of(const std::string& names) {
     std::vector<FaultClass> all;
     for (std::uint32_t i = 0; i < kFaultClasses; ++i)
-        if (names == "all" || ("," + names + ",").find(std::string(",") + name_of(static_cast<FaultClass>(i)) + ",") != std::string::npos)
+        if (names == "all" ||
+            ("," + names + ",").find(std::string(",") + name_of(static_cast<FaultClass>(i)) + ",") != std::string::npos)
             all.push_back(static_cast<FaultClass>(i));
     return all;
 }
@@ -99,22 +100,25 @@ int campaign(const Request& r) {
             first.seed = result.failures.front().first;
             replay(first, c);
         }
-        std::printf("%-10s %7llu schedules, %9llu events, %8llu launches, %7llu grants, %6llu suspended, %6llu passed, "
-                    "%5llu unroutable, %6llu foretold (%llu in vain), %6llu runs of %6llu launches: %s; %.0f schedules/s, %.0f events/s\n",
-                    name_of(c), static_cast<unsigned long long>(result.schedules), static_cast<unsigned long long>(result.events),
-                    static_cast<unsigned long long>(result.launches), static_cast<unsigned long long>(result.grants),
-                    static_cast<unsigned long long>(result.suspensions), static_cast<unsigned long long>(result.passed_launches),
-                    static_cast<unsigned long long>(result.unroutable), static_cast<unsigned long long>(result.speculations),
-                    static_cast<unsigned long long>(result.wrong), static_cast<unsigned long long>(result.runs),
-                    static_cast<unsigned long long>(result.run_launches), result.failures.empty() ? "all held" : "FAILED",
-                    static_cast<double>(result.schedules) / result.seconds, static_cast<double>(result.events) / result.seconds);
+        std::printf(
+            "%-10s %7llu schedules, %9llu events, %8llu launches, %7llu grants, %6llu suspended, %6llu passed, "
+            "%5llu unroutable, %6llu foretold (%llu in vain), %6llu runs of %6llu launches: %s; %.0f schedules/s, %.0f "
+            "events/s\n",
+            name_of(c), static_cast<unsigned long long>(result.schedules), static_cast<unsigned long long>(result.events),
+            static_cast<unsigned long long>(result.launches), static_cast<unsigned long long>(result.grants),
+            static_cast<unsigned long long>(result.suspensions), static_cast<unsigned long long>(result.passed_launches),
+            static_cast<unsigned long long>(result.unroutable), static_cast<unsigned long long>(result.speculations),
+            static_cast<unsigned long long>(result.wrong), static_cast<unsigned long long>(result.runs),
+            static_cast<unsigned long long>(result.run_launches), result.failures.empty() ? "all held" : "FAILED",
+            static_cast<double>(result.schedules) / result.seconds, static_cast<double>(result.events) / result.seconds);
         std::fflush(stdout);
         ++(result.failures.empty() ? passed : failed);
         events += result.events;
         seconds += result.seconds;
     }
     std::printf("%.0f events/s over all\n", static_cast<double>(events) / seconds);
-    std::printf("%llu passed, %llu failed\n", static_cast<unsigned long long>(passed), static_cast<unsigned long long>(failed));
+    std::printf("%llu passed, %llu failed\n", static_cast<unsigned long long>(passed),
+                static_cast<unsigned long long>(failed));
     return failed == 0 ? 0 : 1;
 }
 
@@ -138,7 +142,8 @@ int mutations(const Request& r) {
         std::printf("\n");
         ++(result.failures.empty() ? failed : passed);
     }
-    std::printf("%llu passed, %llu failed\n", static_cast<unsigned long long>(passed), static_cast<unsigned long long>(failed));
+    std::printf("%llu passed, %llu failed\n", static_cast<unsigned long long>(passed),
+                static_cast<unsigned long long>(failed));
     return failed == 0 ? 0 : 1;
 }
 
@@ -150,9 +155,14 @@ int main(int argc, char** argv) {
     app.add_option("--seed", r.seed, "play this one");
     app.add_option("--seeds", r.seeds, "schedules a class")->capture_default_str();
     app.add_option("--first", r.first, "first seed")->capture_default_str();
-    app.add_option("--class", r.fault_class, "calm, ranks, managers, controller, network, switches, foreign, mixed, windows, or all; several with commas")->capture_default_str();
+    app.add_option(
+           "--class", r.fault_class,
+           "calm, ranks, managers, controller, network, switches, foreign, mixed, windows, or all; several with commas")
+        ->capture_default_str();
     app.add_option("--mutation", r.mutation, "a deliberate mistake of the harness")->capture_default_str();
-    app.add_option("--runs", r.runs, "on, off, or mixed: on for odd seeds")->check(CLI::IsMember({"on", "off", "mixed"}))->capture_default_str();
+    app.add_option("--runs", r.runs, "on, off, or mixed: on for odd seeds")
+        ->check(CLI::IsMember({"on", "off", "mixed"}))
+        ->capture_default_str();
     app.add_option("--check-every", r.check_every, "the cores' own check: every so many steps")->capture_default_str();
     app.add_option("--failures", r.failures, "stop a class after so many")->capture_default_str();
     app.add_option("--without", r.without, "with --seed: leave out these faults");

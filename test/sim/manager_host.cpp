@@ -78,11 +78,13 @@ void ManagerHost::add(std::uint32_t rank, bool recovered) {
     const RankPlan& plan = s_.ranks[rank];
     const Rank& process = *world_.ranks[rank];
     manager::RankUp up;
-    up.info = {process.id(), 1000 + rank, plan.gpu, static_cast<std::uint32_t>(s_.timing.hold_ns / kMs), plan.policy,
-               "job" + std::to_string(plan.job)};
+    up.info = {process.id(), 1000 + rank,
+               plan.gpu,     static_cast<std::uint32_t>(s_.timing.hold_ns / kMs),
+               plan.policy,  "job" + std::to_string(plan.job)};
     up.mode = plan.mode;
     up.recovered = recovered;
-    ranks_.insert_or_assign(process.id(), LocalRank{rank, manager::RingReader(process.view(), process.id(), recovered), true});
+    ranks_.insert_or_assign(process.id(),
+                            LocalRank{rank, manager::RingReader(process.view(), process.id(), recovered), true});
     feed(up);
 }
 
@@ -192,7 +194,8 @@ void ManagerHost::perform(const manager::SetVerdict& a) {
     const std::uint32_t rank = rank_of(a.rank);
     if (rank == kNone || !world_.ranks[rank]->alive()) return;
     if (world_.journal.on)
-        world_.journal.add(world_.now, s_.name_of_rank(rank) + " comm entry " + std::to_string(a.index) + ": verdict " + std::to_string(int(a.verdict)));
+        world_.journal.add(world_.now, s_.name_of_rank(rank) + " comm entry " + std::to_string(a.index) + ": verdict " +
+                                           std::to_string(int(a.verdict)));
     world_.ranks[rank]->view().comms[a.index].verdict.store(static_cast<std::uint32_t>(a.verdict));
     world_.ranks[rank]->on_verdict(a.index);
 }
@@ -220,7 +223,8 @@ void ManagerHost::perform(const manager::FreeComm& a) {
 void ManagerHost::perform(const manager::ForgetRank& a) { ranks_.erase(a.rank); }
 
 void ManagerHost::perform(const manager::EndSession& a) {
-    if (world_.journal.on) world_.journal.add(world_.now, "manager n" + std::to_string(node_) + " ends its session: " + a.reason);
+    if (world_.journal.on)
+        world_.journal.add(world_.now, "manager n" + std::to_string(node_) + " ends its session: " + a.reason);
     outgoing_.clear();
     reconnect_ = true;
 }
@@ -260,7 +264,8 @@ void ManagerHost::disconnected() {
 void ManagerHost::hear(wire::Frame& frame) {
     if (!connected_ || desynced_ || frame.session != session_) return;
     if (frame.sequence != ++received_) {
-        if (world_.journal.on) world_.journal.add(world_.now, "manager n" + std::to_string(node_) + ": a frame is missing");
+        if (world_.journal.on)
+            world_.journal.add(world_.now, "manager n" + std::to_string(node_) + ": a frame is missing");
         outgoing_.clear();
         feed(manager::ControllerDown{});
         reconnect_ = true;
@@ -269,12 +274,15 @@ void ManagerHost::hear(wire::Frame& frame) {
     heard_ns_ = world_.now;
     for (wire::Message& message : frame.messages) {
         if (const auto* welcome = std::get_if<wire::Welcome>(&message)) epoch_ = welcome->epoch;
-        if (world_.journal.on) world_.journal.add(world_.now, "n" + std::to_string(node_) + " <- " + wire::message_name(message));
-        if (auto* grant = std::get_if<wire::Grant>(&message); grant != nullptr && s_.mutation == Mutation::drop_grants && !grant->firm.empty() && world_.mutations_left > 0) {
+        if (world_.journal.on)
+            world_.journal.add(world_.now, "n" + std::to_string(node_) + " <- " + wire::message_name(message));
+        if (auto* grant = std::get_if<wire::Grant>(&message); grant != nullptr && s_.mutation == Mutation::drop_grants &&
+                                                              !grant->firm.empty() && world_.mutations_left > 0) {
             --world_.mutations_left;
             grant->firm.clear();
         }
-        if (const auto* revoke = std::get_if<wire::Revoke>(&message); revoke != nullptr && s_.mutation == Mutation::ignore_revoke) {
+        if (const auto* revoke = std::get_if<wire::Revoke>(&message);
+            revoke != nullptr && s_.mutation == Mutation::ignore_revoke) {
             outgoing_.push_back(wire::Returned{revoke->id, {}, {}, {}, {}});
             continue;
         }
@@ -292,7 +300,8 @@ void ManagerHost::send(std::vector<wire::Message>&& messages) {
     frame.session = session_;
     frame.sequence = ++sent_;
     if (world_.journal.on)
-        for (const wire::Message& m : messages) world_.journal.add(world_.now, "n" + std::to_string(node_) + " -> " + wire::message_name(m));
+        for (const wire::Message& m : messages)
+            world_.journal.add(world_.now, "n" + std::to_string(node_) + " -> " + wire::message_name(m));
     frame.messages = std::move(messages);
     world_.network.send_up(node_, std::move(frame));
 }

@@ -23,13 +23,13 @@ public:
     void die();
     bool alive() const { return core_ != nullptr; }
     std::uint64_t life() const { return life_; }
-    TimeNs alone_for() const;                        // without a word from a controller
+    TimeNs alone_for() const;  // without a word from a controller
     const manager::Core* core() const { return core_.get(); }
 
-    bool attach(std::uint32_t rank);                 // false: nobody answers
+    bool attach(std::uint32_t rank);  // false: nobody answers
     void rank_gone(std::uint32_t rank);
     void look_soon(std::uint32_t rank, TimeNs after);
-    std::uint32_t rank_of(RankId id) const;          // the latest that had this number
+    std::uint32_t rank_of(RankId id) const;  // the latest that had this number
 
     // Calendar.
     void look(std::uint64_t number);
@@ -73,7 +73,7 @@ private:
     std::unique_ptr<manager::Core> core_;
     std::uint64_t life_ = 0;
     std::map<RankId, LocalRank> ranks_;
-    std::map<RankId, std::uint32_t> numbers_;        // of all ranks, dead ones too
+    std::map<RankId, std::uint32_t> numbers_;  // of all ranks, dead ones too
     RankId next_rank_ = 0;
     manager::Actions actions_;
     std::vector<manager::Event> events_;

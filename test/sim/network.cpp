@@ -40,7 +40,8 @@ void Network::try_connect(NodeIndex node, std::uint64_t attempt) {
     c.node = node;
     c.controller_life = world_.controller.life();
     connections_.push_back(c);
-    if (world_.journal.on) world_.journal.add(world_.now, "n" + std::to_string(node) + " connects: " + std::to_string(link.connection));
+    if (world_.journal.on)
+        world_.journal.add(world_.now, "n" + std::to_string(node) + " connects: " + std::to_string(link.connection));
     world_.managers[node]->connected(random_.next() | 1);
 }
 
@@ -103,7 +104,8 @@ void Network::carry(std::uint32_t id, wire::Frame&& frame, bool up) {
         std::string bytes;
         wire::encode(frame, bytes);
         auto decoded = wire::decode(bytes);
-        if (const auto* error = std::get_if<wire::DecodeError>(&decoded)) return world_.fail("a frame that its receiver refuses: " + error->text);
+        if (const auto* error = std::get_if<wire::DecodeError>(&decoded))
+            return world_.fail("a frame that its receiver refuses: " + error->text);
         frame = std::move(std::get<wire::Frame>(decoded));
     }
     TimeNs& last = up ? c.last_up : c.last_down;

@@ -18,7 +18,7 @@ public:
     Network(World& world, const Scenario& scenario);
 
     // The manager's end.
-    void open(NodeIndex node);        // tries until it is there
+    void open(NodeIndex node);  // tries until it is there
     void close(NodeIndex node);
     void send_up(NodeIndex node, wire::Frame&& frame);
     // The controller's end. False: no such connection any more.
@@ -39,7 +39,7 @@ public:
 
 private:
     struct Link {
-        std::uint32_t connection = kNone;   // the manager's newest
+        std::uint32_t connection = kNone;  // the manager's newest
         std::uint64_t attempt = 0;
         bool wanted = false;
         std::uint32_t partitions = 0, lossy = 0, duplicates = 0;
@@ -47,7 +47,7 @@ private:
     };
     struct Connection {
         NodeIndex node = 0;
-        bool below = true, above = true;    // ends that think it stands
+        bool below = true, above = true;  // ends that think it stands
         bool carries = true;
         std::uint64_t controller_life = 0;
         TimeNs last_up = 0, last_down = 0;

@@ -20,8 +20,8 @@ struct Item {
 
 struct Player {
     const RankPlan* plan = nullptr;
-    std::size_t at = 0;             // call
-    bool joined = false;            // what the call waits for has been announced
+    std::size_t at = 0;   // call
+    bool joined = false;  // what the call waits for has been announced
     std::vector<std::deque<Item>> streams;
     std::vector<bool> events;
     std::vector<Kernel> kernels;
@@ -76,20 +76,15 @@ private:
                     if (!full(call.first_parts)) return moved;
                     for (const LaunchPlan& launch : call.launches) enqueue(p, launch);
                     break;
-                case Call::Kind::record:
-                    p.streams[call.stream].push_back({Item::record, call.index});
-                    break;
-                case Call::Kind::wait:
-                    p.streams[call.stream].push_back({Item::wait, call.index});
-                    break;
+                case Call::Kind::record: p.streams[call.stream].push_back({Item::record, call.index}); break;
+                case Call::Kind::wait: p.streams[call.stream].push_back({Item::wait, call.index}); break;
                 case Call::Kind::sync:
                     if (!p.streams[call.stream].empty()) return moved;
                     break;
                 case Call::Kind::destroy:  // waits for what the communicator has launched
                     if (!p.families[s_.comms[call.index].family].empty()) return moved;
                     break;
-                case Call::Kind::compute:
-                    break;
+                case Call::Kind::compute: break;
             }
         }
         return moved;
@@ -106,7 +101,8 @@ private:
         }
         p.streams[launch.stream].push_back({Item::kernel, k});
         if (!launch.other_streams.empty()) p.streams[launch.stream].push_back({Item::record, base + 2 * k + 1});
-        for (const std::uint32_t other : launch.other_streams) p.streams[other].push_back({Item::wait, base + 2 * k + 1});
+        for (const std::uint32_t other : launch.other_streams)
+            p.streams[other].push_back({Item::wait, base + 2 * k + 1});
         for (const Part& part : launch.parts) {
             auto& family = p.families[s_.comms[part.comm].family];
             if (family.empty() || family.back() != k) family.push_back(k);

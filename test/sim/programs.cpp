@@ -45,7 +45,8 @@ public:
             for (std::uint32_t i = 0; i < steps; ++i) step();
         }
         // Else the process just exits, which for its peers looks like a death.
-        if (random_.chance(600) || s_.fault_class == FaultClass::calm || s_.fault_class == FaultClass::windows) barrier_and_destroy();
+        if (random_.chance(600) || s_.fault_class == FaultClass::calm || s_.fault_class == FaultClass::windows)
+            barrier_and_destroy();
         resolve();
         const std::uint32_t moves = random_.below(4);
         for (std::uint32_t i = 0; i < moves; ++i) move_something();
@@ -110,9 +111,7 @@ private:
         return comm % s_.ranks[rank].streams;
     }
 
-    std::uint32_t some_comm() {
-        return first_comm_ + random_.below(s_.comms.size() - first_comm_);
-    }
+    std::uint32_t some_comm() { return first_comm_ + random_.below(s_.comms.size() - first_comm_); }
 
     void step() {
         const std::uint32_t what = random_.below(100);
@@ -139,7 +138,7 @@ private:
     void iterate() {
         using Body = std::map<std::uint32_t, std::vector<RawCall>>;
         std::vector<Body> bodies;
-        std::map<std::uint32_t, std::uint32_t> events;   // of a body's own, from here
+        std::map<std::uint32_t, std::uint32_t> events;  // of a body's own, from here
         const std::uint32_t kinds = 2 + random_.below(2);
         for (const std::uint32_t r : ranks()) events[r] = s_.ranks[r].events;
         for (std::uint32_t b = 0; b < kinds; ++b) {
@@ -174,7 +173,8 @@ private:
     void window() {
         for (const std::uint32_t r : ranks())
             if (random_.chance(500))
-                raw_[r].push_back({Call::Kind::compute, 0, random_.below(s_.ranks[r].streams), random_.spread(100'000, 60'000'000), {}});
+                raw_[r].push_back(
+                    {Call::Kind::compute, 0, random_.below(s_.ranks[r].streams), random_.spread(100'000, 60'000'000), {}});
     }
 
     OpKind some_collective(const CommPlan& comm) {
@@ -295,8 +295,8 @@ private:
             if (calls[i].kind == Call::Kind::launch) movable.push_back(i);
         if (movable.empty()) return;
         std::size_t i = movable[random_.below(movable.size())];
-        const bool receives = std::all_of(calls[i].ops.begin(), calls[i].ops.end(),
-                                          [](const RawOp& op) { return op.kind == OpKind::recv; });
+        const bool receives =
+            std::all_of(calls[i].ops.begin(), calls[i].ops.end(), [](const RawOp& op) { return op.kind == OpKind::recv; });
         std::size_t places = receives ? 1 + random_.below(6) : 1;
         if (receives && random_.chance(700)) {
             for (RawOp& op : calls[i].ops) op.stream = s_.ranks[r].streams;
@@ -351,9 +351,8 @@ private:
         for (const RawOp& op : raw.ops) {
             std::vector<RawOp> joined{op};
             for (std::size_t i = 0; i < sets.size();) {
-                const bool meets = std::any_of(sets[i].begin(), sets[i].end(), [&](const RawOp& o) {
-                    return o.comm == op.comm || o.stream == op.stream;
-                });
+                const bool meets = std::any_of(sets[i].begin(), sets[i].end(),
+                                               [&](const RawOp& o) { return o.comm == op.comm || o.stream == op.stream; });
                 if (!meets) {
                     ++i;
                     continue;
@@ -367,7 +366,8 @@ private:
             LaunchPlan launch;
             launch.stream = set.front().stream;
             for (const RawOp& op : set) {
-                if (op.stream != launch.stream && launch.other_streams.empty()) launch.other_streams.push_back(op.stream);
+                if (op.stream != launch.stream && launch.other_streams.empty())
+                    launch.other_streams.push_back(op.stream);
                 add_op(r, op, numbers[op.comm], launch, call);
             }
             call.launches.push_back(std::move(launch));
@@ -375,9 +375,9 @@ private:
     }
 
     void add_op(std::uint32_t r, const RawOp& op, Numbers& numbers, LaunchPlan& launch, Call& call) {
-        std::uint64_t& next = !is_transfer(op.kind)        ? numbers.collectives
+        std::uint64_t& next = !is_transfer(op.kind)     ? numbers.collectives
                               : op.kind == OpKind::send ? numbers.sends[op.peer]
-                                                           : numbers.receives[op.peer];
+                                                        : numbers.receives[op.peer];
         const std::uint64_t n = next++;
         const auto same = std::find_if(launch.ops.begin(), launch.ops.end(), [&](const OpPlan& o) {
             return o.comm == op.comm && o.kind == op.kind && o.peer == op.peer && o.n + o.count == n;
@@ -394,7 +394,8 @@ private:
 
     Part part_of(std::uint32_t r, const RawOp& op, std::uint64_t n, bool conn) {
         const CommPlan& comm = s_.comms[op.comm];
-        const auto self = static_cast<std::uint32_t>(std::find(comm.ranks.begin(), comm.ranks.end(), r) - comm.ranks.begin());
+        const auto self =
+            static_cast<std::uint32_t>(std::find(comm.ranks.begin(), comm.ranks.end(), r) - comm.ranks.begin());
         Key key{comm.id, conn ? KeyKind::conn : KeyKind::coll, 0, 0, n};
         const bool sends = op.kind == OpKind::send;
         if (is_transfer(op.kind)) {
@@ -444,7 +445,8 @@ private:
     void add_collective_pairs(FlowPlan& flow, const CommPlan& comm, bool mesh) {
         std::vector<NodeIndex> order;
         for (const std::uint32_t r : comm.ranks)
-            if (std::find(order.begin(), order.end(), s_.ranks[r].node) == order.end()) order.push_back(s_.ranks[r].node);
+            if (std::find(order.begin(), order.end(), s_.ranks[r].node) == order.end())
+                order.push_back(s_.ranks[r].node);
         for (std::size_t i = 0; i < order.size(); ++i)
             for (std::size_t k = 0; k < order.size(); ++k) {
                 if (i == k || (!mesh && k != (i + 1) % order.size())) continue;

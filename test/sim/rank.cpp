@@ -21,7 +21,8 @@ void Rank::start() {
     view_ = world_.memory.take();
     attached_ = world_.manager_of(index_).attach(index_);  // else it stays inert for its life
     if (world_.journal.on)
-        world_.journal.add(world_.now, s_.name_of_rank(index_) + (attached_ ? " attaches as " + std::to_string(id_) : " finds no manager"));
+        world_.journal.add(world_.now, s_.name_of_rank(index_) +
+                                           (attached_ ? " attaches as " + std::to_string(id_) : " finds no manager"));
     wake_host();
 }
 
@@ -124,7 +125,8 @@ bool Rank::create(const Call& call) {
         if (attached_) {
             ring::CommEntry& e = view_.comms[entry];
             e.id = comm.id;
-            e.rank = static_cast<std::uint32_t>(std::find(comm.ranks.begin(), comm.ranks.end(), index_) - comm.ranks.begin());
+            e.rank =
+                static_cast<std::uint32_t>(std::find(comm.ranks.begin(), comm.ranks.end(), index_) - comm.ranks.begin());
             e.size = static_cast<std::uint32_t>(comm.ranks.size());
             e.family = comm.family;
             e.generation = 1;
@@ -204,8 +206,8 @@ std::uint64_t Rank::push(const std::vector<OpPlan>& ops, std::uint16_t flags, ri
     std::vector<ring::OpEntry> entries;
     for (const OpPlan& op : ops)
         if (records(op.comm))
-            entries.push_back({static_cast<std::uint8_t>(op.kind), 0, static_cast<std::uint16_t>(entry_of(op.comm)), op.peer,
-                               op.n, op.count, (flags & ring::kLaunchConn) != 0 ? ring::kOpFirstUse : 0, 4096});
+            entries.push_back({static_cast<std::uint8_t>(op.kind), 0, static_cast<std::uint16_t>(entry_of(op.comm)),
+                               op.peer, op.n, op.count, (flags & ring::kLaunchConn) != 0 ? ring::kOpFirstUse : 0, 4096});
     if (entries.empty()) return kUnrecorded;
     if (entries.size() < ops.size()) flags |= ring::kLaunchMixed;
     const std::uint32_t slots = ring::slots_for(static_cast<std::uint32_t>(entries.size()));
@@ -216,7 +218,8 @@ std::uint64_t Rank::push(const std::vector<OpPlan>& ops, std::uint16_t flags, ri
         return kUnrecorded;
     }
     view_.header->head.store(seq + slots);
-    for (std::uint32_t i = 1; i < entries.size(); ++i) view_.extension(seq + 1 + (i - 1) / 2).op[(i - 1) % 2] = entries[i];
+    for (std::uint32_t i = 1; i < entries.size(); ++i)
+        view_.extension(seq + 1 + (i - 1) / 2).op[(i - 1) % 2] = entries[i];
     ring::LaunchRecord& record = view_.record(seq);
     record.gate = static_cast<std::uint16_t>(gate);
     record.op_count = static_cast<std::uint16_t>(entries.size());
@@ -288,10 +291,12 @@ void Rank::manager_died() {
 void Rank::give_up(LaunchIndex index, std::uint64_t life) {
     LaunchRun& run = world_.launches[index];
     const ManagerHost& manager = world_.manager_of(index_);
-    if (!alive_ || run.state != LaunchRun::State::reached || run.go || manager.alive() || manager.life() != life) return;
+    if (!alive_ || run.state != LaunchRun::State::reached || run.go || manager.alive() || manager.life() != life)
+        return;
     known_dead_ = life;
     view_.header->gave_up.fetch_add(1);
-    if (world_.journal.on) world_.journal.add(world_.now, s_.name_of_rank(index_) + " #" + std::to_string(run.seq) + " gives up waiting");
+    if (world_.journal.on)
+        world_.journal.add(world_.now, s_.name_of_rank(index_) + " #" + std::to_string(run.seq) + " gives up waiting");
     if (plan_.policy == Policy::abort) return world_.rank_died(index_, true);
     run.passed = true;
     open_gate(index);
@@ -346,7 +351,8 @@ void Rank::finish(LaunchIndex index) {
             if (!family.empty() && family.front() == index) family.pop_front();
         }
         auto& stream = streams_[run.plan->stream].items;
-        if (!stream.empty() && stream.front().kind == Item::Kind::kernel && stream.front().index == index) stream.pop_front();
+        if (!stream.empty() && stream.front().kind == Item::Kind::kernel && stream.front().index == index)
+            stream.pop_front();
     }
     run_streams();
     wake_host();

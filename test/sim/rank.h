@@ -43,9 +43,7 @@ public:
     RankId id() const { return id_; }
     void set_id(RankId id) { id_ = id; }
     const RankPlan& plan() const { return plan_; }
-    LaunchIndex launch_of(std::uint64_t seq) const {
-        return seq < by_seq_.size() ? by_seq_[seq] : kNone;
-    }
+    LaunchIndex launch_of(std::uint64_t seq) const { return seq < by_seq_.size() ? by_seq_[seq] : kNone; }
     Verdict verdict(std::uint32_t entry) const;
     std::string where() const;
 
@@ -89,18 +87,18 @@ private:
     ring::View view_;
     RankId id_ = kNone;
     bool alive_ = false, ended_ = false, died_ = false, attached_ = false, host_pending_ = false;
-    std::size_t at_ = 0;                      // call
+    std::size_t at_ = 0;  // call
     Step step_ = Step::begin;
     std::uint64_t wait_number_ = 0;
     LaunchIndex connecting_ = kNone;
     std::vector<StreamState> streams_;
     std::vector<bool> events_;
-    std::uint32_t own_events_ = 0;            // used for groups on several streams
+    std::uint32_t own_events_ = 0;  // used for groups on several streams
     std::vector<LaunchIndex> by_seq_;
-    std::vector<LaunchIndex> gated_;          // gates that hold
+    std::vector<LaunchIndex> gated_;  // gates that hold
     std::map<std::uint32_t, std::deque<LaunchIndex>> families_;
-    std::vector<bool> ignores_verdict_;       // by entry: the shim gave up on it
-    std::uint64_t known_dead_ = 0;            // the manager's life whose heartbeat is known to stand still
+    std::vector<bool> ignores_verdict_;  // by entry: the shim gave up on it
+    std::uint64_t known_dead_ = 0;       // the manager's life whose heartbeat is known to stand still
     bool running_streams_ = false, again_ = false;
 };
 

@@ -17,7 +17,8 @@ public:
 
     // Cleared. The pool keeps it; all are free again after reset().
     ring::View take() {
-        if (used_ == pages_.size()) pages_.emplace_back(static_cast<std::byte*>(::operator new(bytes(), std::align_val_t{4096})));
+        if (used_ == pages_.size())
+            pages_.emplace_back(static_cast<std::byte*>(::operator new (bytes(), std::align_val_t{4096})));
         std::byte* base = pages_[used_++].get();
         const ring::Layout at{kSlots};
         std::memset(base, 0, at.comms_offset() + 32 * sizeof(ring::CommEntry));  // no rank has more communicators
@@ -29,7 +30,7 @@ public:
 private:
     static constexpr std::size_t bytes() { return ring::Layout{kSlots}.bytes(); }
     struct Release {
-        void operator()(std::byte* p) const { ::operator delete(p, std::align_val_t{4096}); }
+        void operator()(std::byte* p) const { ::operator delete (p, std::align_val_t{4096}); }
     };
     struct Page : std::unique_ptr<std::byte, Release> {
         explicit Page(std::byte* p) : unique_ptr(p) { std::memset(p, 0, bytes()); }

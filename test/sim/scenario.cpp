@@ -15,8 +15,8 @@ Fabric make_fabric(Random random) {
     Fabric fabric;
     fabric.name = "sim";
     const std::uint32_t nodes = 2 + random.below(3), gpus = 1 + random.below(2), ports = 1 + random.below(2);
-    const bool planes = ports == 2 && nodes != 3 && random.chance(200);       // a switch for each port index
-    const bool sided = ports == 2 && !planes && random.chance(200);           // port 0 in, port 1 out
+    const bool planes = ports == 2 && nodes != 3 && random.chance(200);  // a switch for each port index
+    const bool sided = ports == 2 && !planes && random.chance(200);      // port 0 in, port 1 out
     const std::uint32_t switches_a_rail = planes ? 2 : 1;
     static constexpr std::array<TimeNs, 4> kDark{10'000, 1'000'000, 5'000'000, 25'000'000};
     const TimeNs dark = kDark[random.below(4)];
@@ -109,8 +109,8 @@ std::vector<FaultKind> kinds_of(FaultClass c) {
         case FaultClass::switches: return {session_drop, slow, refuse, partial, stuck, reboot};
         case FaultClass::foreign: return {foreign_hand};
         case FaultClass::mixed:
-            return {rank_death, manager_death, controller_death, link_break, partition, lossy, duplicates,
-                    session_drop, slow, refuse, partial, stuck, reboot};
+            return {rank_death,   manager_death, controller_death, link_break, partition, lossy, duplicates,
+                    session_drop, slow,          refuse,           partial,    stuck,     reboot};
     }
     return {};
 }
@@ -146,20 +146,22 @@ void add_faults(Scenario& s, Random random) {
 }  // namespace
 
 const char* name_of(FaultClass c) {
-    static constexpr const char* kNames[] = {"calm", "ranks", "managers", "controller", "network", "switches", "foreign", "mixed", "windows"};
+    static constexpr const char* kNames[] = {"calm",     "ranks",   "managers", "controller", "network",
+                                             "switches", "foreign", "mixed",    "windows"};
     return kNames[static_cast<std::size_t>(c)];
 }
 
 const char* name_of(FaultKind kind) {
-    static constexpr const char* kNames[] = {"rank death", "manager death", "controller death", "link break", "partition",
-                                             "lossy", "duplicates", "session drop", "slow", "refuse", "partial", "stuck",
-                                             "reboot", "foreign hand"};
+    static constexpr const char* kNames[] = {
+        "rank death",   "manager death", "controller death", "link break", "partition", "lossy",  "duplicates",
+        "session drop", "slow",          "refuse",           "partial",    "stuck",     "reboot", "foreign hand"};
     return kNames[static_cast<std::size_t>(kind)];
 }
 
 const char* name_of(Mutation m) {
-    static constexpr const char* kNames[] = {"none", "cut-under-launch", "drop-grants", "start-without-go", "lying-switch",
-                                             "forget-done", "early-answer", "half-grant", "ignore-revoke"};
+    static constexpr const char* kNames[] = {"none",         "cut-under-launch", "drop-grants",  "start-without-go",
+                                             "lying-switch", "forget-done",      "early-answer", "half-grant",
+                                             "ignore-revoke"};
     return kNames[static_cast<std::size_t>(m)];
 }
 

@@ -17,23 +17,41 @@ inline constexpr std::uint32_t kFaultClasses = 9;
 const char* name_of(FaultClass c);
 
 enum class FaultKind : std::uint8_t {
-    rank_death, manager_death, controller_death,
-    link_break, partition, lossy, duplicates,
-    session_drop, slow, refuse, partial, stuck, reboot, foreign_hand,
+    rank_death,
+    manager_death,
+    controller_death,
+    link_break,
+    partition,
+    lossy,
+    duplicates,
+    session_drop,
+    slow,
+    refuse,
+    partial,
+    stuck,
+    reboot,
+    foreign_hand,
 };
 const char* name_of(FaultKind kind);
 
 struct Fault {
     FaultKind kind{};
     TimeNs at_ns = 0, lasts_ns = 0;
-    std::uint32_t target = 0;    // rank, node or switch
-    std::uint64_t detail = 0;    // a seed of its own, a port, ...
-    bool left_out = false;       // while a failing schedule is made smaller
+    std::uint32_t target = 0;  // rank, node or switch
+    std::uint64_t detail = 0;  // a seed of its own, a port, ...
+    bool left_out = false;     // while a failing schedule is made smaller
 };
 
 // Deliberate mistakes of the harness, each to be caught by one of its checks.
 enum class Mutation : std::uint8_t {
-    none, cut_under_launch, drop_grants, start_without_go, lying_switch, forget_done, early_answer, half_grant,
+    none,
+    cut_under_launch,
+    drop_grants,
+    start_without_go,
+    lying_switch,
+    forget_done,
+    early_answer,
+    half_grant,
     ignore_revoke,
 };
 inline constexpr std::uint32_t kMutations = 9;
@@ -47,28 +65,28 @@ struct FlowPlan {
     Key key;
     std::uint32_t comm = 0;
     std::uint32_t members = 0;
-    TimeNs transfer_ns = 0;       // light it needs, once all members are there
-    TimeNs sender_ns = 0;         // of that, until the sender is through
-    bool eager = false;           // the sender is through before the receiver comes
-    std::vector<PairIndex> pairs; // circuits that it needs; none inside a node
+    TimeNs transfer_ns = 0;        // light it needs, once all members are there
+    TimeNs sender_ns = 0;          // of that, until the sender is through
+    bool eager = false;            // the sender is through before the receiver comes
+    std::vector<PairIndex> pairs;  // circuits that it needs; none inside a node
 };
 
-struct Part {                     // one rank's share in a flow
+struct Part {  // one rank's share in a flow
     FlowIndex flow = 0;
-    std::uint32_t comm = 0;       // CommPlan
-    bool sends = false;           // of a transfer: its first end
+    std::uint32_t comm = 0;  // CommPlan
+    bool sends = false;      // of a transfer: its first end
 };
 
 struct OpPlan {
-    std::uint32_t comm = 0;       // CommPlan
+    std::uint32_t comm = 0;  // CommPlan
     OpKind kind{};
-    std::uint32_t peer = 0;       // rank in the communicator
+    std::uint32_t peer = 0;  // rank in the communicator
     std::uint64_t n = 0;
     std::uint32_t count = 1;
 };
 
 struct LaunchPlan {
-    std::uint32_t stream = 0;                // the gate stands here
+    std::uint32_t stream = 0;  // the gate stands here
     std::vector<std::uint32_t> other_streams;
     std::vector<OpPlan> ops;
     std::vector<Part> parts;
@@ -76,11 +94,11 @@ struct LaunchPlan {
 
 struct Call {
     enum class Kind : std::uint8_t { create, launch, compute, record, wait, sync, destroy } kind{};
-    std::uint32_t index = 0;                 // communicator, or event
+    std::uint32_t index = 0;  // communicator, or event
     std::uint32_t stream = 0;
     TimeNs ns = 0;
-    std::vector<LaunchPlan> launches;        // of one group
-    std::vector<OpPlan> first_uses;          // connections that the group makes, on the host
+    std::vector<LaunchPlan> launches;  // of one group
+    std::vector<OpPlan> first_uses;    // connections that the group makes, on the host
     std::vector<Part> first_parts;
 };
 
@@ -88,25 +106,25 @@ struct CommPlan {
     CommId id;
     std::uint32_t job = 0;
     std::uint32_t family = 0;
-    std::vector<std::uint32_t> ranks;        // RankPlan, by rank in the communicator
+    std::vector<std::uint32_t> ranks;  // RankPlan, by rank in the communicator
     bool intra = false;
 };
 
 struct RankPlan {
     std::uint32_t job = 0;
     NodeIndex node = 0;
-    std::uint32_t gpu = 0;                   // local
+    std::uint32_t gpu = 0;  // local
     Mode mode = Mode::enforce;
     Policy policy = Policy::proceed;
     std::uint32_t streams = 1;
     std::uint32_t events = 0;
-    std::vector<std::uint32_t> comms;        // CommPlan, by entry in its table
+    std::vector<std::uint32_t> comms;  // CommPlan, by entry in its table
     std::vector<Call> calls;
 };
 
 struct JobPlan {
     TimeNs start_ns = 0;
-    std::uint32_t after = kNone;             // starts when that job has ended
+    std::uint32_t after = kNone;  // starts when that job has ended
     std::vector<std::uint32_t> ranks;
 };
 
@@ -128,14 +146,14 @@ struct Scenario {
     FaultClass fault_class{};
     Mutation mutation{};
     Timing timing;
-    bool provision = true;                   // the controller moves circuits for what ranks expect
+    bool provision = true;  // the controller moves circuits for what ranks expect
     Fabric fabric;
     std::vector<JobPlan> jobs;
     std::vector<CommPlan> comms;
     std::vector<RankPlan> ranks;
     std::vector<FlowPlan> flows;
     std::vector<Fault> faults;
-    TimeNs healed_ns = 0;                    // from here on nothing is wrong any more
+    TimeNs healed_ns = 0;  // from here on nothing is wrong any more
 
     PairIndex pair_of(GpuId x, GpuId y) const {
         const auto gpus = static_cast<PairIndex>(fabric.gpus.size());

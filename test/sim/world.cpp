@@ -27,7 +27,8 @@ World::World(const Scenario& s, RingMemory& ring_memory, const WorldOptions& o)
     journal.on = o.log;
     memory.reset();
     if (s.mutation == Mutation::lying_switch || s.mutation == Mutation::early_answer) mutations_left = 1'000;
-    for (NodeIndex n = 0; n < s.fabric.nodes.size(); ++n) managers.push_back(std::make_unique<ManagerHost>(*this, s, n));
+    for (NodeIndex n = 0; n < s.fabric.nodes.size(); ++n)
+        managers.push_back(std::make_unique<ManagerHost>(*this, s, n));
     for (std::uint32_t r = 0; r < s.ranks.size(); ++r) ranks.push_back(std::make_unique<Rank>(*this, s, r));
 }
 
@@ -105,10 +106,12 @@ std::string World::describe(FlowIndex index) const {
     std::string text = std::string(kKinds[static_cast<int>(flow.key.kind)]) + "(c" + std::to_string(flow.comm);
     if (flow.key.kind == KeyKind::p2p || flow.key.kind == KeyKind::conn_p2p)
         text += " r" + std::to_string(ranks_of[flow.key.src]) + ">r" + std::to_string(ranks_of[flow.key.dst]);
-    text += " #" + std::to_string(flow.key.n) + " " + std::to_string(traffic.members(index).size()) + "/" + std::to_string(flow.members);
+    text += " #" + std::to_string(flow.key.n) + " " + std::to_string(traffic.members(index).size()) + "/" +
+            std::to_string(flow.members);
     const auto gpus = static_cast<PairIndex>(scenario.fabric.gpus.size());
     for (const PairIndex p : flow.pairs)
-        text += " " + scenario.fabric.gpus[p / gpus].name + "-" + scenario.fabric.gpus[p % gpus].name + (glass.lit(p) ? "" : "!");
+        text += " " + scenario.fabric.gpus[p / gpus].name + "-" + scenario.fabric.gpus[p % gpus].name +
+                (glass.lit(p) ? "" : "!");
     return text + ")";
 }
 
@@ -146,7 +149,9 @@ void World::rank_died(std::uint32_t rank, bool) {
 
 void World::begin_fault(std::uint32_t index) {
     const Fault& f = scenario.faults[index];
-    if (journal.on) journal.add(now, std::string("fault ") + std::to_string(index) + ": " + name_of(f.kind) + " of " + std::to_string(f.target));
+    if (journal.on)
+        journal.add(now, std::string("fault ") + std::to_string(index) + ": " + name_of(f.kind) + " of " +
+                             std::to_string(f.target));
     switch (f.kind) {
         case FaultKind::rank_death: return rank_died(f.target, false);
         case FaultKind::manager_death:
@@ -227,7 +232,8 @@ std::string World::why() {
     }
     for (const controller::PortStatus& p : controller.core()->ports()) {
         if (p.use == controller::PortUse::idle || p.use == controller::PortUse::dark) continue;
-        text += "  port " + scenario.fabric.ports[p.port].name + " use " + std::to_string(static_cast<int>(p.use)) + " " + p.note + "\n";
+        text += "  port " + scenario.fabric.ports[p.port].name + " use " + std::to_string(static_cast<int>(p.use)) +
+                " " + p.note + "\n";
     }
     return text;
 }

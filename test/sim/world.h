@@ -21,7 +21,7 @@
 namespace opus::sim {
 
 struct Outcome {
-    std::string failure;       // empty: all held
+    std::string failure;  // empty: all held
     std::uint64_t events = 0;
     TimeNs virtual_ns = 0;
     std::uint64_t launches = 0, grants = 0, suspensions = 0, passes = 0, unroutable = 0, crowded = 0, moves = 0;
@@ -31,9 +31,9 @@ struct Outcome {
 
 struct WorldOptions {
     bool log = false;
-    std::uint32_t check_every = 1;   // the cores' own check(): every so many steps
-    bool runs = false;               // grants cover what ranks say of the rest of their phases
-    bool wire = false;               // frames are encoded and decoded on their way
+    std::uint32_t check_every = 1;  // the cores' own check(): every so many steps
+    bool runs = false;              // grants cover what ranks say of the rest of their phases
+    bool wire = false;              // frames are encoded and decoded on their way
 };
 
 class World {
@@ -55,18 +55,20 @@ public:
     ControllerHost controller;
     std::vector<std::unique_ptr<ManagerHost>> managers;
     std::vector<std::unique_ptr<Rank>> ranks;
-    std::vector<std::uint32_t> comm_arrivals;     // members that are in their create call
+    std::vector<std::uint32_t> comm_arrivals;  // members that are in their create call
 
-    void after(TimeNs ns, Kind kind, std::uint32_t who, std::uint64_t what = 0) { calendar.add(now + ns, kind, who, what); }
+    void after(TimeNs ns, Kind kind, std::uint32_t who, std::uint64_t what = 0) {
+        calendar.add(now + ns, kind, who, what);
+    }
     void fail(std::string what);
-    std::string describe(FlowIndex flow) const;   // its key, who is there, the circuits it needs
+    std::string describe(FlowIndex flow) const;  // its key, who is there, the circuits it needs
     bool failed() const { return !outcome_.failure.empty(); }
     bool due_for_check() { return ++steps_ % options.check_every == 0; }
     ManagerHost& manager_of(std::uint32_t rank) { return *managers[scenario.ranks[rank].node]; }
 
     void rank_ended(std::uint32_t rank);
     void rank_died(std::uint32_t rank, bool aborts_job);
-    void count_controller();                      // before its core goes
+    void count_controller();  // before its core goes
     bool calm() const { return now >= scenario.healed_ns; }
     std::uint32_t mutations_left = 1;
 

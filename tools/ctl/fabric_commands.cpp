@@ -27,11 +27,11 @@ json as_json(const std::vector<FabricError>& errors) {
 int check(const std::string& path, bool json_output) {
     const auto load = fabric::read_fabric(path, switch_driver_names());
     if (json_output) {
-        std::printf("%s\n", json({{"ok", load.fabric.has_value()},
-                                  {"errors", as_json(load.errors)},
-                                  {"warnings", as_json(load.warnings)}})
-                                .dump(2, ' ', false, json::error_handler_t::replace)
-                                .c_str());
+        std::printf(
+            "%s\n",
+            json({{"ok", load.fabric.has_value()}, {"errors", as_json(load.errors)}, {"warnings", as_json(load.warnings)}})
+                .dump(2, ' ', false, json::error_handler_t::replace)
+                .c_str());
     } else {
         for (const auto& error : load.errors) std::printf("%s\n", fabric::error_line(path, error).c_str());
         for (const auto& warning : load.warnings)
@@ -41,8 +41,7 @@ int check(const std::string& path, bool json_output) {
                         load.fabric->nodes.size(), load.fabric->gpus.size(), load.fabric->ports.size(),
                         load.fabric->rails.size(), load.fabric->switches.size());
         else
-            std::printf("%s: %zu %s\n", path.c_str(), load.errors.size(),
-                        load.errors.size() == 1 ? "mistake" : "mistakes");
+            std::printf("%s: %zu %s\n", path.c_str(), load.errors.size(), load.errors.size() == 1 ? "mistake" : "mistakes");
     }
     return load.fabric ? kOk : kNo;
 }
@@ -82,8 +81,7 @@ void add_make(CLI::App& fabric, std::function<int()>& chosen) {
     command->add_option("--technology", plan->technology, "switch technology; gives the dark time")
         ->check(CLI::IsMember(technology_names()))
         ->capture_default_str();
-    command->add_option("--dark-ms", plan->dark_ms, "dark time, instead of the technology's")
-        ->check(CLI::Range(0.0, 3'600'000.0));
+    command->add_option("--dark-ms", plan->dark_ms, "dark time, instead of the technology's")->check(CLI::Range(0.0, 3'600'000.0));
     command->add_option("--guard-ms", plan->guard_ms, "added after the dark time with --settle time")
         ->check(CLI::Range(0.0, 3'600'000.0));
     command->add_option("--settle", plan->settle, "how the driver knows that light passes: power or time")
@@ -96,8 +94,7 @@ void add_make(CLI::App& fabric, std::function<int()>& chosen) {
                      "host:port of the switches: one for each rail, or one whose port counts up")
         ->delimiter(',');
     command->add_option("--name", plan->name, "name of the fabric")->capture_default_str();
-    command->add_option("--node-prefix", plan->node_prefix, "nodes are called PREFIX0, PREFIX1, ...")
-        ->capture_default_str();
+    command->add_option("--node-prefix", plan->node_prefix, "nodes are called PREFIX0, PREFIX1, ...")->capture_default_str();
     command->add_option("-o,--output", *output, "file to write; default: standard output");
     command->callback([plan, output, &chosen] { chosen = [plan, output] { return make(*plan, *output); }; });
 }

@@ -24,8 +24,7 @@ struct Options {
 
 void print(const json& body) { std::printf("%s\n", body.dump(2, ' ', false, json::error_handler_t::replace).c_str()); }
 
-int ask(const Options& options, const char* command, const json& arguments,
-        const std::function<void(const json&)>& show) {
+int ask(const Options& options, const char* command, const json& arguments, const std::function<void(const json&)>& show) {
     const json body = ControllerClient(options.controller, options.timeout_ms).ask(command, arguments);
     if (options.json_output)
         print(body);
@@ -85,8 +84,7 @@ void add_moves(CLI::App& app, Options& options) {
                          "even under a launch in flight: what it sends is lost until it is sent again");
     disconnect->callback([&options, part] {
         options.chosen = [&options, part] {
-            return ask(options, "disconnect", {{"port", part->a}, {"force", part->force}},
-                       show_done(part->a + " is dark"));
+            return ask(options, "disconnect", {{"port", part->a}, {"force", part->force}}, show_done(part->a + " is dark"));
         };
     });
 }
@@ -124,9 +122,7 @@ void define(CLI::App& app, Options& options) {
     app.set_version_flag("--version", "opus-ctl " OPUS_PROGRAM_VERSION);
     app.require_subcommand(1);
     app.fallthrough();
-    app.add_option("-c,--controller", options.controller, "address of the controller")
-        ->envname("OPUS_CONTROLLER")
-        ->capture_default_str();
+    app.add_option("-c,--controller", options.controller, "address of the controller")->envname("OPUS_CONTROLLER")->capture_default_str();
     app.add_option("--timeout", options.timeout_ms, "how long to wait for the controller, milliseconds")
         ->check(CLI::Range(1, 3'600'000))
         ->capture_default_str();

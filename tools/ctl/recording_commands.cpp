@@ -44,8 +44,7 @@ public:
         for (std::size_t end; (end = rest_.find('\n', from)) != std::string::npos; from = end + 1) {
             ++line_;
             if (end == from) continue;
-            if (std::string wrong = reader_.read(std::string_view(rest_).substr(from, end - from), profile);
-                !wrong.empty())
+            if (std::string wrong = reader_.read(std::string_view(rest_).substr(from, end - from), profile); !wrong.empty())
                 return "line " + std::to_string(line_) + ": " + wrong;
         }
         rest_.erase(0, from);
@@ -122,8 +121,7 @@ int summarize(const std::string& path, const std::string& job, bool json_output)
     LineFeeder feeder;
     std::string block(1u << 16, '\0');
     while (file.read(block.data(), static_cast<std::streamsize>(block.size())), file.gcount() > 0)
-        if (const std::string wrong = feeder.take(block.substr(0, static_cast<std::size_t>(file.gcount())));
-            !wrong.empty())
+        if (const std::string wrong = feeder.take(block.substr(0, static_cast<std::size_t>(file.gcount()))); !wrong.empty())
             return refuse(path + ": " + wrong);
     if (feeder.lines() == 0) return refuse(path + ": this is no recording: it has no header line");
     if (feeder.torn())

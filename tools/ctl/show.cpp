@@ -42,8 +42,7 @@ void show_status(const json& body) {
     for (const json& n : body.at("nodes")) {
         const bool up = n.value("session", false);
         nodes.add({text(n, "node"), up ? (n.value("reported", false) ? "connected" : "connecting") : "absent",
-                   text(n, "ranks"),
-                   number(n, "last_seen_ms") > 0 ? duration(number(n, "last_seen_ms")) + " ago" : "-"});
+                   text(n, "ranks"), number(n, "last_seen_ms") > 0 ? duration(number(n, "last_seen_ms")) + " ago" : "-"});
     }
     nodes.print(stdout);
     std::printf("\n");

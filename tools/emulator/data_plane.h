@@ -28,8 +28,7 @@ struct DataPlaneOptions {
 class DataPlane {
 public:
     // Throws std::runtime_error with a text for people.
-    DataPlane(Loop& loop, const Glass& glass, Counters& counters, const DataPlaneOptions& options,
-              const std::string& address);
+    DataPlane(Loop& loop, const Glass& glass, Counters& counters, const DataPlaneOptions& options, const std::string& address);
     ~DataPlane();
     const std::string& address() const { return listener_.address(); }
 

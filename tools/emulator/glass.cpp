@@ -142,15 +142,13 @@ Light Glass::light(SwitchPort port, TimeNs now) const {
 
 double Glass::power_dbm(SwitchPort port, TimeNs now) const {
     switch (light(port, now)) {
-        case Light::tuned:
-            return -3.0 - 0.01 * (port % 32);  // ports differ a little, as real ones do
+        case Light::tuned: return -3.0 - 0.01 * (port % 32);  // ports differ a little, as real ones do
         case Light::tuning: {
             const double part =
                 1.0 - double(ports_[port].lit_ns - now) / double(std::max<TimeNs>(1, tuning_ns(options_.dark_ns)));
             return -50.0 + 15.0 * part;
         }
-        default:
-            return kDarkDbm;
+        default: return kDarkDbm;
     }
 }
 

@@ -75,7 +75,8 @@ void Instrument::receive(SessionId id, std::string_view bytes, TimeNs now, Outpu
         for (const Delayed& d : delayed_)
             if (d.session == id) due = std::max(due, d.due);
         if (due > now) {
-            const auto after = std::find_if(delayed_.begin(), delayed_.end(), [&](const Delayed& d) { return d.due > due; });
+            const auto after =
+                std::find_if(delayed_.begin(), delayed_.end(), [&](const Delayed& d) { return d.due > due; });
             delayed_.insert(after, {due, id, std::move(text)});
         } else {
             line(id, text, now, out);
@@ -143,11 +144,8 @@ std::string Instrument::execute(Session& session, std::string_view text, TimeNs 
         if (unit.empty()) continue;
         const auto space = unit.find_first_of(" \t");
         std::string_view header = unit.substr(0, space);
-        Call call{session,
-                  space == std::string_view::npos ? std::string_view{} : scpi::trim(unit.substr(space)),
-                  false,
-                  now,
-                  {}};
+        Call call{
+            session, space == std::string_view::npos ? std::string_view{} : scpi::trim(unit.substr(space)), false, now, {}};
         if (header.back() == '?') {
             call.query = true;
             header.remove_suffix(1);

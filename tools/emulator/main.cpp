@@ -135,17 +135,14 @@ int run(int argc, char** argv) {
         "Emulates one optical circuit switch: its SCPI interface, and the light that carries (or loses) bytes.",
         "opus-ocs-emu");
     app.set_version_flag("--version", "opus-ocs-emu " + std::to_string(OPUS_VERSION_MAJOR) + "." +
-                                          std::to_string(OPUS_VERSION_MINOR) + "." +
-                                          std::to_string(OPUS_VERSION_PATCH));
+                                          std::to_string(OPUS_VERSION_MINOR) + "." + std::to_string(OPUS_VERSION_PATCH));
     app.add_option("--size", flags.size, "32: any port to any other; 16x16: ingress 1..16 to egress 17..32")
         ->required()
         ->type_name("N|NxM");
     app.add_option("--scpi", flags.scpi, "where SCPI sessions are served; port 0: the kernel picks")
         ->type_name("HOST:PORT")
         ->capture_default_str();
-    app.add_option("--data", flags.data, "where NIC ports attach; port 0: the kernel picks")
-        ->type_name("HOST:PORT")
-        ->capture_default_str();
+    app.add_option("--data", flags.data, "where NIC ports attach; port 0: the kernel picks")->type_name("HOST:PORT")->capture_default_str();
     app.add_option("--technology", flags.technology, "gives the dark time")->type_name("NAME")->capture_default_str();
     app.add_option("--dark-ms", flags.dark_ms, "time from a command to light, milliseconds; overrides --technology")
         ->type_name("MS")

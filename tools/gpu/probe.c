@@ -50,8 +50,7 @@ static void driver(void) {
 
 static void runtime(void) {
     void* cudart = NULL;
-    cudaError_t (*version)(int*) =
-        (cudaError_t(*)(int*))find("libcudart.so.12", "cudaRuntimeGetVersion", &cudart);
+    cudaError_t (*version)(int*) = (cudaError_t(*)(int*))find("libcudart.so.12", "cudaRuntimeGetVersion", &cudart);
     int number = 0;
     if (version != NULL && version(&number) == cudaSuccess)
         printf("cudart CUDA %d.%d\n", number / 1000, number % 1000 / 10);
@@ -70,7 +69,8 @@ static void nccl(void) {
 int main(int argc, char** argv) {
     if (argc > 1) {
         const int help = strcmp(argv[1], "--help") == 0;
-        fprintf(help ? stdout : stderr, "usage: gpu_probe: says which GPU, driver, CUDA runtime and NCCL a program finds\n");
+        fprintf(help ? stdout : stderr,
+                "usage: gpu_probe: says which GPU, driver, CUDA runtime and NCCL a program finds\n");
         return help ? 0 : 2;
     }
     driver();

@@ -77,8 +77,10 @@ which local port leads to which peer
 
 void entry(const char* name, const char* type, const char* fallback, const char* who, const char* help) {
     std::printf(".TP\n.B %s\n%s.\nRead by: %s. Type: %s. ", name, help, who, type);
-    if (std::strlen(fallback) > 0) std::printf("Default: %s.\n", fallback);
-    else std::printf("No default.\n");
+    if (std::strlen(fallback) > 0)
+        std::printf("Default: %s.\n", fallback);
+    else
+        std::printf("No default.\n");
 }
 
 }  // namespace

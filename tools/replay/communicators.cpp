@@ -15,8 +15,7 @@ std::uint64_t seed_of(const std::string& name, std::uint32_t group) {
 
 }  // namespace
 
-Communicators::Communicators(const Workload& workload, std::uint32_t rank, Rendezvous& rendezvous,
-                             std::uint64_t timeout_ms)
+Communicators::Communicators(const Workload& workload, std::uint32_t rank, Rendezvous& rendezvous, std::uint64_t timeout_ms)
     : handles_(workload.comms.size()) {
     for (std::uint32_t i = 0; i < handles_.size(); ++i) {
         const Membership m = membership(workload.comms[i], rank);
@@ -33,8 +32,7 @@ Communicators::Communicators(const Workload& workload, std::uint32_t rank, Rende
     }
 }
 
-void Communicators::from_id(const Workload& workload, std::uint32_t index, Rendezvous& rendezvous,
-                            std::uint64_t timeout_ms) {
+void Communicators::from_id(const Workload& workload, std::uint32_t index, Rendezvous& rendezvous, std::uint64_t timeout_ms) {
     CommHandle& h = handles_[index];
     if (h.group == kNobody) return;
     const std::string& name = workload.comms[index].name;
@@ -58,15 +56,13 @@ void Communicators::from_split(const Workload& workload, std::uint32_t index) {
     CommHandle& h = handles_[index];
     const int color = h.group == kNobody ? NCCL_SPLIT_NOCOLOR : static_cast<int>(h.group);
     const int key = h.group == kNobody ? 0 : static_cast<int>(h.rank);
-    nccl(ncclCommSplit(handles_[parent].comm, color, key, &h.comm, nullptr),
-         "ncclCommSplit " + workload.comms[index].name);
+    nccl(ncclCommSplit(handles_[parent].comm, color, key, &h.comm, nullptr), "ncclCommSplit " + workload.comms[index].name);
 }
 
 ncclResult_t Communicators::background_error() const {
     for (const CommHandle& h : handles_) {
         ncclResult_t found = ncclSuccess;
-        if (h.comm && ncclCommGetAsyncError(h.comm, &found) == ncclSuccess && found != ncclSuccess &&
-            found != ncclInProgress)
+        if (h.comm && ncclCommGetAsyncError(h.comm, &found) == ncclSuccess && found != ncclSuccess && found != ncclInProgress)
             return found;
     }
     return ncclSuccess;

@@ -85,8 +85,7 @@ const std::vector<Generator>& generators() {
         {"3d", "tensor x pipeline x data, optimizer state sharded (ZeRO-1)", three_d},
         {"4d", "tensor x context x pipeline x FSDP", four_d},
         {"4d-moe", "experts x data x zero-bubble pipeline, optimizer state sharded", four_d_moe},
-        {"llama3-8b", "the job of the paper: 16 GPUs, TP=4 FSDP=2 PP=2 (only --iterations applies)",
-         generate_llama3_8b},
+        {"llama3-8b", "the job of the paper: 16 GPUs, TP=4 FSDP=2 PP=2 (only --iterations applies)", generate_llama3_8b},
     };
     return all;
 }

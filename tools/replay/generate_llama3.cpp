@@ -19,8 +19,7 @@ constexpr std::uint64_t kEmbeddingShard = 125 * kMiB;
 constexpr std::uint64_t kActivation = 64 * kMiB;
 // Times that give the profile's windows and an iteration of about 10.2 s (9.8 s of gaps): three forward and three
 // backward passes lie one after another on the pipeline's path, then the gradients and the optimizer.
-constexpr std::uint64_t kForwardUs = 1'080'000, kBackwardUs = 1'600'000, kGradientUs = 1'420'000,
-                        kOptimizerUs = 300'000;
+constexpr std::uint64_t kForwardUs = 1'080'000, kBackwardUs = 1'600'000, kGradientUs = 1'420'000, kOptimizerUs = 300'000;
 
 struct Stage {
     std::uint32_t index;      // 0 or 1
@@ -57,9 +56,7 @@ private:
         once([&] { b_.transfer(there, "pp", s.peer, "pp", 4, "meet"); });
         if (!s.first()) shapes(s);
         for (std::uint32_t u = 0; u < kUnits; ++u)
-            once([&] {
-                b_.collective(StepKind::all_gather, "dp", "gather", shard(s, u), DType::bfloat16, "shape pass");
-            });
+            once([&] { b_.collective(StepKind::all_gather, "dp", "gather", shard(s, u), DType::bfloat16, "shape pass"); });
         if (s.first()) shapes(s);
     }
     void shapes(const Stage& s) {

@@ -78,8 +78,7 @@ int check(const std::string& path) {
     const Workload w = read_workload(in, errors);
     for (const WorkloadError& e : errors) std::fprintf(stderr, "%s:%u: %s\n", path.c_str(), e.line, e.text.c_str());
     if (!errors.empty()) return kExitUsage;
-    std::printf("%s: %u ranks, %zu communicators, %u iterations\n", w.name.c_str(), w.world(), w.comms.size(),
-                w.iterations);
+    std::printf("%s: %u ranks, %zu communicators, %u iterations\n", w.name.c_str(), w.world(), w.comms.size(), w.iterations);
     if (!w.source.empty()) std::printf("  %s\n", w.source.c_str());
     std::printf("%-10s %-8s %-15s %8s %12s\n", "role", "comm", "operation", "calls", "MiB a rank");
     for (const Role& r : w.roles) {
@@ -115,11 +114,9 @@ void generate_arguments(CLI::App& app, std::string& kind, GenerateOptions& g, st
     app.add_option("--forward-us", g.forward_us, "forward pass of one layer");
     app.add_option("--backward-us", g.backward_us, "backward pass of one layer");
     app.add_option("--pipeline", g.pipeline, "stages; 0: as the kind has it")->check(CLI::Range(0, 4096));
-    app.add_option("--context", g.context, "nodes of a ring-attention group; 0: as the kind has it")
-        ->check(CLI::Range(0, 4096));
+    app.add_option("--context", g.context, "nodes of a ring-attention group; 0: as the kind has it")->check(CLI::Range(0, 4096));
     app.add_option("--expert", g.expert, "nodes of an expert group; 0: as the kind has it")->check(CLI::Range(0, 4096));
-    app.add_option("--chunks", g.chunks, "model chunks of a stage, where they are interleaved")
-        ->check(CLI::Range(1, 64));
+    app.add_option("--chunks", g.chunks, "model chunks of a stage, where they are interleaved")->check(CLI::Range(1, 64));
     app.add_option("--optimizer-every", g.optimizer_every, "iterations from one optimizer step to the next")
         ->check(CLI::Range(1, 1 << 20));
     app.add_option("--evaluate-every", g.evaluate_every, "iterations from one evaluation to the next; 0: none")
@@ -135,16 +132,14 @@ void play_arguments(CLI::App& app, PlayOptions& o, std::string& bytes, std::stri
     app.add_option("workload", o.workload, "the workload file (docs/workloads.md)")->required();
     app.add_option("--rank", o.rank, "which rank this process is")->required();
     app.add_option("--world", o.world, "number of ranks; must be the workload's");
-    app.add_option("--rendezvous", o.rendezvous, "where unique ids pass: file:DIR, or tcp:HOST:PORT (rank 0 listens)")
-        ->required();
+    app.add_option("--rendezvous", o.rendezvous, "where unique ids pass: file:DIR, or tcp:HOST:PORT (rank 0 listens)")->required();
     app.add_option("--iterations", o.iterations, "iterations to play; 0: as the workload says");
     app.add_option("--scale-bytes", bytes, "factor of every size, such as 1/256");
     app.add_option("--scale-time", time, "factor of every compute gap");
     app.add_option("--seed", o.seed, "of the jitter that a workload may ask for");
     app.add_flag("--check,!--no-check", o.check, "compare every result bit for bit (the default)");
     app.add_flag("--progress", o.progress, "one line an iteration");
-    app.add_option("--timeout", o.timeout_s,
-                   "seconds without progress after which the rank ends with code 4; 0: never");
+    app.add_option("--timeout", o.timeout_s, "seconds without progress after which the rank ends with code 4; 0: never");
     app.add_option("--out", o.out, "iteration times and counts as JSON");
     app.add_option("--trace", o.trace, "what ran when, as Chrome trace events, one a line");
 }

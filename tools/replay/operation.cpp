@@ -26,26 +26,16 @@ struct Extent {
 
 Extent extent(StepKind kind, bool root, std::size_t ranks) {
     switch (kind) {
-        case StepKind::all_gather:
-            return {1, ranks};
-        case StepKind::reduce_scatter:
-            return {ranks, 1};
-        case StepKind::all_to_all:
-            return {ranks, ranks};
-        case StepKind::gather:
-            return {1, root ? ranks : 0};
-        case StepKind::scatter:
-            return {root ? ranks : 0, 1};
-        case StepKind::reduce:
-            return {1, root ? 1u : 0u};
-        case StepKind::broadcast:
-            return {root ? 1u : 0u, 1};
-        case StepKind::send:
-            return {1, 0};
-        case StepKind::recv:
-            return {0, 1};
-        default:
-            return {1, 1};
+        case StepKind::all_gather: return {1, ranks};
+        case StepKind::reduce_scatter: return {ranks, 1};
+        case StepKind::all_to_all: return {ranks, ranks};
+        case StepKind::gather: return {1, root ? ranks : 0};
+        case StepKind::scatter: return {root ? ranks : 0, 1};
+        case StepKind::reduce: return {1, root ? 1u : 0u};
+        case StepKind::broadcast: return {root ? 1u : 0u, 1};
+        case StepKind::send: return {1, 0};
+        case StepKind::recv: return {0, 1};
+        default: return {1, 1};
     }
 }
 
@@ -135,14 +125,9 @@ void call(const Operation& op, cudaStream_t stream) {
             newer(ncclScatter, "ncclScatter");
             result = ncclScatter(op.send_device, op.recv_device, op.count, type, peer, op.comm, stream);
             break;
-        case StepKind::send:
-            result = ncclSend(op.send_device, op.count, type, peer, op.comm, stream);
-            break;
-        case StepKind::recv:
-            result = ncclRecv(op.recv_device, op.count, type, peer, op.comm, stream);
-            break;
-        default:
-            break;
+        case StepKind::send: result = ncclSend(op.send_device, op.count, type, peer, op.comm, stream); break;
+        case StepKind::recv: result = ncclRecv(op.recv_device, op.count, type, peer, op.comm, stream); break;
+        default: break;
     }
     nccl(result, std::string(name_of(s.kind)) + " on " + *op.comm_name);
 }

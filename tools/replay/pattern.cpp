@@ -10,16 +10,11 @@ namespace {
 // Up to here every whole number is exact.
 std::int64_t exact_limit(DType type) {
     switch (type) {
-        case DType::int8:
-            return 127;
-        case DType::uint8:
-            return 255;
-        case DType::float16:
-            return 2048;
-        case DType::bfloat16:
-            return 256;
-        default:
-            return 1 << 20;
+        case DType::int8: return 127;
+        case DType::uint8: return 255;
+        case DType::float16: return 2048;
+        case DType::bfloat16: return 256;
+        default: return 1 << 20;
     }
 }
 
@@ -51,26 +46,16 @@ void store(unsigned char* at, T v) {
 
 void encode_one(unsigned char* at, std::int64_t v, DType type) {
     switch (type) {
-        case DType::int8:
-            return store(at, static_cast<std::int8_t>(v));
-        case DType::uint8:
-            return store(at, static_cast<std::uint8_t>(v));
-        case DType::int32:
-            return store(at, static_cast<std::int32_t>(v));
-        case DType::uint32:
-            return store(at, static_cast<std::uint32_t>(v));
-        case DType::int64:
-            return store(at, v);
-        case DType::uint64:
-            return store(at, static_cast<std::uint64_t>(v));
-        case DType::float16:
-            return store(at, float16_of(static_cast<float>(v)));
-        case DType::float32:
-            return store(at, static_cast<float>(v));
-        case DType::float64:
-            return store(at, static_cast<double>(v));
-        case DType::bfloat16:
-            return store(at, bfloat16_of(static_cast<float>(v)));
+        case DType::int8: return store(at, static_cast<std::int8_t>(v));
+        case DType::uint8: return store(at, static_cast<std::uint8_t>(v));
+        case DType::int32: return store(at, static_cast<std::int32_t>(v));
+        case DType::uint32: return store(at, static_cast<std::uint32_t>(v));
+        case DType::int64: return store(at, v);
+        case DType::uint64: return store(at, static_cast<std::uint64_t>(v));
+        case DType::float16: return store(at, float16_of(static_cast<float>(v)));
+        case DType::float32: return store(at, static_cast<float>(v));
+        case DType::float64: return store(at, static_cast<double>(v));
+        case DType::bfloat16: return store(at, bfloat16_of(static_cast<float>(v)));
     }
 }
 

@@ -8,8 +8,7 @@ std::vector<Pass> one_forward_one_backward(std::uint32_t stages, std::uint32_t s
     return interleaved(stages, stage, micro_batches, 1);
 }
 
-std::vector<Pass> interleaved(std::uint32_t stages, std::uint32_t stage, std::uint32_t micro_batches,
-                              std::uint32_t chunks) {
+std::vector<Pass> interleaved(std::uint32_t stages, std::uint32_t stage, std::uint32_t micro_batches, std::uint32_t chunks) {
     const std::uint32_t total = micro_batches * chunks, group = stages * chunks;
     const auto nth = [&](PassKind kind, std::uint32_t k) {
         if (chunks == 1) return Pass{kind, k, 0};

@@ -23,8 +23,7 @@ std::vector<Pass> one_forward_one_backward(std::uint32_t stages, std::uint32_t s
 
 // Interleaved 1F1B (Megatron-LM, Narayanan et al. 2021): a stage has several chunks of the model and takes
 // the micro-batches in groups of `stages`, chunk by chunk. micro_batches: a multiple of stages.
-std::vector<Pass> interleaved(std::uint32_t stages, std::uint32_t stage, std::uint32_t micro_batches,
-                              std::uint32_t chunks);
+std::vector<Pass> interleaved(std::uint32_t stages, std::uint32_t stage, std::uint32_t micro_batches, std::uint32_t chunks);
 
 // ZB-H1 (Qi et al., Zero Bubble Pipeline Parallelism, 2023): weight gradients apart, and put off by as many
 // micro-batches as there are stages before; no stage keeps more activations than 1F1B's first.

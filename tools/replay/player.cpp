@@ -61,8 +61,8 @@ public:
           rendezvous_(open_rendezvous(o_.rendezvous, o_.rank)) {
         choose_device();
         comms_ = std::make_unique<Communicators>(w_, o_.rank, *rendezvous_, patience_ms());
-        watchdog_ = std::make_unique<Watchdog>("rank " + std::to_string(o_.rank), o_.timeout_s,
-                                               [this] { return background(); });
+        watchdog_ =
+            std::make_unique<Watchdog>("rank " + std::to_string(o_.rank), o_.timeout_s, [this] { return background(); });
         make_streams();
     }
 
@@ -132,16 +132,13 @@ private:
     void step(const Step& s, std::size_t index) {
         watchdog_->progress();
         switch (s.kind) {
-            case StepKind::compute:
-                return enqueue(compute, s, duration(s, index));
-            case StepKind::host:
-                return sleep_us(duration(s, index));
+            case StepKind::compute: return enqueue(compute, s, duration(s, index));
+            case StepKind::host: return sleep_us(duration(s, index));
             case StepKind::record:
                 return cuda(cudaEventRecord(events_[s.event], streams_[s.stream].stream), "cudaEventRecord");
             case StepKind::wait:
                 return cuda(cudaStreamWaitEvent(streams_[s.stream].stream, events_[s.event], 0), "cudaStreamWaitEvent");
-            case StepKind::sync:
-                return synchronize(s.stream);
+            case StepKind::sync: return synchronize(s.stream);
             case StepKind::group_begin:
                 start_launch();
                 in_group_ = true;
@@ -151,10 +148,8 @@ private:
                 in_group_ = false;
                 return end_launch();
             case StepKind::repeat:
-            case StepKind::end:
-                return;
-            default:
-                return operation(s);
+            case StepKind::end: return;
+            default: return operation(s);
         }
     }
 

@@ -151,9 +151,7 @@ private:
                 if (!item.running) at(now_ + item.ns, rank, stream, nullptr);
                 item.running = true;
                 return false;
-            default:
-                arrive(s, *item.launch);
-                return false;
+            default: arrive(s, *item.launch); return false;
         }
     }
 
@@ -183,26 +181,15 @@ private:
     void enqueue(std::uint32_t rank, RankState& s, const Step& step) {
         const std::int64_t ns = duration(rank, s, step);
         switch (step.kind) {
-            case StepKind::compute:
-                return s.streams[step.stream].push_back({step.kind, ns, false, 0, 0, nullptr});
-            case StepKind::host:
-                s.asleep = true;
-                return at(now_ + ns, rank, kNobody, nullptr);
+            case StepKind::compute: return s.streams[step.stream].push_back({step.kind, ns, false, 0, 0, nullptr});
+            case StepKind::host: s.asleep = true; return at(now_ + ns, rank, kNobody, nullptr);
             case StepKind::record:
-                return s.streams[step.stream].push_back(
-                    {step.kind, 0, false, step.event, ++s.recorded[step.event], nullptr});
+                return s.streams[step.stream].push_back({step.kind, 0, false, step.event, ++s.recorded[step.event], nullptr});
             case StepKind::wait:
-                return s.streams[step.stream].push_back(
-                    {step.kind, 0, false, step.event, s.recorded[step.event], nullptr});
-            case StepKind::sync:
-                s.awaits = true, s.awaited = step.stream;
-                return;
-            case StepKind::group_begin:
-                s.in_group = true;
-                return;
-            case StepKind::group_end:
-                s.in_group = false;
-                return close(s);
+                return s.streams[step.stream].push_back({step.kind, 0, false, step.event, s.recorded[step.event], nullptr});
+            case StepKind::sync: s.awaits = true, s.awaited = step.stream; return;
+            case StepKind::group_begin: s.in_group = true; return;
+            case StepKind::group_end: s.in_group = false; return close(s);
             default:
                 add(rank, s, step);
                 if (!s.in_group) close(s);

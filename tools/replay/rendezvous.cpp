@@ -112,8 +112,7 @@ public:
         const int yes = 1;
         setsockopt(fd_, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
         if (fd_ < 0 || ::bind(fd_, at.list->ai_addr, at.list->ai_addrlen) != 0 || ::listen(fd_, 1024) != 0)
-            throw PlayError(kExitUsage,
-                            "rendezvous: cannot listen on " + host + ":" + port + ": " + std::strerror(errno));
+            throw PlayError(kExitUsage, "rendezvous: cannot listen on " + host + ":" + port + ": " + std::strerror(errno));
         thread_ = std::thread([this] { serve(); });
     }
     ~Server() {
@@ -160,16 +159,14 @@ public:
     void put(const std::string& key, const std::string& value) override {
         wait(30'000, "put " + key, [&](int fd) {
             char ok = 0;
-            return write_all(fd, "P", 1) && write_text(fd, key) && write_text(fd, value) && read_all(fd, &ok, 1) &&
-                   ok == '+';
+            return write_all(fd, "P", 1) && write_text(fd, key) && write_text(fd, value) && read_all(fd, &ok, 1) && ok == '+';
         });
     }
     std::string get(const std::string& key, std::uint64_t timeout_ms) override {
         std::string value;
         wait(timeout_ms, "get " + key, [&](int fd) {
             char ok = 0;
-            return write_all(fd, "G", 1) && write_text(fd, key) && read_all(fd, &ok, 1) && ok == '+' &&
-                   read_text(fd, value);
+            return write_all(fd, "G", 1) && write_text(fd, key) && read_all(fd, &ok, 1) && ok == '+' && read_text(fd, value);
         });
         return value;
     }

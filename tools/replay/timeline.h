@@ -14,8 +14,7 @@ std::int64_t realtime_ns();
 class Timeline {
 public:
     static constexpr std::size_t kMaxSpans = 200'000;
-    void add(const std::string& name, const char* kind, std::uint32_t stream, std::int64_t begin_ns,
-             std::int64_t end_ns);
+    void add(const std::string& name, const char* kind, std::uint32_t stream, std::int64_t begin_ns, std::int64_t end_ns);
     void write(const std::string& path, std::uint32_t rank, const std::vector<std::string>& streams) const;
 
 private:

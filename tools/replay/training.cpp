@@ -112,12 +112,9 @@ void Training::role(std::uint32_t stage, std::uint32_t context) {
 
 std::vector<Pass> Training::passes() const {
     switch (s_.order) {
-        case PipelineOrder::interleaved:
-            return interleaved(s_.pipeline, stage_, micro_batches_, chunks_);
-        case PipelineOrder::zero_bubble:
-            return zero_bubble(s_.pipeline, stage_, micro_batches_);
-        default:
-            return one_forward_one_backward(s_.pipeline, stage_, micro_batches_);
+        case PipelineOrder::interleaved: return interleaved(s_.pipeline, stage_, micro_batches_, chunks_);
+        case PipelineOrder::zero_bubble: return zero_bubble(s_.pipeline, stage_, micro_batches_);
+        default: return one_forward_one_backward(s_.pipeline, stage_, micro_batches_);
     }
 }
 

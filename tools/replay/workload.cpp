@@ -33,8 +33,7 @@ constexpr std::array kReductionNames = {"sum", "prod", "max", "min"};
 
 bool is_operation(StepKind kind) { return kind <= StepKind::recv; }
 bool is_rooted(StepKind kind) {
-    return kind == StepKind::reduce || kind == StepKind::broadcast || kind == StepKind::gather ||
-           kind == StepKind::scatter;
+    return kind == StepKind::reduce || kind == StepKind::broadcast || kind == StepKind::gather || kind == StepKind::scatter;
 }
 bool is_reduction(StepKind kind) {
     return kind == StepKind::all_reduce || kind == StepKind::reduce_scatter || kind == StepKind::reduce;

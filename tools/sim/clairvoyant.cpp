@@ -47,8 +47,7 @@ Clairvoyant::Clairvoyant(const JobMap& map, const replay::Rehearsal& lit, TimeNs
     for (std::size_t i = 0; i < seen.size(); ++i) {
         for (const replay::Step* step : seen[i].launch->operations) map.add_pairs(*step, seen[i].rank, pairs[i]);
         for (const GpuPair& p : pairs[i]) {
-            if (const auto at = last.find(p);
-                at != last.end() && seen[at->second].launch->begin_ns == seen[i].launch->begin_ns)
+            if (const auto at = last.find(p); at != last.end() && seen[at->second].launch->begin_ns == seen[i].launch->begin_ns)
                 groups.join(i, at->second);
             last[p] = i;
         }

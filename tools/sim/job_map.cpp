@@ -56,28 +56,17 @@ Fabric fabric_of(const replay::Workload& w, std::uint32_t ports, TimeNs dark_ns)
 
 OpKind kind_of(StepKind kind) {
     switch (kind) {
-        case StepKind::all_reduce:
-            return OpKind::all_reduce;
-        case StepKind::all_gather:
-            return OpKind::all_gather;
-        case StepKind::reduce_scatter:
-            return OpKind::reduce_scatter;
-        case StepKind::reduce:
-            return OpKind::reduce;
-        case StepKind::broadcast:
-            return OpKind::broadcast;
-        case StepKind::all_to_all:
-            return OpKind::all_to_all;
-        case StepKind::gather:
-            return OpKind::gather;
-        case StepKind::scatter:
-            return OpKind::scatter;
-        case StepKind::send:
-            return OpKind::send;
-        case StepKind::recv:
-            return OpKind::recv;
-        default:
-            return OpKind::none;
+        case StepKind::all_reduce: return OpKind::all_reduce;
+        case StepKind::all_gather: return OpKind::all_gather;
+        case StepKind::reduce_scatter: return OpKind::reduce_scatter;
+        case StepKind::reduce: return OpKind::reduce;
+        case StepKind::broadcast: return OpKind::broadcast;
+        case StepKind::all_to_all: return OpKind::all_to_all;
+        case StepKind::gather: return OpKind::gather;
+        case StepKind::scatter: return OpKind::scatter;
+        case StepKind::send: return OpKind::send;
+        case StepKind::recv: return OpKind::recv;
+        default: return OpKind::none;
     }
 }
 

@@ -77,7 +77,8 @@ bool SwitchedRails::recorded(Name name, const replay::RehearsedLaunch& launch, s
     if (!crosses) return false;
     std::uint64_t& needs = phases_[name.rank].needs[name.seq];
     for (const ring::OpEntry& op : event.ops) {
-        const bool transfer = op.kind == static_cast<std::uint32_t>(OpKind::send) || op.kind == static_cast<std::uint32_t>(OpKind::recv);
+        const bool transfer =
+            op.kind == static_cast<std::uint32_t>(OpKind::send) || op.kind == static_cast<std::uint32_t>(OpKind::recv);
         needs = std::max(needs, (std::uint64_t{op.comm} + 1) << 32 | (transfer ? op.peer + 1 : 0));
     }
     see(map_.node_of(name.rank), std::move(event), now);
@@ -177,7 +178,8 @@ void SwitchedRails::perform(NodeIndex node, manager::Actions& actions) {
 
 double SwitchedRails::phases() const {
     std::map<NodeIndex, std::uint64_t> most;
-    for (const auto& [rank, phases] : phases_) most[map_.node_of(rank)] = std::max(most[map_.node_of(rank)], phases.count);
+    for (const auto& [rank, phases] : phases_)
+        most[map_.node_of(rank)] = std::max(most[map_.node_of(rank)], phases.count);
     double sum = 0;
     for (const auto& [node, count] : most) sum += static_cast<double>(count);
     return sum;
@@ -192,10 +194,14 @@ void SwitchedRails::log_words(NodeIndex node, const wire::Message& message) {
         return " " + map_.workload().comms[JobMap::comm_of(k.comm)].name + "." + std::to_string(k.comm.lo - 1) +
                (transfer ? " " + std::to_string(k.src) + ">" + std::to_string(k.dst) : "") + " #" + std::to_string(k.n);
     };
-    const std::string when = std::to_string(static_cast<double>(now_ - kBegin) / 1e6) + " ms " + map_.fabric().nodes[node].name;
+    const std::string when =
+        std::to_string(static_cast<double>(now_ - kBegin) / 1e6) + " ms " + map_.fabric().nodes[node].name;
     if (const auto* next = std::get_if<wire::Next>(&message))
         for (const wire::Expectation& e : next->ranks) {
-            std::string text = when + ".r" + std::to_string(e.rank) + (e.sure ? " next:" : e.keys.empty() ? " next: ?" : " maybe next:");
+            std::string text = when + ".r" + std::to_string(e.rank) +
+                               (e.sure           ? " next:"
+                                : e.keys.empty() ? " next: ?"
+                                                 : " maybe next:");
             for (const wire::KeyRange& range : e.keys) text += text_of(range);
             options_.log(text);
         }

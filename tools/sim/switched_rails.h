@@ -40,12 +40,12 @@ public:
     void advance(std::int64_t now, std::vector<Name>& open) override;
 
     const controller::Counters& counters() const { return controller_->counters(); }
-    std::uint64_t frames() const { return frames_; }  // of managers and controller together
+    std::uint64_t frames() const { return frames_; }        // of managers and controller together
     std::uint64_t frames_up() const { return frames_up_; }  // of managers, to the controller
     // Summed over nodes: how often a node's ranks went on to other communicators or peers. Ranks of a node do so
     // together, or count once each for all.
     double phases() const;
-    std::string fault() const { return fault_; }      // empty, or what the cores' own check found
+    std::string fault() const { return fault_; }  // empty, or what the cores' own check found
 
 private:
     struct Manager {
@@ -79,7 +79,7 @@ private:
     TimeNs now_ = 0;
     std::uint64_t order_ = 0, frames_ = 0, frames_up_ = 0, controller_tick_ = 0;
     struct Phases {
-        std::uint64_t now = 0, count = 0;  // what its last launch needed; changes of it
+        std::uint64_t now = 0, count = 0;              // what its last launch needed; changes of it
         std::map<std::uint64_t, std::uint64_t> needs;  // of launches that have not started
     };
     std::map<std::uint32_t, Phases> phases_;  // by rank

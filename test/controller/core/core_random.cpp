@@ -23,7 +23,8 @@ Seeds seeds(std::uint64_t count) {
 
 bool verdict(World& world, const RandomJob& random, std::uint64_t seed, bool ended, bool replay) {
     if (ended && world.violations.empty() && !replay) return true;
-    std::cout << "seed " << seed << (ended ? " ended" : " did not end") << " at " << world.now / kMs << " ms\n" << text_of(random);
+    std::cout << "seed " << seed << (ended ? " ended" : " did not end") << " at " << world.now / kMs << " ms\n"
+              << text_of(random);
     for (const auto& line : world.logs) std::cout << line << "\n";
     for (const auto& v : world.violations) std::cout << "VIOLATION " << v << "\n";
     if (!ended) std::cout << world.stuck();
@@ -64,16 +65,18 @@ TEST_CASE("they end also when sessions drop, switches fail and the controller st
         for (std::uint64_t i = dice() % 4; i > 0; --i)
             world.at(when(), [&world, n = static_cast<NodeIndex>(dice() % random.shape.nodes)] { world.drop_node(n); });
         for (std::uint64_t i = dice() % 3; i > 0; --i)
-            world.at(when(), [&world, sw = static_cast<SwitchIndex>(dice() % random.shape.gpus), t = TimeNs(dice() % 300) * kMs] {
-                if (world.switch_is_up(sw)) world.session_down(sw, t);
-            });
+            world.at(when(),
+                     [&world, sw = static_cast<SwitchIndex>(dice() % random.shape.gpus), t = TimeNs(dice() % 300) * kMs] {
+                         if (world.switch_is_up(sw)) world.session_down(sw, t);
+                     });
         if (dice() % 3 == 0) world.at(when(), [&world] { world.restart_controller(); });
         std::uint64_t faults = dice() % 4, to_come = 1 + dice() % 5;
         world.switch_fault = [&dice, faults, to_come](const Program& p) mutable {
             if (faults == 0 || to_come-- != 1) return std::pair{DriverError::none, std::size_t{0}};
             --faults;
             to_come = 1 + dice() % 3;
-            constexpr DriverError kErrors[] = {DriverError::refused, DriverError::timeout, DriverError::garbage, DriverError::unreachable};
+            constexpr DriverError kErrors[] = {DriverError::refused, DriverError::timeout, DriverError::garbage,
+                                               DriverError::unreachable};
             return std::pair{kErrors[dice() % 4], static_cast<std::size_t>(dice() % (p.changes.connect.size() + 1))};
         };
         const bool ended = world.run();
@@ -101,9 +104,11 @@ TEST_CASE("they end also with runs, foretold rightly, too short or too long, and
         const auto when = [&] { return static_cast<TimeNs>(dice() % 400) * kMs; };
         if (seed % 2 == 0) {
             for (std::uint64_t i = dice() % 4; i > 0; --i)
-                world.at(when(), [&world, n = static_cast<NodeIndex>(dice() % random.shape.nodes)] { world.drop_node(n); });
+                world.at(when(),
+                         [&world, n = static_cast<NodeIndex>(dice() % random.shape.nodes)] { world.drop_node(n); });
             for (std::uint64_t i = dice() % 3; i > 0; --i)
-                world.at(when(), [&world, sw = static_cast<SwitchIndex>(dice() % random.shape.gpus), t = TimeNs(dice() % 300) * kMs] {
+                world.at(when(), [&world, sw = static_cast<SwitchIndex>(dice() % random.shape.gpus),
+                                  t = TimeNs(dice() % 300) * kMs] {
                     if (world.switch_is_up(sw)) world.session_down(sw, t);
                 });
             if (dice() % 3 == 0) world.at(when(), [&world] { world.restart_controller(); });
@@ -117,7 +122,8 @@ TEST_CASE("they end also with runs, foretold rightly, too short or too long, and
     }
     CHECK(failed == 0);
     CHECK(under_runs > s.count / 4);
-    MESSAGE(runs << " runs, " << under_runs << " launches under them, " << revocations << " revoked, " << suspensions << " suspensions");
+    MESSAGE(runs << " runs, " << under_runs << " launches under them, " << revocations << " revoked, " << suspensions
+                 << " suspensions");
 }
 
 TEST_CASE("the same seed gives the same run") {

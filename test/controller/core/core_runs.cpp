@@ -23,7 +23,9 @@ struct RunWorld {
     const Counters& counters() const { return world.core->counters(); }
 };
 
-std::vector<LaunchSpec> many(std::size_t count, const LaunchSpec& launch) { return std::vector<LaunchSpec>(count, launch); }
+std::vector<LaunchSpec> many(std::size_t count, const LaunchSpec& launch) {
+    return std::vector<LaunchSpec>(count, launch);
+}
 
 // B1: r0 starts its second launch under the run; r1's waits, by an event, for a launch with r2.
 Job b1() {
@@ -82,7 +84,7 @@ TEST_CASE("a run covers no launch that needs other circuits") {
                  rank_on(1, {on(0, {coll(0)}), on(0, {coll(1)}), on(0, {coll(0)})}), rank_on(2, {on(0, {coll(1)})})};
     RunWorld run({.nodes = 3, .ports = 1}, job);
     must_end(run.world);
-    CHECK(run.counters().revocations == 1);   // the first gang's, for the second's ports
+    CHECK(run.counters().revocations == 1);  // the first gang's, for the second's ports
     CHECK(run.counters().reconfigurations == 3);
 }
 
@@ -117,7 +119,8 @@ TEST_CASE("B3: members that have started different keys of a run go on to where 
     job.comms = {kFirst, kFirst, kFirst, kSecond};
     const std::size_t p = 0, q = 1, f = 2, g = 3;
     job.ranks = {rank_on(0, {on(0, {coll(f)}), on(0, {coll(p)}), later(10 * kMs, on(1, {coll(q)}, {0}))}),
-                 rank_on(1, {on(0, {coll(f)}), later(20 * kMs, on(0, {coll(q)})), on(0, {coll(p)}), later(6 * kMs, on(2, {coll(g)}, {0}))}),
+                 rank_on(1, {on(0, {coll(f)}), later(20 * kMs, on(0, {coll(q)})), on(0, {coll(p)}),
+                             later(6 * kMs, on(2, {coll(g)}, {0}))}),
                  rank_on(2, {on(0, {coll(g)})})};
     REQUIRE(ends_without_opus(job));
     RunWorld run({.nodes = 3, .ports = 1}, job, 1, 10'000 * kMs);
@@ -131,7 +134,8 @@ TEST_CASE("C1: circuits stay until all have said what they started, whenever som
     for (TimeNs when = 0; when < 40 * kMs; when += kMs) {
         Job job;
         job.comms = {kFirst, kSecond};
-        job.ranks = {rank_on(0, many(12, lasting(2 * kMs, on(0, {coll(0)})))), rank_on(1, many(12, lasting(2 * kMs, on(0, {coll(0)})))),
+        job.ranks = {rank_on(0, many(12, lasting(2 * kMs, on(0, {coll(0)})))),
+                     rank_on(1, many(12, lasting(2 * kMs, on(0, {coll(0)})))),
                      rank_on(2, {later(25 * kMs + when, on(0, {coll(1)}))})};
         job.ranks[1].program.push_back(later(25 * kMs + when, on(1, {coll(1)})));
         RunWorld run({.nodes = 3, .ports = 1}, job, 1 + static_cast<std::uint64_t>(when));
@@ -144,8 +148,8 @@ TEST_CASE("C1: circuits stay until all have said what they started, whenever som
 TEST_CASE("D1: a launch over two sequences does not start under a run that covers one of them") {
     Job job;
     job.comms = {kFirst, {0, 2}};
-    job.ranks = {rank_on(0, {on(0, {coll(0)}), on(0, {coll(0), coll(1)})}), rank_on(1, {on(0, {coll(0)}), on(0, {coll(0)})}),
-                 rank_on(2, {later(60 * kMs, on(0, {coll(1)}))})};
+    job.ranks = {rank_on(0, {on(0, {coll(0)}), on(0, {coll(0), coll(1)})}),
+                 rank_on(1, {on(0, {coll(0)}), on(0, {coll(0)})}), rank_on(2, {later(60 * kMs, on(0, {coll(1)}))})};
     REQUIRE(ends_without_opus(job));
     RunWorld run({.nodes = 3, .ports = 2}, job);
     must_end(run.world);
@@ -168,8 +172,8 @@ TEST_CASE("H: a controller that dies inside a run interrupts nobody in it, and f
     for (TimeNs when = 26 * kMs; when < 90 * kMs; when += 4 * kMs) {
         Job job;
         job.comms = {kFirst, kSecond};
-        job.ranks = {rank_on(0, many(30, lasting(2 * kMs, on(0, {coll(0)})))), rank_on(1, many(30, lasting(2 * kMs, on(0, {coll(0)})))),
-                     rank_on(2, {on(0, {coll(1)})})};
+        job.ranks = {rank_on(0, many(30, lasting(2 * kMs, on(0, {coll(0)})))),
+                     rank_on(1, many(30, lasting(2 * kMs, on(0, {coll(0)})))), rank_on(2, {on(0, {coll(1)})})};
         job.ranks[1].program.push_back(later(70 * kMs, on(1, {coll(1)})));
         RunWorld run({.nodes = 3, .ports = 1}, job, 1 + static_cast<std::uint64_t>(when));
         run.world.at(when, [&run] { run.world.restart_controller(); });

@@ -18,7 +18,8 @@ bool some_log_has(const World& world, const std::string& text) {
 TEST_CASE("the simplest program: two nodes, one collective after the other") {
     Job job;
     job.comms = {kAll2};
-    for (NodeIndex n = 0; n < 2; ++n) job.ranks.push_back(rank_on(n, {on(0, {coll(0)}), on(0, {coll(0)}), on(0, {coll(0)})}));
+    for (NodeIndex n = 0; n < 2; ++n)
+        job.ranks.push_back(rank_on(n, {on(0, {coll(0)}), on(0, {coll(0)}), on(0, {coll(0)})}));
     World world({}, job);
     must_end(world);
     CHECK(world.core->counters().grants == 3);
@@ -76,7 +77,8 @@ TEST_CASE("A3: what is suspended and brought back each time its peer has other w
     Job job;
     job.comms = {kAll3};
     job.ranks = {rank_on(0, {on(0, {send(0, 1)}), on(0, {send(0, 1)}), on(0, {send(0, 1)})}),
-                 rank_on(1, {on(0, {send(0, 2)}), on(0, {recv(0, 0)}), on(0, {recv(0, 0)}), on(0, {recv(0, 0)}), on(0, {send(0, 2)})}),
+                 rank_on(1, {on(0, {send(0, 2)}), on(0, {recv(0, 0)}), on(0, {recv(0, 0)}), on(0, {recv(0, 0)}),
+                             on(0, {send(0, 2)})}),
                  rank_on(2, {on(0, {recv(0, 1), recv(0, 1)})})};
     REQUIRE(ends_without_opus(job));
     World world({.nodes = 3, .ports = 1}, job);
@@ -124,7 +126,8 @@ TEST_CASE("a launch that holds up operations which nobody sees is complete as it
 TEST_CASE("F: both sides post their receive first, on another stream than the send") {
     Job job;
     job.comms = {kAll2};
-    for (NodeIndex n = 0; n < 2; ++n) job.ranks.push_back(rank_on(n, {on(0, {recv(0, 1 - n)}), on(1, {send(0, 1 - n)})}));
+    for (NodeIndex n = 0; n < 2; ++n)
+        job.ranks.push_back(rank_on(n, {on(0, {recv(0, 1 - n)}), on(1, {send(0, 1 - n)})}));
     World world({.nodes = 2, .ports = 1}, job);
     world.ready_in_order = false;
     must_end(world);
@@ -193,7 +196,8 @@ TEST_CASE("J: the members that wait already are decided with the one whose hold 
     Job job;
     job.comms = {kAll2, {1, 2}};
     // Rank 1's port is busy for long: the gang of comm 0 is complete and waits.
-    job.ranks = {rank_on(0, {on(0, {coll(0)})}), rank_on(1, {lasting(5'000 * kMs, on(1, {coll(1)})), later(100 * kMs, on(0, {coll(0)}))}),
+    job.ranks = {rank_on(0, {on(0, {coll(0)})}),
+                 rank_on(1, {lasting(5'000 * kMs, on(1, {coll(1)})), later(100 * kMs, on(0, {coll(0)}))}),
                  rank_on(2, {lasting(5'000 * kMs, on(1, {coll(1)}))})};
     World world({.nodes = 3, .ports = 1}, job);
     world.at(1'000 * kMs, [&] {
@@ -208,7 +212,8 @@ TEST_CASE("J: the members that wait already are decided with the one whose hold 
 TEST_CASE("hold: a complete gang that is not granted is passed for all its members") {
     Job job;
     job.comms = {kAll2, {1, 2}};
-    job.ranks = {rank_on(0, {on(0, {coll(0)})}), rank_on(1, {lasting(5'000 * kMs, on(1, {coll(1)})), later(100 * kMs, on(0, {coll(0)}))}),
+    job.ranks = {rank_on(0, {on(0, {coll(0)})}),
+                 rank_on(1, {lasting(5'000 * kMs, on(1, {coll(1)})), later(100 * kMs, on(0, {coll(0)}))}),
                  rank_on(2, {lasting(5'000 * kMs, on(1, {coll(1)}))})};
     World world({.nodes = 3, .ports = 1}, job);
     world.hold_ms = 500;
@@ -224,7 +229,8 @@ TEST_CASE("hold: a complete gang that is not granted is passed for all its membe
 TEST_CASE("hold: one member whose policy is abort decides for all") {
     Job job;
     job.comms = {kAll2, {1, 2}};
-    job.ranks = {rank_on(0, {on(0, {coll(0)})}), rank_on(1, {lasting(2'000 * kMs, on(1, {coll(1)})), later(100 * kMs, on(0, {coll(0)}))}),
+    job.ranks = {rank_on(0, {on(0, {coll(0)})}),
+                 rank_on(1, {lasting(2'000 * kMs, on(1, {coll(1)})), later(100 * kMs, on(0, {coll(0)}))}),
                  rank_on(2, {lasting(2'000 * kMs, on(1, {coll(1)}))})};
     World world({.nodes = 3, .ports = 1}, job);
     world.hold_ms = 500;

@@ -67,14 +67,13 @@ TEST_CASE("a new controller waits out what the old one sent last, however slow t
     // on with n1, to whom its port still leads: light that is about to go.
     Job job;
     job.comms = {{0, 1}, {0, 2}};
-    job.ranks = {rank_on(0, {on(0, {coll(0)}), later(100 * kMs, on(0, {coll(1)})), lasting(3'000 * kMs, on(1, {coll(0)}, {0}))}),
-                 rank_on(1, {on(0, {coll(0)}), later(900 * kMs, lasting(3'000 * kMs, on(0, {coll(0)})))}),
-                 rank_on(2, {later(100 * kMs, on(0, {coll(1)}))})};
+    job.ranks = {
+        rank_on(0, {on(0, {coll(0)}), later(100 * kMs, on(0, {coll(1)})), lasting(3'000 * kMs, on(1, {coll(0)}, {0}))}),
+        rank_on(1, {on(0, {coll(0)}), later(900 * kMs, lasting(3'000 * kMs, on(0, {coll(0)})))}),
+        rank_on(2, {later(100 * kMs, on(0, {coll(1)}))})};
     World world({.nodes = 3, .ports = 1}, job);
     bool restarted = false;
-    world.switch_fault = [&](const Program&) {
-        return std::pair{DriverError::none, std::size_t{0}};
-    };
+    world.switch_fault = [&](const Program&) { return std::pair{DriverError::none, std::size_t{0}}; };
     world.at(60 * kMs, [&] { world.taken_up_ns = 700 * kMs; });
     std::function<void()> when_sent = [&] {
         if (world.programs < 2) return world.at(world.now + 1 * kMs, when_sent);
@@ -158,10 +157,12 @@ TEST_CASE("rings and pairs find their way over planes, sides and four ports") {
     Job job;
     job.comms = {{0, 1, 2, 3}, {0, 2}, {1, 3}};
     for (NodeIndex n = 0; n < 4; ++n)
-        job.ranks.push_back(rank_on(n, {on(0, {coll(0)}), on(0, {coll(n % 2 == 0 ? 1 : 2)}), on(0, {coll(0)}), on(1, {send(0, (n + 1) % 4), recv(0, (n + 3) % 4)})}));
+        job.ranks.push_back(rank_on(n, {on(0, {coll(0)}), on(0, {coll(n % 2 == 0 ? 1 : 2)}), on(0, {coll(0)}),
+                                        on(1, {send(0, (n + 1) % 4), recv(0, (n + 3) % 4)})}));
     REQUIRE(ends_without_opus(job));
-    const Shape shapes[] = {{.nodes = 4, .ports = 2, .planes = 2}, {.nodes = 4, .ports = 4, .planes = 2}, {.nodes = 4, .ports = 4, .planes = 4},
-                            {.nodes = 4, .ports = 2, .two_sided = true}, {.nodes = 4, .ports = 4, .two_sided = true}, {.nodes = 4, .ports = 4}};
+    const Shape shapes[] = {{.nodes = 4, .ports = 2, .planes = 2},       {.nodes = 4, .ports = 4, .planes = 2},
+                            {.nodes = 4, .ports = 4, .planes = 4},       {.nodes = 4, .ports = 2, .two_sided = true},
+                            {.nodes = 4, .ports = 4, .two_sided = true}, {.nodes = 4, .ports = 4}};
     for (const Shape& shape : shapes) {
         CAPTURE(shape.ports);
         CAPTURE(shape.planes);
@@ -186,7 +187,8 @@ TEST_CASE("opus-ctl does not break a circuit under a launch in flight unless it 
     };
     world.at(1'000 * kMs, [&] {
         CHECK(refusal_of(CtlDisconnect{1, world.port("n0.g0.p0"), false}).find("n0.r0") != std::string::npos);
-        CHECK(refusal_of(CtlConnect{2, world.port("n0.g0.p0"), world.port("n2.g0.p0"), false}).find("n0.r0") != std::string::npos);
+        CHECK(refusal_of(CtlConnect{2, world.port("n0.g0.p0"), world.port("n2.g0.p0"), false}).find("n0.r0") !=
+              std::string::npos);
         CHECK(world.lit(world.port("n0.g0.p0"), world.port("n1.g0.p0")));
     });
     must_end(world);

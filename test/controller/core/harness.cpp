@@ -74,7 +74,7 @@ World::World(const Shape& shape, Job job, std::uint64_t seed, CoreOptions option
 namespace {
 
 struct Counters {
-    std::map<std::pair<std::size_t, int>, std::uint64_t> coll;                       // comm, rank
+    std::map<std::pair<std::size_t, int>, std::uint64_t> coll;                                // comm, rank
     std::map<std::tuple<std::size_t, std::uint32_t, std::uint32_t, int>, std::uint64_t> p2p;  // comm, src, dst, side
 };
 
@@ -143,7 +143,8 @@ std::vector<std::pair<GpuId, GpuId>> World::pairs_of(const Key& key, bool mesh) 
     }
     std::vector<NodeIndex> order;
     for (const std::size_t m : members)
-        if (std::find(order.begin(), order.end(), job_.ranks[m].node) == order.end()) order.push_back(job_.ranks[m].node);
+        if (std::find(order.begin(), order.end(), job_.ranks[m].node) == order.end())
+            order.push_back(job_.ranks[m].node);
     for (std::size_t i = 0; i < order.size(); ++i)
         for (const std::size_t m : members)
             for (std::size_t j = 0; j < order.size(); ++j)
@@ -156,13 +157,15 @@ TimeNs World::jitter(TimeNs least, TimeNs most) {
     return least + static_cast<TimeNs>(random_() % static_cast<std::uint64_t>(most - least + 1));
 }
 
-void World::at(TimeNs when, std::function<void()> what) { queue_.push({std::max(when, now), order_++, std::move(what)}); }
-
-void World::violate(const std::string& text) {
-    violations.push_back(std::to_string(now / 1000) + " us: " + text);
+void World::at(TimeNs when, std::function<void()> what) {
+    queue_.push({std::max(when, now), order_++, std::move(what)});
 }
 
-std::string World::name(std::size_t r, std::size_t l) const { return "rank " + std::to_string(r) + " launch " + std::to_string(l); }
+void World::violate(const std::string& text) { violations.push_back(std::to_string(now / 1000) + " us: " + text); }
+
+std::string World::name(std::size_t r, std::size_t l) const {
+    return "rank " + std::to_string(r) + " launch " + std::to_string(l);
+}
 
 PortId World::port(const std::string& name) const {
     for (PortId p = 0; p < fabric.ports.size(); ++p)
@@ -211,7 +214,8 @@ void World::act(const Actions& actions) {
                 feed(Tick{});
             });
         } else if (const auto* log = std::get_if<Log>(&action)) {
-            if (keep_log || log->level >= LogLevel::warn) logs.push_back(std::to_string(now / 1000) + " us: " + log->text);
+            if (keep_log || log->level >= LogLevel::warn)
+                logs.push_back(std::to_string(now / 1000) + " us: " + log->text);
         }
     }
     // A grant of this very step knows what the step's change sets take: its steering says so.
@@ -262,7 +266,8 @@ void World::check_whole(const std::set<std::pair<std::size_t, std::size_t>>& gra
 
 void World::connect_switch(SwitchIndex s) {
     switch_up_[s] = true;
-    feed(SwitchEvent{s, SessionUp{{"model", "ocs", std::to_string(s), "1", fabric.switches[s].ingress, fabric.switches[s].egress}}});
+    feed(SwitchEvent{
+        s, SessionUp{{"model", "ocs", std::to_string(s), "1", fabric.switches[s].ingress, fabric.switches[s].egress}}});
 }
 
 void World::session_down(SwitchIndex s, TimeNs for_ns) {
@@ -338,7 +343,8 @@ void World::darken(PortId p) {
                 if (x.moved_away || x.passed) {
                     ++lost_under_suspended;
                 } else if (!t.done || !x.done) {
-                    violate("the circuit " + fabric.ports[p].name + " - " + fabric.ports[q].name + " moves under " + name(r, l));
+                    violate("the circuit " + fabric.ports[p].name + " - " + fabric.ports[q].name + " moves under " +
+                            name(r, l));
                 }
             }
         }
@@ -380,7 +386,8 @@ wire::LaunchDemand World::demand_of(std::size_t r, std::size_t l) const {
     wire::LaunchDemand d;
     d.launch = {static_cast<RankId>(r), l};
     const auto& keys = ranks_[r].launches[l].keys;
-    if (!std::all_of(keys.begin(), keys.end(), [this](const auto& k) { return intra(k.first.comm.hi - 0x1000); })) d.keys = keys;
+    if (!std::all_of(keys.begin(), keys.end(), [this](const auto& k) { return intra(k.first.comm.hi - 0x1000); }))
+        d.keys = keys;
     d.op = ranks_[r].launches[l].op;
     d.bytes = 1024;
     d.mixed = job_.ranks[r].program[l].mixed;
@@ -390,7 +397,8 @@ wire::LaunchDemand World::demand_of(std::size_t r, std::size_t l) const {
 
 bool World::intra(std::size_t comm) const {
     const auto& members = job_.comms[comm];
-    return std::all_of(members.begin(), members.end(), [&](std::size_t m) { return job_.ranks[m].node == job_.ranks[members.front()].node; });
+    return std::all_of(members.begin(), members.end(),
+                       [&](std::size_t m) { return job_.ranks[m].node == job_.ranks[members.front()].node; });
 }
 
 wire::Snapshot World::snapshot(NodeIndex n) const {
@@ -419,9 +427,10 @@ wire::Snapshot World::snapshot(NodeIndex n) const {
         for (std::size_t l = 0; l < ranks_[r].launches.size(); ++l) {
             const RunLaunch& x = ranks_[r].launches[l];
             if (!x.reached || x.done) continue;
-            const auto state = !x.go ? wire::LaunchState::ready
-                               : x.passed ? wire::LaunchState::passed
-                               : x.suspended ? wire::LaunchState::suspended : wire::LaunchState::in_flight;
+            const auto state = !x.go         ? wire::LaunchState::ready
+                               : x.passed    ? wire::LaunchState::passed
+                               : x.suspended ? wire::LaunchState::suspended
+                                             : wire::LaunchState::in_flight;
             s.launches.push_back({demand_of(r, l), state, x.grant});
             if (s.launches.back().demand.keys.empty()) s.launches.pop_back();
         }
@@ -454,7 +463,10 @@ void World::drop_node(NodeIndex n, bool back) {
     m.down_ns = now;
     feed(NodeLost{n, m.session});
     m.session = 0;
-    if (back) at(now + jitter(1 * kMs, 200 * kMs), [this, n] { if (!managers_[n].up) connect_node(n); });
+    if (back)
+        at(now + jitter(1 * kMs, 200 * kMs), [this, n] {
+            if (!managers_[n].up) connect_node(n);
+        });
 }
 
 void World::restart_controller() {
@@ -470,9 +482,12 @@ void World::restart_controller() {
             x.granted = x.granted && x.go;
             x.moved_away = x.suspended || x.passed;
         }
-    for (SwitchIndex s = 0; s < fabric.switches.size(); ++s) at(now + jitter(1 * kMs, 50 * kMs), [this, s] { connect_switch(s); });
+    for (SwitchIndex s = 0; s < fabric.switches.size(); ++s)
+        at(now + jitter(1 * kMs, 50 * kMs), [this, s] { connect_switch(s); });
     for (NodeIndex n = 0; n < fabric.nodes.size(); ++n)
-        at(now + jitter(1 * kMs, 300 * kMs), [this, n] { if (!managers_[n].up) connect_node(n); });
+        at(now + jitter(1 * kMs, 300 * kMs), [this, n] {
+            if (!managers_[n].up) connect_node(n);
+        });
 }
 
 void World::kill_rank(std::size_t r) {
@@ -490,10 +505,10 @@ void World::to_core(NodeIndex n, wire::Message message) {
     m.last_in = std::max(m.last_in, now + jitter(message_least_ns, message_most_ns));
     at(m.last_in, [this, n, session = m.session, message = std::move(message)] {
         if (managers_[n].session != session) return;
-        if (const auto* d = std::get_if<wire::Done>(&message))
-        {
+        if (const auto* d = std::get_if<wire::Done>(&message)) {
             for (const auto& x : d->launches) ranks_[rank_at(n, x.launch.rank)].launches[x.launch.seq].told_done = true;
-            for (const auto& x : d->ran) ranks_[rank_at(n, x.done.launch.rank)].launches[x.done.launch.seq].told_done = true;
+            for (const auto& x : d->ran)
+                ranks_[rank_at(n, x.done.launch.rank)].launches[x.done.launch.seq].told_done = true;
         }
         note_message(n, " -> ", message);
         feed(NodeMessage{n, session, message});
@@ -512,8 +527,9 @@ void World::note_message(NodeIndex n, const char* way, const wire::Message& mess
         if (!list.empty()) text += std::string(" ") + what;
         for (const auto& r : list)
             text += " c" + std::to_string(r.first.comm.hi - 0x1000) +
-                    (r.first.kind == KeyKind::p2p ? "." + std::to_string(r.first.src) + ">" + std::to_string(r.first.dst) : "") + "[" +
-                    std::to_string(r.first.n) + "+" + std::to_string(r.count) + "]";
+                    (r.first.kind == KeyKind::p2p ? "." + std::to_string(r.first.src) + ">" + std::to_string(r.first.dst)
+                                                  : "") +
+                    "[" + std::to_string(r.first.n) + "+" + std::to_string(r.count) + "]";
     };
     const auto demands = [&](const char* what, const std::vector<wire::LaunchDemand>& list) {
         for (const auto& d : list) {
@@ -538,7 +554,8 @@ void World::note_message(NodeIndex n, const char* way, const wire::Message& mess
         for (const auto id : d->ended) text += " ended " + std::to_string(id);
     }
     if (const auto* s = std::get_if<wire::Snapshot>(&message)) {
-        for (const auto& l : s->launches) launches(l.state == wire::LaunchState::ready ? "ready" : "open", {l.demand.launch});
+        for (const auto& l : s->launches)
+            launches(l.state == wire::LaunchState::ready ? "ready" : "open", {l.demand.launch});
         for (const auto& t : s->tokens) ranges(("token " + std::to_string(t.grant)).c_str(), t.soft);
     }
     if (const auto* x = std::get_if<wire::Pass>(&message)) launches("pass", x->launches);
@@ -553,8 +570,8 @@ void World::receive(NodeIndex n, std::uint64_t session, const wire::Message& mes
     if (const auto* g = std::get_if<wire::Grant>(&message)) {
         for (const auto& s : g->steering) {
             const PortId p = fabric.gpus[fabric.nodes[n].gpus[s.gpu]].ports[s.port];
-            m.table[p] = s.peer_node == kNone ? kNone
-                         : fabric.gpus[fabric.nodes[s.peer_node].gpus[s.peer_gpu]].ports[s.peer_port];
+            m.table[p] =
+                s.peer_node == kNone ? kNone : fabric.gpus[fabric.nodes[s.peer_node].gpus[s.peer_gpu]].ports[s.peer_port];
         }
         for (const auto& l : g->firm) {
             const std::size_t r = rank_at(n, l.rank);
@@ -593,7 +610,9 @@ void World::check_start(std::size_t r, std::size_t l) {
     for (const auto& range : ranks_[r].launches[l].keys) {
         const Transfer& t = transfers_[transfer_of_.at(range.first)];
         for (const auto& pair : t.pairs) {
-            if (!pair_lit(pair)) violate(name(r, l) + " starts in the dark: " + fabric.gpus[pair.first].name + " - " + fabric.gpus[pair.second].name);
+            if (!pair_lit(pair))
+                violate(name(r, l) + " starts in the dark: " + fabric.gpus[pair.first].name + " - " +
+                        fabric.gpus[pair.second].name);
             for (const auto& [mine, other] : {pair, std::pair{pair.second, pair.first}}) {
                 if (fabric.gpus[mine].node != n) continue;
                 bool steered = false;
@@ -601,7 +620,8 @@ void World::check_start(std::size_t r, std::size_t l) {
                     const PortId told = managers_[n].table[p];
                     if (told == kNone || fabric.ports[told].gpu != other) continue;
                     steered = true;
-                    if (peer_[p] != told) violate(name(r, l) + " would send by " + fabric.ports[p].name + ", which leads elsewhere");
+                    if (peer_[p] != told)
+                        violate(name(r, l) + " would send by " + fabric.ports[p].name + ", which leads elsewhere");
                 }
                 if (!steered) violate(name(r, l) + " starts without a way to " + fabric.gpus[other].name);
             }
@@ -639,7 +659,8 @@ bool World::covered(NodeIndex n, const wire::KeyRange& range, std::uint64_t& gra
         for (const auto& r : ranges) {
             Key first = r.first;
             first.n = range.first.n;
-            if (first != range.first || first.n < r.first.n || first.n >= r.first.n + r.count || (range.mesh && !r.mesh)) continue;
+            if (first != range.first || first.n < r.first.n || first.n >= r.first.n + r.count || (range.mesh && !r.mesh))
+                continue;
             grant = id;
             return true;
         }
@@ -672,12 +693,12 @@ void World::tell_done(std::size_t r, std::size_t l) {
     if (!m.up) return;
     const auto run = m.soft.find(x.grant);
     const bool goes_on = run != m.soft.end() && std::all_of(x.keys.begin(), x.keys.end(), [&](const auto& key) {
-        return std::any_of(run->second.begin(), run->second.end(), [&](const auto& range) {
-            Key first = range.first;
-            first.n = key.first.n;
-            return first == key.first && key.first.n < range.first.n + range.count;
-        });
-    });
+                             return std::any_of(run->second.begin(), run->second.end(), [&](const auto& range) {
+                                 Key first = range.first;
+                                 first.n = key.first.n;
+                                 return first == key.first && key.first.n < range.first.n + range.count;
+                             });
+                         });
     m.untold.launches.push_back(done);
     if (!goes_on) to_core(job_.ranks[r].node, std::exchange(m.untold, {}));
 }
@@ -695,7 +716,8 @@ void World::end_runs(NodeIndex n) {
                 Key last = range.first;
                 last.n += range.count - 1;
                 over &= std::any_of(ranks_[r].launches.begin(), ranks_[r].launches.end(), [&](const RunLaunch& x) {
-                    return x.done && std::any_of(x.keys.begin(), x.keys.end(), [&](const auto& k) { return k.first == last; });
+                    return x.done &&
+                           std::any_of(x.keys.begin(), x.keys.end(), [&](const auto& k) { return k.first == last; });
                 });
             }
         if (!over) {
@@ -917,11 +939,15 @@ std::string World::stuck() const {
         for (std::size_t l = 0; l < ranks_[r].launches.size(); ++l) {
             const RunLaunch& x = ranks_[r].launches[l];
             if (x.done) continue;
-            text += name(r, l) + (x.go ? " runs" : x.reached ? " is ready" : " is not reached") + (x.passed ? ", passed" : "") +
-                    (x.suspended ? ", suspended" : "") + "\n";
+            text += name(r, l) +
+                    (x.go        ? " runs"
+                     : x.reached ? " is ready"
+                                 : " is not reached") +
+                    (x.passed ? ", passed" : "") + (x.suspended ? ", suspended" : "") + "\n";
         }
     for (const Why& w : core->why(now)) {
-        text += "why n" + std::to_string(w.launch.node) + ".r" + std::to_string(w.launch.rank) + " launch " + std::to_string(w.launch.seq) + ":";
+        text += "why n" + std::to_string(w.launch.node) + ".r" + std::to_string(w.launch.rank) + " launch " +
+                std::to_string(w.launch.seq) + ":";
         for (const auto& reason : w.reasons) text += " [" + reason + "]";
         text += "\n";
     }

@@ -31,17 +31,17 @@ enum class What : std::uint8_t { coll, send, recv, connect };
 struct OpSpec {
     What what = What::coll;
     std::size_t comm = 0;
-    std::uint32_t peer = 0;              // rank in the communicator
+    std::uint32_t peer = 0;  // rank in the communicator
     OpKind op = OpKind::all_reduce;
 };
 
 struct LaunchSpec {
-    std::vector<OpSpec> ops;             // more than one: a group
+    std::vector<OpSpec> ops;  // more than one: a group
     int stream = 0;
-    std::vector<std::size_t> after;      // launches of this rank whose end it waits for (events)
-    TimeNs work_ns = 1 * kMs;            // time each of its transfers needs light
-    TimeNs delay_ns = 0;                 // computing before it
-    bool mixed = false;                  // holds up operations that have no key
+    std::vector<std::size_t> after;  // launches of this rank whose end it waits for (events)
+    TimeNs work_ns = 1 * kMs;        // time each of its transfers needs light
+    TimeNs delay_ns = 0;             // computing before it
+    bool mixed = false;              // holds up operations that have no key
 };
 
 struct RankSpec {
@@ -60,8 +60,8 @@ bool ends_without_opus(const Job& job);
 
 struct Shape {
     std::uint32_t nodes = 2, gpus = 1, ports = 2;
-    std::uint32_t planes = 1;            // switches a rail: port i of a GPU goes to switch i % planes
-    bool two_sided = false;              // even ports ingress, odd egress (one port: odd nodes egress)
+    std::uint32_t planes = 1;  // switches a rail: port i of a GPU goes to switch i % planes
+    bool two_sided = false;    // even ports ingress, odd egress (one port: odd nodes egress)
     TimeNs dark_ns = 25 * kMs;
 };
 Fabric make_fabric(const Shape& shape);
@@ -75,7 +75,7 @@ public:
     // Until all programs end, or `limit`. False: they did not end.
     bool run(TimeNs limit = 600'000 * kMs);
     void run_until(TimeNs at);
-    bool dry_run();                                // no core: everything is granted and lit
+    bool dry_run();  // no core: everything is granted and lit
     void at(TimeNs when, std::function<void()> what);
     void feed(const Event& event);
 
@@ -86,7 +86,7 @@ public:
     void start_alone(std::size_t rank, std::size_t launch) { start(rank, launch, true); }  // its manager's own decision
     std::uint64_t session_of(NodeIndex n) const { return managers_[n].session; }
     void restart_controller();
-    void move_circuit(PortId a, PortId b);         // another client of the switch does it
+    void move_circuit(PortId a, PortId b);  // another client of the switch does it
     bool switch_is_up(SwitchIndex sw) const { return switch_up_[sw]; }
     void session_down(SwitchIndex sw, TimeNs for_ns);
 
@@ -97,7 +97,7 @@ public:
     bool lit(PortId a, PortId b) const { return peer_[a] == b; }
     PortId port(const std::string& name) const;
     bool all_done() const;
-    std::string stuck() const;                     // what has not ended, and why
+    std::string stuck() const;  // what has not ended, and why
 
     const Fabric fabric;
     std::unique_ptr<Core> core;
@@ -105,31 +105,31 @@ public:
     std::vector<std::string> violations;
     std::vector<std::string> logs;
     std::uint64_t programs = 0, lost_under_suspended = 0;
-    bool ready_in_order = true;                    // managers order by communicator; false: scenario G2 breaks
+    bool ready_in_order = true;  // managers order by communicator; false: scenario G2 breaks
     bool keep_log = false;
     TimeNs message_least_ns = 10'000, message_most_ns = 300'000;
-    TimeNs taken_up_ns = 0;                        // a switch begins with what it was told so much later
+    TimeNs taken_up_ns = 0;  // a switch begins with what it was told so much later
     std::uint32_t hold_ms = 30'000;
     Policy policy = Policy::proceed;
     // Answer of a switch to a change set: error none applies it; otherwise `applies` circuits of it are made.
     std::function<std::pair<DriverError, std::size_t>(const Program&)> switch_fault;
     std::function<Verdict(std::size_t)> entry_verdict = [](std::size_t) { return Verdict::unknown; };
-    std::map<std::size_t, Mode> modes;             // of ranks; enforce where absent
+    std::map<std::size_t, Mode> modes;  // of ranks; enforce where absent
     // How many further launches a rank expects to be like this one; null: no runs.
     std::function<std::uint32_t(std::size_t rank, std::size_t launch)> expects;
-    std::uint32_t overshoot = 0;                   // and how many more of each sequence, wrongly
-    std::uint64_t run_starts = 0;                  // launches that nobody asked for
+    std::uint32_t overshoot = 0;   // and how many more of each sequence, wrongly
+    std::uint64_t run_starts = 0;  // launches that nobody asked for
 
 private:
     struct RunLaunch {
         std::vector<wire::KeyRange> keys;
         OpKind op = OpKind::none;
         bool reached = false, asked = false, go = false, passed = false, suspended = false, done = false, dead = false;
-        bool granted = false;        // by the core, in an action of some time ago
-        bool told_done = false;      // the core has heard
-        bool waits = false;          // for its grant
-        bool under_run = false;      // started without being asked for, and not told of yet
-        bool moved_away = false;     // suspended or passed as the core sees it
+        bool granted = false;     // by the core, in an action of some time ago
+        bool told_done = false;   // the core has heard
+        bool waits = false;       // for its grant
+        bool under_run = false;   // started without being asked for, and not told of yet
+        bool moved_away = false;  // suspended or passed as the core sees it
         std::uint64_t grant = 0;
         TimeNs go_ns = 0;
         std::set<std::size_t> left;  // transfers not finished
@@ -138,7 +138,7 @@ private:
         std::vector<RunLaunch> launches;
         bool dead = false;
     };
-    struct Transfer {                // one key: moves while all members have started and all its pairs are lit
+    struct Transfer {  // one key: moves while all members have started and all its pairs are lit
         Key key;
         std::vector<std::pair<std::size_t, std::size_t>> members;  // rank, launch
         std::vector<std::pair<GpuId, GpuId>> pairs;
@@ -149,7 +149,7 @@ private:
     struct Manager {
         std::uint64_t session = 0;
         bool up = false;
-        std::vector<PortId> table;   // told: where each of the node's ports leads
+        std::vector<PortId> table;  // told: where each of the node's ports leads
         TimeNs last_in = 0, last_out = 0;
         std::map<std::uint64_t, std::vector<wire::KeyRange>> soft;  // by grant
         wire::Done untold;
@@ -171,9 +171,9 @@ private:
     wire::CommMember member_of(std::size_t comm, std::uint32_t slot) const;
     void to_core(NodeIndex n, wire::Message message);
     void note_message(NodeIndex n, const char* way, const wire::Message& message);
-    void advance();                                // who is ready now
+    void advance();  // who is ready now
     void act(const Actions& actions);
-    void note_away(const Action& action);               // what the core has decided, before it reaches anyone
+    void note_away(const Action& action);  // what the core has decided, before it reaches anyone
     void note_sent(const SendTo& s);
     void receive(NodeIndex n, std::uint64_t session, const wire::Message& message);
     void start(std::size_t r, std::size_t l, bool passed);
@@ -208,9 +208,9 @@ private:
     std::map<Key, std::size_t> transfer_of_;
     std::vector<Manager> managers_;
     std::map<std::pair<NodeIndex, RankId>, std::size_t> rank_of_;
-    std::vector<PortId> peer_;                     // the glass
-    std::vector<PortId> coming_;                   // being turned: dark
-    std::vector<PortId> blind_;                    // the map says that it leads there, and there is no light
+    std::vector<PortId> peer_;    // the glass
+    std::vector<PortId> coming_;  // being turned: dark
+    std::vector<PortId> blind_;   // the map says that it leads there, and there is no light
     std::vector<bool> switch_up_;
     std::priority_queue<Timed> queue_;
     std::uint64_t order_ = 0, next_session_ = 1, core_life_ = 0;

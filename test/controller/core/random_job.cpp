@@ -41,7 +41,8 @@ bool fits(const RandomJob& r, const LaunchSpec& launch, std::size_t rank) {
                 order.push_back(r.job.ranks[m].node);
         for (std::size_t i = 0; i < order.size(); ++i)
             for (const std::size_t m : members)
-                if (r.job.ranks[m].node == order[(i + 1) % order.size()]) add(order[i], r.job.ranks[m].node, r.job.ranks[m].gpu);
+                if (r.job.ranks[m].node == order[(i + 1) % order.size()])
+                    add(order[i], r.job.ranks[m].node, r.job.ranks[m].gpu);
     }
     std::map<std::size_t, std::uint32_t> degree;
     for (const auto& [a, b] : pairs)
@@ -116,7 +117,8 @@ RandomJob random_job(std::uint64_t seed) {
         r.shape = random_shape(random);
         for (NodeIndex n = 0; n < r.shape.nodes; ++n)
             for (std::uint32_t g = 0; g < r.shape.gpus; ++g) r.job.ranks.push_back({n, g, {}});
-        for (std::size_t c = 1 + pick(random, 4); c > 0; --c) r.job.comms.push_back(some_ranks(random, r.job.ranks.size()));
+        for (std::size_t c = 1 + pick(random, 4); c > 0; --c)
+            r.job.comms.push_back(some_ranks(random, r.job.ranks.size()));
         for (std::size_t i = 3 + pick(random, 14); i > 0; --i) add_operation(random, r);
         bool good = true;
         for (std::size_t rank = 0; rank < r.job.ranks.size(); ++rank) {
@@ -142,9 +144,10 @@ std::string text_of(const RandomJob& r) {
             const LaunchSpec& launch = r.job.ranks[rank].program[l];
             text += "  " + std::to_string(l) + " stream " + std::to_string(launch.stream) + " {";
             for (const OpSpec& op : launch.ops)
-                text += op.what == What::coll   ? " coll(" + std::to_string(op.comm) + ")"
-                        : op.what == What::send ? " send(" + std::to_string(op.comm) + " -> " + std::to_string(op.peer) + ")"
-                                                : " recv(" + std::to_string(op.comm) + " <- " + std::to_string(op.peer) + ")";
+                text += op.what == What::coll ? " coll(" + std::to_string(op.comm) + ")"
+                        : op.what == What::send
+                            ? " send(" + std::to_string(op.comm) + " -> " + std::to_string(op.peer) + ")"
+                            : " recv(" + std::to_string(op.comm) + " <- " + std::to_string(op.peer) + ")";
             text += " } work " + std::to_string(launch.work_ns / kMs) + " delay " + std::to_string(launch.delay_ns / kMs);
             for (const std::size_t a : launch.after) text += " after " + std::to_string(a);
             text += "\n";

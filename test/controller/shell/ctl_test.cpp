@@ -154,8 +154,8 @@ TEST_CASE("wrong use is exit code 2") {
 TEST_CASE("fabric make writes what fabric check finds good, and check names every mistake") {
     Scratch scratch;
     const std::string path = scratch.file("fabric.toml");
-    REQUIRE(run({program("OPUS_TEST_CTL"), "fabric", "make", "--nodes", "4", "--gpus", "4", "--ports", "2", "-o", path})
-                .code == 0);
+    REQUIRE(run({program("OPUS_TEST_CTL"), "fabric", "make", "--nodes", "4", "--gpus", "4", "--ports", "2", "-o", path}).code ==
+            0);
     const auto good = run({program("OPUS_TEST_CTL"), "fabric", "check", path});
     CHECK(good.code == 0);
     CHECK(has(good.out, "good: 4 nodes, 16 GPUs, 32 ports, 4 rails, 4 switches"));

@@ -75,7 +75,7 @@ TEST_CASE("another major version is refused with both versions named") {
     const auto refused = manager.next<wire::Refused>();
     REQUIRE(refused);
     CHECK(refused->reason.find("protocol 2.7, this program " + std::to_string(wire::kMajor) + "." +
-                                std::to_string(wire::kMinor)) != std::string::npos);
+                               std::to_string(wire::kMinor)) != std::string::npos);
 }
 
 TEST_CASE("a manager that has seen a later epoch raises it, one from the far future is refused") {

@@ -193,8 +193,8 @@ TEST_CASE("broken TOML is refused with its line") {
 
 TEST_CASE("what is odd but works is a warning") {
     CHECK(warnings_of(with_line(8, "technology = \"plzt\"")) == "");
-    CHECK(warnings_of(with_line(7, "size = 600"))
-              .find("f:8: ocs-r0: 600 ports, and the largest known piezo switch has 576") == 0);
+    CHECK(warnings_of(with_line(7, "size = 600")).find("f:8: ocs-r0: 600 ports, and the largest known piezo switch has 576") ==
+          0);
     CHECK(warnings_of(std::string(kGood) +
                       "[[node]]\nname = \"n2\"\n[[node.gpu]]\nrail = \"r0\"\nports = [\"ocs-r0:8\"]\n") ==
           "f:41: n2 has 1 GPUs, n0 has 2");
@@ -233,8 +233,7 @@ TEST_CASE("what fabric make writes passes fabric check, and rings can be made of
                 for (const Rail& rail : f.rails)
                     for (std::size_t n = 0; n < nodes; ++n)
                         for (std::uint32_t p = 0; p < ports; p += 2)
-                            CHECK(f.can_join(f.gpus[rail.gpus[n]].ports[p],
-                                             f.gpus[rail.gpus[(n + 1) % nodes]].ports[p + 1]));
+                            CHECK(f.can_join(f.gpus[rail.gpus[n]].ports[p], f.gpus[rail.gpus[(n + 1) % nodes]].ports[p + 1]));
             }
 }
 

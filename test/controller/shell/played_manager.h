@@ -25,8 +25,7 @@ public:
     void raw(const std::string& bytes) { socket_.send(zmq::buffer(bytes), zmq::send_flags::none); }
     void parts(const std::vector<std::string>& parts) {
         for (std::size_t i = 0; i < parts.size(); ++i)
-            socket_.send(zmq::buffer(parts[i]),
-                         i + 1 < parts.size() ? zmq::send_flags::sndmore : zmq::send_flags::none);
+            socket_.send(zmq::buffer(parts[i]), i + 1 < parts.size() ? zmq::send_flags::sndmore : zmq::send_flags::none);
     }
     void say(std::vector<wire::Message> messages) {
         std::string bytes;

@@ -31,13 +31,8 @@ struct Core::Impl {
         const LaunchId launch{node, demand.launch.rank, demand.launch.seq};
         const Key& key = demand.keys[0].first;
         if (key.n == 999) {
-            waiting.push_back({launch,
-                               key.comm,
-                               demand.op,
-                               demand.bytes,
-                               now,
-                               Why::State::missing_member,
-                               {"missing n1.g0 (rank 1 of 2): not ready"}});
+            waiting.push_back(
+                {launch, key.comm, demand.op, demand.bytes, now, Why::State::missing_member, {"missing n1.g0 (rank 1 of 2): not ready"}});
             return;
         }
         Trace trace;
@@ -87,8 +82,7 @@ struct Core::Impl {
     }
     void connect(const CtlConnect& c, TimeNs now, Actions& out) {
         if (!c.force && (c.a == 0 || c.b == 0))
-            return out.push_back(
-                CtlDone{c.id, false, fabric.ports[0].name + " is held by a launch; --force breaks it"});
+            return out.push_back(CtlDone{c.id, false, fabric.ports[0].name + " is held by a launch; --force breaks it"});
         circuit(c.a, c.b, true, now, out);
         out.push_back(CtlDone{c.id, true, "joined"});
     }

@@ -37,7 +37,8 @@ public:
     // What Next said since the last take, newest last; an empty list of keys is a withdrawal.
     std::vector<wire::Expectation> said() const {
         std::vector<wire::Expectation> all;
-        for (const wire::Next& next : node.said<wire::Next>()) all.insert(all.end(), next.ranks.begin(), next.ranks.end());
+        for (const wire::Next& next : node.said<wire::Next>())
+            all.insert(all.end(), next.ranks.begin(), next.ranks.end());
         return all;
     }
 
@@ -131,7 +132,10 @@ TEST_CASE("what is recorded goes before what was learned, and corrects it") {
 
 TEST_CASE("a receive posted early does not end the phase it waits through") {
     Program p;
-    p.play("AAAr" "AAAr" "AAAr");
+    p.play(
+        "AAAr"
+        "AAAr"
+        "AAAr");
     p.node.take();
     p.play("A");
     p.record('r');

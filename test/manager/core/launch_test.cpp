@@ -140,8 +140,7 @@ TEST_CASE("connections have keys of their own") {
         n.record(0, 0, {coll(0, 0, ring::kOpFirstUse)}, ring::Gate::stream);
         n.ready(0, 0);
         n.flush();
-        CHECK(n.said<wire::Demand>().at(0).launches.at(0).keys ==
-              std::vector<wire::KeyRange>{{coll_key(kCommA, 0), 1}});
+        CHECK(n.said<wire::Demand>().at(0).launches.at(0).keys == std::vector<wire::KeyRange>{{coll_key(kCommA, 0), 1}});
     }
 }
 

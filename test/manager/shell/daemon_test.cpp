@@ -265,8 +265,7 @@ TEST_CASE("files that only look like segments are removed and do no harm") {
     NEEDS_MANAGER("broken segments");
     ScratchDirectory directory;
     std::mt19937_64 random(1);
-    for (const std::size_t size :
-         {std::size_t(0), std::size_t(100), ring::Layout{4096}.bytes(), ring::Layout{64}.bytes()}) {
+    for (const std::size_t size : {std::size_t(0), std::size_t(100), ring::Layout{4096}.bytes(), ring::Layout{64}.bytes()}) {
         std::ofstream file(directory.path() + "/rank-" + std::to_string(size) + ".seg", std::ios::binary);
         for (std::size_t i = 0; i < size; i += 8) {
             const std::uint64_t word = random();

@@ -79,22 +79,14 @@ private:
             std::memcpy(bytes + begin + 8 * (where % words), &word, 8);
         };
         switch (what) {
-            case 0:
-                return put(at.comms_offset(), at.slots_offset());
-            case 1:
-                return put(at.comms_offset(), at.comms_offset() + 4 * sizeof(ring::CommEntry));
-            case 2:
-                return put(at.slots_offset(), at.ready_offset());
-            case 3:
-                return put(at.slots_offset(), at.slots_offset() + 8 * ring::kLine);
-            case 4:
-                return view_.ready[where % kSlots].value.store(where % 3 == 0 ? word : where % kSlots + 1);
-            case 5:
-                return view_.done[where % kSlots].value.store(where % 3 == 0 ? word : where % kSlots + 1);
-            case 6:
-                return view_.header->head.store(where % 3 == 0 ? word : where % (2 * kSlots));
-            default:
-                return put(256, 320);
+            case 0: return put(at.comms_offset(), at.slots_offset());
+            case 1: return put(at.comms_offset(), at.comms_offset() + 4 * sizeof(ring::CommEntry));
+            case 2: return put(at.slots_offset(), at.ready_offset());
+            case 3: return put(at.slots_offset(), at.slots_offset() + 8 * ring::kLine);
+            case 4: return view_.ready[where % kSlots].value.store(where % 3 == 0 ? word : where % kSlots + 1);
+            case 5: return view_.done[where % kSlots].value.store(where % 3 == 0 ? word : where % kSlots + 1);
+            case 6: return view_.header->head.store(where % 3 == 0 ? word : where % (2 * kSlots));
+            default: return put(256, 320);
         }
     }
 

@@ -148,8 +148,7 @@ bool ShimPlayer::wait_go(std::uint64_t seq, int timeout_ms) {
     auto& waiter = view_.ready[seq & view_.mask].waiter;
     waiter.store(1, std::memory_order_seq_cst);
     const bool went = sleep_until(
-        view_.go[seq & view_.mask].value, [seq](std::uint64_t v) { return (v & ~ring::kGoAbort) >= seq + 1; },
-        timeout_ms);
+        view_.go[seq & view_.mask].value, [seq](std::uint64_t v) { return (v & ~ring::kGoAbort) >= seq + 1; }, timeout_ms);
     waiter.store(0);
     return went;
 }

@@ -90,24 +90,12 @@ CUresult CUDAAPI cuDeviceGetAttribute(int* value, CUdevice_attribute attribute, 
     if (!value) return CUDA_ERROR_INVALID_VALUE;
     if (!valid_device(device)) return CUDA_ERROR_INVALID_DEVICE;
     switch (static_cast<int>(attribute)) {
-        case CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK:
-            *value = 1024;
-            break;
-        case CU_DEVICE_ATTRIBUTE_WARP_SIZE:
-            *value = 32;
-            break;
-        case CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT:
-            *value = 8;
-            break;
-        case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR:
-            *value = 8;
-            break;
-        case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR:
-            *value = 0;
-            break;
-        case CU_DEVICE_ATTRIBUTE_PCI_BUS_ID:
-            *value = 0x10 + physical_device(device);
-            break;
+        case CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK: *value = 1024; break;
+        case CU_DEVICE_ATTRIBUTE_WARP_SIZE: *value = 32; break;
+        case CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT: *value = 8; break;
+        case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR: *value = 8; break;
+        case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR: *value = 0; break;
+        case CU_DEVICE_ATTRIBUTE_PCI_BUS_ID: *value = 0x10 + physical_device(device); break;
         case CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY:
         case CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING:
         case CU_DEVICE_ATTRIBUTE_CONCURRENT_KERNELS:
@@ -118,12 +106,8 @@ CUresult CUDAAPI cuDeviceGetAttribute(int* value, CUdevice_attribute attribute, 
         case CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS_V1:
         case CU_DEVICE_ATTRIBUTE_CAN_USE_STREAM_WAIT_VALUE_NOR_V1:
         case CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS:
-        case CU_DEVICE_ATTRIBUTE_CAN_USE_STREAM_WAIT_VALUE_NOR:
-            *value = 1;
-            break;
-        default:
-            *value = 0;
-            break;
+        case CU_DEVICE_ATTRIBUTE_CAN_USE_STREAM_WAIT_VALUE_NOR: *value = 1; break;
+        default: *value = 0; break;
     }
     return CUDA_SUCCESS;
 }

@@ -32,14 +32,10 @@ CUresult write_value(CUstream stream, CUdeviceptr address, T value, unsigned fla
 template <typename T>
 bool satisfied(T seen, T wanted, unsigned how) {
     switch (how) {
-        case CU_STREAM_WAIT_VALUE_GEQ:
-            return static_cast<std::make_signed_t<T>>(seen - wanted) >= 0;
-        case CU_STREAM_WAIT_VALUE_EQ:
-            return seen == wanted;
-        case CU_STREAM_WAIT_VALUE_AND:
-            return (seen & wanted) != 0;
-        default:
-            return static_cast<T>(~(seen | wanted)) != 0;  // NOR
+        case CU_STREAM_WAIT_VALUE_GEQ: return static_cast<std::make_signed_t<T>>(seen - wanted) >= 0;
+        case CU_STREAM_WAIT_VALUE_EQ: return seen == wanted;
+        case CU_STREAM_WAIT_VALUE_AND: return (seen & wanted) != 0;
+        default: return static_cast<T>(~(seen | wanted)) != 0;  // NOR
     }
 }
 
@@ -127,11 +123,8 @@ CUresult CUDAAPI cuStreamBatchMemOp_v2(CUstream stream, unsigned count, CUstream
                 result = wait_value<std::uint64_t>(stream, wait.address, wait.value64, wait.flags);
                 break;
             case CU_STREAM_MEM_OP_BARRIER:
-            case CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES:
-                result = CUDA_SUCCESS;
-                break;
-            default:
-                break;
+            case CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES: result = CUDA_SUCCESS; break;
+            default: break;
         }
         if (result != CUDA_SUCCESS) return result;
     }
@@ -276,15 +269,10 @@ CUresult CUDAAPI cuPointerGetAttribute(void* data, CUpointer_attribute attribute
         case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
             *static_cast<unsigned*>(data) = kind == Memory::device ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST;
             return CUDA_SUCCESS;
-        case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
-            *static_cast<int*>(data) = device;
-            return CUDA_SUCCESS;
+        case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL: *static_cast<int*>(data) = device; return CUDA_SUCCESS;
         case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
-        case CU_POINTER_ATTRIBUTE_HOST_POINTER:
-            *static_cast<void**>(data) = pointer(address);
-            return CUDA_SUCCESS;
-        default:
-            return CUDA_ERROR_NOT_SUPPORTED;
+        case CU_POINTER_ATTRIBUTE_HOST_POINTER: *static_cast<void**>(data) = pointer(address); return CUDA_SUCCESS;
+        default: return CUDA_ERROR_NOT_SUPPORTED;
     }
 }
 CUresult CUDAAPI cuMemcpyHtoD_v2(CUdeviceptr dst, const void* src, size_t n) { return copy_now(pointer(dst), src, n); }

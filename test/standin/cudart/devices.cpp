@@ -65,23 +65,19 @@ cudaError_t cudaPeekAtLastError(void) {
 const char* cudaGetErrorName(cudaError_t error) {
     switch (error) {
 #define STANDIN_CASE(code, text) \
-    case code:                   \
-        return #code;
+    case code: return #code;
         STANDIN_CUDA_ERRORS(STANDIN_CASE)
 #undef STANDIN_CASE
-        default:
-            return "unrecognized error code";
+        default: return "unrecognized error code";
     }
 }
 const char* cudaGetErrorString(cudaError_t error) {
     switch (error) {
 #define STANDIN_CASE(code, text) \
-    case code:                   \
-        return text;
+    case code: return text;
         STANDIN_CUDA_ERRORS(STANDIN_CASE)
 #undef STANDIN_CASE
-        default:
-            return "unrecognized error code";
+        default: return "unrecognized error code";
     }
 }
 
@@ -143,8 +139,7 @@ cudaError_t cudaDeviceGetByPCIBusId(int* device, const char* text) {
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device) {
     if (!value) return wrong();
     if (!valid(device)) return wrong(cudaErrorInvalidDevice);
-    return noted(
-        static_cast<cudaError_t>(cuDeviceGetAttribute(value, static_cast<CUdevice_attribute>(attribute), device)));
+    return noted(static_cast<cudaError_t>(cuDeviceGetAttribute(value, static_cast<CUdevice_attribute>(attribute), device)));
 }
 
 #undef cudaGetDeviceProperties
@@ -203,8 +198,9 @@ __attribute__((visibility("default"))) cudaError_t cudaGetDriverEntryPoint(const
     if (result) *result = static_cast<cudaDriverEntryPointQueryResult>(found);
     return status == CUDA_ERROR_INVALID_VALUE ? wrong() : cudaSuccess;
 }
-__attribute__((visibility("default"))) cudaError_t cudaGetDriverEntryPointByVersion(
-    const char* symbol, void** function, unsigned, unsigned long long flags, cudaDriverEntryPointQueryResult* result) {
+__attribute__((visibility("default"))) cudaError_t cudaGetDriverEntryPointByVersion(const char* symbol, void** function,
+                                                                                    unsigned, unsigned long long flags,
+                                                                                    cudaDriverEntryPointQueryResult* result) {
     return cudaGetDriverEntryPoint(symbol, function, flags, result);
 }
 

@@ -87,16 +87,10 @@ cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const vo
     if (!attributes) return wrong();
     std::memset(attributes, 0, sizeof *attributes);
     switch (memory_of(pointer, &attributes->device, nullptr, nullptr)) {
-        case Memory::device:
-            attributes->type = cudaMemoryTypeDevice;
-            break;
-        case Memory::managed:
-            attributes->type = cudaMemoryTypeManaged;
-            break;
+        case Memory::device: attributes->type = cudaMemoryTypeDevice; break;
+        case Memory::managed: attributes->type = cudaMemoryTypeManaged; break;
         case Memory::pinned:
-        case Memory::registered:
-            attributes->type = cudaMemoryTypeHost;
-            break;
+        case Memory::registered: attributes->type = cudaMemoryTypeHost; break;
         case Memory::unknown:
             attributes->type = cudaMemoryTypeUnregistered;
             attributes->device = -2;

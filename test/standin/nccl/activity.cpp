@@ -166,11 +166,8 @@ void dispatch(CommCore& core, const Head& head, const std::byte* data) {
             return;
         }
         case Say::connect:
-        case Say::connected:
-            connection_came(core, head);
-            return;
-        default:
-            return;
+        case Say::connected: connection_came(core, head); return;
+        default: return;
     }
 }
 

@@ -87,15 +87,14 @@ ncclResult_t transfer(const char* name, bool sending, const void* buffer, std::s
 }  // namespace
 
 // Each collective and its Config form, whose settings have no meaning here: name, parameters of its own, Call.
-#define STANDIN_COLLECTIVE(name, PARAMS, ...)                                                                    \
-    STANDIN_NCCL(ncclResult_t, name, PARAMS, ncclComm_t comm, cudaStream_t stream) {                             \
-        return collective(Call{#name, __VA_ARGS__}, comm, stream);                                               \
-    }                                                                                                            \
-    STANDIN_NCCL(ncclResult_t, name##Config, PARAMS, ncclComm_t comm, cudaStream_t stream,                       \
-                 const ncclCollConfig_t* config) {                                                               \
-        if (config && config->magic != NCCL_API_MAGIC)                                                           \
-            return group_error(say_error(comm, ncclInvalidArgument, #name "Config: config is not initialized")); \
-        return collective(Call{#name "Config", __VA_ARGS__}, comm, stream);                                      \
+#define STANDIN_COLLECTIVE(name, PARAMS, ...)                                                                                \
+    STANDIN_NCCL(ncclResult_t, name, PARAMS, ncclComm_t comm, cudaStream_t stream) {                                         \
+        return collective(Call{#name, __VA_ARGS__}, comm, stream);                                                           \
+    }                                                                                                                        \
+    STANDIN_NCCL(ncclResult_t, name##Config, PARAMS, ncclComm_t comm, cudaStream_t stream, const ncclCollConfig_t* config) { \
+        if (config && config->magic != NCCL_API_MAGIC)                                                                       \
+            return group_error(say_error(comm, ncclInvalidArgument, #name "Config: config is not initialized"));             \
+        return collective(Call{#name "Config", __VA_ARGS__}, comm, stream);                                                  \
     }
 #define STANDIN_PARAMS(...) __VA_ARGS__
 
@@ -103,8 +102,7 @@ STANDIN_COLLECTIVE(ncclAllReduce,
                    STANDIN_PARAMS(const void* send, void* receive, size_t count, ncclDataType_t type, ncclRedOp_t op),
                    CollectiveKind::all_reduce, send, receive, count, type, op)
 STANDIN_COLLECTIVE(ncclReduce,
-                   STANDIN_PARAMS(const void* send, void* receive, size_t count, ncclDataType_t type, ncclRedOp_t op,
-                                  int root),
+                   STANDIN_PARAMS(const void* send, void* receive, size_t count, ncclDataType_t type, ncclRedOp_t op, int root),
                    CollectiveKind::reduce, send, receive, count, type, op, root, true)
 STANDIN_COLLECTIVE(ncclBroadcast,
                    STANDIN_PARAMS(const void* send, void* receive, size_t count, ncclDataType_t type, int root),
@@ -116,11 +114,9 @@ STANDIN_COLLECTIVE(ncclAllGather, STANDIN_PARAMS(const void* send, void* receive
                    CollectiveKind::all_gather, send, receive, count, type)
 STANDIN_COLLECTIVE(ncclAlltoAll, STANDIN_PARAMS(const void* send, void* receive, size_t count, ncclDataType_t type),
                    CollectiveKind::all_to_all, send, receive, count, type)
-STANDIN_COLLECTIVE(ncclGather,
-                   STANDIN_PARAMS(const void* send, void* receive, size_t count, ncclDataType_t type, int root),
+STANDIN_COLLECTIVE(ncclGather, STANDIN_PARAMS(const void* send, void* receive, size_t count, ncclDataType_t type, int root),
                    CollectiveKind::gather, send, receive, count, type, ncclSum, root, true)
-STANDIN_COLLECTIVE(ncclScatter,
-                   STANDIN_PARAMS(const void* send, void* receive, size_t count, ncclDataType_t type, int root),
+STANDIN_COLLECTIVE(ncclScatter, STANDIN_PARAMS(const void* send, void* receive, size_t count, ncclDataType_t type, int root),
                    CollectiveKind::scatter, send, receive, count, type, ncclSum, root, true)
 
 // As in NCCL: through its own public function, so that whoever interposes it sees the call twice.

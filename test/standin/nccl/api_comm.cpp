@@ -30,8 +30,7 @@ ncclResult_t check_config(const ncclConfig_t* config) {
     return ncclSuccess;
 }
 
-ncclResult_t init_rank(ncclComm_t* out, int nranks, const ncclUniqueId& id, int rank, int device,
-                       const ncclConfig_t* config) {
+ncclResult_t init_rank(ncclComm_t* out, int nranks, const ncclUniqueId& id, int rank, int device, const ncclConfig_t* config) {
     if (!out) return group_error(say_error(nullptr, ncclInvalidArgument, "CommInitRank: newcomm argument is NULL"));
     *out = nullptr;
     if (nranks < 1 || rank < 0 || rank >= nranks)

@@ -14,10 +14,8 @@ Collective::Collective(Launch& launch, CommCore& core, const CollectiveCall& cal
 std::uint32_t Collective::chunks() const {
     switch (call_.kind) {
         case CollectiveKind::broadcast:
-        case CollectiveKind::reduce:
-            return 1;
-        default:
-            return ranks_;
+        case CollectiveKind::reduce: return 1;
+        default: return ranks_;
     }
 }
 
@@ -45,14 +43,9 @@ Collective::Path Collective::path(std::uint32_t chunk) const {
             p.start = position_of(chunk);
             p.out_at = chunk * call_.count;
             break;
-        case CollectiveKind::broadcast:
-            p.start = position_of(call_.root);
-            break;
-        case CollectiveKind::reduce:
-            p.start = (position_of(call_.root) + 1) % ranks_;
-            break;
-        default:
-            break;
+        case CollectiveKind::broadcast: p.start = position_of(call_.root); break;
+        case CollectiveKind::reduce: p.start = (position_of(call_.root) + 1) % ranks_; break;
+        default: break;
     }
     return p;
 }
@@ -91,9 +84,7 @@ void Collective::alone() {
         if (call_.receive + out != call_.send + in) std::memmove(call_.receive + out, call_.send + in, block);
     };
     switch (call_.kind) {
-        case CollectiveKind::all_gather:
-            copy(core_.rank * block, 0);
-            break;
+        case CollectiveKind::all_gather: copy(core_.rank * block, 0); break;
         case CollectiveKind::broadcast:
             if (core_.rank == call_.root && call_.receive) copy(0, 0);
             break;

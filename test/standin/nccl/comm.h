@@ -87,7 +87,6 @@ ncclResult_t add(Creation creation);  // likewise
 ncclResult_t create_by_id(ncclComm_t* out, int nranks, const ncclUniqueId& id, int rank, int device,
                           const ncclConfig_t* config);
 ncclResult_t create_by_split(ncclComm* parent, int color, int key, ncclComm_t* out, const ncclConfig_t* config);
-ncclResult_t create_by_shrink(ncclComm* parent, const std::set<int>& excluded, ncclComm_t* out,
-                              const ncclConfig_t* config);
+ncclResult_t create_by_shrink(ncclComm* parent, const std::set<int>& excluded, ncclComm_t* out, const ncclConfig_t* config);
 
 }  // namespace opus::standin

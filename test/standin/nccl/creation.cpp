@@ -70,19 +70,18 @@ ncclResult_t create_by_id(ncclComm_t* out, int nranks, const ncclUniqueId& id, i
     *out = comm;
     UniqueId root;
     std::memcpy(static_cast<void*>(&root), &id, sizeof root);
-    return add(Creation{comm, [comm, root, nranks, rank, device] {
-                            set_current_device(device);
-                            auto& transport = Transport::get();
-                            CommCore& core = *comm->core;
-                            core.key = mix(root.number, static_cast<std::uint64_t>(nranks));
-                            core.rank = static_cast<std::uint32_t>(rank);
-                            core.members = transport.meet(root.port, root.number, comm->nranks, comm->rank,
-                                                          transport.self(device));
-                            if (core.members.empty())
-                                return say_error(comm, ncclRemoteError,
-                                                 "stand-in: the process that made the unique id does not answer");
-                            return join(*comm);
-                        }});
+    return add(Creation{
+        comm, [comm, root, nranks, rank, device] {
+            set_current_device(device);
+            auto& transport = Transport::get();
+            CommCore& core = *comm->core;
+            core.key = mix(root.number, static_cast<std::uint64_t>(nranks));
+            core.rank = static_cast<std::uint32_t>(rank);
+            core.members = transport.meet(root.port, root.number, comm->nranks, comm->rank, transport.self(device));
+            if (core.members.empty())
+                return say_error(comm, ncclRemoteError, "stand-in: the process that made the unique id does not answer");
+            return join(*comm);
+        }});
 }
 
 ncclResult_t create_by_split(ncclComm* parent, int color, int key, ncclComm_t* out, const ncclConfig_t* config) {
@@ -130,8 +129,7 @@ ncclResult_t create_by_split(ncclComm* parent, int color, int key, ncclComm_t* o
     return add(Creation{comm ? comm : parent, run});
 }
 
-ncclResult_t create_by_shrink(ncclComm* parent, const std::set<int>& excluded, ncclComm_t* out,
-                              const ncclConfig_t* config) {
+ncclResult_t create_by_shrink(ncclComm* parent, const std::set<int>& excluded, ncclComm_t* out, const ncclConfig_t* config) {
     ncclComm* comm = new_comm(parent->device, config, parent);
     *out = comm;
     CommCore& core = *comm->core;

@@ -41,26 +41,16 @@ using namespace opus::standin;
 
 STANDIN_NCCL(const char*, ncclGetErrorString, ncclResult_t result) {
     switch (result) {
-        case ncclSuccess:
-            return "no error";
-        case ncclUnhandledCudaError:
-            return "unhandled cuda error (stand-in)";
-        case ncclSystemError:
-            return "unhandled system error (stand-in)";
-        case ncclInternalError:
-            return "internal error (stand-in)";
-        case ncclInvalidArgument:
-            return "invalid argument (stand-in)";
-        case ncclInvalidUsage:
-            return "invalid usage (stand-in)";
-        case ncclRemoteError:
-            return "remote process exited or there was a network error (stand-in)";
-        case ncclInProgress:
-            return "NCCL operation in progress (stand-in)";
-        case ncclTimeout:
-            return "operation timed out (stand-in)";
-        default:
-            return "unknown result code (stand-in)";
+        case ncclSuccess: return "no error";
+        case ncclUnhandledCudaError: return "unhandled cuda error (stand-in)";
+        case ncclSystemError: return "unhandled system error (stand-in)";
+        case ncclInternalError: return "internal error (stand-in)";
+        case ncclInvalidArgument: return "invalid argument (stand-in)";
+        case ncclInvalidUsage: return "invalid usage (stand-in)";
+        case ncclRemoteError: return "remote process exited or there was a network error (stand-in)";
+        case ncclInProgress: return "NCCL operation in progress (stand-in)";
+        case ncclTimeout: return "operation timed out (stand-in)";
+        default: return "unknown result code (stand-in)";
     }
 }
 

@@ -65,8 +65,7 @@ void Transport::listen() {
     const std::string name = unix_name(endpoint_);
     std::memcpy(un.sun_path, name.data(), name.size());
     const int local = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    ::bind(local, reinterpret_cast<sockaddr*>(&un),
-           static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + name.size()));
+    ::bind(local, reinterpret_cast<sockaddr*>(&un), static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + name.size()));
     ::listen(local, 4096);
     watch(local, EPOLLIN, [this, local](std::uint32_t) { accept(local); });
 }

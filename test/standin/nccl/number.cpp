@@ -97,18 +97,10 @@ void reduce_as(const Reduction& r, std::byte* out, const std::byte* in, const st
         return;
     }
     switch (r.op) {
-        case ncclProd:
-            combine<T>(out, in, mine, count, Product{});
-            break;
-        case ncclMax:
-            combine<T>(out, in, mine, count, Largest{});
-            break;
-        case ncclMin:
-            combine<T>(out, in, mine, count, Smallest{});
-            break;
-        default:
-            combine<T>(out, in, mine, count, Sum{});
-            break;
+        case ncclProd: combine<T>(out, in, mine, count, Product{}); break;
+        case ncclMax: combine<T>(out, in, mine, count, Largest{}); break;
+        case ncclMin: combine<T>(out, in, mine, count, Smallest{}); break;
+        default: combine<T>(out, in, mine, count, Sum{}); break;
     }
 }
 
@@ -139,44 +131,19 @@ void divide_as(std::byte* data, std::size_t count, std::uint32_t ranks) {
 template <typename F>
 void with_type(ncclDataType_t type, F f) {
     switch (type) {
-        case ncclInt8:
-            f(std::int8_t{});
-            break;
-        case ncclUint8:
-            f(std::uint8_t{});
-            break;
-        case ncclInt32:
-            f(std::int32_t{});
-            break;
-        case ncclUint32:
-            f(std::uint32_t{});
-            break;
-        case ncclInt64:
-            f(std::int64_t{});
-            break;
-        case ncclUint64:
-            f(std::uint64_t{});
-            break;
-        case ncclFloat16:
-            f(Half{});
-            break;
-        case ncclFloat32:
-            f(float{});
-            break;
-        case ncclFloat64:
-            f(double{});
-            break;
-        case ncclBfloat16:
-            f(Bfloat16{});
-            break;
-        case ncclFloat8e4m3:
-            f(E4M3{});
-            break;
-        case ncclFloat8e5m2:
-            f(E5M2{});
-            break;
-        default:
-            break;
+        case ncclInt8: f(std::int8_t{}); break;
+        case ncclUint8: f(std::uint8_t{}); break;
+        case ncclInt32: f(std::int32_t{}); break;
+        case ncclUint32: f(std::uint32_t{}); break;
+        case ncclInt64: f(std::int64_t{}); break;
+        case ncclUint64: f(std::uint64_t{}); break;
+        case ncclFloat16: f(Half{}); break;
+        case ncclFloat32: f(float{}); break;
+        case ncclFloat64: f(double{}); break;
+        case ncclBfloat16: f(Bfloat16{}); break;
+        case ncclFloat8e4m3: f(E4M3{}); break;
+        case ncclFloat8e5m2: f(E5M2{}); break;
+        default: break;
     }
 }
 

@@ -23,8 +23,7 @@ void SteeringReader::map() {
     const int fd = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC);
     if (fd < 0) return;
     struct stat info {};
-    if (::fstat(fd, &info) == 0 && info.st_size >= static_cast<off_t>(sizeof(steering::Table)) &&
-        info.st_ino != file_) {
+    if (::fstat(fd, &info) == 0 && info.st_size >= static_cast<off_t>(sizeof(steering::Table)) && info.st_ino != file_) {
         void* at = ::mmap(nullptr, sizeof(steering::Table), PROT_READ, MAP_SHARED, fd, 0);
         const auto* table = static_cast<const steering::Table*>(at);
         if (at != MAP_FAILED && table->version.load(std::memory_order_acquire) == steering::kVersion &&

@@ -271,8 +271,7 @@ TEST_CASE("one process may hold all ranks, by InitAll or by a group of InitRank"
               }
               demand_nccl(ncclGroupStart());
               for (std::size_t i = 0; i < 4; ++i)
-                  demand_nccl(
-                      ncclAllReduce(data[i].data(), data[i].data(), 1000, ncclInt32, ncclSum, comms[i], streams[i]));
+                  demand_nccl(ncclAllReduce(data[i].data(), data[i].data(), 1000, ncclInt32, ncclSum, comms[i], streams[i]));
               demand_nccl(ncclGroupEnd());
               for (int i = 0; i < 4; ++i) sync(streams[i]);
               for (const auto& d : data) demand(d[999] == 4);
@@ -316,8 +315,7 @@ TEST_CASE("the death of a peer ends kernels and calls with an error, never with 
         cudaStream_t s = new_stream();
         std::vector<float> data(1 << 20, 1.0f);
         r.barrier(1);
-        demand(ncclAllReduce(data.data(), data.data(), data.size(), ncclFloat32, ncclSum, comm, s) !=
-               ncclInvalidArgument);
+        demand(ncclAllReduce(data.data(), data.data(), data.size(), ncclFloat32, ncclSum, comm, s) != ncclInvalidArgument);
         sync(s);  // ends, undone
         ncclResult_t error = ncclSuccess;
         for (int i = 0; i < 10'000 && error == ncclSuccess; ++i) {

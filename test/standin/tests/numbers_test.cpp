@@ -33,30 +33,18 @@ void put(std::byte* at, T value) {
 
 void store(ncclDataType_t type, std::byte* at, double v) {
     switch (type) {
-        case ncclInt8:
-            return put(at, static_cast<std::int8_t>(v));
-        case ncclUint8:
-            return put(at, static_cast<std::uint8_t>(v));
-        case ncclInt32:
-            return put(at, static_cast<std::int32_t>(v));
-        case ncclUint32:
-            return put(at, static_cast<std::uint32_t>(v));
-        case ncclInt64:
-            return put(at, static_cast<std::int64_t>(v));
-        case ncclUint64:
-            return put(at, static_cast<std::uint64_t>(v));
-        case ncclFloat16:
-            return put(at, __float2half_rn(static_cast<float>(v)));
-        case ncclFloat32:
-            return put(at, static_cast<float>(v));
-        case ncclFloat64:
-            return put(at, v);
-        case ncclBfloat16:
-            return put(at, __float2bfloat16_rn(static_cast<float>(v)));
-        case ncclFloat8e4m3:
-            return put(at, __nv_cvt_float_to_fp8(static_cast<float>(v), __NV_SATFINITE, __NV_E4M3));
-        default:
-            return put(at, __nv_cvt_float_to_fp8(static_cast<float>(v), __NV_SATFINITE, __NV_E5M2));
+        case ncclInt8: return put(at, static_cast<std::int8_t>(v));
+        case ncclUint8: return put(at, static_cast<std::uint8_t>(v));
+        case ncclInt32: return put(at, static_cast<std::int32_t>(v));
+        case ncclUint32: return put(at, static_cast<std::uint32_t>(v));
+        case ncclInt64: return put(at, static_cast<std::int64_t>(v));
+        case ncclUint64: return put(at, static_cast<std::uint64_t>(v));
+        case ncclFloat16: return put(at, __float2half_rn(static_cast<float>(v)));
+        case ncclFloat32: return put(at, static_cast<float>(v));
+        case ncclFloat64: return put(at, v);
+        case ncclBfloat16: return put(at, __float2bfloat16_rn(static_cast<float>(v)));
+        case ncclFloat8e4m3: return put(at, __nv_cvt_float_to_fp8(static_cast<float>(v), __NV_SATFINITE, __NV_E4M3));
+        default: return put(at, __nv_cvt_float_to_fp8(static_cast<float>(v), __NV_SATFINITE, __NV_E5M2));
     }
 }
 
@@ -106,8 +94,7 @@ struct Job {
     ncclComm_t comm;
     cudaStream_t stream;
 
-    void expect(const std::vector<std::byte>& got, const std::vector<std::byte>& wanted,
-                const std::string& what) const {
+    void expect(const std::vector<std::byte>& got, const std::vector<std::byte>& wanted, const std::string& what) const {
         if (got.size() == wanted.size() && std::memcmp(got.data(), wanted.data(), got.size()) == 0) return;
         give_up("rank " + std::to_string(r.rank) + " of " + std::to_string(r.size) + ": " + what, __FILE__, __LINE__);
     }
@@ -131,8 +118,7 @@ void reductions(const Job& job, const TypeOf& t, std::size_t count) {
         job.expect(out, filled(t, count, want), "AllReduce in place " + what);
         const int root = n - 1;
         out.assign(mine.size(), std::byte{});
-        demand_nccl(
-            ncclReduce(mine.data(), me == root ? out.data() : nullptr, count, t.type, op, root, job.comm, job.stream));
+        demand_nccl(ncclReduce(mine.data(), me == root ? out.data() : nullptr, count, t.type, op, root, job.comm, job.stream));
         job.finish();
         if (me == root) job.expect(out, filled(t, count, want), "Reduce " + what);
         const std::size_t all = count * static_cast<std::size_t>(n);
@@ -156,8 +142,7 @@ void moves(const Job& job, const TypeOf& t, std::size_t count) {
     demand_nccl(ncclAllGather(mine.data(), out.data(), count, t.type, job.comm, job.stream));
     job.finish();
     job.expect(out, everyones, "AllGather " + what);
-    demand_nccl(
-        ncclBroadcast(me == root ? mine.data() : nullptr, one.data(), count, t.type, root, job.comm, job.stream));
+    demand_nccl(ncclBroadcast(me == root ? mine.data() : nullptr, one.data(), count, t.type, root, job.comm, job.stream));
     job.finish();
     job.expect(one, filled(t, count, [&](std::size_t i) { return from(root, i); }), "Broadcast " + what);
     one = mine;
@@ -168,14 +153,12 @@ void moves(const Job& job, const TypeOf& t, std::size_t count) {
     const auto given = filled(t, all, [&](std::size_t i) { return cross(me, block_of(i), i % count); });
     demand_nccl(ncclAlltoAll(given.data(), out.data(), count, t.type, job.comm, job.stream));
     job.finish();
-    job.expect(out, filled(t, all, [&](std::size_t i) { return cross(block_of(i), me, i % count); }),
-               "AlltoAll " + what);
+    job.expect(out, filled(t, all, [&](std::size_t i) { return cross(block_of(i), me, i % count); }), "AlltoAll " + what);
     out.assign(out.size(), std::byte{});
     demand_nccl(ncclGather(mine.data(), me == root ? out.data() : nullptr, count, t.type, root, job.comm, job.stream));
     job.finish();
     if (me == root) job.expect(out, everyones, "Gather " + what);
-    demand_nccl(
-        ncclScatter(me == root ? everyones.data() : nullptr, one.data(), count, t.type, root, job.comm, job.stream));
+    demand_nccl(ncclScatter(me == root ? everyones.data() : nullptr, one.data(), count, t.type, root, job.comm, job.stream));
     job.finish();
     job.expect(one, mine, "Scatter " + what);
     const int next = (me + 1) % n, previous = (me + n - 1) % n;

@@ -45,8 +45,7 @@ public:
         for (unsigned n = 0; n < nodes; ++n)
             for (unsigned g = 0; g < gpus; ++g)
                 for (unsigned p = 0; p < ports; ++p)
-                    file << n << ' ' << g << ' ' << p << ' ' << switches_[g]->data() << ' ' << n * ports + p + 1
-                         << '\n';
+                    file << n << ' ' << g << ' ' << p << ' ' << switches_[g]->data() << ' ' << n * ports + p + 1 << '\n';
         for (unsigned n = 0; n < nodes && !always_lit; ++n) tables_.push_back(make_table(n));
     }
     ~TestFabric() {
@@ -93,8 +92,7 @@ public:
     }
     bool clean() {
         const auto c = counts();
-        MESSAGE("delivered " << c[1] << " bytes, lost " << c[3] << ", misdelivered " << c[5] << ", resent "
-                             << resent());
+        MESSAGE("delivered " << c[1] << " bytes, lost " << c[3] << ", misdelivered " << c[5] << ", resent " << resent());
         return c[0] > 0 && c[2] == 0 && c[4] == 0 && resent() == 0;
     }
     std::uint64_t resent() const {

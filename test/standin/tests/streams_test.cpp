@@ -41,8 +41,7 @@ CUfunction gate_function() {
     static CUmodule module = nullptr;
     CUfunction function = nullptr;
     if (!module)
-        demand(cuModuleLoadData(&module, ".version 7.0\n.visible .entry opus_gate(.param .u64 a) { ret; }") ==
-               CUDA_SUCCESS);
+        demand(cuModuleLoadData(&module, ".version 7.0\n.visible .entry opus_gate(.param .u64 a) { ret; }") == CUDA_SUCCESS);
     demand(cuModuleGetFunction(&function, module, "opus_gate") == CUDA_SUCCESS);
     return function;
 }
@@ -147,8 +146,7 @@ TEST_CASE("streams run in order, apart from each other, and meet at events") {
               demand(cudaStreamWaitEvent(b, event, 0) == cudaSuccess);
               demand(cudaLaunchHostFunc(b, add_one, &after) == cudaSuccess);
               std::this_thread::sleep_for(20ms);
-              demand(after == 0 && cudaEventQuery(event) == cudaErrorNotReady &&
-                     cudaStreamQuery(b) == cudaErrorNotReady);
+              demand(after == 0 && cudaEventQuery(event) == cudaErrorNotReady && cudaStreamQuery(b) == cudaErrorNotReady);
               open = 1;
               demand(cudaStreamSynchronize(b) == cudaSuccess);
               demand(after == 1 && cudaEventQuery(event) == cudaSuccess);
@@ -182,8 +180,7 @@ TEST_CASE("the default stream waits for blocking streams and they for it; non-bl
 TEST_CASE("stream memory operations write in order and wait for a value") {
     CHECK(run_alone({}, [] {
               auto* words = static_cast<std::uint64_t*>(std::calloc(4, 8));
-              demand(cuMemHostRegister(words, 32, CU_MEMHOSTREGISTER_DEVICEMAP | CU_MEMHOSTREGISTER_PORTABLE) ==
-                     CUDA_SUCCESS);
+              demand(cuMemHostRegister(words, 32, CU_MEMHOSTREGISTER_DEVICEMAP | CU_MEMHOSTREGISTER_PORTABLE) == CUDA_SUCCESS);
               demand(cuMemHostRegister(words, 32, 0) == CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED);
               CUdeviceptr at = 0;
               demand(cuMemHostGetDevicePointer(&at, words, 0) == CUDA_SUCCESS);
@@ -250,10 +247,8 @@ TEST_CASE("what is unknown is a proper error: kernels, symbols, handles, capture
               demand(cuModuleUnload(module) == CUDA_SUCCESS);
               demand(cudaLaunchKernel(&function, 1, 1, nullptr, 0, nullptr) == cudaErrorInvalidDeviceFunction);
               int not_a_stream = 0;
-              demand(cudaStreamSynchronize(reinterpret_cast<cudaStream_t>(&not_a_stream)) ==
-                     cudaErrorInvalidResourceHandle);
-              demand(cudaStreamBeginCapture(new_stream(), cudaStreamCaptureModeRelaxed) ==
-                     cudaErrorStreamCaptureUnsupported);
+              demand(cudaStreamSynchronize(reinterpret_cast<cudaStream_t>(&not_a_stream)) == cudaErrorInvalidResourceHandle);
+              demand(cudaStreamBeginCapture(new_stream(), cudaStreamCaptureModeRelaxed) == cudaErrorStreamCaptureUnsupported);
               void* found = nullptr;
               CUdriverProcAddressQueryResult result;
               demand(cuGetProcAddress("cuStreamWriteValue64", &found, 12000, 0, &result) == CUDA_SUCCESS && found);
