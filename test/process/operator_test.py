@@ -180,6 +180,7 @@ def learned(context) -> None:
 @case("connect and disconnect move circuits by hand, and say what is wrong with a name")
 def by_hand(context) -> None:
     with context.cluster(NARROW) as cluster:
+        wait_for(lambda: all(p["use"] != "unknown" for p in cluster.ctl("ports")["ports"]), "the switch to be read back")
         peer = {p["port"]: p["peer"] for p in cluster.ctl("ports")["ports"]}
         expect(set(peer.values()) == {None}, f"{peer}")
         cluster.ctl("connect", "n0.g0.p0", "n2.g0.p0")
