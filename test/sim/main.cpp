@@ -37,11 +37,12 @@ Runs runs_of(const std::string& name) { return name == "on" ? Runs::on : name ==
 
 const char* program = "opus_sim_test";
 
-void print_failure(std::uint64_t seed, FaultClass c, Mutation m, const std::string& what) {
-    std::printf("FAILED %s seed %llu (commit %s): %s\n  again: %s --class %s --seed %llu%s%s --log\n", name_of(c),
+void print_failure(std::uint64_t seed, FaultClass c, Mutation m, const std::string& runs, const std::string& what) {
+    std::printf("FAILED %s seed %llu (commit %s): %s\n  again: %s --class %s --seed %llu%s%s%s%s --log\n", name_of(c),
                 static_cast<unsigned long long>(seed), OPUS_COMMIT, what.c_str(), program, name_of(c),
                 static_cast<unsigned long long>(seed), m == Mutation::none ? "" : " --mutation ",
-                m == Mutation::none ? "" : name_of(m));
+                m == Mutation::none ? "" : name_of(m), runs == "mixed" ? "" : " --runs ",
+                runs == "mixed" ? "" : runs.c_str());
 }
 
 // Leaves out faults as long as it fails, and prints what remains.
@@ -72,7 +73,7 @@ int replay(const Request& r, FaultClass c) {
     campaign.play(r.seed, c, m, r.check_every, runs_of(r.runs), without, &log);
     const std::size_t from = r.log || log.size() < 60 ? 0 : log.size() - 60;
     for (std::size_t i = from; i < log.size(); ++i) std::printf("%s\n", log[i].c_str());
-    print_failure(r.seed, c, m, last.failure);
+    print_failure(r.seed, c, m, r.runs, last.failure);
     if (!without.empty()) {
         std::printf("  it needs none of the faults:");
         for (const std::uint32_t f : without) std::printf(" %u", f);
@@ -94,7 +95,7 @@ int campaign(const Request& r) {
         options.most_failures = r.failures;
         options.runs = runs_of(r.runs);
         const CampaignResult result = campaign.run(c, options);
-        for (const auto& [seed, what] : result.failures) print_failure(seed, c, options.mutation, what);
+        for (const auto& [seed, what] : result.failures) print_failure(seed, c, options.mutation, r.runs, what);
         if (!result.failures.empty() && r.mutation == "none") {
             Request first = r;
             first.seed = result.failures.front().first;
