@@ -256,6 +256,7 @@ void Glass::settle(std::uint32_t id) {
             dark = true;
         } else {
             light(c.sw, circuit);
+            sw.ports[a].taken = sw.ports[b].taken = 0;  // what the controller lost there before is of no account now
         }
     }
     if (c.error == DriverError::none && dark) c.error = DriverError::no_light;
