@@ -80,6 +80,8 @@ def main() -> int:
     os.environ["OPUS_TEST_SANITIZED"] = "1" if sanitized else ""
     suppressions = pathlib.Path(__file__).resolve().parent / "thread_sanitizer.supp"
     os.environ.setdefault("TSAN_OPTIONS", f"suppressions={suppressions}")
+    # Started in the background by a shell, or by nohup, we are deaf to it, and so would be what the tests interrupt.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     passed = failed = skipped = 0
     for test in tests:
         output, code, seconds = run(test, build, logs, 4 if sanitized else 1)

@@ -1,5 +1,6 @@
 """What an operator sees and does with opus-ctl while jobs run: each of its commands, against real processes."""
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -133,13 +134,14 @@ def held(context) -> None:
         waiting = wait_for(stopped_under_a_launch, "one rival to wait for the other")[0]
         try:
             reason = next(r for r in waiting["reasons"] if " held by n" in r)
-            expect(reason.startswith("port n0.g0.p0 held by n0.r") and " since " in reason, reason)
+            # Either end may be done with it first.
+            expect(re.match(r"port n0.g0.p0 held by n[012]\.r\d+ launch \d+ since ", reason), reason)
             expect(waiting["state"] == "queued" and waiting["since_ms"] > 0, f"{waiting}")
             peer = next(p["peer"] for p in cluster.ctl("ports")["ports"] if p["port"] == "n0.g0.p0")
             other = "n2.g0.p0" if peer == "n1.g0.p0" else "n1.g0.p0"
             for move in (("disconnect", "n0.g0.p0"), ("connect", "n0.g0.p0", other)):
                 text = refused(cluster, *move)
-                expect("n0.g0.p0" in text and "n0.r" in text, f"it does not say who holds it: {text}")
+                expect("n0.g0.p0" in text and re.search(r"\bn[012]\.r\d", text), f"it does not say who holds it: {text}")
         finally:
             cluster.emulators[0].signal(signal.SIGCONT)
         progress = job.progress()
