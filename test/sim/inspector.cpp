@@ -342,6 +342,8 @@ bool Inspector::is_through(LaunchIndex index, PairIndex pair) const {
 }
 
 void Inspector::decided_to_cut(PairIndex pair, bool in_order) {
+    // Its light is another hand's: what the controller knows it by is gone, and the map not read since.
+    if (world_.glass.darkened_by_others(pair)) return;
     for (const LaunchIndex index : held_for_[pair])
         if (!is_excused(world_.launches[index]) && !is_through(index, pair) &&
             (in_order || world_.launches[index].granted_ns < world_.now))
@@ -350,6 +352,7 @@ void Inspector::decided_to_cut(PairIndex pair, bool in_order) {
 
 // Granted by the same controller after it had decided, the launch does not count on this circuit.
 void Inspector::cut(PairIndex pair, std::uint64_t life, TimeNs decided_ns) {
+    if (world_.glass.darkened_by_others(pair)) return;
     for (const LaunchIndex index : held_for_[pair]) {
         const LaunchRun& run = world_.launches[index];
         if (is_excused(run) || is_through(index, pair) || (run.grant_life == life && run.granted_ns >= decided_ns))
