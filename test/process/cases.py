@@ -38,6 +38,17 @@ def expect(condition: bool, what: str) -> None:
         raise AssertionError(what)
 
 
+def wait_for(true, what: str, job=None, seconds: float = 30):
+    """What `true` says once it says something; no rank of `job` may have failed till then."""
+    until = time.monotonic() + seconds * SLOW
+    while not (found := true()):
+        said = f": {job.ranks[0].tail()}" if job else ""
+        expect(time.monotonic() < until, f"waited in vain for {what}{said}")
+        expect(job is None or not any(job.poll()), f"a rank failed before {what}{said}")
+        time.sleep(0.02)
+    return found
+
+
 class Context:
     """What a case is given."""
 

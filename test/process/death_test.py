@@ -8,7 +8,7 @@ import random
 import sys
 import time
 
-from cases import SLOW, case, expect, run
+from cases import SLOW, case, expect, run, wait_for
 from cluster import Play, Shape
 from workload_text import Workload, grid
 
@@ -47,11 +47,7 @@ def start(cluster, workload: Workload, gate: str, patience_s: float = PATIENCE_S
     path = workload.write(cluster.folder / f"{name}.jsonl")
     job = cluster.start_job(Play(path, timeout_s=patience_s, env={
         "OPUS_GATE": gate, "OPUS_REQUIRE": "1", "OPUS_HOLD_MS": str(int(HOLD_S * 1000))}), name)
-    until = time.monotonic() + 30 * SLOW
-    while job.progress() < 1:
-        expect(time.monotonic() < until, f"the job did not begin: {job.ranks[0].tail()}")
-        expect(not any(job.poll()), f"a rank failed at once: {job.ranks[0].tail()}")
-        time.sleep(0.02)
+    wait_for(lambda: job.progress() >= 1, "the job to begin", job)
     return job
 
 

@@ -6,7 +6,7 @@ import socket
 import sys
 import time
 
-from cases import SLOW, case, expect, run
+from cases import SLOW, case, expect, run, wait_for
 from cluster import Play, Shape
 from workload_text import Workload, grid
 
@@ -42,11 +42,7 @@ def steady(iterations: int) -> Workload:
 def start(cluster, workload: Workload, begun: int):
     path = workload.write(cluster.folder / "job.jsonl")
     job = cluster.start_job(Play(path, timeout_s=60 * SLOW, env={"OPUS_GATE": "stream", "OPUS_REQUIRE": "1"}))
-    until = time.monotonic() + 30 * SLOW
-    while job.progress() < begun:
-        expect(time.monotonic() < until, f"the job did not begin: {job.ranks[0].tail()}")
-        expect(not any(job.poll()), f"a rank failed at once: {job.ranks[0].tail()}")
-        time.sleep(0.02)
+    wait_for(lambda: job.progress() >= begun, "the job to begin", job)
     return job
 
 

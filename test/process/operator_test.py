@@ -6,7 +6,7 @@ import subprocess
 import sys
 import time
 
-from cases import SLOW, case, expect, run
+from cases import SLOW, case, expect, run, wait_for
 from cluster import ChildFailed, Play, Shape
 from workload_text import Workload, grid
 
@@ -36,14 +36,6 @@ def rivals(iterations: int) -> Workload:
 def start(cluster, workload: Workload, name: str = "job"):
     path = workload.write(cluster.folder / f"{name}.jsonl")
     return cluster.start_job(Play(path, timeout_s=60 * SLOW, env={"OPUS_GATE": "stream", "OPUS_REQUIRE": "1"}), name)
-
-
-def wait_for(true, what: str, seconds: float = 20):
-    until = time.monotonic() + seconds * SLOW
-    while not (found := true()):
-        expect(time.monotonic() < until, f"waited in vain for {what}")
-        time.sleep(0.02)
-    return found
 
 
 def words(cluster, *arguments: str) -> str:

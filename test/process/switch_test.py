@@ -4,7 +4,7 @@ moved it, whatever became of the session or of the controller that sent the last
 import sys
 import time
 
-from cases import SLOW, case, expect, run
+from cases import SLOW, case, expect, run, wait_for
 from cluster import Play, Shape
 from workload_text import Workload, grid
 
@@ -55,14 +55,6 @@ def start(cluster, workload: Workload, patience_s: float = 60, name: str = "job"
         "OPUS_GATE": "stream", "OPUS_REQUIRE": "1", "OPUS_HOLD_MS": str(hold_ms * SLOW)}), name)
     wait_for(lambda: job.progress() >= 2, "the job to begin", job)
     return job
-
-
-def wait_for(true, what: str, job=None, seconds: float = 30) -> None:
-    until = time.monotonic() + seconds * SLOW
-    while not true():
-        expect(time.monotonic() < until, f"waited in vain for {what}")
-        expect(job is None or not any(job.poll()), f"a rank failed: {job and job.ranks[0].tail()}")
-        time.sleep(0.02)
 
 
 def must_end_well(cluster, job) -> None:
