@@ -26,6 +26,12 @@ struct Member {
     bool gone = false;                                    // destroyed it, or died
     bool fresh = false;                                   // registered since the verdict was last taken back
     std::vector<std::pair<Key, std::uint64_t>> finished;  // sequence (n = 0), keys below this number are done
+
+    bool has_finished(const Key& key) const {
+        for (const auto& [sequence, end] : finished)
+            if (sequence == sequence_of(key)) return key.n < end;
+        return false;
+    }
 };
 
 struct Comm {

@@ -70,7 +70,7 @@ void Core::Impl::pass_gang(Gang& gang, const std::string& why) {
     for (const Launch* launch : launches)
         if (who.empty() && !launch->keys.empty()) {
             const KeyRef& r = launch->keys.front();
-            const std::uint32_t slot = r.key->is_collective() ? r.slot : (r.slot == 0 ? r.key->key.src : r.key->key.dst);
+            const std::uint32_t slot = slot_of(r.key->key, r.slot);
             who = name_of_member(*r.key->comm, slot) + ", " + name(launch->id) + ": ";
         }
     const std::string text = who + why;

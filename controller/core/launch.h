@@ -57,6 +57,16 @@ struct KeyMember {
     Presence presence = Presence::absent;
 };
 
+inline bool is_collective(const Key& key) { return key.kind == KeyKind::coll || key.kind == KeyKind::conn; }
+// The rank in the communicator that has this place among the members of the key.
+inline std::uint32_t slot_of(const Key& key, std::uint32_t place) {
+    return is_collective(key) ? place : place == 0 ? key.src : key.dst;
+}
+// The other way: kNone if that rank is no member.
+inline std::uint32_t place_of(const Key& key, std::uint32_t slot) {
+    return is_collective(key) ? slot : slot == key.src ? 0 : slot == key.dst ? 1 : kNone;
+}
+
 // What has been heard of a key. Erased when every member that lives has done it.
 struct KeyState {
     Key key;
@@ -75,7 +85,6 @@ struct KeyState {
     std::vector<KeyMember> members;  // collectives: by rank; transfers: sender, receiver
 
     bool full() const { return missing == 0 && left > 0; }
-    bool is_collective() const { return key.kind == KeyKind::coll || key.kind == KeyKind::conn; }
 };
 
 }  // namespace opus::controller

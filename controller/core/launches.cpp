@@ -19,19 +19,10 @@ Launch* Core::Impl::launch_of(const LaunchId& id) {
 
 namespace {
 
-bool has_finished(const Member& member, const Key& key) {
-    if (member.finished.empty()) return false;
-    Key sequence = key;
-    sequence.n = 0;
-    for (const auto& [finished, end] : member.finished)
-        if (finished == sequence) return key.n < end;
-    return false;
-}
-
 // The slot of the key that this process takes: its own that nobody has taken yet, or kNone.
 std::uint32_t free_slot(const KeyState& key, const Membership& membership) {
     for (const std::uint32_t slot : membership.slots) {
-        if (key.is_collective()) {
+        if (is_collective(key.key)) {
             if (key.members[slot].presence == Presence::absent) return slot;
             continue;
         }
@@ -50,16 +41,10 @@ KeyState& Core::Impl::key_state(Comm& comm, const Key& key) {
     KeyState& state = *place;
     state.key = key;
     state.comm = &comm;
-    state.members.resize(state.is_collective() ? comm.size : 2);
+    state.members.resize(is_collective(key) ? comm.size : 2);
     state.missing = state.left = static_cast<std::uint32_t>(state.members.size());
-    for (std::uint32_t i = 0; i < state.members.size(); ++i) {
-        const std::uint32_t slot = state.is_collective() ? i : (i == 0 ? key.src : key.dst);
-        if (!has_finished(comm.members[slot], key)) continue;
-        state.members[i].presence = Presence::done;
-        --state.missing;
-        --state.left;
-        ++state.done;
-    }
+    for (std::uint32_t i = 0; i < state.members.size(); ++i)
+        if (comm.members[slot_of(key, i)].has_finished(key)) mark_done(state, i);
     for (const std::uint64_t grant : comm.runs)  // what was done untold in a run
         for (const RunSequence& s : runs.at(grant).sequences)
             for (std::uint32_t i = 0; s.sequence == sequence_of(key) && s.begin <= key.n && i < s.done.size(); ++i)
@@ -69,7 +54,7 @@ KeyState& Core::Impl::key_state(Comm& comm, const Key& key) {
 
 std::pair<const EdgeId*, const EdgeId*> Core::Impl::edges_of(KeyState& key) {
     Comm& comm = *key.comm;
-    if (key.is_collective()) {
+    if (is_collective(key.key)) {
         if (!comm.complete()) return {};
         bool& known = key.mesh ? comm.mesh_known : comm.ring_known;
         auto& edges = key.mesh ? comm.mesh : comm.ring;
@@ -104,10 +89,9 @@ bool Core::Impl::misses_gone_member(const Launch& launch) const {
     for (const KeyRef& r : launch.keys) {
         if (r.key->missing == 0 || r.key->comm->gone == 0) continue;
         for (std::uint32_t i = 0; i < r.key->members.size(); ++i) {
-            const std::uint32_t slot = r.key->is_collective() ? i : (i == 0 ? r.key->key.src : r.key->key.dst);
             const Presence presence = r.key->members[i].presence;
-            if (presence == Presence::dead || (presence == Presence::absent && r.key->comm->members[slot].gone))
-                return true;
+            const Member& member = r.key->comm->members[slot_of(r.key->key, i)];
+            if (presence == Presence::dead || (presence == Presence::absent && member.gone)) return true;
         }
     }
     return false;
@@ -139,7 +123,7 @@ Launch* Core::Impl::add_launch(NodeIndex node, const wire::LaunchDemand& demand)
         for (std::uint32_t i = 0; i < range.count; ++i, ++key.n) {
             KeyState& state = key_state(comm, key);
             // Whoever says otherwise once it is held is not believed.
-            state.mesh |= !state.held && state.is_collective() && (range.mesh || mesh);
+            state.mesh |= !state.held && is_collective(state.key) && (range.mesh || mesh);
             const std::uint32_t slot = free_slot(state, it->second);
             if (comm.cuts > 0 && slot != kNone) imply_done(comm, key, slot_of(key, slot));
             if (slot == kNone) continue;  // a second launch with a key of ours: not to be believed

@@ -32,8 +32,7 @@ void Core::Impl::register_member(NodeIndex node, const wire::CommMember& m) {
     take_place(*comm, node, m);
     Member& member = comm->members[m.rank_in_comm];
     for (const wire::KeyRange& range : m.done) {
-        Key sequence = range.first;
-        sequence.n = 0;
+        const Key sequence = sequence_of(range.first);
         const std::uint64_t end = range.first.n + range.count;
         auto it = std::find_if(member.finished.begin(), member.finished.end(),
                                [&](const auto& f) { return f.first == sequence; });
@@ -288,24 +287,12 @@ void Core::Impl::note_finished(Comm& comm, std::uint32_t slot) {
     for (auto& entry : comm.keys) keys.push_back(entry.second.get());
     std::sort(keys.begin(), keys.end(), [](const auto* x, const auto* y) { return x->key < y->key; });
     for (KeyState* key : keys) {
-        std::uint32_t place = slot;
-        if (!key->is_collective()) {
-            if (key->key.src != slot && key->key.dst != slot) continue;
-            place = key->key.src == slot ? 0 : 1;
-        }
-        KeyMember& member = key->members[place];
-        if (member.presence != Presence::absent) continue;
-        Key sequence = key->key;
-        sequence.n = 0;
-        for (const auto& [finished, end] : comm.members[slot].finished) {
-            if (finished != sequence || key->key.n >= end) continue;
-            member.presence = Presence::done;
-            --key->missing;
-            --key->left;
-            ++key->done;
+        const std::uint32_t place = place_of(key->key, slot);
+        if (place == kNone || key->members[place].presence != Presence::absent) continue;
+        if (comm.members[slot].has_finished(key->key)) {
+            mark_done(*key, place);
             update_hold(*key);
             if (key->full()) gather(*key);
-            break;
         }
         erase_key_if_done(*key);
     }

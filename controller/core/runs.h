@@ -31,18 +31,4 @@ struct Run {
     TimeNs keep_until_ns = 0;  // not revoked before: it has just got ports for which another was revoked
 };
 
-inline Key sequence_of(Key key) {
-    key.n = 0;
-    return key;
-}
-inline bool is_collective(const Key& key) { return key.kind == KeyKind::coll || key.kind == KeyKind::conn; }
-// The rank in the communicator that has this place among the members of the key.
-inline std::uint32_t slot_of(const Key& key, std::uint32_t place) {
-    return is_collective(key) ? place : place == 0 ? key.src : key.dst;
-}
-// The other way: kNone if that rank is no member.
-inline std::uint32_t place_of(const Key& key, std::uint32_t slot) {
-    return is_collective(key) ? slot : slot == key.src ? 0 : slot == key.dst ? 1 : kNone;
-}
-
 }  // namespace opus::controller

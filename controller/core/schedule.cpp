@@ -88,7 +88,7 @@ void Core::Impl::nap(Gang& gang) {
 bool Core::Impl::is_routable(Gang& gang) {
     const std::uint64_t fence = inventory.fence_generation + 1;
     std::uint64_t* shape = nullptr;
-    if (gang.key_count == 1 && gang.first_key->is_collective())
+    if (gang.key_count == 1 && is_collective(gang.first_key->key))
         shape = gang.first_key->mesh ? &gang.first_key->comm->mesh_routable : &gang.first_key->comm->ring_routable;
     if (shape != nullptr && *shape == fence) return true;
     if (gang.routable_fence == fence && gang.routable_edges == gang.edges.size()) return true;

@@ -69,8 +69,7 @@ Comm* Core::Impl::held_by_overdue(const Launch& launch) const {
     for (const KeyRef& r : launch.keys) {
         if (r.key->comm->open()) continue;
         for (std::uint32_t i = 0; i < r.key->members.size(); ++i) {
-            const std::uint32_t slot = r.key->is_collective() ? i : (i == 0 ? r.key->key.src : r.key->key.dst);
-            const Member& member = r.key->comm->members[slot];
+            const Member& member = r.key->comm->members[slot_of(r.key->key, i)];
             if (!member.registered || !nodes[member.node].overdue) continue;
             const KeyMember& m = r.key->members[i];
             if (m.presence == Presence::absent || (m.launch != nullptr && !m.launch->open)) return r.key->comm;

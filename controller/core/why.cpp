@@ -28,7 +28,7 @@ void Core::Impl::explain_missing(const Launch& launch, std::vector<std::string>&
         const KeyState& key = *r.key;
         for (std::uint32_t i = 0; i < key.members.size() && reasons.size() < kMaxReasons; ++i) {
             const KeyMember& m = key.members[i];
-            const std::uint32_t slot = key.is_collective() ? i : (i == 0 ? key.key.src : key.key.dst);
+            const std::uint32_t slot = slot_of(key.key, i);
             const std::string who = "missing " + name_of_member(*key.comm, slot) + ": ";
             if (m.presence == Presence::dead || (m.presence == Presence::absent && key.comm->members[slot].gone))
                 reasons.push_back(who + "it has left (" + text_of(key.key) + ")");

@@ -61,6 +61,12 @@ struct Key {
     auto operator<=>(const Key&) const = default;
 };
 
+// A sequence of keys: the key without its number.
+inline Key sequence_of(Key key) {
+    key.n = 0;
+    return key;
+}
+
 // A cross-connect between two NIC ports, light both ways. Normalised: a < b.
 struct Circuit {
     PortId a = kNone;

@@ -17,12 +17,6 @@ struct LaunchKey {
     bool operator==(const LaunchKey&) const = default;
 };
 
-// A sequence of keys without its number.
-inline Key sequence_of(Key key) {
-    key.n = 0;
-    return key;
-}
-
 using MemberLookup = std::array<const wire::CommMember*, ring::kMaxComms>;  // null: not registered
 
 // Sorted, neighbours joined, each key once a member (two members of one process meet at equal keys: each

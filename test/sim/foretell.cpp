@@ -21,11 +21,6 @@ wire::KeyRange keys_of(const Scenario& s, std::uint32_t rank, const OpPlan& op) 
     return {key, op.count, op.kind == OpKind::all_to_all};
 }
 
-Key sequence_of(Key key) {
-    key.n = 0;
-    return key;
-}
-
 }  // namespace
 
 std::vector<wire::KeyRange> foretell(const World& world, LaunchIndex first, Random& random) {

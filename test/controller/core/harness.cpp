@@ -414,9 +414,8 @@ wire::Snapshot World::snapshot(NodeIndex n) const {
                 for (const RunLaunch& l : ranks_[r].launches)
                     for (const auto& range : l.keys) {
                         if (!l.done || range.first.comm != comm_id(c)) continue;
-                        Key sequence = range.first;
-                        sequence.n = 0;
-                        ends[sequence] = std::max(ends[sequence], range.first.n + 1);
+                        std::uint64_t& end = ends[sequence_of(range.first)];
+                        end = std::max(end, range.first.n + 1);
                     }
                 for (const auto& [which, end] : ends) {
                     Key sequence = which;
@@ -639,9 +638,7 @@ std::vector<wire::KeyRange> World::run_after(std::size_t r, std::size_t l) const
     for (std::size_t i = l; i < std::min<std::size_t>(launches.size(), l + count + 1); ++i)
         for (const auto& range : launches[i].keys) {
             if (range.first.kind == KeyKind::conn) continue;
-            Key sequence = range.first;
-            sequence.n = 0;
-            auto [it, fresh] = ranges.try_emplace(sequence, wire::KeyRange{range.first, 0, range.mesh});
+            auto [it, fresh] = ranges.try_emplace(sequence_of(range.first), wire::KeyRange{range.first, 0, range.mesh});
             it->second.mesh |= range.mesh;
             if (i == l)
                 it->second.first.n = range.first.n + 1;
