@@ -37,6 +37,7 @@ struct Launch {
     bool alone = false;           // waits in a gang of its own: with others it would need more than ports can do
     bool no_light = false;        // no circuits are brought: aborted, or impossible
     bool mixed = false;           // part of it is of a communicator that is not held: whom it meets there is not seen
+    bool behind = false;          // may wait for kernels that nobody here is told of, granted or not
     bool unsettled = false;       // adopted in flight, its circuits not known yet
     std::vector<NodeIndex> kept;  // nodes whose lit ports stay until then
     Gang* gang = nullptr;         // while it waits for circuits

@@ -109,6 +109,7 @@ Launch* Core::Impl::add_launch(NodeIndex node, const wire::LaunchDemand& demand)
     launch.op = demand.op;
     launch.bytes = demand.bytes;
     launch.mixed = demand.mixed;
+    launch.behind = demand.behind;
     launch.since_ns = now;
     if (options.runs) launch.run = demand.run;
     const bool mesh = demand.op == OpKind::all_to_all || demand.op == OpKind::gather || demand.op == OpKind::scatter;

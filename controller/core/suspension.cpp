@@ -43,7 +43,7 @@ bool Core::Impl::waits_for_half_started(Launch& launch) {
     while (!walk.empty()) {
         const Launch* at = walk.front();
         walk.pop_front();
-        if (at->mixed) return true;  // whom it waits for is not seen
+        if (at->mixed || at->behind) return true;  // whom it waits for is not seen
         for (const KeyRef& r : at->keys) {
             if (r.key->mark == m) continue;
             r.key->mark = m;

@@ -63,6 +63,7 @@ struct LaunchDemand {
     std::int64_t ready_ns = 0;       // CLOCK_REALTIME when its gate was seen reached
     std::vector<KeyRange> run = {};  // what this rank expects to launch after it in the same phase
     bool mixed = false;              // it holds up operations that have no key here: whom they meet is not seen
+    bool behind = false;             // launches that nobody here is told of may run before it: it shares resources
 };
 
 struct LaunchDone {

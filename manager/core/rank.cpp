@@ -30,6 +30,13 @@ bool Rank::has_turn(const Launch& launch) const {
     });
 }
 
+bool Rank::shares_unheld(const Launch& launch) const {
+    return std::any_of(members.begin(), members.end(), [&](const auto& member) {
+        return member && member->verdict != Verdict::enforced && member->verdict != Verdict::unknown &&
+               std::find(launch.families.begin(), launch.families.end(), member->family) != launch.families.end();
+    });
+}
+
 void Rank::leave(const Launch& launch, std::vector<std::uint64_t>& heads) {
     for (const std::uint32_t family : launch.families) {
         const auto it = families_.find(family);

@@ -89,6 +89,8 @@ public:
     bool append(Launch launch);
     // Every earlier launch of its families is done.
     bool has_turn(const Launch& launch) const;
+    // A communicator that shares its resources is not held: what runs there before it, nobody here sees.
+    bool shares_unheld(const Launch& launch) const;
     // A launch ended: appends the launches that have now come to the head of a family.
     void leave(const Launch& launch, std::vector<std::uint64_t>& heads);
     void stop_waiting(const Launch& launch);

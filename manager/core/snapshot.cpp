@@ -43,6 +43,7 @@ wire::LaunchDemand Core::Impl::demand_of(const Rank& rank, const Launch& launch)
     demand.bytes = launch.bytes;
     demand.ready_ns = launch.ready_ns;
     demand.mixed = (launch.flags & ring::kLaunchMixed) != 0;
+    demand.behind = rank.shares_unheld(launch);
     return demand;
 }
 

@@ -96,11 +96,11 @@ TEST_CASE("the bytes of the protocol do not drift") {
     std::string hex;
     for (const unsigned char c : bytes) hex += "0123456789abcdef"[c >> 4], hex += "0123456789abcdef"[c & 15];
     CHECK(hex ==
-          "97ce4f5055530101010203929205919197920729929395"
+          "97ce4f5055530101010203929205919198920729929395"
           "92cf1122334455667788cf99aabbccddeeff00000000cd012c01c29395920102010506ce0001117004"
           "c203cf0000000200000000cf17979cfe362a0000"
           "91939592cf1122334455667788cf99aabbccddeeff00000000cd012c09c2"
-          "c3"
+          "c3c2"
           "921992079192"
           "0703");
 }

@@ -96,6 +96,21 @@ TEST_CASE("a late peer is no fault: its launch in flight is not suspended while 
     CHECK(world.core->counters().passes == 0);
 }
 
+TEST_CASE("a launch that all have started, and that waits for kernels nobody sees, is suspended for who they wait for") {
+    // The send's kernel comes after one of an intra-node communicator that shares its resources; that one waits for
+    // what rank 2 does after it has met rank 1.
+    Job job;
+    job.comms = {kAll3, {1, 2}};
+    job.ranks = {rank_on(0, {on(0, {send(0, 1)})}), rank_on(1, {on(0, {recv(0, 0)}), later(20 * kMs, on(1, {coll(1)}))}),
+                 rank_on(2, {later(20 * kMs, on(0, {coll(1)}))})};
+    job.ranks[0].program[0].behind = {{2, 0}};
+    REQUIRE(ends_without_opus(job));
+    World world({.nodes = 3, .ports = 1}, job);
+    must_end(world);
+    CHECK(world.core->counters().suspensions >= 1);
+    CHECK(world.core->counters().passes == 0);
+}
+
 TEST_CASE("D1: a launch over two sequences starts when the circuits of both are up") {
     // Rank 0 fuses a collective with n1 and one with n2; their own launches are apart.
     Job job;

@@ -391,6 +391,7 @@ wire::LaunchDemand World::demand_of(std::size_t r, std::size_t l) const {
     d.op = ranks_[r].launches[l].op;
     d.bytes = 1024;
     d.mixed = job_.ranks[r].program[l].mixed;
+    d.behind = !job_.ranks[r].program[l].behind.empty();
     if (expects && !ranks_[r].launches[l].go) d.run = run_after(r, l);
     return d;
 }
@@ -832,6 +833,13 @@ void World::start(std::size_t r, std::size_t l, bool passed) {
     update_transfers();
 }
 
+bool World::runs(const std::pair<std::size_t, std::size_t>& launch) const {
+    const auto [r, l] = launch;
+    if (!ranks_[r].launches[l].go || ranks_[r].launches[l].dead) return false;
+    const auto& behind = job_.ranks[r].program[l].behind;
+    return std::all_of(behind.begin(), behind.end(), [&](const auto& b) { return ranks_[b.first].launches[b.second].done; });
+}
+
 bool World::pair_lit(const std::pair<GpuId, GpuId>& pair) const {
     for (const PortId p : fabric.gpus[pair.first].ports)
         if (peer_[p] != kNone && fabric.ports[peer_[p]].gpu == pair.second) return true;
@@ -844,7 +852,7 @@ void World::update_transfers() {
         if (t.done) continue;
         const std::size_t want = t.key.kind == KeyKind::p2p ? 2 : job_.comms[t.key.comm.hi - 0x1000].size();
         bool moving = t.members.size() >= want;
-        for (const auto& [r, l] : t.members) moving &= ranks_[r].launches[l].go && !ranks_[r].launches[l].dead;
+        for (const auto& member : t.members) moving &= runs(member);
         if (core)
             for (const auto& pair : t.pairs) moving &= pair_lit(pair);
         if (moving == (t.since_ns >= 0)) continue;
@@ -883,6 +891,7 @@ void World::finish_launch(std::size_t r, std::size_t l) {
     if (core) tell_done(r, l);
     if (core) end_runs(n);
     advance();
+    update_transfers();
 }
 
 // --- time -----------------------------------------------------------------------------------------

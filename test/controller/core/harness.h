@@ -42,6 +42,7 @@ struct LaunchSpec {
     TimeNs work_ns = 1 * kMs;        // time each of its transfers needs light
     TimeNs delay_ns = 0;             // computing before it
     bool mixed = false;              // holds up operations that have no key
+    std::vector<std::pair<std::size_t, std::size_t>> behind = {};  // rank, launch: its kernel starts after these, unseen
 };
 
 struct RankSpec {
@@ -194,6 +195,7 @@ private:
     void update_transfers();
     void finish_transfer(std::size_t t);
     void finish_launch(std::size_t r, std::size_t l);
+    bool runs(const std::pair<std::size_t, std::size_t>& launch) const;
     bool pair_lit(const std::pair<GpuId, GpuId>& pair) const;
     bool step();
     void violate(const std::string& text);

@@ -37,6 +37,26 @@ TEST_CASE("a launch that holds up operations which are not recorded is demanded 
     CHECK(demands[0].launches[0].mixed);
 }
 
+TEST_CASE("a launch whose communicator shares resources with one that is not held says so") {
+    for (const Verdict other : {Verdict::intra, Verdict::passes, Verdict::degraded, Verdict::enforced})
+        for (const std::uint32_t family : {7u, 8u}) {
+            Node n;
+            n.connect();
+            n.rank(0);
+            n.comm(0, 0, kCommA, 0, 2, 7);
+            n.comm(0, 1, kCommB, 0, other == Verdict::intra ? 1 : 2, family);
+            n.flush();
+            n.enforce(kCommA);
+            n.hear(wire::Verdicts{{{kCommB, other}}});
+            n.take();
+            n.launch(0, 0, {coll(0, 0)});
+            n.flush();
+            const auto demands = n.said<wire::Demand>();
+            REQUIRE(demands.size() == 1);
+            CHECK(demands[0].launches[0].behind == (family == 7 && other != Verdict::enforced));
+        }
+}
+
 TEST_CASE("eight ranks ready at the same look make exactly one demand") {
     Node n;
     n.serve(8);
