@@ -24,7 +24,6 @@ struct Member {
     std::uint32_t generation = 0;
     bool registered = false;
     bool gone = false;                                    // destroyed it, or died
-    bool fresh = false;                                   // registered since the verdict was last taken back
     std::vector<std::pair<Key, std::uint64_t>> finished;  // sequence (n = 0), keys below this number are done
 
     bool has_finished(const Key& key) const {

@@ -45,12 +45,8 @@ void Core::Impl::register_member(NodeIndex node, const wire::CommMember& m) {
     if (comm->verdict == Verdict::unknown && (m.verdict == Verdict::degraded || m.verdict == Verdict::passes))
         comm->inherited = comm->inherited == Verdict::degraded ? comm->inherited : m.verdict;
 
-    const bool settled = comm->verdict == Verdict::degraded || comm->verdict == Verdict::passes;
-    if (settled && !comm->conflict && comm->gone == 0 &&
-        std::all_of(comm->members.begin(), comm->members.end(), [](const Member& x) { return x.fresh; })) {
-        comm->verdict = comm->inherited = Verdict::unknown;
-        evaluate(*comm);
-    } else if (comm->verdict != Verdict::unknown) {
+    // One that is no longer held stays so: what its members have launched since, nobody here has seen.
+    if (comm->verdict != Verdict::unknown) {
         tell_verdict(*comm, node);
     } else {
         evaluate(*comm);
@@ -81,7 +77,7 @@ void Core::Impl::take_place(Comm& comm, NodeIndex node, const wire::CommMember& 
     member.gpu = gpu;
     member.mode = m.mode;
     member.generation = m.generation;
-    member.registered = member.fresh = true;
+    member.registered = true;
     if (member.gpu == kNone && m.mode == Mode::enforce)
         log(LogLevel::error, fabric.nodes[node].name + ": rank " + std::to_string(m.rank_in_comm) +
                                  " of a communicator runs on local GPU " + std::to_string(m.gpu) +
@@ -153,10 +149,8 @@ void Core::Impl::set_verdict(Comm& comm, Verdict verdict) {
                 if (m.launch != nullptr && m.launch->gang != nullptr) queue(*m.launch->gang, true);
     comm.verdict = verdict;
     std::set<NodeIndex> told;
-    for (Member& m : comm.members) {
-        if (comm.open()) m.fresh = false;
+    for (const Member& m : comm.members)
         if (m.registered && told.insert(m.node).second) tell_verdict(comm, m.node);
-    }
     adoption_due |= !adopted.empty() || !runs.empty();
     if (verdict == Verdict::enforced || verdict == Verdict::unknown) return;
     revoke_runs_of(comm, "its communicator is no longer held");

@@ -17,6 +17,42 @@ Job pair_and_foreign(TimeNs work_ns) {
 
 }  // namespace
 
+TEST_CASE("a communicator that has passed is not held again when the last of its ranks is found at last") {
+    // n0 registers alone, is lost and given up; n1 comes meanwhile and is told to pass: what it launches from then on
+    // nobody sees, so it must stay so when n0 is back.
+    const Fabric fabric = make_fabric({.nodes = 2});
+    CoreOptions options;
+    options.node_silence_ns = 1'000'000'000 * kMs;
+    Core core(fabric, options);
+    Actions out;
+    std::vector<Verdict> told;
+    const auto feed = [&](TimeNs at_ms, const Event& event) {
+        out.clear();
+        core.on(event, at_ms * kMs, out);
+        for (const Action& action : out)
+            if (const auto* send = std::get_if<SendTo>(&action))
+                if (const auto* verdicts = std::get_if<wire::Verdicts>(&send->message))
+                    for (const auto& v : verdicts->comms) told.push_back(v.verdict);
+        CHECK(core.check() == "");
+    };
+    const auto report = [&](TimeNs at_ms, NodeIndex n, std::uint64_t session) {
+        feed(at_ms, NodeSession{n, session});
+        wire::Snapshot s;
+        s.ranks.push_back({0, 1, 0, 30'000, Policy::proceed, "job"});
+        s.comms.push_back({comm_id(0), {}, n, 2, 0, 0, Mode::enforce, 1, {}});
+        feed(at_ms, NodeMessage{n, session, s});
+    };
+    report(0, 0, 1);
+    feed(11'000, Tick{});
+    CHECK(told == std::vector<Verdict>{Verdict::passes});
+    feed(12'000, NodeLost{0, 1});
+    report(20'000, 1, 2);
+    feed(50'000, Tick{});  // n0 is given up
+    report(60'000, 0, 3);
+    REQUIRE(told.size() >= 3);
+    for (const Verdict v : told) CHECK(v != Verdict::enforced);
+}
+
 TEST_CASE("H: the controller dies at any moment: half-delivered grants roll forward, nothing moves under a launch") {
     REQUIRE(ends_without_opus(pair_and_foreign(40 * kMs)));
     // Messages take up to 20 ms and a switch 25 ms, so every step of it is interrupted by some of these.
