@@ -10,10 +10,12 @@ import tempfile
 import time
 
 from cases import ROOT, SLOW, case, expect, run
-from cluster import Leftovers
+from cluster import Leftovers, Shape
 from cluster.leftovers import MARK, marked_processes
+from interruption import Interruption
 
 DEMO = ROOT / "tools" / "opus-demo"
+PLACES = 40 if SLOW == 1 else 10
 
 
 def start(context, logs: str, iterations: int, *more: str) -> subprocess.Popen:
@@ -70,6 +72,20 @@ def interrupted(context, number: signal.Signals, only: str) -> None:
 for sent, during in ((signal.SIGINT, "always-lit"), (signal.SIGINT, "provisioned"), (signal.SIGTERM, "on-demand"), (signal.SIGKILL, "provisioned")):
     case(f"{sent.name} in the {during} run leaves no process and no shared memory")(
         lambda c, sent=sent, during=during: interrupted(c, sent, during))
+
+
+@case("a cluster that is interrupted while it starts leaves nothing, wherever it was")
+def interrupted_start(context) -> None:
+    def start_one(at: int) -> Interruption:
+        with Interruption(at) as interruption, context.cluster(Shape(nodes=1, gpus=1, ports=2)):
+            interruption.over()
+        return interruption
+    lines = start_one(0).lines
+    expect(lines > 1000, f"only {lines} lines were seen")
+    left = Leftovers(context.mark)
+    for at in range(1, lines, lines // PLACES):
+        place = start_one(at).place
+        expect(place and not (found := left.found(0)), f"interrupted at {place or 'no line'}: left behind: {found}")
 
 
 if __name__ == "__main__":

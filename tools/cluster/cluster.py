@@ -14,7 +14,7 @@ import tempfile
 from .fabric import Shape, fabric_toml, port_list
 from .leftovers import MARK
 from .play import Job, Play
-from .process import Child, ChildFailed, stop_all
+from .process import ENDING, Child, ChildFailed, stop_all, undisturbed
 
 HOST = "127.0.0.1"
 
@@ -101,9 +101,8 @@ class Cluster:
                  emulator_options: list[str] | None = None, controller_options: list[str] | None = None):
         self.build, self.shape, self.opus, self.trace = build, shape, opus, trace
         self.emulator_options, self.controller_options = emulator_options or [], controller_options or []
-        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="opus-"))
-        self.logs = logs or self.folder / "logs"
-        self.logs.mkdir(parents=True, exist_ok=True)
+        self.folder: pathlib.Path | None = None  # while it stands
+        self.logs = logs
         keep = {k: v for k, v in os.environ.items()
                 if not k.startswith(("OPUS_", "STANDIN_", "NCCL_", "CUDA_")) and k not in ("LD_PRELOAD", "XDG_RUNTIME_DIR")}
         self.mark = mark or os.environ.get(MARK, f"{os.getpid()}")
@@ -128,8 +127,13 @@ class Cluster:
     # --- daemons ---------------------------------------------------------------------------------
 
     def _start(self) -> None:
+        with undisturbed():
+            self.folder = pathlib.Path(tempfile.mkdtemp(prefix="opus-"))
+        self.logs = self.logs or self.folder / "logs"
+        self.logs.mkdir(parents=True, exist_ok=True)
         for r in range(self.shape.gpus):
-            self.emulators.append(self._emulator(r, f"{HOST}:0", f"{HOST}:0"))
+            with undisturbed():
+                self.emulators.append(self._emulator(r, f"{HOST}:0", f"{HOST}:0"))
         ready = [e.wait_ready() for e in self.emulators]
         self.scpi, self.data = [w["scpi"] for w in ready], [w["data"] for w in ready]
         (self.folder / "ports").write_text(port_list(self.shape, self.data))
@@ -140,7 +144,8 @@ class Cluster:
         self.start_controller(f"tcp://{HOST}:0", ["--first"])
         for n in range(self.shape.nodes):
             self.runtime(n).mkdir(mode=0o700)
-            self.managers.append(self._manager(n))
+            with undisturbed():
+                self.managers.append(self._manager(n))
         for m in self.managers:
             m.wait_ready()
 
@@ -157,9 +162,10 @@ class Cluster:
 
     def start_controller(self, bind: str, more: list[str] | None = None) -> None:
         trace = ["--trace", self.trace] if self.trace else []
-        self.controller = Child("controller", [self.build.controller, "--fabric", self.fabric, "--bind", bind, *trace,
-                                             *self.controller_options, *(more or [])],
-                                self.logs / "controller.log", self.env)
+        with undisturbed():
+            self.controller = Child("controller", [self.build.controller, "--fabric", self.fabric, "--bind", bind, *trace,
+                                                   *self.controller_options, *(more or [])],
+                                    self.logs / "controller.log", self.env)
         words = self.controller.wait_ready()
         self.address = next(a for a in words.values() if a.startswith("tcp://"))
 
@@ -173,7 +179,8 @@ class Cluster:
 
     def restart_manager(self, node: int) -> None:
         self.managers[node].kill()
-        self.managers[node] = self._manager(node)
+        with undisturbed():
+            self.managers[node] = self._manager(node)
         self.managers[node].wait_ready()
 
     def restart_controller(self) -> None:
@@ -182,7 +189,8 @@ class Cluster:
 
     def restart_emulator(self, rail: int) -> None:
         self.emulators[rail].kill()
-        self.emulators[rail] = self._emulator(rail, self.scpi[rail], self.data[rail])
+        with undisturbed():
+            self.emulators[rail] = self._emulator(rail, self.scpi[rail], self.data[rail])
         self.emulators[rail].wait_ready()
 
     # --- jobs ------------------------------------------------------------------------------------
@@ -191,7 +199,8 @@ class Cluster:
         folder = self.folder / name
         folder.mkdir()
         preload = [p for p in (self.build.sanitizer_runtime(), str(self.build.shim)) if p] if play.shim else []
-        ranks = []
+        job = Job(name, [], folder)
+        self.jobs.append(job)
         for rank, (node, gpu) in enumerate(play.read_places()):
             env = {**self.env, "LD_LIBRARY_PATH": str(self.build.standins), "STANDIN_NODE": str(node),
                    "STANDIN_GPU": str(gpu), "STANDIN_PORTS": str(self.folder / "ports"),
@@ -207,9 +216,8 @@ class Cluster:
                        "--out", folder / f"rank{rank}.json", "--check" if play.check else "--no-check"]
             if play.trace:
                 command += ["--trace", folder / f"rank{rank}.trace"]
-            ranks.append(Child(f"rank {rank}", command, self.logs / f"{name}-rank{rank}.log", {**env, **play.env}))
-        job = Job(name, ranks, folder)
-        self.jobs.append(job)
+            with undisturbed():
+                job.ranks.append(Child(f"rank {rank}", command, self.logs / f"{name}-rank{rank}.log", {**env, **play.env}))
         return job
 
     def run_job(self, play: Play, timeout_s: float, name: str = "job", each=None):
@@ -260,7 +268,7 @@ class Cluster:
 
     def close(self) -> None:
         """Ends everything, whatever happens meanwhile; `unclean` then says which daemons did not end well."""
-        before = {s: signal.signal(s, signal.SIG_IGN) for s in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+        before = {s: signal.signal(s, signal.SIG_IGN) for s in ENDING}
         try:
             for job in self.jobs:
                 for rank in job.ranks:
@@ -269,6 +277,7 @@ class Cluster:
             self.unclean += stop_all(daemons)
             self.unclean += stop_all(self.emulators)
         finally:
-            shutil.rmtree(self.folder, ignore_errors=True)
+            if self.folder:
+                shutil.rmtree(self.folder, ignore_errors=True)
             for s, handler in before.items():
                 signal.signal(s, handler)

@@ -3,6 +3,7 @@
 Children are leaders of sessions of their own (a Ctrl-C on the terminal reaches us, and we end them in
 order), and the kernel kills them when this thread dies, however it dies: start them from the main thread.
 """
+import contextlib
 import ctypes
 import os
 import pathlib
@@ -13,6 +14,7 @@ import time
 
 PR_SET_PDEATHSIG = 1
 POLL_S = 0.01
+ENDING = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
 _libc = ctypes.CDLL(None, use_errno=True)
 READY = re.compile(r"^\S+: ready\b(.*)$", re.M)
 
@@ -29,7 +31,18 @@ def die_on_signals() -> None:
     signal.signal(signal.SIGHUP, stop)
 
 
+@contextlib.contextmanager
+def undisturbed():
+    """A signal that would end us comes when this is over: what was made inside is then known to whom removes it."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def _before_exec(parent: int) -> None:
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
     _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:  # it died before the line above
         os._exit(125)
