@@ -95,6 +95,14 @@ void ControllerPlayer::send(wire::Message message) {
     zmq_send(router_, bytes.data(), bytes.size(), 0);
 }
 
+bool ControllerPlayer::hear_members(std::size_t count) {
+    return hear_until([&] {
+        std::size_t members = 0;
+        for (const auto& r : said<wire::Register>()) members += r.comms.size();
+        return members >= count;
+    });
+}
+
 bool ControllerPlayer::hear_demand_of(RankId rank, std::uint64_t seq) {
     return hear_until([&] {
         const auto demands = said<wire::Demand>();

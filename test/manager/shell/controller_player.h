@@ -42,6 +42,8 @@ public:
     bool hear() {
         return hear_until([this] { return !said<M>().empty(); });
     }
+    // So many members of communicators have registered; a rank may register alone, before its communicators.
+    bool hear_members(std::size_t count);
     bool hear_demand_of(RankId rank, std::uint64_t seq);
     bool hear_done_of(RankId rank, std::uint64_t seq);
 

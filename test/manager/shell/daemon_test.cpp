@@ -58,12 +58,7 @@ struct Stage {
         enforce();
     }
     void enforce() {
-        const auto members = [this] {
-            std::size_t count = 0;
-            for (const auto& r : controller.said<wire::Register>()) count += r.comms.size();
-            return count;
-        };
-        REQUIRE(controller.hear_until([&] { return members() == shims.size(); }));
+        REQUIRE(controller.hear_members(shims.size()));
         controller.send(wire::Verdicts{{{kCommA, Verdict::enforced}}});
         for (ShimPlayer& shim : shims) REQUIRE(shim.wait_verdict(0, Verdict::enforced));
     }
@@ -320,7 +315,7 @@ TEST_CASE("a controller that comes back is told everything, in a new session") {
     ShimPlayer shim;
     REQUIRE(shim.attach(directory.path(), "job"));
     shim.register_comm(0, kCommA, 0, 2);
-    REQUIRE(controller->hear<wire::Register>());
+    REQUIRE(controller->hear_members(1));
     controller->send(wire::Verdicts{{{kCommA, Verdict::enforced}}});
     REQUIRE(shim.wait_verdict(0, Verdict::enforced));
     const std::uint64_t session = controller->session();
@@ -348,7 +343,7 @@ TEST_CASE("without a controller a launch is held no longer than its hold time") 
     ShimPlayer shim;
     REQUIRE(shim.attach(directory.path(), "job", 300));
     shim.register_comm(0, kCommA, 0, 2);
-    REQUIRE(controller->hear<wire::Register>());
+    REQUIRE(controller->hear_members(1));
     controller->send(wire::Verdicts{{{kCommA, Verdict::enforced}}});
     REQUIRE(shim.wait_verdict(0, Verdict::enforced));
     controller.reset();
