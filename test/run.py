@@ -1,12 +1,16 @@
 #!/usr/bin/env python3
 """Runs every test that meson knows of a build folder and counts cases.
 
-    test/run.py BUILD [SUBSTRING...]     only tests whose name contains one of them
+    test/run.py BUILD [SUBSTRING...]     only tests whose name contains one of them; TEST_JOBS at a time
 
 Counts come from doctest's summary, or from a closing line 'N passed, N failed[, N skipped]'; a test that
 prints neither counts as one case by its exit code (77: skipped). A case that lacks what it needs prints
-'SKIP case: why' and is counted as skipped. Logs: BUILD/test-logs/. Ends with 'N passed, N failed'.
+'SKIP case: why' and is counted as skipped. In a build with a sanitizer, whatever it reports in any process
+of a test is a failure of that test, however the process ended. Logs: BUILD/test-logs/. Ends with
+'N passed, N failed'.
 """
+import concurrent.futures
+import ctypes
 import json
 import os
 import pathlib
@@ -17,6 +21,8 @@ import sys
 import time
 
 DOCTEST = re.compile(r"test cases:\s*(\d+)\s*\|\s*(\d+) passed\s*\|\s*(\d+) failed")
+MOST_JOBS = 4  # tests at a time; most of their time they wait
+ADDR_NO_RANDOMIZE = 0x0040000
 PLAIN = re.compile(r"^(\d+) passed, (\d+) failed(?:, (\d+) skipped)?\s*$", re.M)
 
 
@@ -41,25 +47,77 @@ def count(output: str, code: int) -> tuple[int, int, int]:
     return passed, failed, skipped
 
 
-def run(test: dict, build: pathlib.Path, logs: pathlib.Path, scale: float) -> tuple[str, int, float]:
-    env = dict(os.environ, **test["env"])
-    log = logs / (re.sub(r"[^A-Za-z0-9_.-]+", "_", test["name"]) + ".log")
-    start = time.monotonic()
-    with open(log, "wb") as out:
-        child = subprocess.Popen(test["cmd"], stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT,
-                                 cwd=test["workdir"] or build, env=env, start_new_session=True)
-        try:
-            code = child.wait(timeout=(test["timeout"] or 600) * scale)
-        except subprocess.TimeoutExpired:
-            code = -1
-            out.write(b"\ntest/run.py: timed out\n")
-        finally:
-            try:  # whatever it left behind in its session
-                os.killpg(child.pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
-            child.wait()
-    return log.read_text(errors="replace"), code, time.monotonic() - start
+class Runner:
+    """Runs tests of a build folder, several at a time, and ends those that still run when it is left."""
+
+    def __init__(self, build: pathlib.Path, sanitizer: str):
+        self.build, self.sanitizer = build, sanitizer
+        # Instrumented programs are several times slower; the limits are there to end hangs, not to judge speed.
+        self.scale = 1 if sanitizer == "none" else 4
+        self.logs = build / "test-logs"
+        self.logs.mkdir(exist_ok=True)
+        self._children: set[subprocess.Popen] = set()
+
+    def run(self, test: dict) -> tuple[str, int, float]:
+        """(output, exit code, seconds)."""
+        name = re.sub(r"[^A-Za-z0-9_.-]+", "_", test["name"])
+        log, reports = self.logs / (name + ".log"), self.logs / (name + ".report")
+        for old in self.logs.glob(reports.name + ".*"):
+            old.unlink()
+        start = time.monotonic()
+        with open(log, "wb") as out:
+            child = subprocess.Popen(test["cmd"], stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT,
+                                     cwd=test["workdir"] or self.build, start_new_session=True,
+                                     env={**os.environ, **self._environment(reports), **test["env"]})
+            self._children.add(child)
+            try:
+                code = child.wait(timeout=(test["timeout"] or 600) * self.scale)
+            except subprocess.TimeoutExpired:
+                code = -1
+                out.write(b"\ntest/run.py: timed out\n")
+            finally:
+                self._end(child)
+            for report in sorted(self.logs.glob(reports.name + ".*")):
+                out.write(f"\ntest/run.py: a sanitizer's report, {report}:\n".encode() + report.read_bytes()[:4000])
+                code = code or -1
+        return log.read_text(errors="replace"), code, time.monotonic() - start
+
+    def end_all(self) -> None:
+        for child in list(self._children):
+            self._end(child)
+
+    def _end(self, child: subprocess.Popen) -> None:
+        try:  # and whatever it left behind in its session
+            os.killpg(child.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        child.wait()
+        self._children.discard(child)
+
+    def _environment(self, reports: pathlib.Path) -> dict[str, str]:
+        """Reports go to files: a daemon that a test kills, or whose output nobody reads, does not take them along."""
+        if self.sanitizer == "none":
+            return {"OPUS_TEST_SANITIZED": ""}
+        suppressions = pathlib.Path(__file__).resolve().parent / "thread_sanitizer.supp"
+        return {"OPUS_TEST_SANITIZED": "1",
+                "ASAN_OPTIONS": f"log_path={reports}",
+                "UBSAN_OPTIONS": f"log_path={reports}.undefined:print_stacktrace=1",
+                "TSAN_OPTIONS": f"log_path={reports}:suppressions={suppressions}"}
+
+
+def fix_addresses() -> None:
+    """GCC 12's ThreadSanitizer does not start where the kernel scatters mappings wider than it knows of."""
+    ctypes.CDLL(None).personality(ADDR_NO_RANDOMIZE)  # of us and of what we start; where it is forbidden, as it was
+
+
+def report(test: dict, output: str, code: int, seconds: float) -> tuple[int, int, int]:
+    passed, failed, skipped = count(output, code)
+    lines = [f"{'FAIL' if failed else 'ok  '} {test['name']}: {passed} passed, {failed} failed, {skipped} skipped ({seconds:.1f} s)"]
+    lines += [f"     {line}" for line in re.findall(r"^SKIP .*$", output, re.M)]
+    if failed:
+        lines += ["     | " + line for line in output.splitlines()[-60:]]
+    print("\n".join(lines), flush=True)
+    return passed, failed, skipped
 
 
 def main() -> int:
@@ -67,34 +125,33 @@ def main() -> int:
     wanted = sys.argv[2:]
     tests = json.loads(subprocess.check_output(["meson", "introspect", "--tests", str(build)]))
     tests = [t for t in tests if not wanted or any(w in t["name"] for w in wanted)]
-    logs = build / "test-logs"
-    logs.mkdir(exist_ok=True)
-    # Instrumented programs are several times slower; the limits are there to end hangs, not to judge speed.
-    options = json.loads(subprocess.check_output(["meson", "introspect", "--buildoptions", str(build)]))
-    sanitizer = next((o["value"] for o in options if o["name"] == "b_sanitize"), "none")
-    sanitized = sanitizer != "none"
-    if "thread" in sanitizer and not wanted:
-        alone = [t for t in tests if any(s.endswith("one thread") for s in t["suite"])]
-        tests = [t for t in tests if t not in alone]
-        print(f"without a second thread there is no race: left out are {', '.join(t['name'] for t in alone)}")
-    os.environ["OPUS_TEST_SANITIZED"] = "1" if sanitized else ""
-    suppressions = pathlib.Path(__file__).resolve().parent / "thread_sanitizer.supp"
-    os.environ.setdefault("TSAN_OPTIONS", f"suppressions={suppressions}")
-    # Started in the background by a shell, or by nohup, we are deaf to it, and so would be what the tests interrupt.
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    passed = failed = skipped = 0
-    for test in tests:
-        output, code, seconds = run(test, build, logs, 4 if sanitized else 1)
-        p, f, s = count(output, code)
-        passed, failed, skipped = passed + p, failed + f, skipped + s
-        print(f"{'ok  ' if f == 0 else 'FAIL'} {test['name']}: {p} passed, {f} failed, {s} skipped ({seconds:.1f} s)", flush=True)
-        for line in re.findall(r"^SKIP .*$", output, re.M):
-            print(f"     {line}")
-        if f:
-            print("\n".join("     | " + line for line in output.splitlines()[-60:]), flush=True)
     if not tests:
         print("no test was found")
         return 1
+    options = json.loads(subprocess.check_output(["meson", "introspect", "--buildoptions", str(build)]))
+    sanitizer = next((o["value"] for o in options if o["name"] == "b_sanitize"), "none")
+    if "thread" in sanitizer:
+        fix_addresses()
+        if not wanted:
+            alone = [t for t in tests if any(s.endswith("one thread") for s in t["suite"])]
+            tests = [t for t in tests if t not in alone]
+            print(f"without a second thread there is no race: left out are {', '.join(t['name'] for t in alone)}")
+    # Started in the background by a shell, or by nohup, we are deaf to it, and so would be what the tests interrupt.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    runner = Runner(build, sanitizer)
+    jobs = int(os.environ.get("TEST_JOBS", min(os.cpu_count() or 1, MOST_JOBS)))
+    totals = (0, 0, 0)
+    with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
+        try:
+            running = {pool.submit(runner.run, test): test for test in tests}
+            for done in concurrent.futures.as_completed(running):
+                totals = tuple(a + b for a, b in zip(totals, report(running[done], *done.result())))
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            runner.end_all()
+            raise
+    passed, failed, skipped = totals
     print(f"{passed} passed, {failed} failed" + (f", {skipped} skipped" if skipped else ""))
     return 1 if failed else 0
 
