@@ -1,6 +1,8 @@
 // Where the dark goes: jobs in virtual time, by the very cores of managers and controller (tools/sim). Prints a
-// table of always lit, on demand, provisioned and clairvoyant, and, where asked for, every operation that was held.
+// table of always lit, on demand, provisioned, the best schedule that is found by somebody who knows the future (the
+// oracle) and a bound that none can go below; and, where asked for, every operation that was held.
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
 #include <fstream>
 
@@ -29,6 +31,7 @@ int main(int argc, char** argv) {
     app.add_option("--optimizer-every", every);
     app.add_option("--scale-bytes", scale_bytes);
     app.add_option("--jitter", jitter, "computation lasts up to so much longer");
+    app.add_option("--trials", o.oracle.trials, "schedules that the oracle tries");
     app.add_flag("--held", held, "every operation that was held in the last iteration");
     app.add_flag("--log", log, "what the cores say, of provisioned");
     CLI11_PARSE(app, argc, argv);
@@ -42,9 +45,10 @@ int main(int argc, char** argv) {
     o.rehearsal.jitter = jitter;
     o.rehearsal.bytes_per_us /= scale_bytes;
     std::printf(
-        "| job | dark ms | lit ms | on demand | provisioned | clairvoyant | held ms: demand, provisioned, clairvoyant "
-        "| hidden of what can be | speculations, used, wrong |\n");
-    std::printf("| --- | --- | --- | --- | --- | --- | --- | --- | --- |\n");
+        "| job | dark ms | lit ms | on demand | provisioned | oracle | bound | hidden, of what can be | held ms: "
+        "demand, "
+        "provisioned, oracle | speculations, used, wrong |\n");
+    std::printf("| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n");
     bool good = true;
     for (const std::string& kind : kinds) {
         opus::replay::Workload w;
@@ -61,35 +65,33 @@ int main(int argc, char** argv) {
         for (const double dark : darks) {
             o.dark_ns = static_cast<opus::TimeNs>(dark * 1e6);
             o.rails.log = nullptr;
-            const Column demand = play(w, Rails::on_demand, o), seer = play(w, Rails::clairvoyant, o);
+            const Column demand = play(w, Rails::on_demand, o);
             if (log) o.rails.log = [](const std::string& line) { std::printf("  %s\n", line.c_str()); };
             const Column ahead = play(w, Rails::provisioned, o);
-            const auto over = [&](const Column& c) {
-                return c.ended ? 100 * (c.iteration_ms / lit.iteration_ms - 1) : -1;
-            };
-            const double hideable = demand.iteration_ms - seer.iteration_ms;
+            const Known known = play_known(w, {&lit, &demand, &ahead}, o);
+            const auto over = [&](double ms) { return std::max(0.0, 100 * (ms / lit.iteration_ms - 1)); };
+            char hidden[32] = "-";  // too little that could be
+            if (demand.iteration_ms - known.best.iteration_ms > 0.001 * lit.iteration_ms)
+                std::snprintf(hidden, sizeof hidden, "%.1f %%", 100 * hidden_share(demand, ahead, known.best.iteration_ms));
             std::printf(
-                "| %s | %g | %.1f | +%.2f %% | +%.2f %% | +%.2f %% | %.0f, %.0f, %.0f | %.1f %% of time, %.1f %% of "
-                "dark | %llu, %llu, %llu |\n",
-                w.name.c_str(), dark, lit.iteration_ms, over(demand), over(ahead), over(seer), demand.held_ms,
-                ahead.held_ms, seer.held_ms, hideable > 0 ? 100 * (demand.iteration_ms - ahead.iteration_ms) / hideable : 0,
-                demand.held_ms > seer.held_ms ? 100 * (demand.held_ms - ahead.held_ms) / (demand.held_ms - seer.held_ms) : 0,
-                static_cast<unsigned long long>(ahead.counters.speculations),
+                "| %s | %g | %.1f | +%.2f %% | +%.2f %% | +%.2f %% | +%.2f %% | %s | %.0f, %.0f, %.0f | %llu, %llu, "
+                "%llu |\n",
+                w.name.c_str(), dark, lit.iteration_ms, over(demand.iteration_ms), over(ahead.iteration_ms),
+                over(known.best.iteration_ms), over(known.least_ms), hidden, demand.held_ms, ahead.held_ms,
+                known.best.held_ms, static_cast<unsigned long long>(ahead.counters.speculations),
                 static_cast<unsigned long long>(ahead.counters.speculations_used),
                 static_cast<unsigned long long>(ahead.counters.speculations_wrong));
-            for (const Column* c : {&lit, &demand, &ahead, &seer}) {
+            std::fflush(stdout);
+            for (const Column* c : {&lit, &demand, &ahead}) {
                 good &= c->ended && c->fault.empty();
                 if (!c->fault.empty()) std::printf("  check: %s\n", c->fault.c_str());
             }
             if (!held) continue;
-            for (const Column* c : {&demand, &ahead, &seer})
+            for (const Column* c : {&demand, &ahead})
                 for (std::size_t i = 0; i < c->held.size(); ++i) {
                     const auto& h = c->held[i];
                     if (h.iteration + 1 != iterations || h.begin_ns - h.full_ns < 1'000'000) continue;
-                    std::printf("  %s r%u %s: full at %.1f ms, held %.1f ms\n",
-                                c == &demand  ? "demand"
-                                : c == &ahead ? "provisioned"
-                                              : "clairvoyant",
+                    std::printf("  %s r%u %s: full at %.1f ms, held %.1f ms\n", c == &demand ? "demand" : "provisioned",
                                 h.rank, c->names[i].c_str(), static_cast<double>(h.full_ns) / 1e6,
                                 static_cast<double>(h.begin_ns - h.full_ns) / 1e6);
                 }

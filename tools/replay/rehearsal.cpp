@@ -179,7 +179,7 @@ private:
     }
 
     void enqueue(std::uint32_t rank, RankState& s, const Step& step) {
-        const std::int64_t ns = duration(rank, s, step);
+        const std::int64_t ns = gap_ns(w_, o_, step, rank, s.iteration, s.at);
         switch (step.kind) {
             case StepKind::compute: return s.streams[step.stream].push_back({step.kind, ns, false, 0, 0, nullptr});
             case StepKind::host: s.asleep = true; return at(now_ + ns, rank, kNobody, nullptr);
@@ -194,12 +194,6 @@ private:
                 add(rank, s, step);
                 if (!s.in_group) close(s);
         }
-    }
-
-    std::int64_t duration(std::uint32_t rank, const RankState& s, const Step& step) const {
-        const double us = static_cast<double>(step.us) * length_of(w_, step, s.iteration);
-        const std::uint64_t draw = mix(mix(o_.seed, rank), (std::uint64_t{s.iteration} << 32) | s.at);
-        return static_cast<std::int64_t>(us * 1e3 * (1 + o_.jitter * static_cast<double>(draw % 1000) / 1000));
     }
 
     void add(std::uint32_t rank, RankState& s, const Step& step) {
@@ -218,8 +212,7 @@ private:
         };
         once(l.streams, step.stream);
         once(l.comms, step.comm);
-        const double us = o_.latency_us + static_cast<double>(step.bytes) * l.seen.lengths.back() / o_.bytes_per_us;
-        l.ns = std::max(l.ns, static_cast<std::int64_t>(us * 1e3));
+        l.ns = std::max(l.ns, operation_ns(o_, step, l.seen.lengths.back()));
         meet(rank, step, l);
     }
 
@@ -326,5 +319,17 @@ private:
 }  // namespace
 
 Rehearsal rehearse(const Workload& workload, const RehearsalOptions& options) { return Stage(workload, options).run(); }
+
+std::int64_t gap_ns(const Workload& workload, const RehearsalOptions& options, const Step& step, std::uint32_t rank,
+                    std::uint32_t iteration, std::size_t at) {
+    const double us = static_cast<double>(step.us) * length_of(workload, step, iteration);
+    const std::uint64_t draw = mix(mix(options.seed, rank), (std::uint64_t{iteration} << 32) | at);
+    return static_cast<std::int64_t>(us * 1e3 * (1 + options.jitter * static_cast<double>(draw % 1000) / 1000));
+}
+
+std::int64_t operation_ns(const RehearsalOptions& options, const Step& step, double length) {
+    const double us = options.latency_us + static_cast<double>(step.bytes) * length / options.bytes_per_us;
+    return static_cast<std::int64_t>(us * 1e3);
+}
 
 }  // namespace opus::replay

@@ -60,4 +60,9 @@ struct Rehearsal {
 
 Rehearsal rehearse(const Workload& workload, const RehearsalOptions& options);
 
+// How long a gap lasts, and an operation once all are there. `at`: number of the step in the rank's program, from 1.
+std::int64_t gap_ns(const Workload& workload, const RehearsalOptions& options, const Step& step, std::uint32_t rank,
+                    std::uint32_t iteration, std::size_t at);
+std::int64_t operation_ns(const RehearsalOptions& options, const Step& step, double length);
+
 }  // namespace opus::replay

@@ -2,13 +2,13 @@
 
 #include <algorithm>
 
-#include "tools/sim/clairvoyant.h"
 #include "tools/sim/job_map.h"
 
 namespace opus::sim {
 namespace {
 
-void summarise(const replay::Rehearsal& r, std::uint32_t learned, Column& column) {
+void summarise(replay::Rehearsal run, std::uint32_t learned, Column& column) {
+    const replay::Rehearsal& r = run;
     column.ended = r.ended;
     if (!r.ended) return;
     const auto end_of = [&](std::uint32_t iteration) {
@@ -27,8 +27,13 @@ void summarise(const replay::Rehearsal& r, std::uint32_t learned, Column& column
         column.held_ms += static_cast<double>(h.begin_ns - h.full_ns) / 1e6 / counted;
         column.held.push_back(h);
         column.names.push_back(h.step->name);
-        column.held.back().step = nullptr;  // of the rehearsal, which goes
+        column.held.back().step = nullptr;  // of the rehearsal's steps, which go
     }
+    column.run = std::move(run);
+    for (auto& rank : column.run.ranks)
+        for (replay::RehearsedLaunch& launch : rank) launch.operations.clear();
+    column.run.steps.clear();
+    column.run.held.clear();
 }
 
 }  // namespace
@@ -43,13 +48,6 @@ Column play(const replay::Workload& workload, Rails rails, const ColumnOptions& 
     }
     JobMap map(workload, options.ports, options.dark_ns);
     const double iterations = rehearsal.iterations ? rehearsal.iterations : workload.iterations;
-    if (rails == Rails::clairvoyant) {
-        Clairvoyant gates(map, rehearse(workload, rehearsal), options.dark_ns);
-        rehearsal.gates = &gates;
-        summarise(rehearse(workload, rehearsal), options.learned, column);
-        column.moves = static_cast<double>(gates.moves()) / iterations;
-        return column;
-    }
     RailsOptions how = options.rails;
     how.provision = rails == Rails::provisioned;
     how.runs &= rails == Rails::provisioned;
@@ -63,6 +61,25 @@ Column play(const replay::Workload& workload, Rails rails, const ColumnOptions& 
     column.phases = gates.phases();
     column.fault = gates.fault();
     return column;
+}
+
+Known play_known(const replay::Workload& workload, const std::vector<const Column*>& columns, const ColumnOptions& options) {
+    const JobMap map(workload, options.ports, options.dark_ns);
+    OracleOptions how = options.oracle;
+    how.learned = options.learned;
+    replay::RehearsalOptions rehearsal = options.rehearsal;
+    rehearsal.gates = nullptr;
+    std::vector<const replay::Rehearsal*> orders;
+    for (const Column* c : columns) orders.push_back(&c->run);
+    Known known;
+    known.best = best_found(map, options.ports, options.dark_ns, rehearsal, orders, how);
+    known.least_ms = least_iteration_ms(map, options.ports, options.dark_ns, rehearsal, known.best.iteration_ms);
+    return known;
+}
+
+double hidden_share(const Column& on_demand, const Column& ahead, double best_ms) {
+    const double can = on_demand.iteration_ms - best_ms;
+    return can > 0 ? (on_demand.iteration_ms - ahead.iteration_ms) / can : 1;
 }
 
 }  // namespace opus::sim

@@ -1,5 +1,5 @@
-// One job four ways: always lit, circuits on demand, circuits ahead of demand, and as a schedule that knows the
-// future would have it.
+// One job four ways: always lit, circuits on demand, circuits ahead of demand, and by the best schedule that somebody
+// who knows the future has found.
 #pragma once
 
 #include <cstdint>
@@ -8,6 +8,7 @@
 
 #include "controller/core/core.h"
 #include "tools/replay/rehearsal.h"
+#include "tools/sim/oracle.h"
 #include "tools/sim/switched_rails.h"
 
 namespace opus::sim {
@@ -18,6 +19,7 @@ struct ColumnOptions {
     std::uint32_t learned = 2;  // iterations that do not count
     replay::RehearsalOptions rehearsal;
     RailsOptions rails;
+    OracleOptions oracle;  // its `learned` is that of above
 };
 
 struct Column {
@@ -32,10 +34,20 @@ struct Column {
     std::string fault;
     std::vector<replay::HeldOperation> held;  // those that count
     std::vector<std::string> names;           // of each
+    replay::Rehearsal run;                    // without its steps
 };
 
-enum class Rails : std::uint8_t { lit, on_demand, provisioned, clairvoyant };
+enum class Rails : std::uint8_t { lit, on_demand, provisioned };
 
 Column play(const replay::Workload& workload, Rails rails, const ColumnOptions& options);
+
+struct Known {
+    OracleSchedule best;  // found, beginning with the orders of the columns
+    double least_ms = 0;  // no iteration is shorter
+};
+Known play_known(const replay::Workload& workload, const std::vector<const Column*>& columns, const ColumnOptions& options);
+
+// The part of the dark that was hidden, of what can be: 1 where nothing can.
+double hidden_share(const Column& on_demand, const Column& ahead, double best_ms);
 
 }  // namespace opus::sim

@@ -1,0 +1,34 @@
+// The best schedule of circuits that is found by trying, for somebody who knows the whole job; and a time that no
+// schedule can be shorter than. Deterministic.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "tools/sim/serial_schedule.h"
+#include "tools/sim/task_graph.h"
+
+namespace opus::sim {
+
+struct OracleOptions {
+    std::uint32_t learned = 2;   // iterations that do not count
+    std::uint32_t trials = 600;  // schedules that are played while better ones are looked for
+    std::uint32_t horizon = 5;   // iterations that are played meanwhile
+};
+
+struct OracleSchedule {
+    double iteration_ms = 0, held_ms = 0, moves = 0;  // of an iteration
+    std::vector<SerialSchedule::Begun> uses;
+};
+
+// `orders`: when the launches of other runs of the job began, by rank; the search begins with each of them.
+OracleSchedule best_found(const JobMap& map, std::uint32_t ports, std::int64_t dark_ns,
+                          const replay::RehearsalOptions& rehearsal,
+                          const std::vector<const replay::Rehearsal*>& orders, const OracleOptions& options);
+
+// What an iteration lasts at least: by the tasks that wait for each other, with the dark time between any two uses of
+// a GPU for different circuits. Between meetings of all ranks; 0 where a job has none.
+double least_iteration_ms(const JobMap& map, std::uint32_t ports, std::int64_t dark_ns,
+                          const replay::RehearsalOptions& rehearsal, double at_most_ms);
+
+}  // namespace opus::sim
