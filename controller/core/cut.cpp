@@ -82,9 +82,7 @@ void Core::Impl::mark_done(KeyState& key, std::uint32_t place) {
 void Core::Impl::mark_cut(KeyState& key) {
     if (!key.cut) ++key.comm->cuts;
     key.cut = true;
-    const auto [begin, end] = edges_of(key);
-    const bool lit = std::all_of(begin, end, [this](EdgeId e) { return inventory.lit(e) != nullptr; });
-    if (!lit && key.flying == 0) key.dropped = true;
+    if (key.flying == 0 && !is_lit(key)) key.dropped = true;
     update_hold(key);
     // Laggards that wait already may go before those that reserved its ports.
     for (std::uint32_t i = 0; i < key.members.size(); ++i) {

@@ -147,9 +147,10 @@ void Core::Impl::settle_op(Op& op, const Applied& applied) {
         if (gang == nullptr || gang->state != Gang::State::programming || gang->attempt != ref.attempt) continue;
         gang->dark_ns = std::max(gang->dark_ns, took);
         if (--gang->pending_ops > 0) continue;
-        // A switch that has confirmed may have lost its session since: then it is asked again first.
+        // A switch that has confirmed may have lost its session since, and then it is asked again first; or a member
+        // has become known, and more circuits are needed than were asked for.
         const bool lit =
-            std::all_of(gang->edges.begin(), gang->edges.end(), [this](EdgeId e) { return inventory.lit(e); });
+            std::all_of(gang->launches.begin(), gang->launches.end(), [this](const Launch* l) { return is_lit(*l); });
         lit ? grant(*gang) : fail_gang(*gang);
     }
 }

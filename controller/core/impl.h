@@ -137,6 +137,8 @@ struct Core::Impl {
     bool needs_nothing(const Launch& launch);
     bool misses_gone_member(const Launch& launch) const;
     std::pair<const EdgeId*, const EdgeId*> edges_of(KeyState& key);  // empty while not all members are known
+    bool is_lit(KeyState& key);           // all of them are up, as far as they are known
+    bool is_lit(const Launch& launch);
 
     // gangs.cpp: who must start together
     Gang& gang_for(Launch& launch);

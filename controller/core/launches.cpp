@@ -76,6 +76,15 @@ std::pair<const EdgeId*, const EdgeId*> Core::Impl::edges_of(KeyState& key) {
     return {&key.edge, &key.edge + 1};
 }
 
+bool Core::Impl::is_lit(KeyState& key) {
+    const auto [begin, end] = edges_of(key);
+    return std::all_of(begin, end, [this](EdgeId e) { return inventory.lit(e) != nullptr; });
+}
+
+bool Core::Impl::is_lit(const Launch& launch) {
+    return std::all_of(launch.keys.begin(), launch.keys.end(), [this](const KeyRef& r) { return is_lit(*r.key); });
+}
+
 bool Core::Impl::needs_nothing(const Launch& launch) {
     for (const KeyRef& r : launch.keys) {
         if (r.key->comm->verdict == Verdict::unknown) return false;

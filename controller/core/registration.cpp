@@ -90,18 +90,23 @@ void Core::Impl::take_place(Comm& comm, NodeIndex node, const wire::CommMember& 
     hold_again(comm);
 }
 
-// A member is known, or is another GPU now: so are the circuits of what it takes part in. What is in flight without
-// them is as good as suspended.
+// A member is known, or is another GPU now: so are the circuits of what it takes part in. What waits needs them too;
+// what is in flight without them is as good as suspended.
 void Core::Impl::hold_again(Comm& comm) {
     std::vector<KeyState*> keys;
-    for (auto& entry : comm.keys)
+    for (auto& entry : comm.keys) {
         if (entry.second->flying > 0 && !entry.second->held) keys.push_back(entry.second.get());
+        for (const KeyMember& m : entry.second->members)
+            if (m.launch != nullptr && m.launch->waits() && m.launch->gang != nullptr) {
+                restamp(*m.launch->gang);
+                queue(*m.launch->gang, true);
+            }
+    }
     std::sort(keys.begin(), keys.end(), [](const auto* x, const auto* y) { return x->key < y->key; });
     std::vector<Launch*> dark;
     for (KeyState* key : keys) {
         update_hold(*key);
-        const auto [begin, end] = edges_of(*key);
-        if (std::all_of(begin, end, [this](EdgeId e) { return inventory.lit(e) != nullptr; })) continue;
+        if (is_lit(*key)) continue;
         for (const KeyMember& m : key->members)
             if (m.launch != nullptr && m.launch->stage == Stage::in_flight &&
                 std::find(dark.begin(), dark.end(), m.launch) == dark.end())

@@ -208,12 +208,7 @@ void Core::Impl::tell_again() {
             put_back(*launch);
             continue;
         }
-        bool lit = true;
-        if (launch != nullptr && launch->stage == Stage::in_flight)
-            for (const KeyRef& r : launch->keys) {
-                const auto [begin, end] = edges_of(*r.key);
-                for (const EdgeId* e = begin; e != end; ++e) lit &= inventory.lit(*e) != nullptr;
-            }
+        const bool lit = launch == nullptr || launch->stage != Stage::in_flight || is_lit(*launch);
         if (!lit || (launch != nullptr && (launch->stage == Stage::committed || !nodes[launch->id.node].up()))) {
             ++it;
             continue;
@@ -343,23 +338,23 @@ void Core::Impl::settle_adopted(bool all) {
         }
         if (all || (judged && read)) ready.push_back(id);
     }
-    std::vector<Launch*> dark;
+    std::vector<Launch*> dark, lost;
     for (const LaunchId& id : ready) {
         Launch* launch = launch_of(id);
         settle(*launch);
         see_light(*launch);
         take_off(*launch);
-        bool lit = true;
-        for (const KeyRef& r : launch->keys) {
-            const auto [begin, end] = edges_of(*r.key);
-            for (const EdgeId* e = begin; e != end; ++e) lit &= inventory.lit(*e) != nullptr;
-        }
-        if (!lit) dark.push_back(launch);
+        const bool known = std::all_of(launch->keys.begin(), launch->keys.end(), [](const KeyRef& r) {
+            return r.key->comm->verdict != Verdict::passes || r.key->comm->complete();
+        });
+        if (!is_lit(*launch) || !known) (known ? dark : lost).push_back(launch);
         for (const KeyRef& r : launch->keys)
             for (const KeyMember& m : r.key->members)
                 if (m.launch != nullptr && m.launch->gang != nullptr && m.launch->waits()) queue(*m.launch->gang, true);
     }
     for (Launch* launch : dark) suspend(*launch, "found running after a restart with its circuits not up");
+    for (Launch* launch : lost)
+        suspend(*launch, "found running after a restart, and not all ranks of its communicator have come again");
     for (const LaunchId& id : ready)
         if (Launch* launch = launch_of(id); launch != nullptr && launch->stage == Stage::in_flight) regather(*launch);
     settle_runs();

@@ -27,7 +27,8 @@ TimeNs Core::Impl::break_time(const Gang& gang) const {
 
 bool Core::Impl::half_started(const Launch& launch) const {
     for (const KeyRef& r : launch.keys) {
-        if (r.key->left == r.key->flying) continue;  // nobody else is to come
+        const bool all_started = r.key->left == r.key->flying && r.key->left + r.key->done == r.key->members.size();
+        if (all_started) continue;  // and nobody has died of it
         for (const KeyMember& m : r.key->members) {
             if (m.presence == Presence::absent || m.presence == Presence::dead) return true;
             if (m.presence == Presence::present && m.launch->stage == Stage::ready) return true;

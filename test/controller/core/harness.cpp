@@ -253,7 +253,8 @@ void World::check_whole(const std::set<std::pair<std::size_t, std::size_t>>& gra
         for (const auto& range : ranks_[r].launches[l].keys) {
             const Transfer& t = transfers_[transfer_of_.at(range.first)];
             needs |= !t.pairs.empty();
-            whole |= intra(range.first.comm.hi - 0x1000);  // nobody sees whom it meets there
+            const std::size_t comm = range.first.comm.hi - 0x1000;
+            whole |= intra(comm) || bereaved(comm);  // nobody sees whom it meets there
             whole |= std::all_of(t.members.begin(), t.members.end(), [&](const auto& m) {
                 const RunLaunch& x = ranks_[m.first].launches[m.second];
                 // One whose session is gone is told again when it is back.
@@ -339,6 +340,7 @@ void World::darken(PortId p) {
             if (core_life_ > 0 && fabric.gpus[pair.first].node != n && fabric.gpus[pair.second].node != n) continue;
             for (const auto& range : x.keys) {
                 const Transfer& t = transfers_[transfer_of_.at(range.first)];
+                if (bereaved(range.first.comm.hi - 0x1000)) continue;
                 if (std::find(t.pairs.begin(), t.pairs.end(), std::pair<GpuId, GpuId>(pair)) == t.pairs.end()) continue;
                 if (x.moved_away || x.passed) {
                     ++lost_under_suspended;
@@ -394,6 +396,16 @@ wire::LaunchDemand World::demand_of(std::size_t r, std::size_t l) const {
     d.behind = !job_.ranks[r].program[l].behind.empty();
     if (expects && !ranks_[r].launches[l].go) d.run = run_after(r, l);
     return d;
+}
+
+// Some member is dead, and the core knows: what is left of it passes.
+bool World::bereaved(std::size_t comm) const {
+    const auto& members = job_.comms[comm];
+    if (std::none_of(members.begin(), members.end(), [this](std::size_t member) { return ranks_[member].dead; }))
+        return false;
+    for (const GroupStatus& group : core->groups())
+        if (group.comm == comm_id(comm)) return group.verdict == Verdict::passes || group.verdict == Verdict::degraded;
+    return true;
 }
 
 bool World::intra(std::size_t comm) const {
@@ -609,6 +621,7 @@ void World::check_start(std::size_t r, std::size_t l) {
     const NodeIndex n = job_.ranks[r].node;
     for (const auto& range : ranks_[r].launches[l].keys) {
         const Transfer& t = transfers_[transfer_of_.at(range.first)];
+        if (bereaved(range.first.comm.hi - 0x1000)) continue;
         for (const auto& pair : t.pairs) {
             if (!pair_lit(pair))
                 violate(name(r, l) + " starts in the dark: " + fabric.gpus[pair.first].name + " - " +

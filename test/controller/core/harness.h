@@ -179,6 +179,7 @@ private:
     void receive(NodeIndex n, std::uint64_t session, const wire::Message& message);
     void start(std::size_t r, std::size_t l, bool passed);
     bool intra(std::size_t comm) const;
+    bool bereaved(std::size_t comm) const;
     void check_start(std::size_t r, std::size_t l);
     bool start_under_run(std::size_t r, std::size_t l);
     bool covered(NodeIndex n, const wire::KeyRange& range, std::uint64_t& grant) const;
