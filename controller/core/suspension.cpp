@@ -153,10 +153,13 @@ void Core::Impl::suspend(Launch& launch, const std::string& why) {
     regather(launch);
 }
 
-// Another hand, or a fault, took light that launches in flight were using: they are as good as suspended.
+// Another hand, or a fault, took light that launches in flight were using: they are as good as suspended. What only
+// those who have finished held is held no more: its laggards bring the circuits back.
 void Core::Impl::lost_light(EdgeId e, const std::string& why) {
     for (const std::uint64_t grant : std::vector<std::uint64_t>(inventory.edge(e).runs)) revoke(runs.at(grant), why);
     for (Launch* launch : holders_of(e)) suspend(*launch, why);
+    for (const KeyState* held : std::vector<const KeyState*>(inventory.edge(e).holders))
+        drop_drained(*held->comm->keys.at(held->key));
 }
 
 }  // namespace opus::controller
