@@ -123,7 +123,7 @@ struct Core::Impl {
     Launch* launch_of(const LaunchId& id);
     Rank* rank_of(NodeIndex node, RankId rank);
     KeyState& key_state(Comm& comm, const Key& key);
-    Launch* add_launch(NodeIndex node, const wire::LaunchDemand& demand);
+    Launch* add_launch(NodeIndex node, const wire::LaunchDemand& demand, bool runs = false);
     void demand(NodeIndex node, const wire::LaunchDemand& demand);
     void enter(Launch& launch);
     void hear_done(NodeIndex node, const wire::LaunchDone& done);

@@ -106,8 +106,9 @@ bool Core::Impl::misses_gone_member(const Launch& launch) const {
     return false;
 }
 
-// Null: known already. Keys of communicators that this process is no member of are left out.
-Launch* Core::Impl::add_launch(NodeIndex node, const wire::LaunchDemand& demand) {
+// Null: known already. Keys of communicators that this process is no member of are left out, and of those that
+// pass, unless it `runs` over circuits since these were held.
+Launch* Core::Impl::add_launch(NodeIndex node, const wire::LaunchDemand& demand, bool runs) {
     Rank& rank = nodes[node].ranks[demand.launch.rank];
     rank.info.rank = demand.launch.rank;
     auto& place = rank.launches[demand.launch.seq];
@@ -121,19 +122,18 @@ Launch* Core::Impl::add_launch(NodeIndex node, const wire::LaunchDemand& demand)
     launch.behind = demand.behind;
     launch.since_ns = now;
     if (options.runs) launch.run = demand.run;
-    const bool mesh = demand.op == OpKind::all_to_all || demand.op == OpKind::gather || demand.op == OpKind::scatter;
     for (const wire::KeyRange& range : demand.keys) {
         const auto it = rank.comms.find(range.first.comm);
         if (it == rank.comms.end()) continue;
         Comm& comm = *it->second.comm;
         if (range.first.src >= comm.size || range.first.dst >= comm.size) continue;
         launch.mixed |= comm.open();
-        if (comm.verdict == Verdict::intra || comm.verdict == Verdict::passes) continue;
+        if (comm.verdict == Verdict::intra || (comm.verdict == Verdict::passes && !runs)) continue;
         Key key = range.first;
         for (std::uint32_t i = 0; i < range.count; ++i, ++key.n) {
             KeyState& state = key_state(comm, key);
             // Whoever says otherwise once it is held is not believed.
-            state.mesh |= !state.held && is_collective(state.key) && (range.mesh || mesh);
+            state.mesh |= !state.held && is_collective(state.key) && range.mesh;
             const std::uint32_t slot = free_slot(state, it->second);
             if (comm.cuts > 0 && slot != kNone) imply_done(comm, key, slot_of(key, slot));
             if (slot == kNone) continue;  // a second launch with a key of ours: not to be believed

@@ -239,7 +239,7 @@ void Core::Impl::adopt(NodeIndex n, const wire::LaunchSnapshot& l, bool firm) {
     Launch* known = launch_of({n, l.demand.launch.rank, l.demand.launch.seq});
     if (known == nullptr) {
         if (l.state == wire::LaunchState::ready && !firm) return demand(n, l.demand);
-        Launch* launch = add_launch(n, l.demand);
+        Launch* launch = add_launch(n, l.demand, l.state == wire::LaunchState::in_flight);
         if (launch == nullptr) return;
         launch->open = true;
         launch->passed = l.state == wire::LaunchState::passed;
