@@ -222,6 +222,7 @@ void Core::Impl::fail_gang(Gang& gang) {
 void Core::Impl::grant(Gang& gang) {
     count_grant(gang, win_bets(gang));
     settle_words(gang);
+    while (runs.count(next_grant) != 0) ++next_grant;  // an older controller's, whose epoch was the same
     const std::uint64_t id = next_grant++;
     const bool claimed = gang.state == Gang::State::programming;
     std::sort(gang.launches.begin(), gang.launches.end(), [](const Launch* x, const Launch* y) { return x->id < y->id; });
