@@ -35,6 +35,7 @@ void Core::Impl::welcome(const wire::Welcome& m) {
                             " with " + std::to_string(m.gpus.size()) + " GPUs");
     emit(SetNode{m.node});
     emit(Send{snapshot()});
+    told_all();  // by what it says is finished
     untold.launches.clear();
     untold.ended.clear();
     soft.take_ended();

@@ -87,6 +87,7 @@ void Core::Impl::handle(const RankUp& e) {
     }
     it->second.info = e.info;
     it->second.mode = e.mode;
+    it->second.recovered = e.recovered;
     outbox.registered.ranks.push_back(e.info);
     log(LogLevel::info, "rank " + std::to_string(e.info.rank) + (e.recovered ? " found again" : " came") + ": pid " +
                             std::to_string(e.info.pid) + ", job " + e.info.job);
@@ -236,6 +237,7 @@ void Core::Impl::handle(const Recorded& e) {
     }
     if (!e.ops.empty()) launch.op = static_cast<OpKind>(e.ops.front().kind);
     launch.keys = keys_of(e.ops, e.flags, e.gate, rank->lookup());
+    if (rank->recovered) rank->imply_finished(launch);
     if (e.go) {
         launch.phase = Phase::started;
         launch.reached = launch.told = true;
@@ -442,7 +444,7 @@ bool Core::Impl::is_intra(const Rank& rank, const Launch& launch) const {
 
 // While a run goes on, the ends of its launches wait for something else to be said (or for its own end): the
 // circuits are held in any case.
-void Core::Impl::tell_done(const Rank& rank, const Launch& launch, bool passed) {
+void Core::Impl::tell_done(Rank& rank, Launch& launch, bool passed) {
     wire::LaunchDone done{{rank.info.rank, launch.seq}, launch.ready_ns, launch.go_ns, launch.done_ns, passed};
     const bool goes_on = launch.grant != 0 && !soft.empty() &&
                          std::all_of(launch.keys.begin(), launch.keys.end(),
@@ -453,12 +455,26 @@ void Core::Impl::tell_done(const Rank& rank, const Launch& launch, bool passed) 
         if (what.keys.empty())  // its communicators are no longer held
             for (const LaunchKey& key : launch.keys) what.keys.push_back(key.range);
         if (untold.ran.size() < kMaxUntold) untold.ran.push_back({std::move(what), done});
+        launch.untold = true;
+        ++rank.untold;
         untold_due |= !goes_on;
     } else if (has_controller() && launch.told) {
         (goes_on ? untold : outbox.done).launches.push_back(done);
     } else if (has_controller() && launch.ungated() && !launch.members.empty() && !is_intra(rank, launch)) {
         outbox.done.seen.push_back({done, rank.members[launch.members.front()]->info.comm, launch.op, launch.bytes});
     }
+}
+
+// The ring keeps what nobody has been told of: a manager that starts anew reads that it is done, and its peers do
+// not wait for it.
+void Core::Impl::retire(Rank& rank) {
+    const std::uint64_t upto = rank.retire(has_controller());
+    untold_due |= has_controller() && rank.kept_slots() > Rank::kMaxKeptSlots;
+    if (upto == 0) return;
+    emit(Retired{rank.info.rank, upto});
+    for (const Freeing& f : rank.freeing)
+        if (f.upto <= upto) emit(FreeComm{rank.info.rank, f.index, f.generation});
+    std::erase_if(rank.freeing, [upto](const Freeing& f) { return f.upto <= upto; });
 }
 
 void Core::Impl::finish(Rank& rank, Launch& launch) {
@@ -478,12 +494,7 @@ void Core::Impl::finish(Rank& rank, Launch& launch) {
     std::vector<std::uint64_t> heads;
     rank.leave(launch, heads);
     const std::vector<std::uint16_t> touched = launch.members;
-    if (const std::uint64_t upto = rank.retire(); upto != 0) {
-        emit(Retired{rank.info.rank, upto});
-        for (const Freeing& f : rank.freeing)
-            if (f.upto <= upto) emit(FreeComm{rank.info.rank, f.index, f.generation});
-        std::erase_if(rank.freeing, [upto](const Freeing& f) { return f.upto <= upto; });
-    }
+    retire(rank);
     for (const std::uint16_t m : touched)
         if (rank.members[m] && rank.members[m]->retired && rank.members[m]->outstanding == 0)
             release_member(rank, m, true);

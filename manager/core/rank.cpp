@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 
 namespace opus::manager {
 
@@ -71,13 +72,33 @@ void Rank::note_finished(const Launch& launch) {
     }
 }
 
-std::uint64_t Rank::retire() {
+void Rank::imply_finished(const Launch& first) {
+    for (const LaunchKey& key : first.keys) {
+        Member* member = members[key.member].get();
+        if (member == nullptr || sequences >= kMaxSequences) continue;
+        sequences += member->finished.emplace(sequence_of(key.range.first), key.range.first.n).second;
+    }
+}
+
+void Rank::forget_untold() {
+    for (auto at = launches.begin(); untold > 0 && at != launches.end(); ++at) untold -= std::exchange(at->untold, false);
+}
+
+std::uint64_t Rank::retire(bool keep) {
     std::uint64_t upto = 0;
     while (!launches.empty() && launches.front().phase == Phase::done) {
+        if (keep && launches.front().untold) break;
+        untold -= launches.front().untold;
         upto = launches.front().seq + launches.front().slots;
         launches.pop_front();
     }
     return upto;
+}
+
+std::uint64_t Rank::kept_slots() const {
+    if (launches.empty() || launches.front().phase != Phase::done) return 0;
+    const auto next = std::find_if(launches.begin(), launches.end(), [](const Launch& l) { return l.phase != Phase::done; });
+    return (next != launches.end() ? next->seq : launches.back().seq + launches.back().slots) - launches.front().seq;
 }
 
 std::uint64_t Rank::last_use(std::uint16_t index) const {

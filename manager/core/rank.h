@@ -39,6 +39,7 @@ struct Launch {
     bool known_running = false;  // a Returned or a snapshot said that it started under a run
     bool told = false;           // the controller has ever heard of it: it must hear of its end
     bool described = false;      // `programme` is set
+    bool untold = false;         // done under a run, and the controller has not heard of it
     std::uint64_t grant = 0;     // token it may start, or has started, under
     std::string misses;          // what the controller last said that it waits for
     TimeNs waiting_since = 0;
@@ -71,6 +72,8 @@ class Rank {
 public:
     // A hostile rank must not make us remember without end.
     static constexpr std::size_t kMaxSequences = 1u << 17;
+    // Slots that are done are kept for a manager that starts anew, if nobody was told; not many more than so many.
+    static constexpr std::uint64_t kMaxKeptSlots = 32;
 
     wire::RankInfo info;
     Mode mode = Mode::enforce;
@@ -83,6 +86,8 @@ public:
     std::uint64_t told_changes = 0;  // of phase, when the controller was last told what is learned
     wire::Expectation said;          // last word in Next since a launch started
     bool forecast_due = false;       // there may be something new to say
+    bool recovered = false;          // an earlier manager served it
+    std::size_t untold = 0;          // launches that are `untold`
 
     Launch* find(std::uint64_t seq);
     // Takes a launch at the end of the ring order. False: out of order, not taken.
@@ -95,8 +100,13 @@ public:
     void leave(const Launch& launch, std::vector<std::uint64_t>& heads);
     void stop_waiting(const Launch& launch);
     void note_finished(const Launch& launch);
-    // Ring position below which slots are free now; 0 when nothing new.
-    std::uint64_t retire();
+    // An earlier manager saw the launches through that come before the first of its sequence found in the ring.
+    void imply_finished(const Launch& first);
+    // Ring position below which slots are free now; 0 when nothing new. `keep`: those from the first untold end on.
+    std::uint64_t retire(bool keep);
+    std::uint64_t kept_slots() const;  // done, and not retired
+    // Nothing is untold any more, or nothing more is known of it.
+    void forget_untold();
     // Behind the last slot that names this communicator entry and is not retired; 0: none.
     std::uint64_t last_use(std::uint16_t index) const;
     MemberLookup lookup() const;

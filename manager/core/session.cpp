@@ -181,6 +181,14 @@ void Core::Impl::gather_done() {
     append(outbox.done.ran, untold.ran);
     append(outbox.done.ended, untold.ended);
     untold_due = false;
+    told_all();
+}
+
+void Core::Impl::told_all() {
+    for (auto& entry : ranks) {
+        entry.second.forget_untold();
+        retire(entry.second);
+    }
 }
 
 void Core::Impl::flush() {

@@ -95,8 +95,10 @@ struct Core::Impl {
     void decide_all();
     void start(Rank& rank, Launch& launch, Phase phase, bool abort = false);
     void finish(Rank& rank, Launch& launch);
-    void tell_done(const Rank& rank, const Launch& launch, bool passed);
+    void tell_done(Rank& rank, Launch& launch, bool passed);
     void gather_done();
+    void told_all();
+    void retire(Rank& rank);
     std::uint64_t soft_cover(const Rank& rank, const Launch& launch) const;
     std::uint32_t local_members(const Key& key) const;
     void describe(Rank& rank, Launch& launch);  // for the forecast

@@ -428,6 +428,33 @@ TEST_CASE("slots become free in ring order only") {
     CHECK(!n.core.pending());
 }
 
+TEST_CASE("a ring keeps what ended under a run until somebody is told of it, but not many slots") {
+    Node n;
+    n.serve(1);
+    n.grant(1, {}, {{coll_key(kCommA, 0), 1'000}});
+    for (std::uint64_t i = 0; i < 20; ++i) {
+        n.launch(0, i, {coll(0, i)});
+        n.done(0, i);
+    }
+    n.flush();
+    CHECK(n.retired.count(0) == 0);
+    n.advance(2 * kSecond);  // told with the heartbeat
+    CHECK(n.retired.at(0) == 20);
+    n.take();
+    for (std::uint64_t i = 20; i < 60; ++i) {
+        n.launch(0, i, {coll(0, i)});
+        n.done(0, i);
+        n.flush();
+    }
+    CHECK(n.said<wire::Done>().size() == 1);
+    CHECK(n.retired.at(0) > 50);
+    n.look(ControllerDown{});  // to nobody: nothing is kept
+    n.launch(0, 60, {coll(0, 60)});
+    n.done(0, 60);
+    n.flush();
+    CHECK(n.retired.at(0) == 61);
+}
+
 TEST_CASE("launches of an observing rank are never asked for and their end is told") {
     Node n;
     n.connect();

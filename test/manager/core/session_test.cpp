@@ -563,3 +563,17 @@ TEST_CASE("a restarted manager goes on in the middle of a launch") {
     n.grant(1, {{5, 41}});
     CHECK(n.went(5, 41));
 }
+
+TEST_CASE("a restarted manager knows that what came before the launches in its ring is finished") {
+    Node n;
+    n.on(RankUp{{5, 100, 0, 1'000, Policy::proceed, "job"}, Mode::enforce, true});
+    wire::CommMember member{kCommA, {}, 0, 2, 5, 0, Mode::enforce, 1, {}};
+    n.on(CommUp{5, 0, 1, member, Verdict::enforced});
+    n.on(Recorded{5, 40, 0, ring::Gate::stream, 1, {coll(0, 20), send(0, 1, 7)}, 1, true});
+    n.on(Recorded{5, 41, 0, ring::Gate::stream, 1, {coll(0, 21), recv(0, 1, 0)}, 1, false});
+    n.flush();
+    n.connect(9);
+    auto done = n.said<wire::Snapshot>().at(0).comms.at(0).done;
+    std::sort(done.begin(), done.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+    CHECK(done == std::vector<wire::KeyRange>{{coll_key(kCommA, 19), 1}, {p2p_key(kCommA, 0, 1, 6), 1}});
+}
