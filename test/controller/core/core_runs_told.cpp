@@ -1,0 +1,168 @@
+// Runs, told of by hand: managers that say what a random world rarely brings together.
+#define DOCTEST_CONFIG_IMPLEMENT_WITH_MAIN
+#include "test/controller/core/job_words.h"
+
+namespace opus::controller::test {
+namespace {
+
+constexpr CommId kComm{7, 7}, kOther{8, 8};
+
+wire::KeyRange transfers(std::uint32_t src, std::uint32_t dst, std::uint64_t first, std::uint32_t count = 1) {
+    return {{kComm, KeyKind::p2p, src, dst, first}, count, false};
+}
+
+// Three nodes of one GPU with one port each, on one switch; rank 0 on each of them, in `kComm` by its node's number.
+class Hands {
+public:
+    Hands() : fabric(make_fabric({.nodes = 3, .ports = 1})), core(fabric, options()) {}
+
+    static CoreOptions options() {
+        CoreOptions o;
+        o.runs = true;
+        o.provision = false;
+        o.register_timeout_ns = 100 * kMs;
+        return o;
+    }
+    void on(const Event& event) {
+        core.on(event, now, out);
+        CHECK(core.check() == "");
+    }
+    void hear(NodeIndex n, wire::Message message) { on(NodeMessage{n, n + 1, std::move(message)}); }
+    void advance(TimeNs by) {
+        now += by;
+        on(Tick{});
+    }
+    // The switch says that it joins these.
+    void map(std::vector<CrossConnect> circuits) {
+        on(SwitchEvent{0, DriverEvent{MapRead{last<ReadMap>().op, DriverError::none, {}, std::move(circuits)}}});
+    }
+    CrossConnect joined(NodeIndex a, NodeIndex b) const { return {port(a).sw_port, port(b).sw_port}; }
+    void start_switch(std::vector<CrossConnect> circuits) {
+        on(SwitchEvent{0, SessionUp{}});
+        advance(2'000 * kMs);  // no command of an earlier controller is under way any more
+        on(SwitchEvent{0, SessionUp{}});
+        map(std::move(circuits));
+    }
+    void settle() {
+        const Program p = last<Program>();
+        now += 25 * kMs;
+        on(SwitchEvent{0, Applied{p.op, DriverError::none, {}, now - 25 * kMs, now, now}});
+    }
+    // A session of the node's manager. Its rank is a member of the communicator.
+    void report(NodeIndex n, std::vector<wire::LaunchSnapshot> launches = {}, std::vector<wire::Token> tokens = {}) {
+        on(NodeSession{n, n + 1});
+        wire::Snapshot s;
+        s.ranks.push_back({0, 1, 0, 30'000, Policy::proceed, "job"});
+        s.comms.push_back({kComm, {}, n, 3, 0, 0, Mode::enforce, 1, {}});
+        s.launches = std::move(launches);
+        s.tokens = std::move(tokens);
+        hear(n, std::move(s));
+    }
+    static wire::LaunchDemand launch(std::uint64_t seq, std::vector<wire::KeyRange> keys, std::vector<wire::KeyRange> run = {}) {
+        wire::LaunchDemand d;
+        d.launch = {0, seq};
+        d.keys = std::move(keys);
+        d.op = OpKind::send;
+        d.run = std::move(run);
+        return d;
+    }
+    void demand(NodeIndex n, const wire::LaunchDemand& d) { hear(n, wire::Demand{{d}}); }
+    template <class A>
+    const A& last() const {
+        const A* found = nullptr;
+        for (const Action& action : out)
+            if (const auto* a = std::get_if<A>(&action)) found = a;
+        REQUIRE(found != nullptr);
+        return *found;
+    }
+    template <class M>
+    std::vector<M> told(NodeIndex n) const {
+        std::vector<M> found;
+        for (const Action& action : out)
+            if (const auto* s = std::get_if<SendTo>(&action); s != nullptr && s->node == n)
+                if (const auto* m = std::get_if<M>(&s->message)) found.push_back(*m);
+        return found;
+    }
+    const Port& port(NodeIndex n) const { return fabric.ports[fabric.gpus[fabric.nodes[n].gpus[0]].ports[0]]; }
+    PortUse use(NodeIndex n) const { return core.ports()[fabric.gpus[fabric.nodes[n].gpus[0]].ports[0]].use; }
+    // 0 and 1 have had a circuit and hold a run of transfers from 0 to 1, numbers 1 and 2, beside launch 0.
+    std::uint64_t grant_run() {
+        start_switch({});
+        for (NodeIndex n = 0; n < 3; ++n) report(n);
+        for (NodeIndex n = 0; n < 2; ++n) demand(n, launch(0, {transfers(0, 1, 0)}, {transfers(0, 1, 1, 2)}));
+        settle();
+        const auto grants = told<wire::Grant>(0);
+        REQUIRE(!grants.empty());
+        REQUIRE(grants.back().soft == std::vector<wire::KeyRange>{transfers(0, 1, 1, 2)});
+        return grants.back().id;
+    }
+
+    const Fabric fabric;
+    Core core;
+    Actions out;
+    TimeNs now = 0;
+};
+
+}  // namespace
+
+TEST_CASE("what was started under a run holds its circuits, though its communicator passes when that is told") {
+    Hands h;
+    h.start_switch({h.joined(0, 1)});
+    for (NodeIndex n = 0; n < 2; ++n) h.report(n, {}, {{1, {}, {transfers(0, 1, 1, 2)}, false}});
+    h.advance(200 * kMs);  // rank 2 never registers: the communicator passes
+    REQUIRE(!h.told<wire::Revoke>(0).empty());
+    h.hear(0, wire::Returned{1, {}, {}, {}, {Hands::launch(3, {transfers(0, 1, 1)})}});
+    h.hear(1, wire::Returned{1, {}, {}, {}, {}});
+    CHECK(h.use(0) == PortUse::busy);
+    CHECK(h.use(1) == PortUse::busy);
+    h.hear(0, wire::Done{{{{0, 3}, 0, 0, 0, false}}, {}, {}, {}});
+    CHECK(h.use(0) != PortUse::busy);
+}
+
+TEST_CASE("what one end has finished under a run holds no light that another hand has taken") {
+    Hands h;
+    const std::uint64_t run = h.grant_run();
+    for (NodeIndex n = 0; n < 2; ++n) h.hear(n, wire::Done{{{{0, 0}, 0, 0, 0, false}}, {}, {}, {}});
+    h.demand(0, Hands::launch(9, {transfers(0, 2, 0)}));
+    h.demand(2, Hands::launch(0, {transfers(0, 2, 0)}));
+    REQUIRE(!h.told<wire::Revoke>(0).empty());
+    wire::Done done;
+    done.ran.push_back({Hands::launch(1, {transfers(0, 1, 1)}), {{0, 1}, 0, 0, 0, false}});
+    h.hear(0, std::move(done));  // the sender is through with number 1
+    for (NodeIndex n = 0; n < 2; ++n) h.hear(n, wire::Returned{run, {}, {}, {}, {}});
+    CHECK(h.use(0) == PortUse::busy);
+    h.on(SwitchEvent{0, SessionDown{"another hand"}});
+    h.on(SwitchEvent{0, SessionUp{}});
+    h.map({});  // check() looks at it
+    CHECK(h.use(0) != PortUse::busy);
+}
+
+TEST_CASE("a grant does not take the number of a run that an older controller of the same epoch has given") {
+    Hands h;
+    h.start_switch({h.joined(0, 1)});
+    const std::uint64_t first = (Hands::options().epoch << 20) + 1;
+    std::vector<wire::Token> tokens;
+    for (std::uint64_t i = 0; i < 20; ++i) tokens.push_back({first + i, {}, {transfers(0, 1, 1 + i)}, false});
+    for (NodeIndex n = 0; n < 2; ++n)
+        h.report(n, {{Hands::launch(2, {transfers(0, 1, 0)}), wire::LaunchState::in_flight, first}}, tokens);
+    h.report(2);
+    for (NodeIndex n = 0; n < 2; ++n) h.demand(n, Hands::launch(4, {transfers(1, 0, 0)}, {transfers(1, 0, 1, 3)}));
+    const auto grants = h.told<wire::Grant>(1);
+    REQUIRE(!grants.empty());
+    REQUIRE(grants.back().soft.size() == 1);
+    CHECK(grants.back().id >= first + 20);
+}
+
+TEST_CASE("an all-to-all asks for no mesh of another communicator's collective in the same launch") {
+    Job job;
+    job.comms = {{0, 1, 2, 3}, {0, 1}};
+    for (NodeIndex n = 0; n < 4; ++n) job.ranks.push_back(rank_on(n, {on(0, {coll(0)})}));
+    for (std::size_t r = 0; r < 2; ++r)
+        job.ranks[r].program = {on(0, {coll(1, OpKind::all_to_all), coll(0)})};
+    World world({.nodes = 4, .ports = 2}, job);
+    must_end(world);
+    CHECK(world.core->counters().unroutable == 0);
+    CHECK(world.core->counters().passes == 0);
+}
+
+}  // namespace opus::controller::test
