@@ -191,6 +191,7 @@ struct NodeStatus {
     bool reported = false;
     TimeNs last_seen_ns = 0;
     std::uint32_t ranks = 0;
+    bool given_up = false;  // silent for longer than the grace time: what it ran holds nothing
 };
 
 // Why a launch waits: one line each, in the order in which they must end.

@@ -13,6 +13,7 @@ Inspector::Inspector(World& world, const Scenario& scenario)
       held_for_(scenario.fabric.gpus.size() * scenario.fabric.gpus.size()),
       issued_(scenario.flows.size()),
       soft_(scenario.fabric.nodes.size()),
+      given_up_(scenario.fabric.nodes.size()),
       open_(scenario.comms.size()) {}
 
 LaunchIndex Inspector::launch_of(NodeIndex node, RankId id, std::uint64_t seq) const {
@@ -23,6 +24,19 @@ LaunchIndex Inspector::launch_of(NodeIndex node, RankId id, std::uint64_t seq) c
 std::string Inspector::name(LaunchIndex index) const {
     const LaunchRun& run = world_.launches[index];
     return s_.name_of_rank(run.rank) + " #" + std::to_string(run.seq);
+}
+
+std::string Inspector::describe(const std::vector<wire::KeyRange>& ranges) const {
+    std::string text;
+    for (const wire::KeyRange& range : ranges) {
+        std::size_t c = 0;
+        while (c < s_.comms.size() && s_.comms[c].id != range.first.comm) ++c;
+        const Key& key = range.first;
+        text += " c" + std::to_string(c);
+        if (key.kind != KeyKind::coll) text += " r" + std::to_string(key.src) + ">r" + std::to_string(key.dst);
+        text += " #" + std::to_string(key.n) + ".." + std::to_string(key.n + range.count - 1) + (range.mesh ? " mesh" : "");
+    }
+    return text;
 }
 
 void Inspector::issued(LaunchIndex index) {
@@ -41,7 +55,7 @@ void Inspector::controller_heard(NodeIndex node, const wire::Message& message) {
         if (index == kNone) return world_.fail("a demand for a launch that was never recorded");
         if (!world_.launches[index].demanded) world_.launches[index].heard = ++heard_;
         world_.launches[index].demanded = true;
-        world_.launches[index].unheard = false;
+        world_.launches[index].unheard = world_.launches[index].given_up = false;
         if (world_.journal.on) world_.journal.add(world_.now, "controller hears of " + name(index));
     };
     if (const auto* demand = std::get_if<wire::Demand>(&message))
@@ -56,8 +70,22 @@ void Inspector::controller_heard(NodeIndex node, const wire::Message& message) {
         for (const auto& l : snapshot->launches) heard(l.demand);
 }
 
+// A node that nobody has heard of for the grace time is given up, and what runs there with it: it holds no circuits
+// until its manager lists it again. What was granted whole has ended long before; what was started under a run may
+// be waiting for a peer. Nothing may start there under a run any more.
+void Inspector::note_given_up() {
+    for (const controller::NodeStatus& node : world_.controller.core()->nodes()) {
+        if (node.given_up && !given_up_[node.node])
+            for (LaunchRun& run : world_.launches) run.given_up |= run.go && s_.ranks[run.rank].node == node.node;
+        given_up_[node.node] = node.given_up;
+    }
+}
+
 void Inspector::controller_did(const controller::Actions& actions) {
     grant_.clear();
+    // Nodes are not lost, given up or found again without a word.
+    if (std::any_of(actions.begin(), actions.end(), [](const auto& a) { return std::holds_alternative<controller::Log>(a); }))
+        note_given_up();
     for (const controller::Action& action : actions) {
         if (const auto* trace = std::get_if<controller::Trace>(&action)) {
             using Kind = controller::Trace::Kind;
@@ -88,8 +116,8 @@ void Inspector::controller_did(const controller::Actions& actions) {
             if (!grant->soft.empty()) {
                 soft_[send->node][grant->id] = {grant->soft, world_.controller.life(), world_.now, false};
                 if (world_.journal.on)
-                    world_.journal.add(world_.now, "run " + std::to_string(grant->id) + " for n" + std::to_string(send->node) +
-                                                       ": " + std::to_string(grant->soft.size()) + " sequences");
+                    world_.journal.add(world_.now, "run " + std::to_string(grant->id) + " for n" +
+                                                       std::to_string(send->node) + ":" + describe(grant->soft));
             }
             for (const wire::LocalLaunch& l : grant->firm) {
                 const LaunchIndex index = launch_of(send->node, l.rank, l.seq);

@@ -56,12 +56,16 @@ private:
     void hold(LaunchIndex launch);
     void release(LaunchIndex launch);
     void resumed(LaunchIndex launch);
-    bool is_excused(const LaunchRun& launch) const { return launch.passed || launch.suspended || launch.told_pass; }
+    bool is_excused(const LaunchRun& launch) const {
+        return launch.passed || launch.suspended || launch.told_pass || launch.given_up;
+    }
+    void note_given_up();
     bool is_through(LaunchIndex launch, PairIndex pair) const;
     bool is_member(const Part& part, std::uint32_t rank) const;
     LaunchIndex launch_of(NodeIndex node, RankId rank, std::uint64_t seq) const;
     std::uint32_t entry_of(std::uint32_t rank, std::uint32_t comm) const;
     std::string name(LaunchIndex launch) const;
+    std::string describe(const std::vector<wire::KeyRange>& ranges) const;
     template <class F>
     void for_each_pair(LaunchIndex launch, F&& f) const;  // of keys that are enforced
 
@@ -72,6 +76,7 @@ private:
     std::vector<LaunchIndex> grant_;
     std::uint64_t heard_ = 0;
     std::vector<std::map<std::uint64_t, Soft>> soft_;  // by node, by grant
+    std::vector<bool> given_up_;                       // by node
     std::vector<bool> open_;                           // by communicator: no longer held, by the controller's word
 };
 

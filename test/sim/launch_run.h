@@ -21,6 +21,7 @@ struct LaunchRun {
     bool granted = false;         // by a controller
     bool demanded = false;        // a controller, the living one or one before it, has heard of it
     bool unheard = false;         // started under a run, and no controller knows yet
+    bool given_up = false;        // with its node, by a controller: nobody had heard of it for the grace time
     bool opened = false;          // its gate has let it through
     bool go = false;              // its go word is stored
     bool abort = false;           // ... with the order to fail
