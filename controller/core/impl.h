@@ -166,6 +166,7 @@ struct Core::Impl {
     bool meets_committed(const Gang& gang);
     bool is_routable(Gang& gang);
     void block(Gang& gang);
+    void reserve(Gang& gang);
     bool wish_more(Gang& gang, const std::vector<EdgeId>& added);
     void set_wishes(Gang& gang, std::vector<Wish> wishes);
     void watch(Gang& gang);

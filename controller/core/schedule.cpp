@@ -73,13 +73,14 @@ bool Core::Impl::meets_committed(const Gang& gang) {
 }
 
 // Parallel circuits may be left to a launch that was suspended in this very step. It is back when the
-// others have been taken away, not before.
+// others have been taken away, not before. Its gang may be the one that it was suspended for: it keeps its place.
 bool Core::Impl::suspended_now(const Gang& gang) const {
     return std::any_of(gang.launches.begin(), gang.launches.end(),
                        [this](const Launch* l) { return l->open && l->suspended_step == step; });
 }
 
 void Core::Impl::nap(Gang& gang) {
+    reserve(gang);
     gang.blocked = gang.offline = true;
     arm(now + 1, TimerKind::gang_retry, gang.id);
 }
@@ -134,6 +135,16 @@ bool Core::Impl::joins_flight(const Gang& gang) const {
 void Core::Impl::block(Gang& gang) {
     gang.blocked = true;
     if (gang.blocked_ns < 0) gang.blocked_ns = now;
+    reserve(gang);
+    for (const Wish& w : gang.wishes) revoke_for(gang, w);
+    gang.scan = 0;
+    watch(gang);
+    if (gang.break_armed) return;
+    gang.break_armed = true;
+    arm(now + break_time(gang), TimerKind::gang_break, gang.id);
+}
+
+void Core::Impl::reserve(Gang& gang) {
     Plan plan;
     planner.wish(gang, plan);
     std::vector<Wish> wishes;
@@ -150,12 +161,6 @@ void Core::Impl::block(Gang& gang) {
         wishes.push_back({circuit.b, e});
     }
     set_wishes(gang, std::move(wishes));
-    for (const Wish& w : gang.wishes) revoke_for(gang, w);
-    gang.scan = 0;
-    watch(gang);
-    if (gang.break_armed) return;
-    gang.break_armed = true;
-    arm(now + break_time(gang), TimerKind::gang_break, gang.id);
 }
 
 // What it no longer wishes may be what another waits for.

@@ -10,6 +10,7 @@ namespace opus::sim {
 Inspector::Inspector(World& world, const Scenario& scenario)
     : world_(world),
       s_(scenario),
+      turns_(world, scenario),
       held_for_(scenario.fabric.gpus.size() * scenario.fabric.gpus.size()),
       issued_(scenario.flows.size()),
       soft_(scenario.fabric.nodes.size()),
@@ -56,6 +57,7 @@ void Inspector::controller_heard(NodeIndex node, const wire::Message& message) {
         if (!world_.launches[index].demanded) world_.launches[index].heard = ++heard_;
         world_.launches[index].demanded = true;
         world_.launches[index].unheard = world_.launches[index].given_up = false;
+        turns_.heard(index);
         if (world_.journal.on) world_.journal.add(world_.now, "controller hears of " + name(index));
     };
     if (const auto* demand = std::get_if<wire::Demand>(&message))
@@ -98,7 +100,9 @@ void Inspector::controller_did(const controller::Actions& actions) {
             const LaunchIndex index = launch_of(trace->launch.node, trace->launch.rank, trace->launch.seq);
             if (index == kNone) continue;
             world_.launches[index].suspended = trace->kind == Kind::suspend;
+            if (trace->kind == Kind::suspend) turns_.suspended(index);
             if (trace->kind == Kind::resume) {
+                turns_.resumed(index);
                 hold(index);
                 resumed(index);
             }
@@ -108,8 +112,10 @@ void Inspector::controller_did(const controller::Actions& actions) {
         } else if (const auto* send = std::get_if<controller::SendTo>(&action)) {
             if (const auto* pass = std::get_if<wire::Pass>(&send->message))
                 for (const wire::LocalLaunch& l : pass->launches)
-                    if (const LaunchIndex index = launch_of(send->node, l.rank, l.seq); index != kNone)
+                    if (const LaunchIndex index = launch_of(send->node, l.rank, l.seq); index != kNone) {
                         world_.launches[index].pass_sent = true;
+                        turns_.passed(index);
+                    }
             if (const auto* verdicts = std::get_if<wire::Verdicts>(&send->message)) judged(*verdicts);
             const auto* grant = std::get_if<wire::Grant>(&send->message);
             if (grant == nullptr) continue;
@@ -135,6 +141,7 @@ void Inspector::controller_did(const controller::Actions& actions) {
         }
     }
     for (const LaunchIndex index : grant_) whole(index);
+    if (const std::string unfair = turns_.granted(grant_); !unfair.empty()) world_.fail("I4: " + unfair);
 }
 
 void Inspector::judged(const wire::Verdicts& verdicts) {
@@ -330,6 +337,7 @@ void Inspector::started(LaunchIndex index) {
 
 void Inspector::finished(LaunchIndex index) {
     const LaunchRun& run = world_.launches[index];
+    turns_.finished(index);
     if (world_.journal.on) world_.journal.add(world_.now, name(index) + " done");
     if (run.granted) release(index);
 }

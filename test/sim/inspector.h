@@ -11,6 +11,7 @@
 #include "opus/wire.h"
 #include "test/sim/launch_run.h"
 #include "test/sim/scenario.h"
+#include "test/sim/turns.h"
 
 namespace opus::sim {
 
@@ -42,6 +43,8 @@ public:
     // Ranks that wait at a gate for a member that is dead.
     void after_death(std::uint32_t job);
 
+    std::string name(LaunchIndex launch) const;
+
 private:
     struct Soft {  // of a grant: what a node may start unasked
         std::vector<wire::KeyRange> ranges;
@@ -64,13 +67,13 @@ private:
     bool is_member(const Part& part, std::uint32_t rank) const;
     LaunchIndex launch_of(NodeIndex node, RankId rank, std::uint64_t seq) const;
     std::uint32_t entry_of(std::uint32_t rank, std::uint32_t comm) const;
-    std::string name(LaunchIndex launch) const;
     std::string describe(const std::vector<wire::KeyRange>& ranges) const;
     template <class F>
     void for_each_pair(LaunchIndex launch, F&& f) const;  // of keys that are enforced
 
     World& world_;
     const Scenario& s_;
+    Turns turns_;
     std::vector<std::vector<LaunchIndex>> held_for_;  // by pair: launches granted and not done
     std::vector<std::vector<LaunchIndex>> issued_;    // by flow: launches with this key
     std::vector<LaunchIndex> grant_;

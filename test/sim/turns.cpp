@@ -1,0 +1,178 @@
+#include "test/sim/turns.h"
+
+#include <algorithm>
+#include <map>
+
+#include "test/sim/world.h"
+
+namespace opus::sim {
+
+Turns::Turns(World& world, const Scenario& scenario) : world_(world), s_(scenario), members_(scenario.flows.size()) {}
+
+// With runs, launches go that nobody asked for, and what is cut or has a quantum goes first.
+bool Turns::trusted() const { return s_.faults.empty() && !world_.options.runs; }
+
+Turns::Entry& Turns::entry(LaunchIndex launch) {
+    if (entries_.size() <= launch) entries_.resize(world_.launches.size());
+    return entries_[launch];
+}
+
+bool Turns::full(FlowIndex flow) const { return members_[flow].size() >= s_.flows[flow].members; }
+
+void Turns::heard(LaunchIndex index) {
+    if (!trusted() || entry(index).place != Place::unknown) return;
+    entry(index).mixed = world_.launches[index].unheld != 0 || pairs_of(index).empty();
+    for (const Part& part : *world_.launches[index].parts) members_[part.flow].push_back(index);
+    enter(index);
+    for (const Part& part : *world_.launches[index].parts)
+        if (full(part.flow))
+            for (const LaunchIndex m : members_[part.flow]) tie(m);
+}
+
+void Turns::enter(LaunchIndex index) {
+    Entry& e = entry(index);
+    e.place = Place::waiting;
+    e.own = e.oldest = 0;
+    waiting_.push_back(index);
+    const auto& parts = *world_.launches[index].parts;
+    if (e.mixed || std::any_of(parts.begin(), parts.end(), [this](const Part& p) { return full(p.flow); })) tie(index);
+}
+
+// It is complete, if it was not: what waits at its full keys is one gang.
+void Turns::tie(LaunchIndex index) {
+    if (!waits(entry(index))) return;
+    if (Entry& e = entry(index); e.own == 0) {
+        e.own = e.oldest = ++stamp_;
+        e.complete_ns = world_.now;
+    }
+    std::vector<LaunchIndex> gang{index};
+    std::uint64_t oldest = entry(index).oldest;
+    for (std::size_t i = 0; i < gang.size(); ++i)
+        for (const Part& part : *world_.launches[gang[i]].parts) {
+            if (!full(part.flow)) continue;
+            for (const LaunchIndex m : members_[part.flow]) {
+                const Entry& e = entry(m);
+                if (!waits(e) || std::find(gang.begin(), gang.end(), m) != gang.end()) continue;
+                gang.push_back(m);
+                if (e.own != 0) oldest = std::min(oldest, e.oldest);
+            }
+        }
+    for (const LaunchIndex m : gang)
+        if (entry(m).own != 0) entry(m).oldest = oldest;
+}
+
+void Turns::suspended(LaunchIndex index) {
+    if (!trusted() || entry(index).place == Place::unknown || entry(index).place == Place::done) return;
+    std::erase(waiting_, index);
+    enter(index);
+}
+
+void Turns::resumed(LaunchIndex index) {
+    if (trusted()) resumed_.push_back(index);
+}
+
+void Turns::passed(LaunchIndex index) {
+    if (trusted() && entry(index).place == Place::waiting) entry(index).place = Place::passed;
+}
+
+void Turns::finished(LaunchIndex index) {
+    if (!trusted() || entry(index).place == Place::unknown) return;
+    entry(index).place = Place::done;
+    std::erase(waiting_, index);
+}
+
+std::vector<PairIndex> Turns::pairs_of(LaunchIndex index) const {
+    std::vector<PairIndex> pairs;
+    for (const Part& part : *world_.launches[index].parts)
+        pairs.insert(pairs.end(), s_.flows[part.flow].pairs.begin(), s_.flows[part.flow].pairs.end());
+    std::sort(pairs.begin(), pairs.end());
+    pairs.erase(std::unique(pairs.begin(), pairs.end()), pairs.end());
+    return pairs;
+}
+
+// Somebody who has started, or whose bytes may still be on their way, waits for one of these.
+bool Turns::joins(const std::vector<LaunchIndex>& gang) const {
+    for (const LaunchIndex index : gang)
+        for (const Part& part : *world_.launches[index].parts)
+            for (const LaunchIndex m : members_[part.flow])
+                if (m < entries_.size() && (entries_[m].place == Place::flying || entries_[m].place == Place::done))
+                    return true;
+    return false;
+}
+
+bool Turns::share_key(LaunchIndex x, LaunchIndex y) const {
+    for (const Part& a : *world_.launches[x].parts)
+        for (const Part& b : *world_.launches[y].parts)
+            if (a.flow == b.flow) return true;
+    return false;
+}
+
+// The last of its gang.
+TimeNs Turns::complete_since(LaunchIndex index) {
+    TimeNs last = entry(index).complete_ns;
+    for (const LaunchIndex m : waiting_)
+        if (entry(m).oldest == entry(index).oldest) last = std::max(last, entry(m).complete_ns);
+    return last;
+}
+
+// Only where there can be no doubt: the one that waits needs every port of a GPU, and others get one of them.
+std::string Turns::overtaken(LaunchIndex waiting, const std::vector<PairIndex>& taken) {
+    const auto gpus = static_cast<PairIndex>(s_.fabric.gpus.size());
+    const std::vector<PairIndex> wanted = pairs_of(waiting);
+    for (const PairIndex pair : taken) {
+        if (std::binary_search(wanted.begin(), wanted.end(), pair)) continue;
+        for (const GpuId gpu : {pair / gpus, pair % gpus}) {
+            const auto& ports = s_.fabric.gpus[gpu].ports;
+            const auto neighbours = std::count_if(wanted.begin(), wanted.end(), [&](PairIndex w) {
+                return w / gpus == gpu || w % gpus == gpu;
+            });
+            if (static_cast<std::size_t>(neighbours) < ports.size()) continue;
+            TimeNs dark = 0;
+            for (const PortId p : ports) dark = std::max(dark, s_.fabric.switches[s_.fabric.ports[p].sw].dark_ns);
+            if (world_.now - complete_since(waiting) < dark) continue;  // one that is lit may pass it so long
+            return s_.fabric.gpus[gpu].name;
+        }
+    }
+    return {};
+}
+
+std::string Turns::granted(const std::vector<LaunchIndex>& launches) {
+    std::string complaint;
+    if (!trusted()) return complaint;
+    std::map<std::uint64_t, std::vector<LaunchIndex>> gangs;
+    for (const LaunchIndex index : launches) gangs[world_.launches[index].grant].push_back(index);
+    for (const auto& [grant, gang] : gangs) {
+        if (joins(gang)) continue;
+        std::uint64_t oldest = ~0ull;
+        std::vector<PairIndex> taken;
+        for (const LaunchIndex index : gang) {
+            oldest = std::min(oldest, entry(index).oldest);
+            for (const LaunchIndex r : resumed_)
+                if (share_key(index, r)) oldest = std::min(oldest, entry(r).oldest);
+            for (const PairIndex pair : pairs_of(index)) taken.push_back(pair);
+        }
+        for (const LaunchIndex x : waiting_) {
+            const Entry& e = entry(x);
+            if (e.place != Place::waiting || e.mixed || e.own == 0 || e.own >= oldest) continue;
+            if (std::find(launches.begin(), launches.end(), x) != launches.end() ||
+                std::find(resumed_.begin(), resumed_.end(), x) != resumed_.end())
+                continue;
+            const LaunchRun& run = world_.launches[x];
+            // One that runs already, and with others would need more neighbours than it has ports, waits by itself.
+            if (run.suspended && run.parts->size() > 1) continue;
+            if (std::any_of(gang.begin(), gang.end(), [&](LaunchIndex g) { return share_key(x, g); })) continue;
+            if (const std::string gpu = overtaken(x, taken); !gpu.empty() && complaint.empty())
+                complaint = world_.inspector.name(gang.front()) + " is granted a port of " + gpu + ", which " +
+                            world_.inspector.name(x) + " has wanted for longer";
+        }
+    }
+    for (const std::vector<LaunchIndex>& list : {launches, resumed_})
+        for (const LaunchIndex index : list) {
+            entry(index).place = Place::flying;
+            std::erase(waiting_, index);
+        }
+    resumed_.clear();
+    return complaint;
+}
+
+}  // namespace opus::sim

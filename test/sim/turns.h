@@ -1,0 +1,62 @@
+// I4, by books of its own: among complete gangs that want the same port, first come, first served.
+//
+// It sees no tickets, only what comes in and goes out. A launch was complete when a key of it was full; its gang's
+// ticket is no younger than that. A gang's ticket is no older than the first of all that was ever tied to it by a full
+// key while it waited. So what is complaint here is one; not every unfairness is seen.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "test/sim/launch_run.h"
+#include "test/sim/scenario.h"
+
+namespace opus::sim {
+
+class World;
+
+class Turns {
+public:
+    Turns(World& world, const Scenario& scenario);
+
+    void heard(LaunchIndex launch);      // its demand, by a controller that had not
+    void suspended(LaunchIndex launch);  // queues again
+    void resumed(LaunchIndex launch);
+    void passed(LaunchIndex launch);  // needs no turn any more, but what it is tied to keeps its ticket
+    void finished(LaunchIndex launch);
+    // Granted in one step. Empty, or who went before whose turn.
+    std::string granted(const std::vector<LaunchIndex>& launches);
+    // Nothing is known of order any more: faults have their own ways (a gang whose switch failed reserves nothing, one
+    // whose node is gone is not looked at).
+    bool trusted() const;
+
+private:
+    enum class Place : std::uint8_t { unknown, waiting, passed, flying, done };
+    struct Entry {
+        Place place = Place::unknown;
+        bool mixed = false;         // complete without its peers
+        std::uint64_t own = 0;      // when it was complete: its ticket is this or an older one
+        std::uint64_t oldest = 0;   // of what it was ever tied to: its ticket is this or a younger one
+        TimeNs complete_ns = 0;
+    };
+    Entry& entry(LaunchIndex launch);
+    bool waits(const Entry& e) const { return e.place == Place::waiting || e.place == Place::passed; }
+    bool full(FlowIndex flow) const;
+    void enter(LaunchIndex launch);
+    void tie(LaunchIndex launch);
+    bool joins(const std::vector<LaunchIndex>& gang) const;
+    bool share_key(LaunchIndex x, LaunchIndex y) const;
+    TimeNs complete_since(LaunchIndex launch);
+    std::vector<PairIndex> pairs_of(LaunchIndex launch) const;
+    std::string overtaken(LaunchIndex waiting, const std::vector<PairIndex>& taken);
+
+    World& world_;
+    const Scenario& s_;
+    std::vector<Entry> entries_;
+    std::vector<std::vector<LaunchIndex>> members_;  // by flow: heard, done or not
+    std::vector<LaunchIndex> waiting_, resumed_;
+    std::uint64_t stamp_ = 0;
+};
+
+}  // namespace opus::sim
