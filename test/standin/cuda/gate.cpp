@@ -2,6 +2,8 @@
 
 #include <atomic>
 
+#include "opus/launch_ring.h"
+
 namespace opus::standin {
 
 namespace {
@@ -25,9 +27,19 @@ struct Gate {
     std::uint64_t beat = 0;
     std::int64_t beat_ns = 0;
 
+    // As a host thread that sleeps on `go`: the manager wakes it. On a GPU nobody has to.
+    std::atomic<std::uint32_t>& waiter() const { return reinterpret_cast<ring::GateWord*>(words.ready)->waiter; }
+
     int look(std::int64_t now) {
+        const int result = look_at_words(now);
+        if (result != kPending) waiter().store(0, std::memory_order_relaxed);
+        return result;
+    }
+
+    int look_at_words(std::int64_t now) {
         if (!announced) {
             announced = true;
+            waiter().store(1, std::memory_order_seq_cst);
             std::atomic_ref(*words.ready).store(words.value, std::memory_order_release);
             beat = load(words.heartbeat);
             beat_ns = now;
@@ -59,6 +71,7 @@ GateParameters gate_parameters(void** p) {
 OpRef launch_gate(Stream* stream, const GateParameters& parameters) {
     auto op = std::make_shared<Op>();
     op->poll_locked = [gate = Gate{parameters}](std::int64_t now) mutable { return gate.look(now); };
+    op->futex = reinterpret_cast<const std::atomic<std::uint32_t>*>(parameters.go);  // its low half
     return submit(stream, std::move(op));
 }
 

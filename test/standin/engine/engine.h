@@ -13,6 +13,7 @@
 // they may not call the engine.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -38,6 +39,8 @@ struct Op {
     std::function<void(const OpRef&)> kernel_locked;      // starts it; whoever it told calls complete()
     std::function<int(std::int64_t now_ns)> poll_locked;  // kPending, or the error to finish with (0: none)
     bool poll_in_queue = false;                           // a wait: stays at the head of its queue until poll says so
+    // What poll_locked waits for, where its writer wakes those who sleep on it; else it is looked at now and then.
+    const std::atomic<std::uint32_t>* futex = nullptr;
     OpState state = OpState::queued;
     int error = 0;             // CUDA error it ended with
     std::int64_t done_ns = 0;  // CLOCK_MONOTONIC

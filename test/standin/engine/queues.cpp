@@ -1,12 +1,19 @@
 #include "queues.h"
 
+#include <linux/futex.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <cerrno>
+#include <climits>
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
+#include <limits>
 #include <string>
 
 namespace opus::standin {
@@ -15,6 +22,7 @@ namespace {
 
 constexpr std::int64_t kPollShortest_ns = 20'000;
 constexpr std::int64_t kPollLongest_ns = 1'000'000;
+constexpr std::int64_t kWokenLongest_ns = 10'000'000;  // for what nobody is woken for: heartbeats, a communicator's end
 
 unsigned long number_of(const char* name, unsigned long otherwise) {
     const char* text = std::getenv(name);
@@ -42,6 +50,36 @@ std::vector<int> visible_devices(int present) {
     }
     return seen;
 }
+
+// Words of other processes, or of this one, to sleep on all at once.
+class PolledWords {
+public:
+    static constexpr std::size_t kMost = 64;
+
+    void clear() { count_ = 0; }
+    std::size_t size() const { return count_; }
+    void add(const std::atomic<std::uint32_t>& word, std::uint32_t flags) {
+        if (count_ == kMost) return;
+        words_[count_++] = {word.load(), reinterpret_cast<std::uintptr_t>(&word), FUTEX_32 | flags, 0};
+    }
+    // Until one of them is no longer what it was, or its writer wakes us. 0: however long that takes.
+    void sleep(std::int64_t longest_ns) const {
+        timespec until{};
+        const std::int64_t at = now_ns() + longest_ns;
+        until.tv_sec = at / 1'000'000'000;
+        until.tv_nsec = at % 1'000'000'000;
+        const long woken = ::syscall(SYS_futex_waitv, words_.data(), count_, 0, longest_ns == 0 ? nullptr : &until, CLOCK_MONOTONIC);
+        if (woken >= 0 || errno == EAGAIN || errno == ETIMEDOUT || errno == EINTR) return;
+        // Before Linux 5.16, or a word that has been unmapped meanwhile.
+        const std::int64_t nap = longest_ns == 0 ? kPollLongest_ns : std::min(longest_ns, kPollLongest_ns / 10);
+        const timespec while_{0, nap};
+        ::nanosleep(&while_, nullptr);
+    }
+
+private:
+    std::array<futex_waitv, kMost> words_{};
+    std::size_t count_ = 0;
+};
 
 }  // namespace
 
@@ -195,27 +233,32 @@ void Engine::add_poll(const OpRef& op) {
         poller_ = true;
         std::thread([this] { poll_loop(); }).detach();
     }
-    poll_wake_.notify_one();
+    poll_added_.fetch_add(1);
+    ::syscall(SYS_futex, &poll_added_, FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0);
 }
 
-// Sleeps between looks, the longer the longer the youngest has waited: no core is ever burnt, and the
+// A GPU spins on its words and takes nothing of the host's cores. Here a thread sleeps: on the words whose writers
+// wake it; for others between looks, the longer the longer the youngest has waited. No core is ever burnt, and the
 // time lost stays a small part of the time waited.
 void Engine::poll_loop() {
     prctl(PR_SET_TIMERSLACK, 1000, 0, 0, 0);
     std::unique_lock lock(mutex);
+    PolledWords words;
     for (;;) {
-        if (polls_.empty()) {
-            poll_wake_.wait(lock);
-            continue;
-        }
+        // Before they are looked at: one that changes meanwhile lets nobody fall asleep.
+        words.clear();
+        words.add(poll_added_, FUTEX_PRIVATE_FLAG);
+        for (const OpRef& op : polls_)
+            if (op->futex) words.add(*op->futex, 0);
         const std::int64_t now = now_ns();
-        std::int64_t youngest = kPollLongest_ns * 16;
+        std::int64_t youngest = std::numeric_limits<std::int64_t>::max();
+        const bool all_woken = words.size() == polls_.size() + 1;
         const auto polled = polls_;
         bool moved = false;
         for (const OpRef& op : polled) {
             const int result = op->state == OpState::done ? op->error : op->poll_locked(now);
             if (result == kPending) {
-                youngest = std::min(youngest, now - op->polled_since_ns);
+                if (!op->futex) youngest = std::min(youngest, now - op->polled_since_ns);
                 continue;
             }
             std::erase(polls_, op);
@@ -231,8 +274,11 @@ void Engine::poll_loop() {
             pump();
             continue;
         }
-        const auto nap = std::clamp(youngest / 16, kPollShortest_ns, kPollLongest_ns);
-        poll_wake_.wait_for(lock, std::chrono::nanoseconds(nap));
+        const auto nap = all_woken ? kWokenLongest_ns : std::clamp(youngest / 16, kPollShortest_ns, kPollLongest_ns);
+        const bool nothing = polls_.empty();
+        lock.unlock();
+        words.sleep(nothing ? 0 : nap);
+        lock.lock();
     }
 }
 

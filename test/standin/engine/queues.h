@@ -67,7 +67,7 @@ private:
     bool pumping_ = false;
     bool again_ = false;
     std::vector<OpRef> polls_;
-    std::condition_variable poll_wake_;
+    std::atomic<std::uint32_t> poll_added_ = 0;  // the poller sleeps on it, and on what is polled
     bool poller_ = false;
     std::deque<OpRef> work_;
     std::condition_variable work_wake_;

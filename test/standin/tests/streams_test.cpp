@@ -9,6 +9,7 @@
 #include <cstring>
 #include <thread>
 
+#include "opus/launch_ring.h"
 #include "ranks.h"
 
 using namespace opus::standin::test;
@@ -24,7 +25,8 @@ cudaStream_t new_stream(unsigned flags = cudaStreamNonBlocking) {
 
 // What a gate needs, as the launch ring has it.
 struct Words {
-    std::uint64_t ready = 0, go = 0, heartbeat = 0, gave_up = 0;
+    opus::ring::GateWord ready_word{};
+    std::uint64_t go = 0, heartbeat = 0, gave_up = 0;
     std::uint32_t open_segment = 0, open_comm = 0;
 };
 
@@ -47,7 +49,8 @@ CUfunction gate_function() {
 }
 
 void launch_gate(Words& w, std::uint64_t value, std::uint64_t hold_ns, cudaStream_t stream) {
-    std::uint64_t *ready = &w.ready, *go = &w.go, *heartbeat = &w.heartbeat, *gave_up = &w.gave_up;
+    auto* ready = reinterpret_cast<std::uint64_t*>(&w.ready_word);
+    std::uint64_t *go = &w.go, *heartbeat = &w.heartbeat, *gave_up = &w.gave_up;
     std::uint32_t *open_segment = &w.open_segment, *open_comm = &w.open_comm;
     void* params[] = {&ready, &go, &value, &heartbeat, &open_segment, &open_comm, &hold_ns, &gave_up};
     demand(cuLaunchKernel(gate_function(), 1, 1, 1, 32, 1, 1, 0, reinterpret_cast<CUstream>(stream), params, nullptr) ==
@@ -94,11 +97,13 @@ TEST_CASE("a gate says ready, waits for go, and leaves when told by any of its w
                   Words w;
                   cudaStream_t s = new_stream();
                   launch_gate(w, 7, kHour, s);
-                  while (get(w.ready) != 7) std::this_thread::sleep_for(1ms);
+                  while (w.ready_word.value != 7) std::this_thread::sleep_for(1ms);
                   std::this_thread::sleep_for(20ms);
                   demand(cudaStreamQuery(s) == cudaErrorNotReady);
+                  demand(w.ready_word.waiter == 1);  // whoever writes go is to wake it
                   open(w);
                   demand(cudaStreamSynchronize(s) == cudaSuccess);
+                  demand(w.ready_word.waiter == 0);
                   demand(w.gave_up == 0);
               };
               passes([](Words& w) { set<std::uint64_t>(w.go, 7); });
