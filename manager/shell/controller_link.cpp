@@ -108,8 +108,8 @@ void ControllerLink::hear_monitor() {
     }
 }
 
-void ControllerLink::receive() {
-    hear_monitor();
+void ControllerLink::receive(bool monitor) {
+    if (monitor) hear_monitor();
     for (;;) {
         zmq_msg_t message;
         zmq_msg_init(&message);

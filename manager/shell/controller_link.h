@@ -26,13 +26,13 @@ public:
     ControllerLink(const ControllerLink&) = delete;
     ControllerLink& operator=(const ControllerLink&) = delete;
 
-    // Descriptors to wait on; both change with restart(). Readable means: call receive().
+    // Descriptors to wait on; both change with restart(). Readable means: call receive(), of the second with `monitor`.
     int descriptor() const;
     int monitor_descriptor() const;
     std::uint64_t opened() const { return sockets_opened_; }  // grows when they change
 
     // Everything that has arrived. Also to be called after send(): ZeroMQ signals edges.
-    void receive();
+    void receive(bool monitor);
     // One frame of all these messages; dropped when there is no connection.
     void send(std::vector<wire::Message>&& messages);
     // Another connection: `up` follows when it stands.

@@ -15,6 +15,7 @@
 #include <ctime>
 #include <limits>
 #include <stdexcept>
+#include <utility>
 
 #include "manager/shell/futex.h"
 #include "manager/shell/process_watch.h"
@@ -24,7 +25,7 @@ namespace {
 
 constexpr TimeNs kUs = 1'000, kMs = 1'000'000, kSecond = 1'000'000'000;
 constexpr TimeNs kScanInterval = kSecond / 2;
-constexpr TimeNs kLongUnrung = 100 * kUs, kBurst = kMs;
+constexpr TimeNs kLongUnrung = 100 * kUs, kBurst = kMs, kFlurry = 100 * kUs;
 constexpr std::uint32_t kMeasureEvery = 16;  // looks: asking for CPU time is a system call
 
 TimeNs clock_ns(clockid_t clock) {
@@ -96,12 +97,14 @@ Daemon::Daemon(const DaemonOptions& options)
 
 void Daemon::run() {
     while (!stopping_) {
-        beat(now_ns());
-        account(look(false));
-        hear_link();
+        const bool heard = hear_link();  // an answer first: its launch waits for nothing else
+        calm_bells();
+        account(look(false) || heard);
         if (fed_) settle();
-        // What no rank told of. Off the way of a launch: the tables are long.
-        if (now_ns() - last_scan_ >= kScanInterval && look(true)) settle();
+        // Off the way of a launch: every rank's line is written. What no rank told of: the tables are long.
+        const TimeNs now = now_ns();
+        beat(now);
+        if (now - last_scan_ >= kScanInterval && look(true)) settle();
         wait();
     }
     server_.reset();
@@ -166,6 +169,8 @@ void Daemon::settle() {
         outgoing_.clear();
         link_spoke_ = true;  // sending may have taken the signal of what arrived
         hear_link();
+        if (!fed_) continue;
+        fed_ = false;
         core_.flush(now_ns(), actions_);
         perform_all();
     }
@@ -177,10 +182,12 @@ void Daemon::settle() {
 }
 
 // Asking ZeroMQ costs system calls: only when its descriptors, or a call of ours, give reason to.
-void Daemon::hear_link() {
-    if (!link_spoke_) return;
+bool Daemon::hear_link() {
+    if (!link_spoke_ && !monitor_spoke_) return false;
+    const bool monitor = std::exchange(monitor_spoke_, false);
     link_spoke_ = false;
-    link_->receive();
+    link_->receive(monitor);
+    return true;
 }
 
 // --- actions --------------------------------------------------------------------------------------
@@ -248,6 +255,7 @@ void Daemon::perform(const ForgetRank& a) {
     if (server_) server_->forget(a.rank);
     ::unlink(it->second.segment.path().c_str());
     ranks_.erase(it);
+    pace_beats();
 }
 
 void Daemon::perform(const EndSession&) {
@@ -272,12 +280,16 @@ void Daemon::beat(TimeNs now) {
     for (auto& entry : ranks_) entry.second.segment.view().header->heartbeat.fetch_add(1, std::memory_order_relaxed);
 }
 
+void Daemon::pace_beats() {
+    beat_interval_ = kSecond + kSecond / 8;  // the controller's heartbeat usually wakes us before
+    for (const auto& entry : ranks_)
+        beat_interval_ = std::min(
+            beat_interval_, std::max<TimeNs>(10 * kMs, entry.second.segment.view().header->hold_ms * kMs / 4));
+}
+
 TimeNs Daemon::until_next_deadline(TimeNs now) const {
     TimeNs at = wake_at_;
-    TimeNs interval = kSecond + kSecond / 8;  // the controller's heartbeat usually wakes us before
-    for (const auto& entry : ranks_)
-        interval = std::min(interval, std::max<TimeNs>(10 * kMs, entry.second.segment.view().header->hold_ms * kMs / 4));
-    if (!ranks_.empty()) at = std::min(at, last_beat_ + interval);
+    if (!ranks_.empty()) at = std::min(at, last_beat_ + beat_interval_);
     return std::clamp<TimeNs>(at - now, 0, 3600 * kSecond);
 }
 
@@ -298,16 +310,14 @@ void Daemon::wait() {
     }
     // Ringing costs the application a system call: not for each of a burst, nor for the sake of a moment.
     const bool rung = !poll || (timeout > kLongUnrung && now - last_event_ > kBurst);
-    if (rung) {
+    if (rung && !told_asleep_) {
         // Told first, looked again then: a word stored in between is seen here, a later one rings.
         set_asleep(1);
-        if (look(false)) {
-            set_asleep(0);
-            settle();
-            return;
-        }
+        if (look(false)) return settle();
+    } else if (!rung && told_asleep_) {
+        set_asleep(0);
     }
-    if (link_spoke_) timeout = 0;
+    if (link_spoke_ || monitor_spoke_) timeout = 0;
     if (poll && timeout == 0) ::sched_yield();  // what is watched for may be written by one who waits for this core
     std::array<epoll_event, 64> ready{};
     const timespec limit{timeout / kSecond, timeout % kSecond};
@@ -315,7 +325,6 @@ void Daemon::wait() {
     int count = ::epoll_pwait2(poller_.get(), ready.data(), room, &limit, nullptr);
     if (count < 0 && errno == ENOSYS)  // before Linux 5.11: whole milliseconds
         count = ::epoll_wait(poller_.get(), ready.data(), room, static_cast<int>((timeout + kMs - 1) / kMs));
-    if (rung) set_asleep(0);
     if (count == 0 && timeout > 0) pace_.overslept(now_ns() - now - timeout);
     for (int i = 0; i < count; ++i) handle_ready(ready[static_cast<std::size_t>(i)].data.fd);
     if (now_ns() >= wake_at_) {
@@ -327,7 +336,7 @@ void Daemon::wait() {
 
 // What a sleep and a look cost, where there was nothing else to do.
 void Daemon::account(bool found) {
-    if (cpu_before_ != 0 && !found && !link_spoke_ && !fed_)
+    if (cpu_before_ != 0 && !found && !fed_)
         pace_.measured(clock_ns(CLOCK_THREAD_CPUTIME_ID) - cpu_before_);
     cpu_before_ = 0;
 }
@@ -340,8 +349,10 @@ bool Daemon::handle_ready(int fd) {
         while (::read(fd, rings, sizeof rings) == static_cast<ssize_t>(sizeof rings)) {}
     } else if (const auto it = watches_.find(fd); it != watches_.end()) {
         check_rank(RankId(it->second));
-    } else if (fd == link_descriptors_[0] || fd == link_descriptors_[1]) {
+    } else if (fd == link_descriptors_[0]) {
         link_spoke_ = true;
+    } else if (fd == link_descriptors_[1]) {
+        monitor_spoke_ = true;
     } else {
         return server_->handle(fd);
     }
@@ -353,7 +364,16 @@ void Daemon::on_signal() {
     while (::read(signals_.get(), &info, sizeof info) == static_cast<ssize_t>(sizeof info)) stopping_ = true;
 }
 
+// Ranks go on ringing for the few microseconds of a look: telling all of them that we are awake, and soon that we
+// are not, would cost each launch more. Where one wake follows another, many may ring: then they are told.
+void Daemon::calm_bells() {
+    const TimeNs now = now_ns();
+    if (told_asleep_ && now - last_wake_ < kFlurry) set_asleep(0);
+    last_wake_ = now;
+}
+
 void Daemon::set_asleep(std::uint32_t value) {
+    told_asleep_ = value != 0;
     for (auto& entry : ranks_) entry.second.segment.view().header->asleep.store(value, std::memory_order_seq_cst);
 #ifndef __SANITIZE_THREAD__  // which does not know fences, and makes every access stronger anyway
     std::atomic_thread_fence(std::memory_order_seq_cst);
@@ -367,7 +387,7 @@ void Daemon::watch_link() {
     link_opened_ = link_->opened();
     link_descriptors_ = {link_->descriptor(), link_->monitor_descriptor()};
     for (const int fd : link_descriptors_) add(poller_.get(), fd);
-    link_spoke_ = true;
+    link_spoke_ = monitor_spoke_ = true;
 }
 
 }  // namespace opus::manager

@@ -75,10 +75,12 @@ private:
     void wait();
     void account(bool found);
     void beat(TimeNs now);
+    void pace_beats();
     TimeNs until_next_deadline(TimeNs now) const;
     bool handle_ready(int fd);
     void watch_link();
-    void hear_link();
+    bool hear_link();  // was there reason to ask
+    void calm_bells();
     void set_asleep(std::uint32_t value);
     void on_signal();
 
@@ -95,6 +97,7 @@ private:
     std::array<int, 2> link_descriptors_{-1, -1};
     std::uint64_t link_opened_ = 0;  // which of its sockets these are
     bool link_spoke_ = false;        // there may be something to hear
+    bool monitor_spoke_ = false;     // of connections that come and go
 
     Actions actions_;
     std::vector<Event> events_;
@@ -111,6 +114,9 @@ private:
     TimeNs last_event_ = 0;  // of a ring
     TimeNs last_scan_ = 0;   // of communicator entries
     TimeNs last_beat_ = 0;
+    TimeNs beat_interval_ = 0;
+    bool told_asleep_ = false;  // the ranks have been told to ring
+    TimeNs last_wake_ = 0;
 };
 
 }  // namespace opus::manager

@@ -99,6 +99,8 @@ void Daemon::add_rank(RankId id, Segment segment, std::uint32_t pid, std::uint64
         watches_[rank.watch.get()] = id;
     }
     ranks_.emplace(id, std::move(rank));
+    pace_beats();
+    set_asleep(0);  // all are told again before we sleep, the new one too
     feed(std::move(up));
 }
 

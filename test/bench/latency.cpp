@@ -34,6 +34,7 @@ struct Options {
     unsigned gpus = 8, runs = 7, trips = 300;
     int core = 0;
     std::size_t demand_bytes = 0, grant_bytes = 0;
+    bool only_alone = false;
 };
 
 void must(bool held, const char* what) {
@@ -162,9 +163,11 @@ int measure(const Options& o) {
         bare_series.run(trips, [&] { return bare_trip(bare); });
         for (int i = 0; i < kSettle; ++i) joining_trip(alone);  // its circuits come back
         alone_series.run(trips, [&] { return joining_trip(alone); });
-        for (int i = 0; i < kSettle; ++i) collective_trip(one);
-        one_series.run(trips, [&] { return collective_trip(one); });
-        all_series.run(trips, [&] { return collective_trip(all); });
+        if (!o.only_alone) {
+            for (int i = 0; i < kSettle; ++i) collective_trip(one);
+            one_series.run(trips, [&] { return collective_trip(one); });
+            all_series.run(trips, [&] { return collective_trip(all); });
+        }
         if (r == 0) bare_series = alone_series = one_series = all_series = {};
     }
     const nlohmann::json result = {{"bare", bare_series.json()},
@@ -188,6 +191,7 @@ int main(int argc, char** argv) {
     app.add_option("--core", o.core, "core of this process and of the bare path");
     app.add_option("--demand-bytes", o.demand_bytes, "size of a real demand frame")->required();
     app.add_option("--grant-bytes", o.grant_bytes, "size of a real grant frame")->required();
+    app.add_flag("--only-alone", o.only_alone, "the first figure and its floor: for a profiler");
     CLI11_PARSE(app, argc, argv);
     try {
         return measure(o);
