@@ -88,6 +88,7 @@ void Core::Impl::handle(const RankUp& e) {
     it->second.info = e.info;
     it->second.mode = e.mode;
     it->second.recovered = e.recovered;
+    it->second.kept_most = std::min(Rank::kMaxKeptSlots, e.slots / 4);
     outbox.registered.ranks.push_back(e.info);
     log(LogLevel::info, "rank " + std::to_string(e.info.rank) + (e.recovered ? " found again" : " came") + ": pid " +
                             std::to_string(e.info.pid) + ", job " + e.info.job);
@@ -469,7 +470,7 @@ void Core::Impl::tell_done(Rank& rank, Launch& launch, bool passed) {
 // not wait for it.
 void Core::Impl::retire(Rank& rank) {
     const std::uint64_t upto = rank.retire(has_controller());
-    untold_due |= has_controller() && rank.kept_slots() > Rank::kMaxKeptSlots;
+    untold_due |= has_controller() && rank.kept_slots() > rank.kept_most;
     if (upto == 0) return;
     emit(Retired{rank.info.rank, upto});
     for (const Freeing& f : rank.freeing)

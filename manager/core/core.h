@@ -29,6 +29,7 @@ struct RankUp {
     wire::RankInfo info;
     Mode mode = Mode::enforce;
     bool recovered = false;  // found alive after a restart of the manager
+    std::uint32_t slots = ring::kDefaultSlots;
 };
 struct RankDown {
     RankId rank = kNone;

@@ -72,8 +72,9 @@ class Rank {
 public:
     // A hostile rank must not make us remember without end.
     static constexpr std::size_t kMaxSequences = 1u << 17;
-    // Slots that are done are kept for a manager that starts anew, if nobody was told; not many more than so many.
-    static constexpr std::uint64_t kMaxKeptSlots = 32;
+    // Slots that are done are kept for a manager that starts anew, if nobody was told; not many more than so many, nor
+    // than a quarter of the ring.
+    static constexpr std::uint32_t kMaxKeptSlots = 128;
 
     wire::RankInfo info;
     Mode mode = Mode::enforce;
@@ -87,6 +88,7 @@ public:
     wire::Expectation said;          // last word in Next since a launch started
     bool forecast_due = false;       // there may be something new to say
     bool recovered = false;          // an earlier manager served it
+    std::uint32_t kept_most = kMaxKeptSlots;
     std::size_t untold = 0;          // launches that are `untold`
 
     Launch* find(std::uint64_t seq);

@@ -85,6 +85,7 @@ void Daemon::add_rank(RankId id, Segment segment, std::uint32_t pid, std::uint64
                job_of(header)};
     up.mode = header.mode == static_cast<std::uint32_t>(Mode::enforce) ? Mode::enforce : Mode::observe;
     up.recovered = recovered;
+    up.slots = view.mask + 1;
     LocalRank rank{std::move(segment),
                    RingReader(view, id, recovered),
                    watch_process(static_cast<pid_t>(pid)),

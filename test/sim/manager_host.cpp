@@ -83,6 +83,7 @@ void ManagerHost::add(std::uint32_t rank, bool recovered) {
                plan.policy,  "job" + std::to_string(plan.job)};
     up.mode = plan.mode;
     up.recovered = recovered;
+    up.slots = process.view().mask + 1;
     ranks_.insert_or_assign(process.id(),
                             LocalRank{rank, manager::RingReader(process.view(), process.id(), recovered), true});
     feed(up);

@@ -441,18 +441,18 @@ TEST_CASE("a ring keeps what ended under a run until somebody is told of it, but
     n.advance(2 * kSecond);  // told with the heartbeat
     CHECK(n.retired.at(0) == 20);
     n.take();
-    for (std::uint64_t i = 20; i < 60; ++i) {
+    for (std::uint64_t i = 20; i < 160; ++i) {
         n.launch(0, i, {coll(0, i)});
         n.done(0, i);
         n.flush();
     }
     CHECK(n.said<wire::Done>().size() == 1);
-    CHECK(n.retired.at(0) > 50);
+    CHECK(n.retired.at(0) > 140);
     n.look(ControllerDown{});  // to nobody: nothing is kept
-    n.launch(0, 60, {coll(0, 60)});
-    n.done(0, 60);
+    n.launch(0, 160, {coll(0, 160)});
+    n.done(0, 160);
     n.flush();
-    CHECK(n.retired.at(0) == 61);
+    CHECK(n.retired.at(0) == 161);
 }
 
 TEST_CASE("launches of an observing rank are never asked for and their end is told") {
