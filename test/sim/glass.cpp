@@ -71,8 +71,8 @@ void Glass::cut(SwitchIndex sw, SwitchPort port, const Command* by) {
     ++y.version;
     if (pair == kNone || !was_lit) return;
     if (by == nullptr) {  // the first of several is what the controller believes in
-        if (x.taken == 0) x.taken = other;
-        if (y.taken == 0) y.taken = port;
+        if (x.taken == 0) x.taken = x.robbed = other;
+        if (y.taken == 0) y.taken = y.robbed = port;
         x.taken_ns = y.taken_ns = world_.now;
     }
     if (--lit_[pair] == 0) world_.traffic.light_changed(pair);
@@ -84,6 +84,17 @@ void Glass::light(SwitchIndex sw, const CrossConnect& c) {
     const PairIndex pair = pair_of(sw, c.first, c.second);
     if (pair == kNone) return;
     if (++lit_[pair] == 1) world_.traffic.light_changed(pair);
+}
+
+bool Glass::robbed(PairIndex pair) const {
+    const auto gpus = static_cast<PairIndex>(s_.fabric.gpus.size());
+    if (lit(pair)) return false;
+    for (const PortId p : s_.fabric.gpus[pair / gpus].ports) {
+        const Port& port = s_.fabric.ports[p];
+        const SwitchPort led = switches_[port.sw].ports[port.sw_port].robbed;
+        if (led != 0 && pair_of(port.sw, port.sw_port, led) == pair) return true;
+    }
+    return false;
 }
 
 bool Glass::darkened_by_others(PairIndex pair) const {
@@ -256,7 +267,8 @@ void Glass::settle(std::uint32_t id) {
             dark = true;
         } else {
             light(c.sw, circuit);
-            sw.ports[a].taken = sw.ports[b].taken = 0;  // what the controller lost there before is of no account now
+            // What the controller lost there before is of no account now.
+            for (Mirror* m : {&sw.ports[a], &sw.ports[b]}) m->taken = m->robbed = 0;
         }
     }
     if (c.error == DriverError::none && dark) c.error = DriverError::no_light;

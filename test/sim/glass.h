@@ -39,6 +39,8 @@ public:
     bool stays_lit(PairIndex pair) const;
     // Somebody else than the controller has taken light of it, and the controller has not read the map since.
     bool darkened_by_others(PairIndex pair) const;
+    // ... and has not made the light again since.
+    bool robbed(PairIndex pair) const;
     // What the switch says of a port now: the NIC port it leads to, kNone, or another client's.
     PortId says(PortId port) const;
     bool at_work() const;  // a change set has not been answered
@@ -51,6 +53,7 @@ private:
         std::uint64_t condemned = 0;  // command (number + 1) that is to cut it
         SwitchPort taken = 0;         // where it led, lit, before another hand or a reboot
         TimeNs taken_ns = 0;
+        SwitchPort robbed = 0;  // the same, until the controller has made light there
     };
     struct SwitchModel {
         std::vector<Mirror> ports;  // by switch port

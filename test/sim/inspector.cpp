@@ -83,6 +83,17 @@ void Inspector::note_given_up() {
     }
 }
 
+// Light that another hand has taken is not there for what starts under the run before its manager has heard that it is
+// taken back: the answer will tell, and the controller suspends it.
+void Inspector::note_robbed(NodeIndex node, const wire::Revoke& revoke) {
+    for (const std::uint64_t grant : revoke.grants) {
+        const auto soft = soft_[node].find(grant);
+        if (soft == soft_[node].end()) continue;
+        for (PairIndex pair = 0; pair < held_for_.size(); ++pair)
+            if (world_.glass.robbed(pair)) soft->second.robbed.push_back(pair);
+    }
+}
+
 void Inspector::controller_did(const controller::Actions& actions) {
     grant_.clear();
     // Nodes are not lost, given up or found again without a word.
@@ -117,10 +128,11 @@ void Inspector::controller_did(const controller::Actions& actions) {
                         turns_.passed(index);
                     }
             if (const auto* verdicts = std::get_if<wire::Verdicts>(&send->message)) judged(*verdicts);
+            if (const auto* revoke = std::get_if<wire::Revoke>(&send->message)) note_robbed(send->node, *revoke);
             const auto* grant = std::get_if<wire::Grant>(&send->message);
             if (grant == nullptr) continue;
             if (!grant->soft.empty()) {
-                soft_[send->node][grant->id] = {grant->soft, world_.controller.life(), world_.now, false};
+                soft_[send->node][grant->id] = {grant->soft, world_.controller.life(), world_.now, false, {}};
                 if (world_.journal.on)
                     world_.journal.add(world_.now, "run " + std::to_string(grant->id) + " for n" +
                                                        std::to_string(send->node) + ":" + describe(grant->soft));
@@ -264,6 +276,7 @@ bool Inspector::starts_under_run(LaunchIndex index) {
         const auto token = std::find_if(tokens.begin(), tokens.end(), covers);
         if (token == tokens.end()) return false;
         if (newest == nullptr || token->second.at_ns > newest->at_ns) newest = &token->second;
+        if (!token->second.robbed.empty()) robbed_[index] = token->second.robbed;
     }
     if (newest == nullptr) return false;
     run.named = true;
@@ -322,7 +335,9 @@ void Inspector::started(LaunchIndex index) {
     }
     if (run.seq == kUnrecorded) return;
     if (!run.go && !run.passed) return world_.fail("I1: " + name(index) + " starts without go");
+    const auto robbed = robbed_.find(index);
     for_each_pair(index, [&](PairIndex pair) {
+        if (robbed != robbed_.end() && std::count(robbed->second.begin(), robbed->second.end(), pair) != 0) return;
         if (!is_excused(run) && !world_.glass.stays_lit(pair) && !world_.glass.darkened_by_others(pair))
             world_.fail("I1: " + name(index) + " starts in the dark");
     });

@@ -51,6 +51,7 @@ private:
         std::uint64_t life = 0;  // of the controller that granted it
         TimeNs at_ns = 0;
         bool heard = false;  // by the manager
+        std::vector<PairIndex> robbed;  // by another hand, when the controller took it back
     };
     bool starts_under_run(LaunchIndex launch);
     void whole(LaunchIndex launch);
@@ -63,6 +64,7 @@ private:
         return launch.passed || launch.suspended || launch.told_pass || launch.given_up;
     }
     void note_given_up();
+    void note_robbed(NodeIndex node, const wire::Revoke& revoke);
     bool is_through(LaunchIndex launch, PairIndex pair) const;
     bool is_member(const Part& part, std::uint32_t rank) const;
     LaunchIndex launch_of(NodeIndex node, RankId rank, std::uint64_t seq) const;
@@ -79,6 +81,7 @@ private:
     std::vector<LaunchIndex> grant_;
     std::uint64_t heard_ = 0;
     std::vector<std::map<std::uint64_t, Soft>> soft_;  // by node, by grant
+    std::map<LaunchIndex, std::vector<PairIndex>> robbed_;  // started under runs that were being taken back
     std::vector<bool> given_up_;                       // by node
     std::vector<bool> open_;                           // by communicator: no longer held, by the controller's word
 };
