@@ -288,6 +288,9 @@ struct Core::Impl {
     void speculate();
     void speculate(Speculation& s);
     bool may_speculate(const Speculation& s) const;
+    TimeNs spares_until(const Gang& gang, const Plan& plan) const;
+    bool receives(const Launch& launch) const;
+    void spare(Gang& gang, TimeNs until);
     void bet_settled(const Op& op, TimeNs took);
     void bet_failed(const Op& op);
     void lose_bets(const Gang& gang, EdgeId edge, const Circuit& circuit);

@@ -46,7 +46,11 @@ void Core::Impl::attempt(Gang& gang) {
     if (suspended_now(gang)) return nap(gang);
     if (gang.lit && (joins_flight(gang) || involves_laggard(gang) || (reserved && may_pass(gang)))) return grant(gang);
     // Lit, but perhaps not by all the ports it could have: a phase gets the whole bandwidth (design, section 5.6).
-    if (Plan plan; planner.place(gang, plan)) return plan.fresh.empty() ? grant(gang) : program(gang, plan);
+    if (Plan plan; planner.place(gang, plan)) {
+        if (plan.fresh.empty()) return grant(gang);
+        if (const TimeNs until = spares_until(gang, plan); until > now) return spare(gang, until);
+        return program(gang, plan);
+    }
     if (gang.lit && !reserved) return grant(gang);
     block(gang);
 }

@@ -13,6 +13,7 @@ namespace opus::controller {
 namespace {
 
 constexpr std::size_t kMaxRangesPerWord = 256;
+constexpr TimeNs kSparedPart = 8;  // of the dark time: a gang waits so long for one whose light is there
 
 void sort_once(std::vector<EdgeId>& edges) {
     std::sort(edges.begin(), edges.end());
@@ -47,6 +48,7 @@ void Core::Impl::take_word(NodeIndex node, const wire::Expectation& e) {
             continue;
         if (word.edges.size() > kMaxRangesPerWord * fabric.gpus.size()) return;
         word.gpu = comm.members[slot].gpu;
+        word.sends = directed && key.src == slot && e.keys.size() == 1;
         add_edges(*member->second.comm, range, word.edges);
     }
     if (word.edges.empty() || word.gpu == kNone) return;
@@ -201,6 +203,38 @@ void Core::Impl::speculate(Speculation& s) {
     for (const auto& [p, b] : bets) spec.bets[p] = b;
 }
 
+// What it is about to turn was made for a transfer that a rank of its own has said to send first, though it had asked
+// to receive this one: both are due at about the same time. So it lets that light be for a moment, which counts as lost
+// if nothing comes.
+TimeNs Core::Impl::spares_until(const Gang& gang, const Plan& plan) const {
+    for (const auto& [edge, circuit] : plan.fresh)
+        for (const PortId p : {circuit.a, circuit.b}) {
+            const Bet& bet = spec.bets[p];
+            const auto s = spec.open.find(bet.speculation);
+            if (bet.made == kNone || bet.made != inventory.port(p).peer || s == spec.open.end() ||
+                !s->second.gang.sure || inventory.port(p).edge == edge)
+                continue;
+            const auto says_so = [&](const Launch* l) {
+                const auto word = spec.words.find({l->id.node, l->id.rank});
+                return word != spec.words.end() && word->second.speculation == s->first && word->second.sends &&
+                       receives(*l);
+            };
+            if (std::any_of(gang.launches.begin(), gang.launches.end(), says_so))
+                return complete_since(gang) + fabric.switches[fabric.ports[p].sw].dark_ns / kSparedPart;
+        }
+    return 0;
+}
+
+bool Core::Impl::receives(const Launch& launch) const {
+    return std::all_of(launch.keys.begin(), launch.keys.end(),
+                       [&launch](const KeyRef& r) { return r.key->key.kind == KeyKind::p2p && r.slot == 1; });
+}
+
+void Core::Impl::spare(Gang& gang, TimeNs until) {
+    gang.blocked = gang.offline = true;
+    arm(until, TimerKind::gang_retry, gang.id);
+}
+
 void Core::Impl::bet_settled(const Op& op, TimeNs took) {
     const auto settle = [&](PortId p) {
         Bet& bet = spec.bets[p];
@@ -238,6 +272,7 @@ void Core::Impl::lose_bets(const Gang& gang, EdgeId edge, const Circuit& circuit
         spec.bets[p] = {};
         if (bet.speculation == 0) continue;
         TimeNs lost = std::max<TimeNs>(0, bet.end_ns - std::max(since, bet.begun_ns));
+        lost = std::max(lost, std::min(now - since, fabric.switches[fabric.ports[p].sw].dark_ns / kSparedPart));
         if (bet.before < fabric.ports.size() &&
             inventory.edge_between(fabric.ports[p].gpu, fabric.ports[bet.before].gpu) == edge)
             lost += std::max(bet.took_ns, fabric.switches[fabric.ports[p].sw].dark_ns);

@@ -366,7 +366,7 @@ std::uint32_t Core::Impl::local_members(const Key& key) const {
 void Core::Impl::start(Rank& rank, Launch& launch, Phase phase, bool abort) {
     if (launch.phase == Phase::waiting) rank.stop_waiting(launch);
     describe(rank, launch);
-    rank.forecast.started(launch);
+    rank.forecast.started(launch, now);
     if (launch.programme.needs != 0) rank.said = {};
     launch.phase = phase;
     launch.go_ns = realtime;
@@ -481,7 +481,7 @@ void Core::Impl::retire(Rank& rank) {
 void Core::Impl::finish(Rank& rank, Launch& launch) {
     const bool passed = launch.phase == Phase::passed || !launch.running() || launch.ungated();
     if (launch.phase == Phase::waiting) rank.stop_waiting(launch);
-    launch.running() ? rank.forecast.ended(launch) : rank.forecast.started(launch);
+    launch.running() ? rank.forecast.ended(launch) : rank.forecast.started(launch, now);
     rank.forecast_due |= launch.programme.needs != 0;
     launch.phase = Phase::done;
     launch.done_ns = realtime;

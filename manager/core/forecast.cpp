@@ -9,6 +9,7 @@ namespace opus::manager {
 namespace {
 
 constexpr std::uint32_t kMaxPhase = 4096;  // launches of a phase that are foretold
+constexpr TimeNs kTogether = 1'000'000;    // as good as one moment
 constexpr unsigned kSizeClass = 3;         // a class is 2^3 wide
 
 bool is_connection(const Key& key) { return key.kind == KeyKind::conn || key.kind == KeyKind::conn_p2p; }
@@ -49,15 +50,17 @@ Predictor::Launch programme_of(OpKind op, std::uint64_t bytes, const std::vector
     return {signature, needs != 0 ? needs : 1};
 }
 
-void Forecast::started(const Launch& launch) {
+void Forecast::started(const Launch& launch, TimeNs now) {
     const Predictor::Launch& p = launch.programme;
     if (p.needs == 0) return;
     std::vector<LaunchKey> keys = launch.keys;
     std::erase_if(keys, [](const LaunchKey& key) { return is_connection(key.range.first); });
     for (const LaunchKey& key : keys) launches_.begin(key.range);
     launches_.remember(p.signature, keys);
-    predictor_.observe(p);
+    const TimeNs apart = launch.waiting_since - started_ns_;
+    predictor_.observe(p, p.needs != phase_ && apart >= -kTogether && apart <= kTogether);
     phase_ = p.needs;
+    started_ns_ = now;
     const auto at = std::find_if(under_way_.begin(), under_way_.end(), [&p](const auto& u) { return u.first == p.needs; });
     if (at != under_way_.end())
         ++at->second;
@@ -141,13 +144,28 @@ std::optional<wire::Expectation> Forecast::recorded(const std::vector<Head>& hea
     return e;
 }
 
+// Where a transfer that this rank waits to receive and one that it is to send come at one time, the second goes first:
+// its receiver has nothing to do before, and this rank has just made what it sends (the last time it had to wait).
+bool Forecast::gives_way(const std::vector<Head>& heads, const Predictor::Launch& next) const {
+    if (!predictor_.was_contested(1)) return false;
+    const auto is_way = [](const Launch& launch, bool sends) {
+        return launch.keys.size() == 1 && launch.op == (sends ? OpKind::send : OpKind::recv);
+    };
+    bool receives = false, sends = false;
+    for (const Head& h : heads) {
+        receives |= h.needs == phase_ && h.launch->phase == Phase::waiting && is_way(*h.launch, false);
+        sends |= h.needs == next.needs && is_way(*h.launch, true);
+    }
+    return receives && sends;
+}
+
 std::optional<wire::Expectation> Forecast::next_phase(const std::deque<Launch>& launches, const Lit& lit) const {
     const auto is_phase = [this](const auto& u) { return u.first == phase_; };
     if (phase_ == 0 || std::any_of(under_way_.begin(), under_way_.end(), is_phase)) return std::nullopt;
     const Predictor::Forecast f = predictor_.forecast();
     const std::vector<Head> ahead = heads(launches);
     if (!f.sure) return recorded(ahead, lit);
-    if (f.remaining == 0) return foretold(f.next, ahead, lit);
+    if (f.remaining == 0 || (f.remaining == 1 && gives_way(ahead, f.next))) return foretold(f.next, ahead, lit);
     const auto e = foretold(predictor_.expected(0), ahead, lit);
     return e && !lit(e->keys) ? e : std::nullopt;
 }

@@ -37,14 +37,15 @@ class Forecast {
 public:
     static constexpr std::size_t kMaxLook = 64;  // launches recorded ahead that are looked at
 
-    void started(const Launch& launch);  // also when it passed
-    void ended(const Launch& launch);    // one that had started
+    void started(const Launch& launch, TimeNs now = 0);  // also when it passed
+    void ended(const Launch& launch);                    // one that had started
 
     // Do the circuits of these keys lead where they must, as far as this node has been told?
     using Lit = std::function<bool(const std::vector<wire::KeyRange>&)>;
 
     // The first launch of the next phase, once nothing of this one is under way or expected. Inside a phase, the
-    // next launch, if its circuits have gone to others meanwhile.
+    // next launch, if its circuits have gone to others meanwhile; or the next phase, if what is left of this one
+    // waits for its peers and made the next one wait the last time.
     std::optional<wire::Expectation> next_phase(const std::deque<Launch>& launches, const Lit& lit) const;
 
     // What of this rank's phase is expected to follow `first`, which is the next to start: how many keys of which
@@ -65,12 +66,14 @@ private:
     std::vector<LaunchKey> keys_of(std::uint64_t signature) const;
     std::optional<wire::Expectation> foretold(const Predictor::Launch& next, const std::vector<Head>& heads,
                                               const Lit& lit) const;
+    bool gives_way(const std::vector<Head>& heads, const Predictor::Launch& next) const;
     std::optional<wire::Expectation> recorded(const std::vector<Head>& heads, const Lit& lit) const;
 
     Predictor predictor_;
     KnownLaunches launches_;
     std::vector<std::pair<std::uint64_t, std::uint32_t>> under_way_;  // needs, launches
     std::uint64_t phase_ = 0;                                         // needs of the last that started
+    TimeNs started_ns_ = 0;                                           // it did
 };
 
 static_assert(Forecast::kBytes <= 64 * 1024);

@@ -170,12 +170,12 @@ void Predictor::foretell() {
     forecast_.sure = forecast_.known && matched_ >= kSureMatch + state_->known[last_].doubt;
 }
 
-void Predictor::observe(const Launch& launch) {
+void Predictor::observe(const Launch& launch, bool contested) {
     score(launch);
     const std::uint64_t before = at_;
     const Symbol seen = intern(launch);
     follow(seen);
-    state_->history[count_ % kHistory] = seen;
+    state_->history[count_ % kHistory] = static_cast<Symbol>(contested ? seen | kContested : seen);
     ++count_;
     last_ = seen;
     const bool new_phase = launch.needs != current_needs_;

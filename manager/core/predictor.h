@@ -48,13 +48,18 @@ public:
     };
 
     Predictor();
-    void observe(const Launch& launch);
+    // `contested`: it was ready when the one that went before it began, of another phase.
+    void observe(const Launch& launch, bool contested = false);
     Forecast forecast() const { return forecast_; }
     // The launch expected after `i` others; needs 0: nothing is.
     Launch expected(std::uint32_t i) const {
         if (at_ == kNowhere || at_ + i >= count_ || !remembered(at_ + i)) return {};
         const Known& known = state_->known[symbol(at_ + i)];
         return {known.signature, known.needs};
+    }
+    bool was_contested(std::uint32_t i) const {
+        return at_ != kNowhere && at_ + i < count_ && remembered(at_ + i) &&
+               (state_->history[(at_ + i) % kHistory] & kContested) != 0;
     }
     const Accuracy& accuracy() const { return accuracy_; }
     Knowledge knowledge() const;  // walks the table: for people, now and then
@@ -65,6 +70,8 @@ private:
     static constexpr std::uint32_t kIndexSlots = 512;
     static constexpr std::uint32_t kResume = 4;
     static constexpr std::uint64_t kNowhere = ~0ull;
+    static constexpr Symbol kContested = 0x8000;  // beside the number, in the history
+    static_assert(kSignatures <= kContested);
 
     struct Known {
         std::uint64_t signature = 0;
@@ -85,7 +92,9 @@ public:
 
 private:
     Symbol intern(const Launch& launch);
-    Symbol symbol(std::uint64_t position) const { return state_->history[position % kHistory]; }
+    Symbol symbol(std::uint64_t position) const {
+        return static_cast<Symbol>(state_->history[position % kHistory] & ~kContested);
+    }
     bool remembered(std::uint64_t position) const { return position < count_ && position + kHistory > count_; }
     std::uint32_t context_slot(std::size_t which) const;
     std::uint32_t match_length(std::uint64_t position, std::uint32_t limit) const;

@@ -48,7 +48,7 @@ int main(int argc, char** argv) {
         "| job | dark ms | lit ms | on demand | provisioned | oracle | bound | hidden, of what can be | held ms: "
         "demand, "
         "provisioned, oracle | speculations, used, wrong |\n");
-    std::printf("| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n");
+    std::printf("| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n");
     bool good = true;
     for (const std::string& kind : kinds) {
         opus::replay::Workload w;
@@ -62,6 +62,9 @@ int main(int argc, char** argv) {
             w = kind == "llama3-8b" ? opus::replay::generate_llama3_8b(g) : opus::replay::generate(kind, g);
         }
         const Column lit = play(w, Rails::lit, o);
+        o.dark_ns = 0;
+        o.rails.log = nullptr;
+        const Column bright_demand = play(w, Rails::on_demand, o), bright_ahead = play(w, Rails::provisioned, o);
         for (const double dark : darks) {
             o.dark_ns = static_cast<opus::TimeNs>(dark * 1e6);
             o.rails.log = nullptr;
@@ -70,15 +73,24 @@ int main(int argc, char** argv) {
             const Column ahead = play(w, Rails::provisioned, o);
             const Known known = play_known(w, {&lit, &demand, &ahead}, o);
             const auto over = [&](double ms) { return std::max(0.0, 100 * (ms / lit.iteration_ms - 1)); };
-            char hidden[32] = "-";  // too little that could be
-            if (demand.iteration_ms - known.best.iteration_ms > 0.001 * lit.iteration_ms)
-                std::snprintf(hidden, sizeof hidden, "%.1f %%", 100 * hidden_share(demand, ahead, known.best.iteration_ms));
+            const double can = demand.iteration_ms - known.best.iteration_ms,
+                         of_time = demand.iteration_ms - ahead.iteration_ms;
+            const double control = bright_demand.iteration_ms - lit.iteration_ms;
+            const auto share = [&](double part, double whole) {  // "-": too little that could be
+                char text[32] = "-";
+                if (whole > 0.001 * lit.iteration_ms) std::snprintf(text, sizeof text, "%.1f %%", 100 * part / whole);
+                return std::string(text);
+            };
+            const std::string hidden = share(of_time, can);
+            const std::string of_dark =
+                share(of_time - (bright_demand.iteration_ms - bright_ahead.iteration_ms), can - control);
             std::printf(
-                "| %s | %g | %.1f | +%.2f %% | +%.2f %% | +%.2f %% | +%.2f %% | %s | %.0f, %.0f, %.0f | %llu, %llu, "
+                "| %s | %g | %.1f | +%.2f %% | +%.2f %% | +%.2f %% | +%.2f %% | %s | %s | %.0f, %.0f, %.0f | %llu, "
+                "%llu, "
                 "%llu |\n",
                 w.name.c_str(), dark, lit.iteration_ms, over(demand.iteration_ms), over(ahead.iteration_ms),
-                over(known.best.iteration_ms), over(known.least_ms), hidden, demand.held_ms, ahead.held_ms,
-                known.best.held_ms, static_cast<unsigned long long>(ahead.counters.speculations),
+                over(known.best.iteration_ms), over(known.least_ms), hidden.c_str(), of_dark.c_str(), demand.held_ms,
+                ahead.held_ms, known.best.held_ms, static_cast<unsigned long long>(ahead.counters.speculations),
                 static_cast<unsigned long long>(ahead.counters.speculations_used),
                 static_cast<unsigned long long>(ahead.counters.speculations_wrong));
             std::fflush(stdout);

@@ -74,6 +74,19 @@ TEST_CASE("nobody is faster than the oracle, nor the oracle than the bound") {
         }
 }
 
+TEST_CASE("a pipeline that fills hides nine tenths of what can be") {
+    replay::GenerateOptions generate;
+    generate.gpus = 1;
+    for (const char* kind : {"pp", "zero-bubble"}) {
+        const replay::Workload job = replay::generate(kind, generate);
+        ColumnOptions o = at(25, 12);
+        o.oracle.trials = 60;
+        const Column demand = play(job, Rails::on_demand, o), ahead = play(job, Rails::provisioned, o);
+        CAPTURE(kind);
+        CHECK(hidden_share(demand, ahead, play_known(job, {&demand, &ahead}, o).best.iteration_ms) >= 0.9);
+    }
+}
+
 TEST_CASE("the job of the paper waits for no more dark than if the future were known") {
     replay::GenerateOptions o;
     const replay::Workload job = replay::generate_llama3_8b(o);
@@ -84,7 +97,7 @@ TEST_CASE("the job of the paper waits for no more dark than if the future were k
         const Column ahead = play(job, Rails::provisioned, options);
         const Known known = play_known(job, {&demand, &ahead}, options);
         CAPTURE(dark);
-        CHECK(hidden_share(demand, ahead, known.best.iteration_ms) >= 0.9);
+        CHECK(hidden_share(demand, ahead, known.best.iteration_ms) >= (dark < 25 ? 0.9 : 0.95));
         CHECK(ahead.iteration_ms <= lit.iteration_ms * (dark <= 25 ? 1.005 : 1.03));
     }
 }
