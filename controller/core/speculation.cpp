@@ -231,7 +231,8 @@ bool Core::Impl::receives(const Launch& launch) const {
 }
 
 void Core::Impl::spare(Gang& gang, TimeNs until) {
-    gang.blocked = gang.offline = true;
+    block(gang);  // its ports are reserved meanwhile; only what is lit may pass it
+    gang.offline = true;
     arm(until, TimerKind::gang_retry, gang.id);
 }
 
