@@ -41,13 +41,14 @@ void no_port_is_held(World& world) {
 // Was the launch of the dying rank that it had got to already started?
 struct Seen {
     std::uint64_t waiting = 0, running = 0, between = 0;
+    std::uint64_t recorded = 0, demanded = 0, granted = 0;  // of those that wait: not asked for, asked for, let go unheard
     void look(const World& world) {
         for (std::size_t l = 0; l < kRounds; ++l) {
             if (world.done(kDies, l)) continue;
             if (world.started(kDies, l))
                 ++running;
             else if (l == 0 || world.done(kDies, l - 1))
-                ++waiting;
+                ++waiting, ++(world.granted(kDies, l) ? granted : world.asked(kDies, l) ? demanded : recorded);
             return;
         }
         ++between;
@@ -87,6 +88,9 @@ TEST_CASE("a rank that dies, waiting or in flight, holds up nobody who does not 
         for (TimeNs at = 1 * kMs; at < 700 * kMs; at += 11 * kMs) die_at(at, seed, {}, seen);
     CHECK(seen.waiting > 10);
     CHECK(seen.running > 10);
+    CHECK(seen.recorded > 0);
+    CHECK(seen.demanded > 10);
+    CHECK(seen.granted > 0);
 }
 
 TEST_CASE("and so where launches start inside runs") {

@@ -88,6 +88,52 @@ TEST_CASE("they end also when sessions drop, switches fail and the controller st
     MESSAGE(suspensions << " suspensions, " << errors << " switch errors");
 }
 
+TEST_CASE("a new controller adopts what runs while managers, switches and it itself fail again") {
+    const Seeds s = seeds(1000);
+    std::uint64_t adopted = 0, errors = 0, failed = 0;
+    for (std::uint64_t seed = s.first; seed < s.first + s.count && failed < 3; ++seed) {
+        const RandomJob random = random_job(seed);
+        CoreOptions options;
+        options.runs = seed % 2 == 0;
+        options.port_failures_to_fence = 1000;
+        World world(random.shape, random.job, seed, options);
+        world.keep_log = s.replay;
+        std::mt19937_64 dice(seed ^ 0xad097);
+        if (options.runs)
+            world.expects = [&dice](std::size_t, std::size_t) { return static_cast<std::uint32_t>(dice() % 8); };
+        const TimeNs dies = static_cast<TimeNs>(20 + dice() % 300) * kMs;
+        const auto soon_after = [&] { return dies + static_cast<TimeNs>(dice() % 400) * kMs; };
+        world.at(dies, [&] {
+            for (std::size_t r = 0; r < random.job.ranks.size(); ++r)
+                for (std::size_t l = 0; l < random.job.ranks[r].program.size(); ++l)
+                    adopted += world.started(r, l) && !world.done(r, l);
+            world.restart_controller();
+        });
+        if (dice() % 2 == 0) world.at(soon_after(), [&world] { world.restart_controller(); });
+        for (std::uint64_t i = dice() % 4; i > 0; --i)
+            world.at(soon_after(),
+                     [&world, n = static_cast<NodeIndex>(dice() % random.shape.nodes)] { world.drop_node(n); });
+        for (std::uint64_t i = dice() % 3; i > 0; --i)
+            world.at(soon_after(), [&world, sw = static_cast<SwitchIndex>(dice() % random.shape.gpus),
+                                    t = TimeNs(dice() % 300) * kMs] {
+                if (world.switch_is_up(sw)) world.session_down(sw, t);
+            });
+        std::uint64_t faults = dice() % 4;
+        world.switch_fault = [&world, &dice, dies, faults](const Program& p) mutable {
+            if (faults == 0 || world.now < dies || dice() % 2 == 0) return std::pair{DriverError::none, std::size_t{0}};
+            --faults;
+            constexpr DriverError kErrors[] = {DriverError::refused, DriverError::timeout, DriverError::unreachable};
+            return std::pair{kErrors[dice() % 3], static_cast<std::size_t>(dice() % (p.changes.connect.size() + 1))};
+        };
+        const bool ended = world.run();
+        failed += !verdict(world, random, seed, ended, s.replay);
+        errors += world.core->counters().switch_errors;
+    }
+    CHECK(failed == 0);
+    CHECK(adopted > s.count / 4);
+    MESSAGE(adopted << " launches in flight when it died, " << errors << " switch errors");
+}
+
 TEST_CASE("they end also with runs, foretold rightly, too short or too long, and faults") {
     const Seeds s = seeds(1500);
     std::uint64_t runs = 0, under_runs = 0, revocations = 0, suspensions = 0, failed = 0;

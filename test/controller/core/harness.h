@@ -93,6 +93,8 @@ public:
 
     bool done(std::size_t rank, std::size_t launch) const { return ranks_[rank].launches[launch].done; }
     bool started(std::size_t rank, std::size_t launch) const { return ranks_[rank].launches[launch].go; }
+    bool asked(std::size_t rank, std::size_t launch) const { return ranks_[rank].launches[launch].asked; }
+    bool granted(std::size_t rank, std::size_t launch) const { return ranks_[rank].launches[launch].granted; }
     bool passed(std::size_t rank, std::size_t launch) const { return ranks_[rank].launches[launch].passed; }
     TimeNs start_time(std::size_t rank, std::size_t launch) const { return ranks_[rank].launches[launch].go_ns; }
     bool lit(PortId a, PortId b) const { return peer_[a] == b; }
