@@ -14,6 +14,7 @@ Inspector::Inspector(World& world, const Scenario& scenario)
       held_for_(scenario.fabric.gpus.size() * scenario.fabric.gpus.size()),
       issued_(scenario.flows.size()),
       soft_(scenario.fabric.nodes.size()),
+      asked_(scenario.fabric.nodes.size()),
       given_up_(scenario.fabric.nodes.size()),
       open_(scenario.comms.size()) {}
 
@@ -66,10 +67,40 @@ void Inspector::controller_heard(NodeIndex node, const wire::Message& message) {
         for (const auto& ran : done->ran)
             if (const LaunchIndex index = launch_of(node, ran.done.launch.rank, ran.done.launch.seq); index != kNone)
                 if (std::exchange(world_.launches[index].unheard, false)) world_.launches[index].heard = ++heard_;
-    if (const auto* returned = std::get_if<wire::Returned>(&message))
-        for (const auto& d : returned->running) heard(d);
+    if (const auto* answer = std::get_if<wire::Returned>(&message)) {
+        for (const auto& d : answer->running) heard(d);
+        returned(node, answer->id);
+    }
     if (const auto* snapshot = std::get_if<wire::Snapshot>(&message))
         for (const auto& l : snapshot->launches) heard(l.demand);
+}
+
+namespace {
+
+bool covers(const wire::KeyRange& range, const Key& key) {
+    Key first = range.first;
+    first.n = key.n;
+    return first == key && range.first.n <= key.n && key.n < range.first.n + range.count;
+}
+
+}  // namespace
+
+// The controller may move the circuits now: nothing has started under these runs that it was not told of, and nothing
+// will.
+void Inspector::returned(NodeIndex node, std::uint64_t revocation) {
+    const auto asked = asked_[node].find(revocation);
+    if (asked == asked_[node].end()) return;
+    for (const std::uint64_t grant : asked->second.grants) soft_[node].erase(grant);
+    for (LaunchIndex index = 0; index < world_.launches.size(); ++index) {
+        const LaunchRun& run = world_.launches[index];
+        if (!run.unheard || run.state == LaunchRun::State::done || run.free()) continue;
+        if (s_.ranks[run.rank].node != node || !world_.ranks[run.rank]->alive()) continue;
+        for (const Part& part : *run.parts)
+            for (const wire::KeyRange& range : asked->second.ranges)
+                if (covers(range, s_.flows[part.flow].key))
+                    return world_.fail("I2: a run is returned, and " + name(index) + " has started under it untold");
+    }
+    asked_[node].erase(asked);
 }
 
 // A node that nobody has heard of for the grace time is given up, and what runs there with it: it holds no circuits
@@ -128,7 +159,14 @@ void Inspector::controller_did(const controller::Actions& actions) {
                         turns_.passed(index);
                     }
             if (const auto* verdicts = std::get_if<wire::Verdicts>(&send->message)) judged(*verdicts);
-            if (const auto* revoke = std::get_if<wire::Revoke>(&send->message)) note_robbed(send->node, *revoke);
+            if (const auto* revoke = std::get_if<wire::Revoke>(&send->message)) {
+                note_robbed(send->node, *revoke);
+                Asked& asked = asked_[send->node][revoke->id];
+                asked.grants = revoke->grants;
+                for (const std::uint64_t id : revoke->grants)
+                    if (const auto soft = soft_[send->node].find(id); soft != soft_[send->node].end())
+                        asked.ranges.insert(asked.ranges.end(), soft->second.ranges.begin(), soft->second.ranges.end());
+            }
             const auto* grant = std::get_if<wire::Grant>(&send->message);
             if (grant == nullptr) continue;
             if (!grant->soft.empty()) {
@@ -163,6 +201,7 @@ void Inspector::judged(const wire::Verdicts& verdicts) {
 }
 
 void Inspector::controller_died() {
+    for (auto& asked : asked_) asked.clear();
     for (LaunchRun& run : world_.launches) {
         if (run.state == LaunchRun::State::done) continue;
         run.demanded = false;
@@ -254,7 +293,10 @@ void Inspector::manager_heard(NodeIndex node, const wire::Message& message) {
         each(pass->launches, [](LaunchRun& run) { run.told_pass = true; });
 }
 
-void Inspector::manager_died(NodeIndex node) { soft_[node].clear(); }
+void Inspector::manager_died(NodeIndex node) {
+    soft_[node].clear();
+    asked_[node].clear();
+}
 
 // All that it needs light for lies under runs that its manager has heard of and not returned. It counts from when
 // the last of these was granted: what was decided before may concern the circuits of that one.
@@ -265,15 +307,11 @@ bool Inspector::starts_under_run(LaunchIndex index) {
     for (const Part& part : *run.parts) {
         if (world_.ranks[run.rank]->verdict(entry_of(run.rank, part.comm)) != Verdict::enforced) continue;
         const Key& key = s_.flows[part.flow].key;
-        const auto covers = [&](const auto& token) {
-            return token.second.heard &&
-                   std::any_of(token.second.ranges.begin(), token.second.ranges.end(), [&](const wire::KeyRange& r) {
-                       Key first = r.first;
-                       first.n = key.n;
-                       return first == key && r.first.n <= key.n && key.n < r.first.n + r.count;
-                   });
+        const auto lies_under = [&](const auto& token) {
+            return token.second.heard && std::any_of(token.second.ranges.begin(), token.second.ranges.end(),
+                                                     [&](const wire::KeyRange& r) { return covers(r, key); });
         };
-        const auto token = std::find_if(tokens.begin(), tokens.end(), covers);
+        const auto token = std::find_if(tokens.begin(), tokens.end(), lies_under);
         if (token == tokens.end()) return false;
         if (newest == nullptr || token->second.at_ns > newest->at_ns) newest = &token->second;
         if (!token->second.robbed.empty()) robbed_[index] = token->second.robbed;

@@ -53,6 +53,11 @@ private:
         bool heard = false;  // by the manager
         std::vector<PairIndex> robbed;  // by another hand, when the controller took it back
     };
+    struct Asked {  // back, and not answered yet
+        std::vector<std::uint64_t> grants;
+        std::vector<wire::KeyRange> ranges;
+    };
+    void returned(NodeIndex node, std::uint64_t revocation);
     bool starts_under_run(LaunchIndex launch);
     void whole(LaunchIndex launch);
     void judged(const wire::Verdicts& verdicts);
@@ -81,6 +86,7 @@ private:
     std::vector<LaunchIndex> grant_;
     std::uint64_t heard_ = 0;
     std::vector<std::map<std::uint64_t, Soft>> soft_;  // by node, by grant
+    std::vector<std::map<std::uint64_t, Asked>> asked_;  // by node, by revocation
     std::map<LaunchIndex, std::vector<PairIndex>> robbed_;  // started under runs that were being taken back
     std::vector<bool> given_up_;                       // by node
     std::vector<bool> open_;                           // by communicator: no longer held, by the controller's word
