@@ -53,6 +53,7 @@ bit down_ = 0;              /* no controller */
 short expired;              /* launches whose hold time has run out */
 short packets;              /* launches that have left for another network by themselves */
 bit impatient;              /* the first gang in line has waited T_break while laggards passed it */
+short aged;                 /* launches that have waited as long as a move takes since their gang was complete */
 short victims;              /* launches in flight that the first gang in line could suspend */
 
 bit in_the_dark, moved_under;   /* what must never be: I1, I2 */
@@ -229,6 +230,7 @@ c_code {
     static void take_ticket(int l) {
         EACH_LAUNCH(m) if (now.ticket[m] > now.ticket[l] && now.ticket[l]) --now.ticket[m];
         now.ticket[l] = 0;
+        now.aged &= ~(1 << l);
     }
     static int holds_anyone(int k) {
         EACH_RANK(r) if (HAS(now.token[r], k)) return 1;
@@ -246,7 +248,7 @@ c_code {
             now.out_soft[r] |= 1 << k;
         }
     }
-    static void grant(int gang) {
+    static void grant(int gang, int with_run) {
         int need = needs_of(gang), ranks = 0;
         now.guessed &= ~circuits_of(need);
         EACH_LAUNCH(l) if (HAS(gang, l)) {
@@ -257,7 +259,7 @@ c_code {
             ranks |= 1 << RANK[l];
         }
 #ifdef RUNS
-        EACH_KEY(k) if (MEMBERS[k] & gang) EACH_KEY(next) if (HAS(RUN[k], next)) {
+        EACH_KEY(k) if (with_run && (MEMBERS[k] & gang)) EACH_KEY(next) if (HAS(RUN[k], next)) {
             int fits = !(LIGHT[next] & ~need) && !holds_anyone(next);
             EACH_LAUNCH(l) if (HAS(MEMBERS[next], l))
                 fits &= HAS(ranks, RANK[l]) && (now.at_controller[l] == ABSENT || now.at_controller[l] == DEMANDED);
@@ -288,7 +290,8 @@ c_code {
         now.guessed &= ~missing;
         now.moving |= circuits;
     }
-    static void attempt(int gang, int* reserved) {
+    /* `reserved` by earlier gangs; `patient`: by those of them that one whose circuits are lit may not pass. */
+    static void attempt(int gang, int* reserved, int* patient) {
         int need = needs_of(gang), obstructed, held = busy(), use = plan(need, held, *reserved, &obstructed);
         if (use < 0) {                              /* it keeps its ticket, and reserves on no rail */
 #ifdef KEEP_RESERVATIONS
@@ -298,9 +301,10 @@ c_code {
         }
         int on_its_way = circuits_of(need) & now.moving, fresh = use & ~now.lit & ~now.moving, missing = with(obstructed & fresh);
         int lit_now = !not_in(need, now.lit & ~unusable()) && !on_its_way;
-        if (lit_now && (joins_flight(gang) || has_laggard(gang, use | with(use)) || !(use & now.lit & ~now.quantum))) return grant(gang);
+        if (lit_now && (joins_flight(gang) || has_laggard(gang, use | with(use)) || !(use & now.lit & ~now.quantum))) return grant(gang, 1);
+        if (lit_now && !(use & *patient)) return grant(gang, !(use & *reserved));     /* no run on what others wait for */
         if (!obstructed && !on_its_way) {
-            if (!fresh) return grant(gang);
+            if (!fresh) return grant(gang, 1);
             move(fresh);
         } else if ((missing & held & ~now.moving) && !(now.quantum & missing) && take_back(missing) && !(obstructed & *reserved) && !now.victims) {
             int all = 1, holders = 0;
@@ -312,11 +316,14 @@ c_code {
         }
 #ifndef NO_RESERVATIONS
         *reserved |= use | with(use);
+#ifndef LIT_PASSES_FOR_EVER
+        if (!(gang & ~now.aged)) *patient |= use | with(use);
+#endif
 #endif
     }
     /* One look at all gangs in ticket order. */
     static void schedule(void) {
-        int seen = 0, reserved = 0;
+        int seen = 0, reserved = 0, patient = 0;
         now.victims = 0;
         if (now.down_) return;
         give_tickets();
@@ -329,7 +336,7 @@ c_code {
             EACH_LAUNCH(l) if (HAS(gang, l)) EACH_KEY(k) if (HAS(KEYS[l], k) && !full(k)) { seen |= gang; gang = 0; }
 #endif
             seen |= gang;
-            if (gang) attempt(gang, &reserved);
+            if (gang) attempt(gang, &reserved, &patient);
         }
     }
 
@@ -387,6 +394,7 @@ c_code {
         EACH_LAUNCH(l) { now.at_controller[l] = ABSENT; now.ticket[l] = 0; }
         EACH_RANK(r) now.token[r] = now.revoked[r] = 0;
         now.impatient = 0;
+        now.aged = 0;
         now.heard = now.quantum = now.guessed = 0;
         now.late = now.moving;
         now.moving = 0;
@@ -454,6 +462,12 @@ c_code {
             now.at_controller[m] = SUSPENDED;      /* passed: suspended from birth, its circuits still come */
             take_ticket(m);
         }
+    }
+    /* Gangs grow old in the order in which they were complete. */
+    static int next_to_age(void) {
+        int first = -1;
+        EACH_LAUNCH(l) if (waits(l) && now.ticket[l] && !HAS(now.aged, l) && (first < 0 || now.ticket[l] < now.ticket[first])) first = l;
+        return first;
     }
     static int may_lose_patience(void) {
         int first = 0;
@@ -550,6 +564,7 @@ c_code {    /* spin takes a call in c_expr for a side effect */
 \#define DATA_CAN_ARRIVE can_transfer(Ptransfer->key)
 \#define MEMBER_HAS_ALL has_all(Ptransfer->m)
 \#define MAY_LOSE_PATIENCE may_lose_patience()
+\#define MAY_AGE (next_to_age() >= 0)
 \#define MAY_SPECULATE wanted_by_speculation(Pprophet->key)
 \#define MAY_TRUST may_trust(Pprophet->key)
 \#define MAY_RETURN may_return()
@@ -718,6 +733,14 @@ end:
     od
 }
 #endif
+
+/* A dark time passes: any time after a gang was complete. */
+active proctype age() {
+end:
+    do
+    :: atomic { c_expr { MAY_AGE } -> c_code { now.aged |= 1 << next_to_age(); }; look() }
+    od
+}
 
 #ifdef SPECULATE
 proctype prophet(byte key) {

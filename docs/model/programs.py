@@ -138,6 +138,9 @@ SCENARIOS = {
                       breaks=["LAGGARDS_FOR_EVER"]),
     "K_quantum": dict(ranks={0: [[L("p0", "p")], [L("P0", "P")]], 1: [[L("p1", "p")], [L("P1", "P")], [L("g1", "g")]], 2: [[L("g2", "g")]]},
                       light={"p": ["01"], "P": ["01"], "g": ["12"]}, rounds="p P", must=["g1", "g2"], base=["QUANTUM"], breaks=["QUANTUM_FOR_EVER"]),
+    # Two keys of one pair, again and again, always lit; g, which is to turn their ports, comes once.
+    "K_lit": dict(quick=True, ranks={0: [[L("p0", "p")], [L("P0", "P")]], 1: [[L("p1", "p")], [L("P1", "P")], [L("g1", "g")]], 2: [[L("g2", "g")]]},
+                  light={"p": ["01"], "P": ["01"], "g": ["12"]}, rounds="p P", must=["g1", "g2"], breaks=["LIT_PASSES_FOR_EVER"]),
     # Speculation without tokens: any of these keys at any moment, one of which never comes.
     "C0": dict(ranks={0: [[L("p0", "p")], [L("X0", "X")]], 1: [[L("p1", "p"), L("q1", "q")]], 2: [[L("q2", "q"), L("X2", "X")]]},
                light={"p": ["01"], "q": ["12"], "X": ["02"]}, never={"n": ["02"]}, base=["SPECULATE"], breaks=["SPECULATION_EVICTS"]),
@@ -176,6 +179,7 @@ RULES = {
     "TOKEN_IS_NOT_PRESENCE": "who holds a soft token does not count as present",
     "KEEP_RESERVATIONS": "a gang whose switch has failed keeps its reservations on the other rails",
     "NO_RESERVATIONS": "a waiting gang reserves nothing",
+    "LIT_PASSES_FOR_EVER": "a gang whose circuits are lit passes those in line, however long they have waited",
     "QUANTUM_FOR_EVER": "a quantum does not end",
     "SPECULATION_EVICTS": "speculation takes ports that are held",
     "WITHDRAW": "a member whose hold time is over goes to another network alone",
