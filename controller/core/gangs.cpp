@@ -67,7 +67,8 @@ Gang& Core::Impl::merge(Gang& x, Gang& y) {
     const bool older = from.order() < into.order();
     const std::uint64_t ticket = std::min(into.ticket, from.ticket);
     into.failures = std::max(into.failures, from.failures);
-    if (into.blocked_ns < 0 || (from.blocked_ns >= 0 && from.blocked_ns < into.blocked_ns)) into.blocked_ns = from.blocked_ns;
+    if (into.blocked_ns < 0 || (from.blocked_ns >= 0 && from.blocked_ns < into.blocked_ns))
+        into.blocked_ns = from.blocked_ns;
     into.revoked_for |= from.revoked_for;
     from.launches.clear();
     erase_gang(from);

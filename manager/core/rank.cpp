@@ -81,7 +81,8 @@ void Rank::imply_finished(const Launch& first) {
 }
 
 void Rank::forget_untold() {
-    for (auto at = launches.begin(); untold > 0 && at != launches.end(); ++at) untold -= std::exchange(at->untold, false);
+    for (auto at = launches.begin(); untold > 0 && at != launches.end(); ++at)
+        untold -= std::exchange(at->untold, false);
 }
 
 std::uint64_t Rank::retire(bool keep) {
@@ -97,7 +98,8 @@ std::uint64_t Rank::retire(bool keep) {
 
 std::uint64_t Rank::kept_slots() const {
     if (launches.empty() || launches.front().phase != Phase::done) return 0;
-    const auto next = std::find_if(launches.begin(), launches.end(), [](const Launch& l) { return l.phase != Phase::done; });
+    const auto next =
+        std::find_if(launches.begin(), launches.end(), [](const Launch& l) { return l.phase != Phase::done; });
     return (next != launches.end() ? next->seq : launches.back().seq + launches.back().slots) - launches.front().seq;
 }
 

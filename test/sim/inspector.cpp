@@ -128,7 +128,8 @@ void Inspector::note_robbed(NodeIndex node, const wire::Revoke& revoke) {
 void Inspector::controller_did(const controller::Actions& actions) {
     grant_.clear();
     // Nodes are not lost, given up or found again without a word.
-    if (std::any_of(actions.begin(), actions.end(), [](const auto& a) { return std::holds_alternative<controller::Log>(a); }))
+    if (std::any_of(actions.begin(), actions.end(),
+                    [](const auto& a) { return std::holds_alternative<controller::Log>(a); }))
         note_given_up();
     for (const controller::Action& action : actions) {
         if (const auto* trace = std::get_if<controller::Trace>(&action)) {

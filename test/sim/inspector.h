@@ -50,7 +50,7 @@ private:
         std::vector<wire::KeyRange> ranges;
         std::uint64_t life = 0;  // of the controller that granted it
         TimeNs at_ns = 0;
-        bool heard = false;  // by the manager
+        bool heard = false;             // by the manager
         std::vector<PairIndex> robbed;  // by another hand, when the controller took it back
     };
     struct Asked {  // back, and not answered yet
@@ -85,11 +85,11 @@ private:
     std::vector<std::vector<LaunchIndex>> issued_;    // by flow: launches with this key
     std::vector<LaunchIndex> grant_;
     std::uint64_t heard_ = 0;
-    std::vector<std::map<std::uint64_t, Soft>> soft_;  // by node, by grant
-    std::vector<std::map<std::uint64_t, Asked>> asked_;  // by node, by revocation
+    std::vector<std::map<std::uint64_t, Soft>> soft_;       // by node, by grant
+    std::vector<std::map<std::uint64_t, Asked>> asked_;     // by node, by revocation
     std::map<LaunchIndex, std::vector<PairIndex>> robbed_;  // started under runs that were being taken back
-    std::vector<bool> given_up_;                       // by node
-    std::vector<bool> open_;                           // by communicator: no longer held, by the controller's word
+    std::vector<bool> given_up_;                            // by node
+    std::vector<bool> open_;                                // by communicator: no longer held, by the controller's word
 };
 
 }  // namespace opus::sim

@@ -123,9 +123,8 @@ std::string Turns::overtaken(LaunchIndex waiting, const std::vector<PairIndex>& 
         if (std::binary_search(wanted.begin(), wanted.end(), pair)) continue;
         for (const GpuId gpu : {pair / gpus, pair % gpus}) {
             const auto& ports = s_.fabric.gpus[gpu].ports;
-            const auto neighbours = std::count_if(wanted.begin(), wanted.end(), [&](PairIndex w) {
-                return w / gpus == gpu || w % gpus == gpu;
-            });
+            const auto neighbours = std::count_if(wanted.begin(), wanted.end(),
+                                                  [&](PairIndex w) { return w / gpus == gpu || w % gpus == gpu; });
             if (static_cast<std::size_t>(neighbours) < ports.size()) continue;
             TimeNs dark = 0;
             for (const PortId p : ports) dark = std::max(dark, s_.fabric.switches[s_.fabric.ports[p].sw].dark_ns);

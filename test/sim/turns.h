@@ -35,9 +35,9 @@ private:
     enum class Place : std::uint8_t { unknown, waiting, passed, flying, done };
     struct Entry {
         Place place = Place::unknown;
-        bool mixed = false;         // complete without its peers
-        std::uint64_t own = 0;      // when it was complete: its ticket is this or an older one
-        std::uint64_t oldest = 0;   // of what it was ever tied to: its ticket is this or a younger one
+        bool mixed = false;        // complete without its peers
+        std::uint64_t own = 0;     // when it was complete: its ticket is this or an older one
+        std::uint64_t oldest = 0;  // of what it was ever tied to: its ticket is this or a younger one
         TimeNs complete_ns = 0;
     };
     Entry& entry(LaunchIndex launch);

@@ -114,10 +114,10 @@ TEST_CASE("a new controller adopts what runs while managers, switches and it its
             world.at(soon_after(),
                      [&world, n = static_cast<NodeIndex>(dice() % random.shape.nodes)] { world.drop_node(n); });
         for (std::uint64_t i = dice() % 3; i > 0; --i)
-            world.at(soon_after(), [&world, sw = static_cast<SwitchIndex>(dice() % random.shape.gpus),
-                                    t = TimeNs(dice() % 300) * kMs] {
-                if (world.switch_is_up(sw)) world.session_down(sw, t);
-            });
+            world.at(soon_after(),
+                     [&world, sw = static_cast<SwitchIndex>(dice() % random.shape.gpus), t = TimeNs(dice() % 300) * kMs] {
+                         if (world.switch_is_up(sw)) world.session_down(sw, t);
+                     });
         std::uint64_t faults = dice() % 4;
         world.switch_fault = [&world, &dice, dies, faults](const Program& p) mutable {
             if (faults == 0 || world.now < dies || dice() % 2 == 0) return std::pair{DriverError::none, std::size_t{0}};

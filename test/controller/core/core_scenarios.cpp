@@ -96,7 +96,8 @@ TEST_CASE("a late peer is no fault: its launch in flight is not suspended while 
     CHECK(world.core->counters().passes == 0);
 }
 
-TEST_CASE("a launch that all have started, and that waits for kernels nobody sees, is suspended for who they wait for") {
+TEST_CASE(
+    "a launch that all have started, and that waits for kernels nobody sees, is suspended for who they wait for") {
     // The send's kernel comes after one of an intra-node communicator that shares its resources; that one waits for
     // what rank 2 does after it has met rank 1.
     Job job;

@@ -850,7 +850,8 @@ bool World::runs(const std::pair<std::size_t, std::size_t>& launch) const {
     const auto [r, l] = launch;
     if (!ranks_[r].launches[l].go || ranks_[r].launches[l].dead) return false;
     const auto& behind = job_.ranks[r].program[l].behind;
-    return std::all_of(behind.begin(), behind.end(), [&](const auto& b) { return ranks_[b.first].launches[b.second].done; });
+    return std::all_of(behind.begin(), behind.end(),
+                       [&](const auto& b) { return ranks_[b.first].launches[b.second].done; });
 }
 
 bool World::pair_lit(const std::pair<GpuId, GpuId>& pair) const {
