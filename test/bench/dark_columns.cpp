@@ -32,6 +32,7 @@ int main(int argc, char** argv) {
     app.add_option("--scale-bytes", scale_bytes);
     app.add_option("--jitter", jitter, "computation lasts up to so much longer");
     app.add_option("--trials", o.oracle.trials, "schedules that the oracle tries");
+    app.add_flag("--runs", o.rails.runs, "provisioned grants cover the rest of a phase");
     app.add_flag("--held", held, "every operation that was held in the last iteration");
     app.add_flag("--log", log, "what the cores say, of provisioned");
     CLI11_PARSE(app, argc, argv);
