@@ -63,9 +63,9 @@ void Glass::cut(SwitchIndex sw, SwitchPort port, const Command* by) {
     const PairIndex pair = pair_of(sw, port, other);
     const bool was_lit = x.light;
     if (by != nullptr && x.condemned != 0) by = &commands_[x.condemned - 1];  // it was decided then
-    if (pair != kNone && was_lit && by != nullptr) world_.inspector.cut(pair, by->life, by->sent_ns);
+    if (pair != kNone && was_lit && by != nullptr && !x.strange) world_.inspector.cut(pair, by->life, by->sent_ns);
     x.peer = y.peer = 0;
-    x.light = y.light = false;
+    x.light = y.light = x.strange = y.strange = false;
     x.condemned = y.condemned = 0;
     ++x.version;
     ++y.version;
@@ -124,7 +124,7 @@ void Glass::condemn(std::uint32_t id, SwitchPort port) {
     if (port == 0 || port >= ports.size() || ports[port].peer == 0) return;
     const PairIndex pair = pair_of(commands_[id].sw, port, ports[port].peer);
     if (ports[port].condemned != 0) return;  // by a change that has not been carried out yet
-    if (pair != kNone && ports[port].light) world_.inspector.decided_to_cut(pair);
+    if (pair != kNone && ports[port].light && !ports[port].strange) world_.inspector.decided_to_cut(pair);
     ports[port].condemned = ports[ports[port].peer].condemned = id + 1;
 }
 
@@ -311,7 +311,7 @@ void Glass::deliver(SwitchIndex sw, std::uint64_t index) {
     }
     if (const auto* map = std::get_if<MapRead>(&a.event); map != nullptr && map->error == DriverError::none)
         for (Mirror& m : switches_[sw].ports)
-            if (m.taken_ns <= a.made_ns) m.taken = 0;
+            if (m.taken_ns <= a.made_ns) m.taken = 0, m.strange = false;
     world_.controller.hear(sw, a.event);
 }
 
@@ -417,6 +417,7 @@ void Glass::begin(const Fault& f) {
                 ++sw.ports[a].version;
                 ++sw.ports[b].version;
                 light(f.target, {a, b});
+                for (Mirror* m : {&sw.ports[a], &sw.ports[b]}) m->strange = true, m->taken_ns = world_.now;
             }
             // Without it the controller does not know before it reads the map again.
             if (random.chance(500)) break;

@@ -54,6 +54,7 @@ private:
         SwitchPort taken = 0;         // where it led, lit, before another hand or a reboot
         TimeNs taken_ns = 0;
         SwitchPort robbed = 0;  // the same, until the controller has made light there
+        bool strange = false;   // joined by another hand, and the map not read since
     };
     struct SwitchModel {
         std::vector<Mirror> ports;  // by switch port
