@@ -135,41 +135,48 @@ std::string Turns::overtaken(LaunchIndex waiting, const std::vector<PairIndex>& 
     return {};
 }
 
+// Of one gang: whose turn was it?
+std::string Turns::judge(const std::vector<LaunchIndex>& gang, const std::vector<LaunchIndex>& granted) {
+    std::uint64_t oldest = ~0ull;
+    std::vector<PairIndex> taken;
+    for (const LaunchIndex index : gang) {
+        oldest = std::min(oldest, entry(index).oldest);
+        for (const PairIndex pair : pairs_of(index)) taken.push_back(pair);
+        // They are one gang, or this one joins them.
+        for (const LaunchIndex r : resumed_)
+            if (share_key(index, r)) return {};
+    }
+    for (const LaunchIndex x : waiting_) {
+        const Entry& e = entry(x);
+        if (e.place != Place::waiting || e.mixed || e.own == 0 || e.own >= oldest) continue;
+        if (std::find(granted.begin(), granted.end(), x) != granted.end() ||
+            std::find(resumed_.begin(), resumed_.end(), x) != resumed_.end())
+            continue;
+        const LaunchRun& run = world_.launches[x];
+        // One that runs already, and with others would need more neighbours than it has ports, waits by itself.
+        if (run.suspended && run.parts->size() > 1) continue;
+        if (std::any_of(gang.begin(), gang.end(), [&](LaunchIndex g) { return share_key(x, g); })) continue;
+        if (const std::string gpu = overtaken(x, taken); !gpu.empty())
+            return world_.inspector.name(gang.front()) + " is granted a port of " + gpu + ", which " +
+                   world_.inspector.name(x) + " has wanted for longer";
+    }
+    return {};
+}
+
 std::string Turns::granted(const std::vector<LaunchIndex>& launches) {
     std::string complaint;
     if (!trusted()) return complaint;
-    std::map<std::uint64_t, std::vector<LaunchIndex>> gangs;
+    std::map<std::uint64_t, std::vector<LaunchIndex>> gangs;  // in the order of their grants
     for (const LaunchIndex index : launches) gangs[world_.launches[index].grant].push_back(index);
+    const auto take_off = [this](LaunchIndex index) {
+        entry(index).place = Place::flying;
+        std::erase(waiting_, index);
+    };
     for (const auto& [grant, gang] : gangs) {
-        if (joins(gang)) continue;
-        std::uint64_t oldest = ~0ull;
-        std::vector<PairIndex> taken;
-        for (const LaunchIndex index : gang) {
-            oldest = std::min(oldest, entry(index).oldest);
-            for (const LaunchIndex r : resumed_)
-                if (share_key(index, r)) oldest = std::min(oldest, entry(r).oldest);
-            for (const PairIndex pair : pairs_of(index)) taken.push_back(pair);
-        }
-        for (const LaunchIndex x : waiting_) {
-            const Entry& e = entry(x);
-            if (e.place != Place::waiting || e.mixed || e.own == 0 || e.own >= oldest) continue;
-            if (std::find(launches.begin(), launches.end(), x) != launches.end() ||
-                std::find(resumed_.begin(), resumed_.end(), x) != resumed_.end())
-                continue;
-            const LaunchRun& run = world_.launches[x];
-            // One that runs already, and with others would need more neighbours than it has ports, waits by itself.
-            if (run.suspended && run.parts->size() > 1) continue;
-            if (std::any_of(gang.begin(), gang.end(), [&](LaunchIndex g) { return share_key(x, g); })) continue;
-            if (const std::string gpu = overtaken(x, taken); !gpu.empty() && complaint.empty())
-                complaint = world_.inspector.name(gang.front()) + " is granted a port of " + gpu + ", which " +
-                            world_.inspector.name(x) + " has wanted for longer";
-        }
+        if (complaint.empty() && !joins(gang)) complaint = judge(gang, launches);
+        for (const LaunchIndex index : gang) take_off(index);  // the next one may join it
     }
-    for (const std::vector<LaunchIndex>& list : {launches, resumed_})
-        for (const LaunchIndex index : list) {
-            entry(index).place = Place::flying;
-            std::erase(waiting_, index);
-        }
+    for (const LaunchIndex index : resumed_) take_off(index);
     resumed_.clear();
     return complaint;
 }

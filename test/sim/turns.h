@@ -45,6 +45,7 @@ private:
     bool full(FlowIndex flow) const;
     void enter(LaunchIndex launch);
     void tie(LaunchIndex launch);
+    std::string judge(const std::vector<LaunchIndex>& gang, const std::vector<LaunchIndex>& granted);
     bool joins(const std::vector<LaunchIndex>& gang) const;
     bool share_key(LaunchIndex x, LaunchIndex y) const;
     TimeNs complete_since(LaunchIndex launch);
