@@ -65,6 +65,8 @@ class Runner:
         for old in self.logs.glob(reports.name + ".*"):
             old.unlink()
         start = time.monotonic()
+        if not os.access(test["cmd"][0], os.X_OK):
+            return f"test/run.py: {test['cmd'][0]} is not there to run: was the folder built whole?", -1, 0
         with open(log, "wb") as out:
             child = subprocess.Popen(test["cmd"], stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT,
                                      cwd=test["workdir"] or self.build, start_new_session=True,
