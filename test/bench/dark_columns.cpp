@@ -24,6 +24,7 @@ int main(int argc, char** argv) {
     app.add_option("--file", file, "a workload file instead");
     app.add_option("--dark-ms", darks, "dark times");
     app.add_option("--iterations", iterations);
+    app.add_option("--learned", o.learned, "iterations that do not count");
     app.add_option("--ports", o.ports);
     app.add_option("--gpus", g.gpus);
     app.add_option("--nodes", g.nodes);
@@ -31,6 +32,7 @@ int main(int argc, char** argv) {
     app.add_option("--optimizer-every", every);
     app.add_option("--scale-bytes", scale_bytes);
     app.add_option("--jitter", jitter, "computation lasts up to so much longer");
+    app.add_option("--seed", o.rehearsal.seed, "of the jitter");
     app.add_option("--trials", o.oracle.trials, "schedules that the oracle tries");
     app.add_flag("--runs", o.rails.runs, "provisioned grants cover the rest of a phase");
     app.add_flag("--held", held, "every operation that was held in the last iteration");
@@ -46,9 +48,8 @@ int main(int argc, char** argv) {
     o.rehearsal.jitter = jitter;
     o.rehearsal.bytes_per_us /= scale_bytes;
     std::printf(
-        "| job | dark ms | lit ms | on demand | provisioned | oracle | bound | hidden, of what can be | held ms: "
-        "demand, "
-        "provisioned, oracle | speculations, used, wrong |\n");
+        "| job | dark ms | lit ms | on demand | provisioned | oracle | bound | hidden of time | hidden of dark "
+        "| held ms: demand, provisioned, oracle | speculations, used, wrong |\n");
     std::printf("| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n");
     bool good = true;
     for (const std::string& kind : kinds) {

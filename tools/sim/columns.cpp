@@ -73,7 +73,8 @@ Known play_known(const replay::Workload& workload, const std::vector<const Colum
     for (const Column* c : columns) orders.push_back(&c->run);
     Known known;
     known.best = best_found(map, options.ports, options.dark_ns, rehearsal, orders, how);
-    known.least_ms = least_iteration_ms(map, options.ports, options.dark_ns, rehearsal, known.best.iteration_ms);
+    if (rehearsal.jitter == 0)
+        known.least_ms = least_iteration_ms(map, options.ports, options.dark_ns, rehearsal, known.best.iteration_ms);
     return known;
 }
 

@@ -43,7 +43,7 @@ Column play(const replay::Workload& workload, Rails rails, const ColumnOptions& 
 
 struct Known {
     OracleSchedule best;  // found, beginning with the orders of the columns
-    double least_ms = 0;  // no iteration is shorter
+    double least_ms = 0;  // no iteration is shorter; 0 where they are not alike
 };
 Known play_known(const replay::Workload& workload, const std::vector<const Column*>& columns, const ColumnOptions& options);
 

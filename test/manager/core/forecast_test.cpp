@@ -151,6 +151,46 @@ TEST_CASE("a receive posted early does not end the phase it waits through") {
     p.node.grant(++p.grants, {{0, receive}});
 }
 
+// A receive, then at the end of a computation a receive and a send of another communicator. Says what was said at its
+// beginning, in the last of some iterations.
+std::vector<wire::Expectation> said_before(TimeNs send_later) {
+    Program p;
+    p.node.comm(0, 2, kCommC, 0, 3);
+    p.node.flush();
+    p.node.enforce(kCommC);
+    std::vector<wire::Expectation> said;
+    for (std::uint64_t i = 0; i < 12; ++i) {
+        p.play("r");
+        p.node.take();
+        const std::uint64_t receive = p.seq, sent = p.seq + 1;
+        p.record('r');
+        p.node.record(0, p.seq++, {send(2, 2, i)});
+        p.node.ready(0, receive);
+        p.node.flush();
+        said = p.said();
+        p.node.advance(kSecond);
+        if (send_later == 0) p.node.ready(0, sent);
+        p.node.grant(++p.grants, {{0, receive}});
+        p.node.done(0, receive);
+        p.node.advance(send_later);
+        if (send_later != 0) p.node.ready(0, sent);
+        p.node.flush();
+        p.node.grant(++p.grants, {{0, sent}});
+        p.node.done(0, sent);
+        p.node.flush();
+        p.node.advance(kSecond);
+    }
+    return said;
+}
+
+TEST_CASE("what a rank is to send goes before what it waits to receive, where both come at one time") {
+    const auto said = said_before(0);
+    REQUIRE(said.size() == 1);
+    CHECK(said.front().keys.front().first == p2p_key(kCommC, 0, 2, 11));
+    CHECK(said.front().sure);
+    CHECK(said_before(kSecond).empty());
+}
+
 TEST_CASE("a controller that does not provision is told nothing") {
     Program p;
     p.play("AAAsAAAsAAAs");
