@@ -1,5 +1,6 @@
 // Programming switches for a gang, and granting it when all of them have confirmed.
 #include <algorithm>
+#include <utility>
 
 #include "controller/core/impl.h"
 
@@ -15,9 +16,10 @@ void Core::Impl::program(Gang& gang, const Plan& plan) {
     for (Launch* launch : gang.launches) launch->stage = Stage::committed;
     for (const EdgeId e : gang.edges) ++inventory.edge(e).claims;
     std::vector<OpId> ops;
+    const TimeNs since = complete_since(gang);
     for (const auto& [edge, circuit] : plan.fresh) {
         if (inventory.port(circuit.a).peer == circuit.b && inventory.usable(circuit)) continue;  // up already
-        lose_bets(gang, edge, circuit);
+        lose_bets(since, edge, circuit);
         // After a failure each circuit goes alone, so that the one at fault shows.
         Op& op = open_op(fabric.ports[circuit.a].sw, gang.failures > 0);
         connect(op, edge, circuit);
@@ -149,8 +151,7 @@ void Core::Impl::settle_op(Op& op, const Applied& applied) {
         if (--gang->pending_ops > 0) continue;
         // A switch that has confirmed may have lost its session since, and then it is asked again first; or a member
         // has become known, and more circuits are needed than were asked for.
-        const bool lit =
-            std::all_of(gang->launches.begin(), gang->launches.end(), [this](const Launch* l) { return is_lit(*l); });
+        const bool lit = is_lit(*gang);
         lit ? grant(*gang) : fail_gang(*gang);
     }
 }
@@ -195,6 +196,16 @@ void Core::Impl::fail_op(Op& op, DriverError error, const std::string& text) {
             fail_gang(*gang);
     if (cut_off) arm(begun + switch_timeout(s), TimerKind::switch_read, s);  // by then it is over, however slow
     read_map(s);
+}
+
+// What its keys need now, each looked at once: all members of a ring have the same.
+bool Core::Impl::is_lit(const Gang& gang) {
+    const std::uint64_t m = next_mark();
+    for (const Launch* launch : gang.launches)
+        for (const KeyRef& r : launch->keys) {
+            if (std::exchange(r.key->mark, m) != m && !is_lit(*r.key)) return false;
+        }
+    return true;
 }
 
 void Core::Impl::unclaim(Gang& gang) {

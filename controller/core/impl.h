@@ -137,8 +137,9 @@ struct Core::Impl {
     bool needs_nothing(const Launch& launch);
     bool misses_gone_member(const Launch& launch) const;
     std::pair<const EdgeId*, const EdgeId*> edges_of(KeyState& key);  // empty while not all members are known
-    bool is_lit(KeyState& key);           // all of them are up, as far as they are known
+    bool is_lit(KeyState& key);                                       // all of them are up, as far as they are known
     bool is_lit(const Launch& launch);
+    bool is_lit(const Gang& gang);
 
     // gangs.cpp: who must start together
     Gang& gang_for(Launch& launch);
@@ -256,6 +257,7 @@ struct Core::Impl {
     void refresh_absent(NodeIndex node);
     void lose_node(NodeIndex node, const std::string& why);
     void node_hold_over(NodeIndex node);
+    void set_overdue(NodeState& node, bool overdue);
     Comm* held_by_overdue(const Launch& launch) const;
     void pass_overdue(const Launch& launch);
     void give_up_node(NodeIndex node);
@@ -293,7 +295,7 @@ struct Core::Impl {
     void spare(Gang& gang, TimeNs until);
     void bet_settled(const Op& op, TimeNs took);
     void bet_failed(const Op& op);
-    void lose_bets(const Gang& gang, EdgeId edge, const Circuit& circuit);
+    void lose_bets(TimeNs since, EdgeId edge, const Circuit& circuit);
     TimeNs win_bets(const Gang& gang);
     void forget_cost(const Bet& bet);
     void note_lost(PortId p, TimeNs lost);
@@ -337,6 +339,7 @@ struct Core::Impl {
     Planner planner;
     CommTable comms;
     std::vector<NodeState> nodes;
+    std::uint32_t overdue_nodes = 0;
     Speculations spec;
 
     std::map<std::uint64_t, std::unique_ptr<Gang>> gangs;

@@ -52,7 +52,7 @@ void Core::Impl::node_hold_over(NodeIndex n) {
     if (node.up()) return;
     const TimeNs due = node.last_seen_ns + shortest_hold(node);
     if (now < due) return arm(due, TimerKind::node_hold, n);
-    node.overdue = true;
+    set_overdue(node, true);
     std::vector<LaunchId> held;
     for (NodeIndex other = 0; other < nodes.size(); ++other) {
         if (!nodes[other].up()) continue;
@@ -64,7 +64,14 @@ void Core::Impl::node_hold_over(NodeIndex n) {
 }
 
 // A communicator that holds the launch for a member on such a node: one that has not come, or that nobody can tell to start.
+void Core::Impl::set_overdue(NodeState& node, bool overdue) {
+    overdue_nodes += overdue;
+    overdue_nodes -= node.overdue;
+    node.overdue = overdue;
+}
+
 Comm* Core::Impl::held_by_overdue(const Launch& launch) const {
+    if (overdue_nodes == 0) return nullptr;  // all members of all launches are looked at otherwise
     if (launch.open || launch.stage != Stage::ready) return nullptr;
     for (const KeyRef& r : launch.keys) {
         if (r.key->comm->open()) continue;
@@ -97,7 +104,7 @@ void Core::Impl::give_up_node(NodeIndex n) {
     NodeState& node = nodes[n];
     node.grace_at_ns = 0;
     node.known = true;
-    node.overdue = false;
+    set_overdue(node, false);
     if (!node.ranks.empty())
         log(LogLevel::warn, fabric.nodes[n].name + " has not reported for the grace time: what it ran is given up");
     while (!node.ranks.empty()) end_rank(n, node.ranks.begin()->first, "was given up");
@@ -144,7 +151,7 @@ void Core::Impl::hear(NodeIndex n, const wire::Snapshot& s) {
     NodeState& node = nodes[n];
     const bool first = !node.known;
     node.reported = node.known = true;
-    node.overdue = false;
+    set_overdue(node, false);
     node.grace_at_ns = 0;
     for (const GpuId gpu : fabric.nodes[n].gpus)
         for (const PortId p : fabric.gpus[gpu].ports) inventory.port(p).told = kUntold;

@@ -266,8 +266,7 @@ TimeNs Core::Impl::complete_since(const Gang& gang) const {
 
 // A gang is to turn these ports: what a speculation did to them was in vain, and what it cost is what the gang
 // would not have waited without it.
-void Core::Impl::lose_bets(const Gang& gang, EdgeId edge, const Circuit& circuit) {
-    const TimeNs since = complete_since(gang);
+void Core::Impl::lose_bets(TimeNs since, EdgeId edge, const Circuit& circuit) {
     for (const PortId p : {circuit.a, circuit.b}) {
         const Bet bet = spec.bets[p];
         spec.bets[p] = {};
@@ -366,9 +365,11 @@ void Core::Impl::tell_losers() {
         const auto at = inventory.ops().find(id);
         if (at == inventory.ops().end()) continue;
         const Op& op = at->second;
+        std::vector<PortId> turned;
+        for (const auto& entry : op.connect) turned.insert(turned.end(), {entry.second.a, entry.second.b});
+        std::sort(turned.begin(), turned.end());
         for (const PortId p : op.dark) {
-            const auto turned = [p](const auto& entry) { return entry.second.a == p || entry.second.b == p; };
-            if (std::any_of(op.connect.begin(), op.connect.end(), turned)) continue;
+            if (std::binary_search(turned.begin(), turned.end(), p)) continue;
             const NodeIndex node = fabric.gpus[fabric.ports[p].gpu].node;
             nodes[node].tell = true;
             owed.insert(node);

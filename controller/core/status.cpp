@@ -129,8 +129,7 @@ std::vector<NodeStatus> Core::nodes() const {
     std::vector<NodeStatus> all;
     for (NodeIndex n = 0; n < impl_->nodes.size(); ++n) {
         const NodeState& node = impl_->nodes[n];
-        all.push_back({n, node.session != 0, node.reported, node.last_seen_ns,
-                       static_cast<std::uint32_t>(node.ranks.size()),
+        all.push_back({n, node.session != 0, node.reported, node.last_seen_ns, static_cast<std::uint32_t>(node.ranks.size()),
                        node.session == 0 && node.known && node.grace_at_ns == 0});
     }
     return all;

@@ -27,6 +27,7 @@ using namespace opus;
 using namespace opus::controller;
 
 constexpr TimeNs kStep = 1'000;
+constexpr TimeNs kSettled = 1'000'000'000;
 constexpr std::uint64_t kPairs = 1, kRing = 2, kFirstShuffled = 3;
 
 // One rail, one GPU of two ports a node, one switch.
@@ -80,6 +81,8 @@ public:
             feed(NodeSession{n, n + 1});
             feed(NodeMessage{n, n + 1, std::move(snapshots[n])});
         }
+        now_ += kSettled;  // what a switch was told before this controller's time is over by then
+        feed(Tick{});
         granted_ = 0;
     }
 
