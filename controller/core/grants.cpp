@@ -118,6 +118,7 @@ void Core::Impl::settle_op(Op& op, const Applied& applied) {
             if (!op.has_ctl || !inventory.port(p).fenced) continue;
             inventory.port(p).fenced = false;  // an operator has seen to it
             ++inventory.fence_generation;
+            relight();
             queue_all();
         }
         inventory.light(circuit, step, now);

@@ -51,6 +51,17 @@ void Core::Impl::not_routable(Gang& gang) {
     for (Launch* launch : running) regather(*launch);
 }
 
+// What no ports could serve is looked at again: what started over circuits that broke can end by nothing else.
+void Core::Impl::relight() {
+    for (NodeState& node : nodes)
+        for (auto& [id, rank] : node.ranks)
+            for (auto& [seq, launch] : rank.launches) {
+                if (!launch->no_light || policy_of({launch.get()}) == Policy::abort) continue;
+                launch->no_light = false;
+                if (launch->stage == Stage::suspended) regather(*launch);
+            }
+}
+
 bool Core::Impl::fits_alone(Launch& launch) {
     std::vector<EdgeId> edges;
     for (const KeyRef& r : launch.keys) {

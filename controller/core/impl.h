@@ -238,6 +238,7 @@ struct Core::Impl {
     // hold.cpp: decisions for a whole gang without circuits
     void hold_expired(Gang& gang);
     void not_routable(Gang& gang);
+    void relight();  // a fenced port is back
     bool fits_alone(Launch& launch);
     void pass_gang(Gang& gang, const std::string& why);
     void pass_launches(const std::vector<Launch*>& launches, Policy how, const std::string& why, bool no_light);

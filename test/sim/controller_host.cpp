@@ -72,8 +72,26 @@ void ControllerHost::every_second(std::uint64_t life) {
     sessions_->each([&](controller::Session& session) { all.emplace_back(session.node, session.id); });
     std::sort(all.begin(), all.end());
     for (const auto& [node, session] : all) post(node, session, wire::Heartbeat{kRealtime + world_.now});
+    if (world_.now > s_.healed_ns) mend();
     flush();
     world_.after(s_.timing.heartbeat_ns, Kind::controller_second, 0, life_);
+}
+
+// The operator: switches work again, so fenced ports are tried, each with another that nobody uses.
+void ControllerHost::mend() {
+    const auto ports = core_->ports();
+    const auto free = [](const controller::PortStatus& p) {
+        return p.use == controller::PortUse::dark || p.use == controller::PortUse::idle;
+    };
+    for (const auto& fenced : ports) {
+        if (fenced.use != controller::PortUse::fenced) continue;
+        std::vector<PortId> others;
+        for (const auto& other : ports)
+            if (other.port != fenced.port && free(other) && s_.fabric.can_join(fenced.port, other.port))
+                others.push_back(other.port);
+        if (!others.empty())
+            feed(controller::CtlConnect{++mended_, fenced.port, others[mended_ % others.size()], false});
+    }
 }
 
 void ControllerHost::closed(std::uint32_t connection) { closed_.insert(peer_name(connection)); }

@@ -33,6 +33,7 @@ public:
     void closed(std::uint32_t connection);  // its transport has noticed
     void tick(std::uint64_t number);
     void every_second(std::uint64_t life);
+    void mend();
 
 private:
     void halve(controller::Actions& actions);
@@ -49,6 +50,7 @@ private:
     const Scenario& s_;
     Random random_;
     std::unique_ptr<controller::Core> core_;
+    std::uint64_t mended_ = 0;  // by the operator: tries
     std::unique_ptr<controller::Sessions> sessions_;
     std::uint64_t life_ = 0, epoch_ = 0, tick_number_ = 0;
     std::vector<std::vector<wire::Message>> outbox_;

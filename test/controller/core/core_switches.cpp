@@ -149,7 +149,33 @@ TEST_CASE("a port that never gives light is gone round while there is another, t
         CHECK(some_log_has(world, "fenced n0.g0.p0"));
         CHECK(world.passed(0, 0));  // the policy, at once: nobody waits for a port that will not come
         CHECK(world.passed(1, 0));
+        world.switch_fault = nullptr;  // somebody has mended it, and says so
+        world.feed(CtlConnect{7, world.port("n0.g0.p0"), world.port("n1.g0.p0"), false});
+        CHECK(world.run());
+        CHECK(clean(world));
     }
+}
+
+TEST_CASE("what ran over a port that had to be fenced gets its light back when an operator has mended it") {
+    Job job;
+    job.comms = {{0, 1}};
+    for (NodeIndex n = 0; n < 2; ++n) job.ranks.push_back(rank_on(n, {lasting(2'000 * kMs, on(0, {coll(0)}))}));
+    World world({.nodes = 3, .ports = 1}, job);
+    world.at(500 * kMs, [&] {
+        world.switch_fault = [](const Program&) { return std::pair{DriverError::refused, std::size_t{0}}; };
+        world.session_down(0, 10 * kMs);
+        world.move_circuit(world.port("n0.g0.p0"), world.port("n0.g0.p0"));  // another hand takes it away meanwhile
+    });
+    world.run_until(10'000 * kMs);
+    CHECK_FALSE(world.all_done());
+    CHECK((status_of(world, "n0.g0.p0").use == PortUse::fenced || status_of(world, "n1.g0.p0").use == PortUse::fenced));
+    world.switch_fault = nullptr;
+    for (const char* port : {"n0.g0.p0", "n1.g0.p0"}) {  // tries it with another one
+        world.feed(CtlConnect{7, world.port(port), world.port("n2.g0.p0"), false});
+        world.run_until(world.now + 1'000 * kMs);
+    }
+    CHECK(world.run());
+    CHECK(clean(world));
 }
 
 TEST_CASE("rings and pairs find their way over planes, sides and four ports") {
