@@ -84,9 +84,7 @@ void Core::Impl::emit_programs() {
         if (it == inventory.ops().end()) continue;
         Op& op = it->second;
         // Ports that lose a circuit and get another one are not dark.
-        std::vector<PortId> lit;
-        for (const auto& entry : op.connect) lit.insert(lit.end(), {entry.second.a, entry.second.b});
-        std::sort(lit.begin(), lit.end());
+        const std::vector<PortId> lit = op.turned();
         std::erase_if(op.dark, [&](PortId port) {
             PortState& s = inventory.port(port);
             const bool stays_dark = (s.op == id || s.leaves == id) && !std::binary_search(lit.begin(), lit.end(), port);

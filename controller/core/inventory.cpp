@@ -4,6 +4,13 @@
 
 namespace opus::controller {
 
+std::vector<PortId> Op::turned() const {
+    std::vector<PortId> ports;
+    for (const auto& entry : connect) ports.insert(ports.end(), {entry.second.a, entry.second.b});
+    std::sort(ports.begin(), ports.end());
+    return ports;
+}
+
 Inventory::Inventory(const Fabric& fabric)
     : fabric_(&fabric), ports_(fabric.ports.size()), switches_(fabric.switches.size()) {
     for (SwitchIndex s = 0; s < switches_.size(); ++s) switches_[s].cable.assign(fabric.switches[s].size() + 1, kNone);

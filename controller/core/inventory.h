@@ -93,6 +93,8 @@ struct Op {  // a change set under way
     std::uint64_t ctl = 0;          // request to answer, if has_ctl
     bool has_ctl = false;
     TimeNs begun_ns = 0;
+
+    std::vector<PortId> turned() const;  // those that get a circuit, sorted
 };
 
 // Why a gang may not use a port now, the first that applies.

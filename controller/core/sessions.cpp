@@ -63,13 +63,13 @@ void Core::Impl::node_hold_over(NodeIndex n) {
         if (const Launch* launch = launch_of(id)) pass_overdue(*launch);
 }
 
-// A communicator that holds the launch for a member on such a node: one that has not come, or that nobody can tell to start.
 void Core::Impl::set_overdue(NodeState& node, bool overdue) {
     overdue_nodes += overdue;
     overdue_nodes -= node.overdue;
     node.overdue = overdue;
 }
 
+// A communicator that holds the launch for a member on such a node: one that has not come, or that nobody can tell to start.
 Comm* Core::Impl::held_by_overdue(const Launch& launch) const {
     if (overdue_nodes == 0) return nullptr;  // all members of all launches are looked at otherwise
     if (launch.open || launch.stage != Stage::ready) return nullptr;

@@ -365,9 +365,7 @@ void Core::Impl::tell_losers() {
         const auto at = inventory.ops().find(id);
         if (at == inventory.ops().end()) continue;
         const Op& op = at->second;
-        std::vector<PortId> turned;
-        for (const auto& entry : op.connect) turned.insert(turned.end(), {entry.second.a, entry.second.b});
-        std::sort(turned.begin(), turned.end());
+        const std::vector<PortId> turned = op.turned();
         for (const PortId p : op.dark) {
             if (std::binary_search(turned.begin(), turned.end(), p)) continue;
             const NodeIndex node = fabric.gpus[fabric.ports[p].gpu].node;
