@@ -36,7 +36,10 @@ void Launch::end() {
     if (ended_) return;
     ended_ = true;
     const auto self = shared_from_this();
-    for (const auto& c : running_collectives_) core->collectives.erase(c->number());
+    for (const auto& c : running_collectives_) {
+        core->collectives.erase(c->number());
+        c->drop();
+    }
     for (const auto& t : running_transfers_)
         (t->call().sending ? core->sends : core->receives).erase({t->call().peer, t->call().n});
     core->active.erase(self);

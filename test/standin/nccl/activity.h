@@ -22,6 +22,7 @@ struct Launch : Activity, std::enable_shared_from_this<Launch> {
     void start();  // transport thread
     void check() override;
     void fail(int result) override;
+    bool ended() const { return ended_; }
 
 private:
     std::vector<std::unique_ptr<Collective>> running_collectives_;

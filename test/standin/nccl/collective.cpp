@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "activity.h"
 #include "transport.h"
@@ -103,8 +104,8 @@ void Collective::clear_came() {
         const Path p = path(c);
         if (p.start == core_.position && p.hops > 0) originate(c, p);
     }
-    for (auto& [rail, frame] : held_) Transport::get().send(core_.members[core_.next()], rail, std::move(frame));
-    held_.clear();
+    for (auto& [rail, frame] : std::exchange(held_, {}))
+        if (!launch_.ended()) Transport::get().send(core_.members[core_.next()], rail, std::move(frame));
     --launch_.undelivered;
     launch_.check();
 }
@@ -125,6 +126,7 @@ void Collective::originate(std::uint32_t chunk, const Path& p) {
 
 void Collective::pass_on(std::uint32_t chunk, std::uint32_t hop, std::size_t offset, std::size_t bytes,
                          const std::byte* data, std::unique_ptr<std::byte[]> owned) {
+    if (launch_.ended()) return;  // a pipe broke on the piece before: the buffers may be gone
     auto frame = std::make_shared<Frame>();
     Head& h = frame->head;
     h.say = Say::piece;
@@ -230,7 +232,7 @@ void Transfer::start() {
 void Transfer::clear_came() {
     if (done()) return;
     const Member& to = core_.members[call_.peer];
-    for (std::size_t at = 0; at < bytes_; at += kPieceBytes) {
+    for (std::size_t at = 0; at < bytes_ && !launch_.ended(); at += kPieceBytes) {
         auto frame = std::make_shared<Frame>();
         Head& h = frame->head;
         h.say = Say::transfer;

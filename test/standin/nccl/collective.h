@@ -62,6 +62,7 @@ public:
     void clear_came();  // the next in the ring is in the same collective
     void piece_came(const Head& head, const std::byte* data);
     bool done() const { return arrived_ == expected_ && originated_; }
+    void drop() { held_.clear(); }  // the launch ends: what waits here would keep it, and it keeps us
     std::uint64_t number() const { return call_.n; }
     Launch& launch() { return launch_; }
 
