@@ -77,7 +77,7 @@ void ControllerHost::every_second(std::uint64_t life) {
     world_.after(s_.timing.heartbeat_ns, Kind::controller_second, 0, life_);
 }
 
-// The operator: switches work again, so fenced ports are tried, each with another that nobody uses.
+// The operator: switches work again, so fenced ports are tried, each with another that nobody uses, or is fenced too.
 void ControllerHost::mend() {
     const auto ports = core_->ports();
     const auto free = [](const controller::PortStatus& p) {
@@ -85,10 +85,13 @@ void ControllerHost::mend() {
     };
     for (const auto& fenced : ports) {
         if (fenced.use != controller::PortUse::fenced) continue;
-        std::vector<PortId> others;
-        for (const auto& other : ports)
-            if (other.port != fenced.port && free(other) && s_.fabric.can_join(fenced.port, other.port))
-                others.push_back(other.port);
+        std::vector<PortId> others, fenced_too;
+        for (const auto& other : ports) {
+            if (other.port == fenced.port || !s_.fabric.can_join(fenced.port, other.port)) continue;
+            if (free(other)) others.push_back(other.port);
+            if (other.use == controller::PortUse::fenced) fenced_too.push_back(other.port);
+        }
+        if (others.empty()) others = fenced_too;
         if (!others.empty())
             feed(controller::CtlConnect{++mended_, fenced.port, others[mended_ % others.size()], false});
     }

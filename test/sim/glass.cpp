@@ -62,11 +62,11 @@ void Glass::cut(SwitchIndex sw, SwitchPort port, const Command* by) {
     Mirror& y = ports[other];
     const PairIndex pair = pair_of(sw, port, other);
     const bool was_lit = x.light;
-    if (by != nullptr && x.condemned != 0) by = &commands_[x.condemned - 1];  // it was decided then
+    if (by != nullptr && x.decided != 0) by = &commands_[x.decided - 1];  // it was decided then
     if (pair != kNone && was_lit && by != nullptr && !x.strange) world_.inspector.cut(pair, by->life, by->sent_ns);
     x.peer = y.peer = 0;
     x.light = y.light = x.strange = y.strange = false;
-    x.condemned = y.condemned = 0;
+    x.condemned = y.condemned = x.decided = y.decided = 0;
     ++x.version;
     ++y.version;
     if (pair == kNone || !was_lit) return;
@@ -123,9 +123,20 @@ void Glass::condemn(std::uint32_t id, SwitchPort port) {
     auto& ports = switches_[commands_[id].sw].ports;
     if (port == 0 || port >= ports.size() || ports[port].peer == 0) return;
     const PairIndex pair = pair_of(commands_[id].sw, port, ports[port].peer);
-    if (ports[port].condemned != 0) return;  // by a change that has not been carried out yet
-    if (pair != kNone && ports[port].light && !ports[port].strange) world_.inspector.decided_to_cut(pair);
-    ports[port].condemned = ports[ports[port].peer].condemned = id + 1;
+    Mirror &x = ports[port], &y = ports[x.peer];
+    // By a change that has not been carried out yet, or was refused: it has believed it gone since. Before it counts
+    // on it again it reads the map, and says so when it takes it away.
+    const bool known = x.decided != 0 && commands_[x.decided - 1].life == commands_[id].life;
+    if (!known) x.decided = y.decided = id + 1;
+    if (x.condemned != 0) return;
+    if (!known && pair != kNone && x.light && !x.strange) world_.inspector.decided_to_cut(pair);
+    x.condemned = y.condemned = id + 1;
+}
+
+void Glass::counted_on(const Circuit& circuit) {
+    const Port &a = s_.fabric.ports[circuit.a], &b = s_.fabric.ports[circuit.b];
+    auto& ports = switches_[a.sw].ports;
+    if (ports[a.sw_port].peer == b.sw_port) ports[a.sw_port].decided = ports[b.sw_port].decided = 0;
 }
 
 void Glass::pardon(std::uint32_t id) {

@@ -33,6 +33,8 @@ public:
     void begin(const Fault& fault);
     void end(const Fault& fault);
     void cut_for_test(PairIndex pair);
+    // The controller tells that it takes this circuit away: until now it has counted on it.
+    void counted_on(const Circuit& circuit);
 
     bool lit(PairIndex pair) const { return lit_[pair] > 0; }
     // ... and the controller has not told the switch to take it away.
@@ -51,7 +53,8 @@ private:
         bool light = false;
         std::uint64_t version = 0;
         std::uint64_t condemned = 0;  // command (number + 1) that is to cut it
-        SwitchPort taken = 0;         // where it led, lit, before another hand or a reboot
+        std::uint64_t decided = 0;  // the first such, carried out or not, until the controller counts on the circuit again
+        SwitchPort taken = 0;       // where it led, lit, before another hand or a reboot
         TimeNs taken_ns = 0;
         SwitchPort robbed = 0;  // the same, until the controller has made light there
         bool strange = false;   // joined by another hand, and the map not read since

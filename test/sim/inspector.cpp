@@ -136,6 +136,7 @@ void Inspector::controller_did(const controller::Actions& actions) {
             using Kind = controller::Trace::Kind;
             if (trace->kind == Kind::circuit_down) {  // in order with the grants of this step
                 const auto [a, b] = trace->circuit;
+                if (b < s_.fabric.ports.size()) world_.glass.counted_on(trace->circuit);
                 if (b < s_.fabric.ports.size() && s_.fabric.ports[a].gpu != s_.fabric.ports[b].gpu)
                     decided_to_cut(s_.pair_of(s_.fabric.ports[a].gpu, s_.fabric.ports[b].gpu), true);
             }

@@ -83,8 +83,12 @@ void Turns::finished(LaunchIndex index) {
 
 std::vector<PairIndex> Turns::pairs_of(LaunchIndex index) const {
     std::vector<PairIndex> pairs;
-    for (const Part& part : *world_.launches[index].parts)
-        pairs.insert(pairs.end(), s_.flows[part.flow].pairs.begin(), s_.flows[part.flow].pairs.end());
+    const LaunchRun& run = world_.launches[index];
+    for (std::size_t i = 0; i < run.parts->size(); ++i) {
+        if (i < 64 && (run.unheld >> i & 1) != 0) continue;  // goes over another network
+        const auto& of_it = s_.flows[(*run.parts)[i].flow].pairs;
+        pairs.insert(pairs.end(), of_it.begin(), of_it.end());
+    }
     std::sort(pairs.begin(), pairs.end());
     pairs.erase(std::unique(pairs.begin(), pairs.end()), pairs.end());
     return pairs;

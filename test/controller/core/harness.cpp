@@ -67,6 +67,7 @@ World::World(const Shape& shape, Job job, std::uint64_t seed, CoreOptions option
       peer_(fabric.ports.size(), kNone),
       coming_(fabric.ports.size(), 0),
       blind_(fabric.ports.size(), kNone),
+      leaves_(fabric.ports.size(), std::pair<PortId, TimeNs>(kNone, 0)),
       switch_up_(fabric.switches.size(), false) {
     build();
 }
@@ -233,11 +234,18 @@ void World::act(const Actions& actions) {
 
 void World::note_sent(const SendTo& s) {
     if (const auto* g = std::get_if<wire::Grant>(&s.message))
-        for (const auto& l : g->firm) ranks_[rank_at(s.node, l.rank)].launches[l.seq].granted = true;
+        for (const auto& l : g->firm) {
+            RunLaunch& x = ranks_[rank_at(s.node, l.rank)].launches[l.seq];
+            if (!x.granted) x.granted_ns = now;
+            x.granted = true;
+        }
 }
 
 // Its manager may have no session to hear it by: what counts is what was decided.
 void World::note_away(const Action& action) {
+    if (const auto* t = std::get_if<Trace>(&action); t != nullptr && t->kind == Trace::Kind::circuit_down)
+        for (const auto& [x, y] : {std::pair{t->circuit.a, t->circuit.b}, std::pair{t->circuit.b, t->circuit.a}})
+            if (x < leaves_.size()) leaves_[x] = {y, now};
     if (const auto* t = std::get_if<Trace>(&action); t != nullptr && t->kind == Trace::Kind::suspend)
         ranks_[rank_at(t->launch.node, t->launch.rank)].launches[t->launch.seq].moved_away = true;
     const auto* sent = std::get_if<SendTo>(&action);
@@ -318,6 +326,7 @@ void World::carry_out(const Program& p, TimeNs sent, std::uint64_t life) {
             auto& leads = error == DriverError::no_light ? blind_ : peer_;
             leads[a] = b;
             leads[b] = a;
+            leaves_[a] = leaves_[b] = {kNone, 0};
         }
         update_transfers();
         if (life != core_life_ || !switch_up_[s]) return;
@@ -335,6 +344,8 @@ void World::darken(PortId p) {
         for (std::size_t l = 0; l < ranks_[r].launches.size(); ++l) {
             const RunLaunch& x = ranks_[r].launches[l];
             if (!x.granted || x.told_done || x.dead) continue;
+            // It was granted over another circuit of the pair, while this one was already to be turned away.
+            if (core_life_ == 0 && leaves_[p].first == q && x.granted_ns > leaves_[p].second) continue;
             // A new controller knows of a launch when its node has reported; until then it keeps that node's ports.
             const NodeIndex n = job_.ranks[r].node;
             if (core_life_ > 0 && fabric.gpus[pair.first].node != n && fabric.gpus[pair.second].node != n) continue;

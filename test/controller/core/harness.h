@@ -135,6 +135,7 @@ private:
         bool moved_away = false;  // suspended or passed as the core sees it
         std::uint64_t grant = 0;
         TimeNs go_ns = 0;
+        TimeNs granted_ns = 0;
         std::set<std::size_t> left;  // transfers not finished
     };
     struct RunRank {
@@ -213,9 +214,10 @@ private:
     std::map<Key, std::size_t> transfer_of_;
     std::vector<Manager> managers_;
     std::map<std::pair<NodeIndex, RankId>, std::size_t> rank_of_;
-    std::vector<PortId> peer_;    // the glass
-    std::vector<PortId> coming_;  // being turned: dark
-    std::vector<PortId> blind_;   // the map says that it leads there, and there is no light
+    std::vector<PortId> peer_;                       // the glass
+    std::vector<PortId> coming_;                     // being turned: dark
+    std::vector<PortId> blind_;                      // the map says that it leads there, and there is no light
+    std::vector<std::pair<PortId, TimeNs>> leaves_;  // the core has decided to turn it away from there, and when
     std::vector<bool> switch_up_;
     std::priority_queue<Timed> queue_;
     std::uint64_t order_ = 0, next_session_ = 1, core_life_ = 0;
