@@ -287,7 +287,7 @@ void retire(Communicator* c) {
 }
 
 Verdict await_verdict(Communicator& c) {
-    const ring::SegmentHeader& header = *process.view.header;
+    ring::SegmentHeader& header = *process.view.header;
     const std::uint64_t start = monotonic_ns();
     std::uint64_t beat = header.heartbeat.load(memory_order_relaxed);
     std::uint64_t beat_seen = start;
@@ -301,9 +301,9 @@ Verdict await_verdict(Communicator& c) {
             beat = new_beat;
             beat_seen = now;
         }
-        if (beat == process.dead_heartbeat.load(memory_order_relaxed)) break;
+        if (beat == header.dead_beat.load(memory_order_relaxed)) break;
         if (now - beat_seen > process.hold_ns || now - start > process.hold_ns) {
-            if (now - beat_seen > process.hold_ns) process.dead_heartbeat.store(beat, memory_order_relaxed);
+            if (now - beat_seen > process.hold_ns) header.dead_beat.store(beat, memory_order_relaxed);
             say_once(
                 Level::warn,
                 "the members of a communicator of %u ranks are not all known after OPUS_HOLD_MS; it runs without Opus",

@@ -1,11 +1,11 @@
 // The stream gate's kernel (docs/design.md section 5). One thread works; the rest of the warp leaves.
 //
-//   opus_gate(ready, go, value, heartbeat, open_segment, open_comm, hold_ns, gave_up)
+//   opus_gate(ready, go, value, heartbeat, open_segment, open_comm, hold_ns, gave_up)   dead_beat lies behind gave_up
 //
 // ready = value, then waits until  go's low 63 bits >= value  (with the top bit: trap), or the segment is
-// open (1: leave, 2: trap), or the communicator is open, or the heartbeat has stood still for hold_ns
-// (then adds 1 to gave_up). opus_gate_strict is the same but traps when the hold time is over
-// (OPUS_POLICY=abort). Waits by nanosleep, 32 ns doubling to 1 us, so that a closed gate leaves the
+// open (1: leave, 2: trap), or the communicator is open, or the heartbeat has stood still for hold_ns, or
+// is the one at which another gate gave up (then adds 1 to gave_up, and notes the heartbeat in dead_beat).
+// opus_gate_strict is the same but traps then (OPUS_POLICY=abort). Waits by nanosleep, 32 ns doubling to 1 us, so that a closed gate leaves the
 // memory system to others. Text, so that the driver compiles it for whatever GPU there is (sm_70 on).
 #pragma once
 
@@ -53,6 +53,9 @@
     "  @%p bra LEAVE;\n"                                                                     \
     "  mov.u64 %now, %globaltimer;\n"                                                        \
     "  ld.relaxed.sys.u64 %beat, [%beat_at];\n"                                              \
+    "  ld.relaxed.sys.u64 %low, [%gave_up+8];\n"                                             \
+    "  setp.eq.u64 %p, %beat, %low;\n"                                                       \
+    "  @%p bra OVER;\n"                                                                      \
     "  setp.eq.u64 %p, %beat, %last_beat;\n"                                                 \
     "  @%p bra STILL;\n"                                                                     \
     "  mov.u64 %last_beat, %beat;\n"                                                         \
@@ -66,6 +69,7 @@
     "  min.u32 %pause, %pause, 1024;\n"                                                      \
     "  bra LOOK;\n"                                                                          \
     "OVER:\n"                                                                                \
+    "  st.relaxed.sys.u64 [%gave_up+8], %beat;\n"                                            \
     "  red.relaxed.sys.global.add.u64 [%gave_up], 1;\n"                                      \
     at_end_of_hold                                                                           \
     "LEAVE:\n"                                                                               \

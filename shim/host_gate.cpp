@@ -37,15 +37,16 @@ Look look_at_open(const ring::OpEntry* ops, std::uint32_t count) {
 class Hold {
 public:
     Look look(std::uint64_t now) {
-        const std::uint64_t beat = process.view.header->heartbeat.load(std::memory_order_relaxed);
+        ring::SegmentHeader& header = *process.view.header;
+        const std::uint64_t beat = header.heartbeat.load(std::memory_order_relaxed);
         if (beat != beat_) {
             beat_ = beat;
             since_ = now;
         }
-        const bool known_dead = beat == process.dead_heartbeat.load(std::memory_order_relaxed);
+        const bool known_dead = beat == header.dead_beat.load(std::memory_order_relaxed);
         if (!known_dead && now - since_ < process.hold_ns) return Look::closed;
-        process.dead_heartbeat.store(beat, std::memory_order_relaxed);
-        process.view.header->gave_up.fetch_add(1, std::memory_order_relaxed);
+        header.dead_beat.store(beat, std::memory_order_relaxed);
+        header.gave_up.fetch_add(1, std::memory_order_relaxed);
         return process.policy == Policy::abort ? Look::fail : Look::open;
     }
 

@@ -40,11 +40,6 @@ struct Process {
     int doorbell = -1;
     std::atomic<bool> attached{false};
 
-    // The heartbeat at which a gate gave up: until it moves, further gates do not wait for it again.
-    std::atomic<std::uint64_t> dead_heartbeat{~std::uint64_t{0}};
-    // Gates that had given up when the last one was enqueued.
-    std::atomic<std::uint64_t> given_up{0};
-
     void read_settings();
     // Registers the fork handler: the child is inert. False: it could not be, so neither are we active.
     bool watch_fork();

@@ -53,11 +53,6 @@ bool ask_stream(const StraightWay& way) {
 bool place_straight_gate(StraightWay& way, std::uint64_t seq) {
     const Ring& view = process.view;
     const std::uint64_t slot = seq & view.mask;
-    // A manager that is known to be dead, or gates that gave up, change what a gate is told (enqueue_gate).
-    if (view.header->gave_up.load(std::memory_order_relaxed) != process.given_up.load(std::memory_order_relaxed) ||
-        view.header->heartbeat.load(std::memory_order_relaxed) == process.dead_heartbeat.load(std::memory_order_relaxed))
-        [[unlikely]]
-        return false;
     way.arguments.ready = device_address_at_once(&view.ready[slot].value);
     way.arguments.go = device_address_at_once(&view.go[slot].value);
     way.arguments.value = seq + 1;

@@ -110,18 +110,11 @@ void fill_gate_arguments(GateArguments& a, const Communicator& c) {
 bool enqueue_gate(const Communicator& c, std::uint64_t seq, cudaStream_t stream) {
     const ring::View& view = process.view;
     const std::uint64_t slot = seq & view.mask;
-    // Gates that gave up tell the host by their count: until the manager is back, the next do not wait
-    // the whole hold time each.
-    const std::uint64_t beat = view.header->heartbeat.load(std::memory_order_relaxed);
-    const std::uint64_t gave_up = view.header->gave_up.load(std::memory_order_relaxed);
-    if (process.given_up.exchange(gave_up, std::memory_order_relaxed) != gave_up)
-        process.dead_heartbeat.store(beat, std::memory_order_relaxed);
     GateArguments a{};
     fill_gate_arguments(a, c);
     a.ready = device_address(&view.ready[slot].value);
     a.go = device_address(&view.go[slot].value);
     a.value = seq + 1;
-    if (beat == process.dead_heartbeat.load(std::memory_order_relaxed)) a.hold_ns = 0;
     return launch(*c.context, a, stream);
 }
 

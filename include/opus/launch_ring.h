@@ -35,7 +35,8 @@
 // Every word has one writer and only grows, so a reader needs no lock and either side may die at any
 // instruction. The manager trusts no byte the shim wrote: it copies, then validates (manager/ring.*).
 // A gate is open when  go >= seq + 1,  or `open` of the segment is not 0,  or `open` of its
-// communicator is not 0,  or the heartbeat has stood still for the hold time.
+// communicator is not 0,  or the heartbeat has stood still for the hold time, or is what it was when
+// another gate gave up waiting for it.
 //
 // Freestanding on purpose: the shim includes this and links nothing but libc.
 #pragma once
@@ -50,7 +51,7 @@ namespace opus::ring {
 
 inline constexpr std::uint64_t kMagic = 0x31474e525355504full;  // "OPUSRNG1"
 inline constexpr std::uint32_t kVersionMajor = 1;
-inline constexpr std::uint32_t kVersionMinor = 0;
+inline constexpr std::uint32_t kVersionMinor = 1;  // 1: dead_beat
 inline constexpr std::uint32_t kMaxComms = 256;
 inline constexpr std::uint32_t kDefaultSlots = 4096;  // power of two
 inline constexpr std::uint32_t kMaxSlots = 65536;
@@ -148,7 +149,7 @@ struct SegmentHeader {
     std::uint32_t gpu;        // local GPU index, kNone until a communicator says
     std::uint32_t reserved0;
     // line 1
-    alignas(kLine) std::atomic<std::uint64_t> heartbeat;  // manager: grows at least every second while it lives
+    alignas(kLine) std::atomic<std::uint64_t> heartbeat;  // manager: from 1 on, grows at least every second while it lives
     std::atomic<std::uint32_t> open;                      // Open: lets everything pass, or fails everything. Sticky.
     std::atomic<std::uint32_t> asleep;                    // 1: ring the doorbell after recording or a host `ready`
     // line 2
@@ -162,6 +163,9 @@ struct SegmentHeader {
     std::atomic<std::uint64_t> passed;  // formed a launch but did not ask (intra, passes, degraded)
     std::atomic<std::uint64_t> lost;
     std::atomic<std::uint64_t> gave_up;  // gates opened by a stale heartbeat
+    // The heartbeat at which one of them opened. While it stays that, further gates do not wait for it: a stream holds
+    // many behind each other, and their hold times would add up.
+    std::atomic<std::uint64_t> dead_beat;  // shim or GPU
     // line 5: identity the shim adds after attaching, job name for people
     alignas(kLine) char job[64];
 };
@@ -176,6 +180,8 @@ static_assert(sizeof(SegmentHeader) == 384);
 static_assert(offsetof(SegmentHeader, heartbeat) == 64 && offsetof(SegmentHeader, open) == 72);
 static_assert(offsetof(SegmentHeader, head) == 128 && offsetof(SegmentHeader, comm_changes) == 136 &&
               offsetof(SegmentHeader, retired) == 192);
+// The gate kernel knows both by one address.
+static_assert(offsetof(SegmentHeader, dead_beat) == offsetof(SegmentHeader, gave_up) + 8);
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free && std::atomic<std::uint32_t>::is_always_lock_free);
 
 // Where things lie, from the number of slots alone. The only place that computes offsets.

@@ -46,6 +46,7 @@ TEST_CASE("version 1 of the launch ring lies where it always lay") {
         AT(SegmentHeader, passed, 272),
         AT(SegmentHeader, lost, 280),
         AT(SegmentHeader, gave_up, 288),
+        AT(SegmentHeader, dead_beat, 296),
         AT(SegmentHeader, job, 320),
         AT(CommEntry, id, 0),
         AT(CommEntry, parent, 16),

@@ -71,6 +71,7 @@ void MiniManager::accept_one() {
     h.bytes = bytes;
     h.slots = behaviour.slots;
     h.gpu = kNone;
+    h.heartbeat = 1;
     h.asleep = behaviour.asleep ? 1 : 0;
     if (behaviour.open_gates)
         for (std::uint32_t i = 0; i < behaviour.slots; ++i) seen.view.go[i].value = std::uint64_t{1} << 62;

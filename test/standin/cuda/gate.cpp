@@ -48,15 +48,16 @@ struct Gate {
         const std::uint32_t open = load(words.open_segment);
         if ((go & kGoAbort) != 0 || open == kOpenAbort) return kLaunchFailure;
         if (go >= words.value || open != 0 || load(words.open_comm) != 0) return 0;
+        std::uint64_t* const dead_beat = words.gave_up + 1;
         const std::uint64_t seen = load(words.heartbeat);
         if (seen != beat) {
             beat = seen;
             beat_ns = now;
-        } else if (now - beat_ns >= static_cast<std::int64_t>(words.hold_ns)) {
-            std::atomic_ref(*words.gave_up).fetch_add(1);
-            return 0;
         }
-        return kPending;
+        if (seen != load(dead_beat) && now - beat_ns < static_cast<std::int64_t>(words.hold_ns)) return kPending;
+        std::atomic_ref(*dead_beat).store(seen);
+        std::atomic_ref(*words.gave_up).fetch_add(1);
+        return 0;
     }
 };
 

@@ -16,7 +16,7 @@ struct GateParameters {
     std::uint32_t* open_segment;
     std::uint32_t* open_comm;
     std::uint64_t hold_ns;
-    std::uint64_t* gave_up;
+    std::uint64_t* gave_up;  // and dead_beat behind it
 };
 
 GateParameters gate_parameters(void** kernel_params);

@@ -26,7 +26,7 @@ cudaStream_t new_stream(unsigned flags = cudaStreamNonBlocking) {
 // What a gate needs, as the launch ring has it.
 struct Words {
     opus::ring::GateWord ready_word{};
-    std::uint64_t go = 0, heartbeat = 0, gave_up = 0;
+    std::uint64_t go = 0, heartbeat = 1, gave_up = 0, dead_beat = 0;
     std::uint32_t open_segment = 0, open_comm = 0;
 };
 
@@ -115,6 +115,25 @@ TEST_CASE("a gate says ready, waits for go, and leaves when told by any of its w
               launch_gate(stale, 1, 30'000'000, s);
               demand(cudaStreamSynchronize(s) == cudaSuccess);
               demand(stale.gave_up == 1);
+          }) == 0);
+}
+
+TEST_CASE("a heartbeat that one gate gave up waiting for holds no other, until it beats again") {
+    CHECK(run_alone({}, [] {
+              Words w;
+              cudaStream_t s = new_stream();
+              launch_gate(w, 1, 30'000'000, s);
+              for (std::uint64_t n = 2; n <= 5; ++n) launch_gate(w, n, kHour, s);  // enqueued before anybody gave up
+              demand(cudaStreamSynchronize(s) == cudaSuccess);
+              demand(w.gave_up == 5);
+              set<std::uint64_t>(w.heartbeat, 2);
+              launch_gate(w, 6, kHour, s);
+              while (w.ready_word.value != 6) std::this_thread::sleep_for(1ms);
+              std::this_thread::sleep_for(20ms);
+              demand(cudaStreamQuery(s) == cudaErrorNotReady);
+              set<std::uint64_t>(w.go, 6);
+              demand(cudaStreamSynchronize(s) == cudaSuccess);
+              demand(w.gave_up == 5);
           }) == 0);
 }
 
