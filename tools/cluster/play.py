@@ -65,9 +65,9 @@ class Job:
     def poll(self) -> list[int | None]:
         return [r.process.poll() for r in self.ranks]
 
-    def progress(self) -> int:
-        """Iterations that rank 0 has finished."""
-        return self.ranks[0].output().count(": iteration ")
+    def progress(self, rank: int = 0) -> int:
+        """Iterations that the rank has finished."""
+        return self.ranks[rank].output().count(": iteration ")
 
     def wait(self, timeout_s: float, each=None, expect_failure: bool = False) -> JobResult:
         """Waits for all ranks; raises JobFailed at the first rank that fails, or after `timeout_s`.
