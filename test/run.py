@@ -23,6 +23,10 @@ import sys
 import time
 
 DOCTEST = re.compile(r"test cases:\s*(\d+)\s*\|\s*(\d+) passed\s*\|\s*(\d+) failed")
+RUNTIME_ERROR = re.compile(r"^.*runtime error: .*(?:\n +#\d.*){0,16}", re.M)
+FINDING = re.compile(r"ERROR: |WARNING: |(?:Direct|Indirect) leak of")
+MOST_REPORTS = 4  # shown of a test
+REPORT_LINES = 60  # shown of a report
 MOST_JOBS = 4  # tests at a time; most of their time they wait
 ADDR_NO_RANDOMIZE = 0x0040000
 PLAIN = re.compile(r"^(\d+) passed, (\d+) failed(?:, (\d+) skipped)?\s*$", re.M)
@@ -49,6 +53,21 @@ def count(output: str, code: int) -> tuple[int, int, int]:
     return passed, failed, skipped
 
 
+def digest(report: str) -> str:
+    """Of a sanitizer's report what a reader of CI's output needs: what it found, and the first thing found with all its stacks."""
+    # A frame begins with its function and ends with its file; templates fill what is between.
+    lines = [line if len(line) <= 200 else line[:110] + " ... " + line[-85:] for line in report.splitlines()]
+    first = next((i for i, line in enumerate(lines) if "ERROR: " in line or "WARNING: " in line), 0)
+    end = next((i for i in range(first, len(lines)) if lines[i].startswith("SUMMARY: ")), len(lines))
+    kept, seen = lines[first:min(end, first + REPORT_LINES)], set()
+    # Each further finding's own words and where it happened, not its whole stack.
+    for line in lines[first + len(kept):]:
+        if (FINDING.search(line) or line.startswith("SUMMARY: ")) and line not in seen and len(seen) < REPORT_LINES:
+            seen.add(line)
+            kept.append(line)
+    return "\n".join(kept) + "\n"
+
+
 class Runner:
     """Runs tests of a build folder, several at a time, and ends those that still run when it is left."""
 
@@ -62,7 +81,7 @@ class Runner:
         self.reported: set[str] = set()  # names of tests with a sanitizer's report
 
     def run(self, test: dict) -> tuple[str, int, float]:
-        """(output, exit code, seconds)."""
+        """(output, exit code, seconds). What sanitizers say stands at the end, shortened; in the log whole."""
         name = re.sub(r"[^A-Za-z0-9_.-]+", "_", test["name"])
         log, reports = self.logs / (name + ".log"), self.logs / (name + ".report")
         for old in self.logs.glob(reports.name + ".*"):
@@ -82,11 +101,20 @@ class Runner:
                 out.write(b"\ntest/run.py: timed out\n")
             finally:
                 self._end(child)
-            for report in sorted(self.logs.glob(reports.name + ".*")):
-                out.write(f"\ntest/run.py: a sanitizer's report, {report}:\n".encode() + report.read_bytes()[:4000])
+        output = log.read_text(errors="replace")
+        if self.sanitizer != "none" and (found := RUNTIME_ERROR.findall(output)):  # UBSan's, which go to stderr
+            self.reported.add(test["name"])
+            code = code or -1
+            output += "\n" + "\n".join(["test/run.py: undefined behaviour:", *found[:MOST_REPORTS]]) + "\n"
+        with open(log, "ab") as out:
+            for number, report in enumerate(sorted(self.logs.glob(reports.name + ".*"))):
+                text = report.read_text(errors="replace")
+                out.write(f"\ntest/run.py: a sanitizer's report, {report}:\n{text}".encode())
+                if number < MOST_REPORTS:
+                    output += f"\ntest/run.py: a sanitizer's report, {report}:\n" + digest(text)
                 code = code or -1
                 self.reported.add(test["name"])
-        return log.read_text(errors="replace"), code, time.monotonic() - start
+        return output, code, time.monotonic() - start
 
     def end_all(self) -> None:
         for child in list(self._children):
@@ -122,7 +150,8 @@ def report(test: dict, output: str, code: int, seconds: float) -> tuple[int, int
     lines = [f"{'FAIL' if failed else 'ok  '} {test['name']}: {passed} passed, {failed} failed, {skipped} skipped ({seconds:.1f} s)"]
     lines += [f"     {line}" for line in re.findall(r"^SKIP .*$", output, re.M)]
     if failed:
-        lines += ["     | " + line for line in output.splitlines()[-60:]]
+        own, mark, said = output.partition("\ntest/run.py: ")  # what sanitizers said never pushes out what the test did
+        lines += ["     | " + line for line in [*own.splitlines()[-80:], *(mark + said).splitlines()]]
     print("\n".join(lines), flush=True)
     return passed, failed, skipped
 
