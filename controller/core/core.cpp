@@ -86,9 +86,7 @@ void Core::Impl::fire(TimerKind kind, std::uint64_t id) {
         case TimerKind::gang_break:
             if (Gang* g = find_gang(id)) consider_suspension(*g);
             break;
-        case TimerKind::gang_hold:
-            if (Gang* g = find_gang(id)) hold_expired(*g);
-            break;
+        case TimerKind::gang_hold: end_holds(); break;
         case TimerKind::gang_retry:
             if (Gang* g = find_gang(id)) queue(*g, true);
             break;
@@ -109,17 +107,14 @@ void Core::Impl::fire(TimerKind kind, std::uint64_t id) {
     }
 }
 
-void Core::Impl::send(NodeIndex node, wire::Message message) {
+void Core::Impl::send(NodeIndex node, wire::Message&& message) {
     if (nodes[node].session == 0) return;
-    out->push_back(SendTo{node, nodes[node].session, std::move(message)});
+    out->emplace_back(SendTo{node, nodes[node].session, std::move(message)});
 }
 
 void Core::Impl::log(LogLevel level, std::string text) { out->push_back(Log{level, std::move(text)}); }
 
-void Core::Impl::trace(Trace t) {
-    t.at_ns = now;
-    out->push_back(std::move(t));
-}
+void Core::Impl::trace(const Trace& t) { std::get<Trace>(out->emplace_back(t)).at_ns = now; }
 
 void Core::Impl::handle(const NodeMessage& e) {
     if (e.node >= nodes.size() || nodes[e.node].session == 0 || nodes[e.node].session != e.session) return;

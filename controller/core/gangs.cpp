@@ -54,10 +54,7 @@ void Core::Impl::join(Gang& gang, Launch& launch) {
     const Rank* rank = rank_of(launch.id.node, launch.id.rank);
     const std::uint32_t hold_ms = rank != nullptr && rank->info.hold_ms != 0 ? rank->info.hold_ms : 30'000;
     const TimeNs at = launch.complete_ns + TimeNs(hold_ms) * 1'000'000;
-    if (gang.hold_at_ns == 0 || at < gang.hold_at_ns) {
-        gang.hold_at_ns = at;
-        arm(at, TimerKind::gang_hold, gang.id);
-    }
+    if (gang.hold_at_ns == 0 || at < gang.hold_at_ns) hold(gang, at);
 }
 
 Gang& Core::Impl::merge(Gang& x, Gang& y) {
@@ -123,8 +120,8 @@ void Core::Impl::leave(Launch& launch) {
 
 void Core::Impl::erase_gang(Gang& gang) {
     unwatch(gang);
-    set_wishes(gang, {});
-    queued.erase({gang.order(), &gang});
+    if (!gang.wishes.empty()) set_wishes(gang, {});
+    if (gang.queued) queued.erase({gang.order(), &gang});
     gangs.erase(std::uint64_t(gang.id));
 }
 

@@ -237,10 +237,16 @@ void Core::Impl::grant(Gang& gang) {
     const bool claimed = gang.state == Gang::State::programming;
     std::sort(gang.launches.begin(), gang.launches.end(), [](const Launch* x, const Launch* y) { return x->id < y->id; });
     auto soft = begin_run(gang, id);
-    std::map<NodeIndex, std::vector<wire::LocalLaunch>> firm, back;
+    struct Told {
+        NodeIndex node = kNone;
+        std::vector<wire::LocalLaunch> firm, back;
+        bool grant = false;
+    };
+    std::vector<Told> told;  // in their order
     for (Launch* launch : gang.launches) {
         launch->gang = nullptr;
-        (launch->open ? back : firm)[launch->id.node].push_back({launch->id.rank, launch->id.seq});
+        if (told.empty() || told.back().node != launch->id.node) told.push_back({launch->id.node, {}, {}, false});
+        (launch->open ? told.back().back : told.back().firm).push_back({launch->id.rank, launch->id.seq});
         if (launch->open) {
             Trace t;
             t.kind = Trace::Kind::resume;
@@ -265,10 +271,16 @@ void Core::Impl::grant(Gang& gang) {
         }
     gang.launches.clear();
     if (claimed) unclaim(gang);
-    for (auto& [node, launches] : firm) send_grant(node, id, std::move(launches), std::move(soft[node]));
-    for (auto& [node, launches] : back) {
-        if (firm.count(node) == 0) send_grant(node, id, {});
-        send(node, wire::Suspended{std::move(launches), true});
+    for (Told& t : told) {
+        if (t.firm.empty()) continue;
+        t.grant = true;
+        const auto run = soft.find(t.node);
+        send_grant(t.node, id, std::move(t.firm), run == soft.end() ? std::vector<wire::KeyRange>{} : std::move(run->second));
+    }
+    for (Told& t : told) {
+        if (t.back.empty()) continue;
+        if (!t.grant) send_grant(t.node, id, {});
+        send(t.node, wire::Suspended{std::move(t.back), true});
     }
     erase_gang(gang);
 }

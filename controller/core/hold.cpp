@@ -13,11 +13,42 @@ Policy Core::Impl::policy_of(const std::vector<Launch*>& launches) {
     return Policy::proceed;
 }
 
+// Gangs live for microseconds and holds are long: one timer looks after all of them.
+void Core::Impl::hold(Gang& gang, TimeNs at) {
+    gang.hold_at_ns = at;
+    if (holds_told >= 0 && holds_told <= at) return;
+    holds_told = at;
+    arm(at, TimerKind::gang_hold, 0);
+}
+
+void Core::Impl::end_holds() {
+    if (now < holds_told) return;  // a later word has taken its place
+    holds_told = -1;
+    std::vector<std::uint64_t> over;
+    TimeNs next = -1;
+    for (const auto& [id, gang] : gangs) {
+        if (gang->hold_at_ns == 0) continue;
+        if (gang->hold_at_ns <= now)
+            over.push_back(id);
+        else if (next < 0 || gang->hold_at_ns < next)
+            next = gang->hold_at_ns;
+    }
+    if (next >= 0) {
+        holds_told = next;
+        arm(next, TimerKind::gang_hold, 0);
+    }
+    for (const std::uint64_t id : over)
+        if (Gang* gang = find_gang(id)) hold_expired(*gang);
+}
+
 void Core::Impl::hold_expired(Gang& gang) {
     if (gang.hold_at_ns == 0) return;
     const bool held = std::any_of(gang.launches.begin(), gang.launches.end(), [](const Launch* l) { return !l->open; });
-    if (!held) return;
-    if (now < gang.hold_at_ns) return arm(gang.hold_at_ns, TimerKind::gang_hold, gang.id);
+    if (!held) {  // until one joins that is
+        gang.hold_at_ns = 0;
+        return;
+    }
+    if (now < gang.hold_at_ns) return hold(gang, gang.hold_at_ns);
     std::vector<std::string> reasons;
     explain_ports(gang, reasons);
     pass_gang(gang, "held for the hold time: " + (reasons.empty() ? "not granted" : reasons.front()) +

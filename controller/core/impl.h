@@ -84,9 +84,9 @@ struct Core::Impl {
     void finish_step();
     void arm(TimeNs at, TimerKind kind, std::uint64_t id);
     void fire(TimerKind kind, std::uint64_t id);
-    void send(NodeIndex node, wire::Message message);
+    void send(NodeIndex node, wire::Message&& message);
     void log(LogLevel level, std::string text);
-    void trace(Trace t);
+    void trace(const Trace& t);
     std::uint64_t next_mark() { return ++mark; }
 
     void hear(NodeIndex node, const wire::Register& m);
@@ -159,6 +159,7 @@ struct Core::Impl {
     void attempt(Gang& gang);
     bool still_blocked(Gang& gang);
     bool all_lit(const Gang& gang, bool& reserved) const;
+    bool lies_lit(const Gang& gang) const;
     bool joins_flight(const Gang& gang) const;
     bool may_pass(const Gang& gang) const;
     bool reachable(const Gang& gang);
@@ -236,7 +237,9 @@ struct Core::Impl {
     void settle_runs();
 
     // hold.cpp: decisions for a whole gang without circuits
+    void hold(Gang& gang, TimeNs at);
     void hold_expired(Gang& gang);
+    void end_holds();
     void not_routable(Gang& gang);
     void relight();  // a fenced port is back
     bool fits_alone(Launch& launch);
@@ -354,6 +357,7 @@ struct Core::Impl {
 
     std::set<std::tuple<TimeNs, TimerKind, std::uint64_t>> timers;
     TimeNs wake_told = -1;
+    TimeNs holds_told = -1;  // when a timer looks whose hold is over; -1: none is set
     TimeNs read_again_ns = 0;                               // maps of switches at rest
     std::map<std::pair<SwitchIndex, bool>, OpId> open_ops;  // change sets of this step
     std::vector<OpId> new_ops;                              // to be sent at its end

@@ -39,7 +39,7 @@ void Core::Impl::attempt(Gang& gang) {
         return set_wishes(gang, {});
     }
     if (gang.edges.empty()) return grant(gang);
-    if (!is_routable(gang)) return not_routable(gang);
+    if (!lies_lit(gang) && !is_routable(gang)) return not_routable(gang);
     if (meets_committed(gang)) return block(gang);
     bool reserved = false;
     gang.lit = all_lit(gang, reserved);
@@ -102,6 +102,14 @@ bool Core::Impl::is_routable(Gang& gang) {
     gang.routable_fence = fence;
     gang.routable_edges = gang.edges.size();
     return true;
+}
+
+// On ports that nothing is held against: so there is a way.
+bool Core::Impl::lies_lit(const Gang& gang) const {
+    return std::all_of(gang.edges.begin(), gang.edges.end(), [this](EdgeId e) {
+        const Circuit* c = inventory.lit(e);
+        return c != nullptr && !inventory.port(c->a).fenced && !inventory.port(c->b).fenced;
+    });
 }
 
 bool Core::Impl::all_lit(const Gang& gang, bool& reserved) const {

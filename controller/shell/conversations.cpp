@@ -17,6 +17,11 @@ constexpr TimeNs kTwoSeconds = 2'000'000'000;
 template <class T, class... List>
 constexpr bool is_one_of = (std::is_same_v<T, List> || ...);
 
+// Of launches only.
+bool is_hot(const wire::Message& message) {
+    return std::holds_alternative<wire::Demand>(message) || std::holds_alternative<wire::Done>(message);
+}
+
 }  // namespace
 
 void Daemon::hear(const std::string& peer, wire::Frame&& frame) {
@@ -47,8 +52,11 @@ void Daemon::hear(const std::string& peer, wire::Frame&& frame) {
         const Session* session = sessions_.of_node(node);
         if (!session || session->peer != peer) return;  // ended by an earlier message of this frame
         if (std::string reason = misfit(node, message); !reason.empty()) return end_session(node, reason);
-        if (trace_) name_ranks(node, message);
-        recorders_.heard(node, message);
+        if (!is_hot(message)) {  // says who is who: what came before it is noted before
+            take_notes();
+            if (trace_) name_ranks(node, message);
+            recorders_.heard(node, message);
+        }
         feed(NodeMessage{node, session->id, std::move(message)});
     }
 }

@@ -63,8 +63,11 @@ void Daemon::run(int stop_fd) {
         now_ = std::max(now_, monotonic_ns());
         look_began_ns_ = now_;
         more = items[0].revents != 0 &&
-               server_.receive(kFramesALook,
-                               [this](const std::string& peer, wire::Frame&& frame) { hear(peer, std::move(frame)); });
+               server_.receive(kFramesALook, [this](const std::string& peer, wire::Frame&& frame) {
+                   hear(peer, std::move(frame));
+                   send_outbox();  // whoever waits for it should not wait for the next frame, nor for notes
+                   take_notes();
+               });
         look(items[1].revents != 0);
         flush();
     }
@@ -129,13 +132,30 @@ void Daemon::heard_of_switch(const SwitchEvent& event) {
         }
     }
     feed(event);
+    take_notes();
 }
 
 // Never from carry_out(): one event's actions are carried out before the next event.
 void Daemon::feed(const Event& event) {
-    actions_.clear();
+    std::size_t next = actions_.size();
     core_.on(event, now_, actions_);
-    for (Action& action : actions_) carry_out(action);
+    for (; next < actions_.size(); ++next) carry_out(actions_[next]);
+}
+
+// What happened, told to those who only look on: after the answer.
+void Daemon::take_notes() {
+    for (const Action& action : actions_)
+        if (const auto* trace = std::get_if<Trace>(&action)) note(*trace);
+    actions_.clear();
+}
+
+void Daemon::note(const Trace& t) {
+    if (t.kind == Trace::Kind::gang_complete) completed_.push_back(t.id);
+    if (t.kind == Trace::Kind::gang_granted) granted_.push_back(t.id);
+    if (t.kind == Trace::Kind::gang_done) gang_control_.erase(t.id);
+    if (trace_) trace_->add(t);
+    recorders_.add(t);
+    if (!watchers_.empty()) tell_watchers(trace_event(fabric_, t));
 }
 
 void Daemon::carry_out(Action& action) {
@@ -167,13 +187,7 @@ void Daemon::carry_out(Action& action) {
                 if (!watchers_.empty() && a.level >= LogLevel::warn)
                     tell_watchers({{"event", "log"}, {"at_ns", now_}, {"text", a.text}});
             } else {
-                static_assert(std::is_same_v<A, Trace>);
-                if (a.kind == Trace::Kind::gang_complete) completed_.push_back(a.id);
-                if (a.kind == Trace::Kind::gang_granted) granted_.push_back(a.id);
-                if (a.kind == Trace::Kind::gang_done) gang_control_.erase(a.id);
-                if (trace_) trace_->add(a);
-                recorders_.add(a);
-                if (!watchers_.empty()) tell_watchers(trace_event(fabric_, a));
+                static_assert(std::is_same_v<A, Trace>);  // take_notes()
             }
         },
         action);
@@ -201,6 +215,7 @@ void Daemon::flush() {
         end_session(node, "it cannot be reached");
         send_outbox();
     }
+    take_notes();
     note_control_time();
     if (recorders_.any() && (recorders_.batch_due() || sessions_.count() == 0)) deliver_recordings();
     for (const std::string& job : recorders_.ended())

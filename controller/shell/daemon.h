@@ -58,7 +58,7 @@ private:
     SwitchBank switches_;
     Core core_;
     Sessions sessions_;
-    Actions actions_;
+    Actions actions_;  // carried out, but for what is only to be noted
     std::vector<SwitchEvent> switch_events_;
     std::optional<TimeNs> wake_at_;
     TimeNs heartbeat_at_ = 0;
@@ -84,6 +84,8 @@ private:
     void every_second();
     void feed(const Event& event);
     void carry_out(Action& action);
+    void take_notes();
+    void note(const Trace& trace);
     void heard_of_switch(const SwitchEvent& event);
 
     // conversations.cpp: frames

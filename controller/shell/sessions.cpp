@@ -3,28 +3,27 @@
 namespace opus::controller {
 
 Session* Sessions::of_peer(const std::string& peer) {
-    const auto at = sessions_.find(peer);
-    return at == sessions_.end() ? nullptr : &at->second;
+    const auto at = nodes_.find(peer);
+    return at == nodes_.end() ? nullptr : &sessions_[at->second];
 }
 
 Session* Sessions::of_node(NodeIndex node) {
-    return node < peers_.size() && !peers_[node].empty() ? of_peer(peers_[node]) : nullptr;
+    return node < sessions_.size() && sessions_[node].node != kNone ? &sessions_[node] : nullptr;
 }
 
 Session& Sessions::open(const std::string& peer, NodeIndex node, const wire::Frame& hello_frame, std::uint64_t id,
                         TimeNs now) {
     if (const Session* before = of_peer(peer)) close(before->node);
     close(node);
-    peers_[node] = peer;
-    Session& session = sessions_[peer];
-    session = {peer, node, id, hello_frame.sequence, 0, now};
-    return session;
+    nodes_[peer] = node;
+    sessions_[node] = {peer, node, id, hello_frame.sequence, 0, now};
+    return sessions_[node];
 }
 
 void Sessions::close(NodeIndex node) {
-    if (node >= peers_.size() || peers_[node].empty()) return;
-    sessions_.erase(peers_[node]);
-    peers_[node].clear();
+    if (of_node(node) == nullptr) return;
+    nodes_.erase(sessions_[node].peer);
+    sessions_[node] = {};
 }
 
 Sessions::Judgement Sessions::judge(const std::string& peer, const wire::Frame& frame, std::uint64_t epoch, TimeNs now) {
@@ -40,8 +39,8 @@ Sessions::Judgement Sessions::judge(const std::string& peer, const wire::Frame& 
 
 std::vector<NodeIndex> Sessions::silent(TimeNs now, TimeNs silence_ns) const {
     std::vector<NodeIndex> nodes;
-    for (const auto& [peer, session] : sessions_)
-        if (now - session.last_seen_ns > silence_ns) nodes.push_back(session.node);
+    for (const auto& [peer, node] : nodes_)
+        if (now - sessions_[node].last_seen_ns > silence_ns) nodes.push_back(node);
     return nodes;
 }
 

@@ -23,11 +23,11 @@ struct Session {
 
 class Sessions {
 public:
-    explicit Sessions(std::size_t nodes) : peers_(nodes) {}
+    explicit Sessions(std::size_t nodes) : sessions_(nodes) {}
 
     Session* of_peer(const std::string& peer);
     Session* of_node(NodeIndex node);
-    std::size_t count() const { return sessions_.size(); }
+    std::size_t count() const { return nodes_.size(); }
 
     // Replaces the node's session and whatever the peer had before.
     Session& open(const std::string& peer, NodeIndex node, const wire::Frame& hello_frame, std::uint64_t id, TimeNs now);
@@ -46,12 +46,12 @@ public:
     std::vector<NodeIndex> silent(TimeNs now, TimeNs silence_ns) const;
     template <class F>
     void each(F&& f) {
-        for (auto& [peer, session] : sessions_) f(session);
+        for (const auto& [peer, node] : nodes_) f(sessions_[node]);
     }
 
 private:
-    std::unordered_map<std::string, Session> sessions_;  // by peer
-    std::vector<std::string> peers_;                     // by node; empty: no session
+    std::vector<Session> sessions_;                    // by node; one without a session has no node
+    std::unordered_map<std::string, NodeIndex> nodes_;  // by peer
 };
 
 }  // namespace opus::controller

@@ -2,38 +2,31 @@
 // particular message.
 #include "opus/wire_codec.h"
 
+#include <algorithm>
 #include <array>
 #include <limits>
-#include <msgpack/pack.hpp>
 #include <new>
 #include <type_traits>
 #include <utility>
 
 #include "impl/msgpack_reader.h"
+#include "impl/msgpack_writer.h"
 #include "impl/wire_members.h"
 #include "impl/wire_rules.h"
 
 namespace opus::wire {
 namespace {
 
-struct StringSink {
-    std::string& out;
-    void write(const char* data, std::size_t size) { out.append(data, size); }
-};
-
 class Writer {
 public:
-    explicit Writer(StringSink& sink) : packer_(sink) {}
+    explicit Writer(std::string& out) : raw_(out) {}
 
-    void array(std::size_t count) { packer_.pack_array(static_cast<std::uint32_t>(count)); }
-    void value(bool x) { x ? packer_.pack_true() : packer_.pack_false(); }
-    void value(std::uint32_t x) { packer_.pack_uint32(x); }
-    void value(std::uint64_t x) { packer_.pack_uint64(x); }
-    void value(std::int64_t x) { packer_.pack_int64(x); }
-    void value(const std::string& x) {
-        packer_.pack_str(static_cast<std::uint32_t>(x.size()));
-        packer_.pack_str_body(x.data(), static_cast<std::uint32_t>(x.size()));
-    }
+    void array(std::size_t count) { raw_.array(static_cast<std::uint32_t>(count)); }
+    void value(bool x) { raw_.boolean(x); }
+    void value(std::uint32_t x) { raw_.unsigned_integer(x); }
+    void value(std::uint64_t x) { raw_.unsigned_integer(x); }
+    void value(std::int64_t x) { raw_.signed_integer(x); }
+    void value(const std::string& x) { raw_.text(x); }
     template <class T>
     requires std::is_enum_v<T>
     void value(T x) { value(static_cast<std::uint32_t>(x)); }
@@ -52,7 +45,7 @@ public:
     }
 
 private:
-    msgpack::packer<StringSink> packer_;
+    MsgpackWriter raw_;
 };
 
 constexpr std::uint64_t last_of(KeyKind) { return kKeyKinds - 1; }
@@ -61,13 +54,6 @@ constexpr std::uint64_t last_of(Mode) { return 2; }
 constexpr std::uint64_t last_of(Verdict) { return kVerdicts - 1; }
 constexpr std::uint64_t last_of(Policy) { return 1; }
 constexpr std::uint64_t last_of(LaunchState) { return 3; }
-
-// Where in a message the reader is: only looked at when something is wrong.
-struct Step {
-    const char* member = nullptr;
-    std::size_t index = 0;
-    bool in_list = false;
-};
 
 class Reader {
 public:
@@ -90,11 +76,9 @@ public:
         if (!raw_.array(count)) return false;
         if (count > kMaxList) return fail("too many elements");
         list.clear();
-        Step& here = path_[depth_ - 1];
-        here.in_list = true;
-        for (here.index = 0; here.index < count; ++here.index)
-            if (!value(list.emplace_back())) return false;
-        here.in_list = false;
+        list.reserve(std::min(count, kLikely));
+        for (std::uint32_t i = 0; i < count; ++i)
+            if (!value(list.emplace_back())) return at({nullptr, i});
         return true;
     }
 
@@ -106,39 +90,43 @@ public:
         const auto read = [&](const char* name, auto& member) {
             if (given == 0) return true;
             --given;
-            path_[depth_++] = Step{name};
-            if (!value(member)) return false;
-            --depth_;
-            return true;
+            return value(member) || at({name, 0});
         };
         if (!members(x, read)) return false;
         for (; given > 0; --given)
             if (!raw_.skip()) return false;
-        if (const Fault fault = rule(x)) {
-            path_[depth_++] = Step{fault.member};
-            return fail(fault.text);
-        }
+        if (const Fault fault = rule(x)) return fail(fault.text), at({fault.member, 0});
         return true;
     }
 
     // "launches[2].keys: more than 65536"
     std::string trouble() const {
         std::string text;
-        for (std::size_t i = 0; i < depth_; ++i) {
-            if (i > 0) text += '.';
-            text += path_[i].member;
-            if (path_[i].in_list) text += "[" + std::to_string(path_[i].index) + "]";
+        for (std::size_t i = depth_; i-- > 0;) {
+            const Step& step = path_[i];
+            if (step.member == nullptr)
+                text += "[" + std::to_string(step.index) + "]";
+            else
+                text += (text.empty() ? "" : ".") + std::string(step.member);
         }
         return (text.empty() ? "" : text + ": ") + (own_fault_ ? own_fault_ : raw_.fault());
     }
 
 private:
+    static constexpr std::uint32_t kLikely = 16;  // elements; a peer that says more has yet to send them
+    struct Step {
+        const char* member = nullptr;  // or the element of a list
+        std::uint32_t index = 0;
+    };
     MsgpackReader raw_;
-    std::array<Step, 12> path_;  // structs nest 5 deep at most (Snapshot.launches.demand.keys.first.comm.hi)
+    // Where the trouble is, innermost first: noted on the way out. Structs nest 6 deep at most, in 4 lists
+    // (Snapshot.launches.demand.keys.first.comm.hi).
+    std::array<Step, 12> path_;
     std::size_t depth_ = 0;
     const char* own_fault_ = nullptr;
 
     bool fail(const char* fault) { return own_fault_ = fault, false; }
+    bool at(Step step) { return path_[depth_++] = step, false; }
     template <class T>
     bool narrow(T& x, std::uint64_t most) {
         std::uint64_t wide = 0;
@@ -201,17 +189,17 @@ std::variant<Frame, DecodeError> decode_checked(std::string_view bytes) {
         if (!raw.array(parts)) return broken("message");
         if (parts < 2) return error("frame: message: needs a number and a body");
         if (!reader.value(number)) return broken("message number");
-        Message message;
+        Message& message = frame.messages.emplace_back();
         if (!select(number, message)) {  // of a newer minor version
             for (; parts > 1; --parts)
                 if (!raw.skip()) return broken("unknown message");
+            frame.messages.pop_back();
             continue;
         }
         if (!std::visit([&](auto& body) { return reader.value(body); }, message))
             return error("message " + std::to_string(number) + " (" + message_name(message) + "): " + reader.trouble());
         for (; parts > 2; --parts)
             if (!raw.skip()) return broken("message");
-        frame.messages.push_back(std::move(message));
     }
     for (; members > 7; --members)
         if (!raw.skip()) return broken("unknown member");
@@ -222,9 +210,7 @@ std::variant<Frame, DecodeError> decode_checked(std::string_view bytes) {
 }  // namespace
 
 void encode(const Frame& frame, std::string& out) {
-    out.clear();
-    StringSink sink{out};
-    Writer writer(sink);
+    Writer writer(out);
     writer.array(7);
     writer.value(kMagic);
     writer.value(kMajor);
