@@ -15,13 +15,15 @@ void Core::on(const Event& event, TimeNs now, TimeNs realtime_ns, Actions& out) 
     impl_->realtime = realtime_ns;
     impl_->out = &out;
     if (!impl_->has_controller() && !impl_->alone_since) impl_->alone_since = now;
+    impl_->learn();
     std::visit([this](const auto& e) { impl_->handle(e); }, event);
 }
 
-void Core::flush(TimeNs now, Actions& out) {
+bool Core::flush(TimeNs now, Actions& out) {
     impl_->now = now;
     impl_->out = &out;
-    impl_->flush();
+    impl_->learn();
+    return impl_->flush();
 }
 
 bool Core::pending() const {
@@ -121,6 +123,7 @@ void Core::Impl::handle(const CommUp& e) {
     member->family = e.family;
     member->since = now;
     rank->members[e.index] = std::move(member);
+    rank->used = std::max(rank->used, e.index + 1);
     if (rank->info.gpu == kNone && e.member.gpu != kNone) {
         rank->info.gpu = e.member.gpu;
         outbox.registered.ranks.push_back(rank->info);
@@ -365,16 +368,28 @@ std::uint32_t Core::Impl::local_members(const Key& key) const {
 
 void Core::Impl::start(Rank& rank, Launch& launch, Phase phase, bool abort) {
     if (launch.phase == Phase::waiting) rank.stop_waiting(launch);
-    describe(rank, launch);
-    rank.forecast.started(launch, now);
-    if (launch.programme.needs != 0) rank.said = {};
     launch.phase = phase;
     launch.go_ns = realtime;
     emit(SetGo{rank.info.rank, launch.seq, abort});
+    begun.push_back({rank.info.rank, launch.seq});
+    begun_ns = now;
     ++counters.gone;
     counters.passed += phase == Phase::passed;
     if (soft.empty()) return;
     for (const LaunchKey& key : launch.keys) soft.started(key.range);
+}
+
+// What has started in the last call, for the forecast: no gate waits for that.
+void Core::Impl::learn() {
+    for (const wire::LocalLaunch& id : begun) {
+        Rank* rank = nullptr;
+        Launch* launch = launch_of(id, &rank);
+        if (launch == nullptr) continue;
+        describe(*rank, *launch);
+        rank->forecast.started(*launch, begun_ns);
+        if (launch->programme.needs != 0) rank->said = {};
+    }
+    begun.clear();
 }
 
 bool Core::Impl::is_local(const Key& key) const {

@@ -156,8 +156,9 @@ public:
 
     // Feeds one event. Demand and done are only collected here; flush() sends what has come together.
     void on(const Event& event, TimeNs now, TimeNs realtime_ns, Actions& out);
-    // At the end of one look at rings and socket: at most one Demand and one Done.
-    void flush(TimeNs now, Actions& out);
+    // At the end of one look at rings and socket: at most one Demand and one Done. True: carry this out, and call
+    // again; what is left can wait until the demand is on its way.
+    bool flush(TimeNs now, Actions& out);
 
     // Launches recorded and not done: while there are any with a stream gate, the shell polls.
     bool pending() const;

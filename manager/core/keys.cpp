@@ -77,7 +77,7 @@ std::vector<LaunchKey> keys_of(const std::vector<ring::OpEntry>& ops, std::uint1
     std::vector<LaunchKey> keys;
     const bool only_conn = (launch_flags & ring::kLaunchConn) != 0;
     for (const ring::OpEntry& op : ops) {
-        const wire::CommMember* member = op.comm < members.size() ? members[op.comm] : nullptr;
+        const wire::CommMember* member = members(op.comm);
         if (member == nullptr || stays_inside(op, *member)) continue;
         const bool mesh = is_mesh(static_cast<OpKind>(op.kind));
         if (!only_conn) keys.push_back({op.comm, {key_of(op, *member, false), op.count, mesh}});

@@ -1,8 +1,8 @@
 // The keys at which a launch meets its peers (docs/protocol.md, "Keys"), from the ops of its record.
 #pragma once
 
-#include <array>
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "opus/launch_ring.h"
@@ -17,7 +17,7 @@ struct LaunchKey {
     bool operator==(const LaunchKey&) const = default;
 };
 
-using MemberLookup = std::array<const wire::CommMember*, ring::kMaxComms>;  // null: not registered
+using MemberLookup = std::function<const wire::CommMember*(std::uint16_t)>;  // by entry; null: not registered
 
 // Sorted, neighbours joined, each key once a member (two members of one process meet at equal keys: each
 // of them counts). Self-sends and communicators of one rank have none.

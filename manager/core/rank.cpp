@@ -14,6 +14,7 @@ Launch* Rank::find(std::uint64_t seq) {
 
 bool Rank::append(Launch launch) {
     if (!launches.empty() && launch.seq < launches.back().seq + launches.back().slots) return false;
+    if (families_.size() > kMostIdleFamilies) std::erase_if(families_, [](const auto& f) { return f.second.empty(); });
     for (const std::uint32_t family : launch.families) families_[family].push_back(launch.seq);
     for (const std::uint16_t m : launch.members)
         if (members[m]) ++members[m]->outstanding;
@@ -27,12 +28,12 @@ bool Rank::has_turn(const Launch& launch) const {
     if ((launch.flags & ring::kLaunchConn) != 0) return true;
     return std::all_of(launch.families.begin(), launch.families.end(), [&](std::uint32_t family) {
         const auto it = families_.find(family);
-        return it != families_.end() && it->second.front() == launch.seq;
+        return it != families_.end() && !it->second.empty() && it->second.front() == launch.seq;
     });
 }
 
 bool Rank::shares_unheld(const Launch& launch) const {
-    return std::any_of(members.begin(), members.end(), [&](const auto& member) {
+    return std::any_of(members.begin(), members.begin() + used, [&](const auto& member) {
         return member && member->verdict != Verdict::enforced && member->verdict != Verdict::unknown &&
                std::find(launch.families.begin(), launch.families.end(), member->family) != launch.families.end();
     });
@@ -49,7 +50,6 @@ void Rank::leave(const Launch& launch, std::vector<std::uint64_t>& heads) {
         } else {
             std::erase(order, launch.seq);
         }
-        if (order.empty()) families_.erase(it);
     }
     for (const std::uint16_t m : launch.members)
         if (members[m] && members[m]->outstanding > 0) --members[m]->outstanding;
@@ -110,10 +110,9 @@ std::uint64_t Rank::last_use(std::uint16_t index) const {
 }
 
 MemberLookup Rank::lookup() const {
-    MemberLookup table{};
-    for (std::size_t i = 0; i < members.size(); ++i)
-        if (members[i]) table[i] = &members[i]->info;
-    return table;
+    return [this](std::uint16_t index) -> const wire::CommMember* {
+        return index < members.size() && members[index] ? &members[index]->info : nullptr;
+    };
 }
 
 std::string Rank::check() const {
@@ -137,7 +136,8 @@ std::string Rank::check() const {
         if (launch.phase == Phase::recorded && launch.asked) return which + "asked for before it was ready";
     }
     if (waits != waiting.size()) return name + "a launch waits twice, or is gone";
-    if (expected.size() != families_.size()) return name + "families of launches that are gone";
+    const auto live = std::count_if(families_.begin(), families_.end(), [](const auto& f) { return !f.second.empty(); });
+    if (expected.size() != static_cast<std::size_t>(live)) return name + "families of launches that are gone";
     for (const auto& [family, order] : expected) {
         const auto it = families_.find(family);
         if (it == families_.end() || !std::equal(order.begin(), order.end(), it->second.begin(), it->second.end()))

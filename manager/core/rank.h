@@ -79,6 +79,7 @@ public:
     wire::RankInfo info;
     Mode mode = Mode::enforce;
     std::array<std::unique_ptr<Member>, ring::kMaxComms> members;
+    std::uint32_t used = 0;  // no member at or beyond this entry
     std::deque<Launch> launches;  // not retired, by seq
     std::vector<Freeing> freeing;
     std::vector<std::uint64_t> waiting;  // launches in Phase::waiting
@@ -115,7 +116,9 @@ public:
     std::string check() const;
 
 private:
-    std::unordered_map<std::uint32_t, std::deque<std::uint64_t>> families_;  // not done, in ring order
+    static constexpr std::size_t kMostIdleFamilies = 256;
+    // Launches not done, in ring order. A family that is idle keeps its place: it comes again.
+    std::unordered_map<std::uint32_t, std::deque<std::uint64_t>> families_;
 };
 
 }  // namespace opus::manager

@@ -191,9 +191,13 @@ void Core::Impl::told_all() {
     }
 }
 
-void Core::Impl::flush() {
+bool Core::Impl::flush() {
+    bool later = false;
     if (has_controller()) {
-        if (session.provision) expect_next();
+        // What is asked for goes first, and alone: what will be wanted after it can wait. An end of a phase cannot.
+        later = session.provision && !outbox.demand.empty() && outbox.done.launches.empty() &&
+                std::any_of(ranks.begin(), ranks.end(), [](const auto& r) { return r.second.forecast_due; });
+        if (session.provision && !later) expect_next();
         wire::Demand demand;
         for (const wire::LocalLaunch& id : outbox.demand) {
             Rank* rank = nullptr;
@@ -238,6 +242,7 @@ void Core::Impl::flush() {
         wake_at = at;
         emit(WakeAt{at});
     }
+    return later;
 }
 
 }  // namespace opus::manager

@@ -67,6 +67,8 @@ struct Core::Impl {
     wire::Done untold;                       // ends of launches of runs that go on
     bool untold_due = false;                 // to be said at the end of this look
     std::string refusal;                     // last reason shown
+    std::vector<wire::LocalLaunch> begun;    // in the call before, and not learned from yet
+    TimeNs begun_ns = 0;
     std::vector<wire::LocalLaunch> expired;  // decided here without a controller, to be told at the next welcome
 
     // The call being served.
@@ -94,6 +96,7 @@ struct Core::Impl {
     void decide(Rank& rank, Launch& launch);    // it waits: may it start?
     void decide_all();
     void start(Rank& rank, Launch& launch, Phase phase, bool abort = false);
+    void learn();
     void finish(Rank& rank, Launch& launch);
     void tell_done(Rank& rank, Launch& launch, bool passed);
     void gather_done();
@@ -124,7 +127,7 @@ struct Core::Impl {
     void expire_overdue();
     TimeNs hold_deadline(const Rank& rank, TimeNs since) const;
     TimeNs next_deadline() const;
-    void flush();
+    bool flush();
 
     // What the controller says (conversation.cpp); messages that are not for a manager are counted.
     void welcome(const wire::Welcome& m);

@@ -141,38 +141,39 @@ bool Daemon::look(bool scan) {
     last_event_ = now;
     std::vector<Event> events;
     events.swap(events_);
-    for (const Event& event : events) feed(event);
+    const TimeNs realtime_ns = clock_ns(CLOCK_REALTIME);
+    for (const Event& event : events) feed(event, now, realtime_ns);
     events.swap(events_);  // its memory serves again
     return true;
 }
 
-void Daemon::feed(const Event& event) {
+void Daemon::feed(const Event& event) { feed(event, now_ns(), clock_ns(CLOCK_REALTIME)); }
+
+void Daemon::feed(const Event& event, TimeNs now, TimeNs realtime_ns) {
     fed_ = true;
-    core_.on(event, now_ns(), clock_ns(CLOCK_REALTIME), actions_);
+    core_.on(event, now, realtime_ns, actions_);
     perform_all();
 }
 
 void Daemon::perform_all() {
     Actions actions;
     actions.swap(actions_);
-    for (const Action& action : actions) std::visit([this](const auto& a) { perform(a); }, action);
+    for (Action& action : actions) std::visit([this](auto& a) { perform(a); }, action);
     actions.clear();
     if (actions_.empty()) actions_.swap(actions);  // its memory serves again
 }
 
 void Daemon::settle() {
-    core_.flush(now_ns(), actions_);
-    perform_all();
-    fed_ = false;
-    while (!outgoing_.empty()) {
+    for (bool more = true; more;) {
+        fed_ = false;
+        more = core_.flush(now_ns(), actions_);
+        perform_all();
+        if (outgoing_.empty()) continue;
         link_->send(std::move(outgoing_));
         outgoing_.clear();
         link_spoke_ = true;  // sending may have taken the signal of what arrived
         hear_link();
-        if (!fed_) continue;
-        fed_ = false;
-        core_.flush(now_ns(), actions_);
-        perform_all();
+        more |= fed_;
     }
     if (reconnect_) {
         reconnect_ = false;
@@ -192,7 +193,7 @@ bool Daemon::hear_link() {
 
 // --- actions --------------------------------------------------------------------------------------
 
-void Daemon::perform(const Send& a) { outgoing_.push_back(a.message); }
+void Daemon::perform(Send& a) { outgoing_.push_back(std::move(a.message)); }
 
 void Daemon::perform(const SetGo& a) {
     const auto it = ranks_.find(a.rank);

@@ -55,9 +55,10 @@ private:
     // One look.
     bool look(bool scan);
     void feed(const Event& event);
+    void feed(const Event& event, TimeNs now, TimeNs realtime_ns);
     void perform_all();
     void settle();  // flush, do what the core says, send
-    void perform(const Send& a);
+    void perform(Send& a);
     void perform(const SetGo& a);
     void perform(const SetVerdict& a);
     void perform(const SetOpen& a);

@@ -161,9 +161,11 @@ void ManagerHost::perform_all() {
 }
 
 void ManagerHost::settle() {
-    core_->flush(world_.now, actions_);
-    perform_all();
-    if (!outgoing_.empty()) send(std::exchange(outgoing_, {}));
+    for (bool more = true; more;) {
+        more = core_->flush(world_.now, actions_);
+        perform_all();
+        if (!outgoing_.empty()) send(std::exchange(outgoing_, {}));
+    }
     if (std::exchange(reconnect_, false)) {
         connected_ = desynced_ = false;
         world_.network.close(node_);

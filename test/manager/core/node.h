@@ -49,7 +49,12 @@ public:
     }
     // The end of a look.
     void flush() {
-        core.flush(now, actions);
+        for (bool more = true; more;) {
+            more = core.flush(now, actions);
+            hear();
+        }
+    }
+    void hear() {
         std::vector<wire::Message> frame;
         for (; heard_ < actions.size(); ++heard_) {
             const Action& action = actions[heard_];

@@ -95,7 +95,7 @@ private:
         reader_->look(events, true);
         if (events.size() > 4 * kSlots + 4 * ring::kMaxComms) fault_ = "one look tells of more than a ring can hold";
         for (const Event& event : events) on(event);
-        core_.flush(now_, actions_);
+        while (core_.flush(now_, actions_)) {}
         perform();
         PollHint hint;
         reader_->await(hint, 1);
