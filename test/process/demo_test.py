@@ -81,7 +81,7 @@ def interrupted_start(context) -> None:
             interruption.over()
         return interruption
     lines = start_one(0).lines
-    expect(lines > 1000, f"only {lines} lines were seen")
+    expect(lines > 100, f"only {lines} lines were seen")
     left = Leftovers(context.mark)
     for at in range(1, lines, lines // PLACES):
         place = start_one(at).place
