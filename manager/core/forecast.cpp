@@ -10,6 +10,7 @@ namespace {
 
 constexpr std::uint32_t kMaxPhase = 4096;  // launches of a phase that are foretold
 constexpr TimeNs kTogether = 1'000'000;    // as good as one moment
+constexpr TimeNs kLate = 2'000'000;        // a circuit that is idle for so long may be of use to others
 constexpr unsigned kSizeClass = 3;         // a class is 2^3 wide
 
 bool is_connection(const Key& key) { return key.kind == KeyKind::conn || key.kind == KeyKind::conn_p2p; }
@@ -58,7 +59,12 @@ void Forecast::started(const Launch& launch, TimeNs now) {
     for (const LaunchKey& key : keys) launches_.begin(key.range);
     launches_.remember(p.signature, keys);
     const TimeNs apart = launch.waiting_since - started_ns_;
-    predictor_.observe(p, p.needs != phase_ && apart >= -kTogether && apart <= kTogether);
+    Predictor::Start how;
+    how.contested = p.needs != phase_ && apart >= -kTogether && apart <= kTogether;
+    // Only one that had to ask shows how long its peers let it wait; what starts in a run begins as it did the last time.
+    how.late = launch.firm ? now - launch.waiting_since > kLate
+                           : predictor_.expected(0).signature == p.signature && predictor_.began(0).late;
+    predictor_.observe(p, how);
     phase_ = p.needs;
     started_ns_ = now;
     const auto at = std::find_if(under_way_.begin(), under_way_.end(), [&p](const auto& u) { return u.first == p.needs; });
@@ -147,7 +153,7 @@ std::optional<wire::Expectation> Forecast::recorded(const std::vector<Head>& hea
 // Where a transfer that this rank waits to receive and one that it is to send come at one time, the second goes first:
 // its receiver has nothing to do before, and this rank has just made what it sends (the last time it had to wait).
 bool Forecast::gives_way(const std::vector<Head>& heads, const Predictor::Launch& next) const {
-    if (!predictor_.was_contested(1)) return false;
+    if (!predictor_.began(1).contested) return false;
     const auto is_way = [](const Launch& launch, bool sends) {
         return launch.keys.size() == 1 && launch.op == (sends ? OpKind::send : OpKind::recv);
     };
@@ -190,7 +196,11 @@ std::vector<LaunchKey> Forecast::rest_of_phase(const Launch& first) const {
     };
     for (std::uint32_t i = 1; i < kMaxPhase; ++i) {
         const Predictor::Launch next = predictor_.expected(i);
-        if (next.needs != p.needs || !launches_.each(next.signature, add)) break;
+        // One whose peers come late asks: in a run it would start at once, and hold a circuit that is of no use to it yet.
+        if (next.needs != p.needs || predictor_.began(i).late) break;
+        // So does one that comes together with one of another phase: which goes first is not for this rank to say.
+        if (predictor_.began(i + 1).contested) break;
+        if (!launches_.each(next.signature, add)) break;
     }
     return rest;
 }

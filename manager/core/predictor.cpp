@@ -170,12 +170,13 @@ void Predictor::foretell() {
     forecast_.sure = forecast_.known && matched_ >= kSureMatch + state_->known[last_].doubt;
 }
 
-void Predictor::observe(const Launch& launch, bool contested) {
+void Predictor::observe(const Launch& launch, Start how) {
     score(launch);
     const std::uint64_t before = at_;
     const Symbol seen = intern(launch);
     follow(seen);
-    state_->history[count_ % kHistory] = static_cast<Symbol>(contested ? seen | kContested : seen);
+    state_->history[count_ % kHistory] =
+        static_cast<Symbol>(seen | (how.contested ? kContested : 0) | (how.late ? kLate : 0));
     ++count_;
     last_ = seen;
     const bool new_phase = launch.needs != current_needs_;

@@ -48,8 +48,12 @@ public:
     };
 
     Predictor();
-    // `contested`: it was ready when the one that went before it began, of another phase.
-    void observe(const Launch& launch, bool contested = false);
+    struct Start {
+        bool contested = false;  // it was ready when the one that went before it began, of another phase
+        bool late = false;       // its peers were: it had long been ready
+    };
+    void observe(const Launch& launch, Start how);
+    void observe(const Launch& launch) { observe(launch, Start{}); }
     Forecast forecast() const { return forecast_; }
     // The launch expected after `i` others; needs 0: nothing is.
     Launch expected(std::uint32_t i) const {
@@ -57,9 +61,11 @@ public:
         const Known& known = state_->known[symbol(at_ + i)];
         return {known.signature, known.needs};
     }
-    bool was_contested(std::uint32_t i) const {
-        return at_ != kNowhere && at_ + i < count_ && remembered(at_ + i) &&
-               (state_->history[(at_ + i) % kHistory] & kContested) != 0;
+    // How that one began the last time.
+    Start began(std::uint32_t i) const {
+        if (at_ == kNowhere || at_ + i >= count_ || !remembered(at_ + i)) return {};
+        const Symbol s = state_->history[(at_ + i) % kHistory];
+        return {(s & kContested) != 0, (s & kLate) != 0};
     }
     const Accuracy& accuracy() const { return accuracy_; }
     Knowledge knowledge() const;  // walks the table: for people, now and then
@@ -70,8 +76,8 @@ private:
     static constexpr std::uint32_t kIndexSlots = 512;
     static constexpr std::uint32_t kResume = 4;
     static constexpr std::uint64_t kNowhere = ~0ull;
-    static constexpr Symbol kContested = 0x8000;  // beside the number, in the history
-    static_assert(kSignatures <= kContested);
+    static constexpr Symbol kContested = 0x8000, kLate = 0x4000;  // beside the number, in the history
+    static_assert(kSignatures <= kLate);
 
     struct Known {
         std::uint64_t signature = 0;
@@ -93,7 +99,7 @@ public:
 private:
     Symbol intern(const Launch& launch);
     Symbol symbol(std::uint64_t position) const {
-        return static_cast<Symbol>(state_->history[position % kHistory] & ~kContested);
+        return static_cast<Symbol>(state_->history[position % kHistory] & ~(kContested | kLate));
     }
     bool remembered(std::uint64_t position) const { return position < count_ && position + kHistory > count_; }
     std::uint32_t context_slot(std::size_t which) const;

@@ -243,14 +243,80 @@ TEST_CASE("the rest of a phase is told as ranges of its sequences") {
         return l;
     };
     std::uint64_t n = 0;
+    TimeNs now = 0;
+    const auto start = [&](Launch l) {
+        l.waiting_since = now += kSecond;
+        forecast.started(l, now);
+    };
     for (int i = 0; i < 3; ++i) {
-        for (int k = 0; k < 4; ++k) forecast.started(launch(ring, coll_key(kCommA, n++)));
-        forecast.started(launch(pair, p2p_key(kCommB, 0, 1, static_cast<std::uint64_t>(i))));
+        for (int k = 0; k < 4; ++k) start(launch(ring, coll_key(kCommA, n++)));
+        start(launch(pair, p2p_key(kCommB, 0, 1, static_cast<std::uint64_t>(i))));
     }
     const auto rest = forecast.rest_of_phase(launch(ring, coll_key(kCommA, n)));
     REQUIRE(rest.size() == 1);
     CHECK(rest.front().range == wire::KeyRange{coll_key(kCommA, n + 1), 3});
     CHECK(forecast.rest_of_phase(launch(pair, p2p_key(kCommB, 0, 1, 3))).empty());
+}
+
+namespace {
+
+// Three rings, then a transfer, some times over; the third ring has to wait for its peers, or comes together with the
+// transfer. Ranges that the rank would have a run cover from the first ring on, in the end.
+std::uint32_t offered(TimeNs third_waits, bool transfer_with_third) {
+    const Predictor::Launch ring{11, 1}, pair{22, 2};
+    Forecast forecast;
+    std::uint64_t n = 0;
+    TimeNs now = 0;
+    const auto launch = [&](Predictor::Launch programme, const Key& key, TimeNs waited) {
+        Launch l;
+        l.programme = programme;
+        l.keys = {{0, {key, 1}}};
+        l.firm = true;
+        l.waiting_since = now - waited;
+        return l;
+    };
+    for (std::uint64_t i = 0; i < 4; ++i) {
+        for (int k = 0; k < 3; ++k)
+            forecast.started(launch(ring, coll_key(kCommA, n++), k == 2 ? third_waits : 0), now += kSecond);
+        const TimeNs waited = transfer_with_third ? kSecond : 0;
+        forecast.started(launch(pair, p2p_key(kCommB, 0, 1, i), waited), now += kSecond);
+    }
+    const auto rest = forecast.rest_of_phase(launch(ring, coll_key(kCommA, n), 0));
+    return rest.empty() ? 0 : rest.front().range.count;
+}
+
+}  // namespace
+
+TEST_CASE("what waited for its peers the last time is in no run: it would hold its circuits before they are of use") {
+    CHECK(offered(0, false) == 2);
+    CHECK(offered(kSecond / 2, false) == 1);
+}
+
+TEST_CASE("what came together with a launch of another phase is in no run: it would always go first") {
+    CHECK(offered(0, true) == 1);
+}
+
+TEST_CASE("what starts in a run is as late as it was when it had to ask") {
+    const Predictor::Launch ring{11, 1}, pair{22, 2};
+    Forecast forecast;
+    std::uint64_t n = 0;
+    TimeNs now = 0;
+    for (std::uint64_t i = 0; i < 6; ++i) {
+        for (int k = 0; k < 4; ++k) {
+            Launch l;
+            l.programme = k == 3 ? pair : ring;
+            l.keys = {{0, {k == 3 ? p2p_key(kCommB, 0, 1, i) : coll_key(kCommA, n++), 1}}};
+            l.firm = i < 3;  // later ones start in a run
+            l.waiting_since = k == 2 ? now : now + kSecond;
+            forecast.started(l, now += kSecond);
+        }
+    }
+    Launch first;
+    first.programme = ring;
+    first.keys = {{0, {coll_key(kCommA, n), 1}}};
+    const auto rest = forecast.rest_of_phase(first);
+    REQUIRE(rest.size() == 1);
+    CHECK(rest.front().range.count == 1);
 }
 
 TEST_CASE("what a rank's forecast remembers is bounded, whatever the rank does") {
