@@ -46,6 +46,9 @@ void Core::Impl::take_word(NodeIndex node, const wire::Expectation& e) {
         const bool directed = key.kind == KeyKind::p2p || key.kind == KeyKind::conn_p2p;
         if (directed && (key.src >= comm.size || key.dst >= comm.size || (key.src != slot && key.dst != slot)))
             continue;
+        if (const auto known = comm.keys.find(key); known != comm.keys.end())
+            if (const Launch* l = known->second->members[place_of(key, slot)].launch; l != nullptr && !l->waits())
+                return;  // said before it heard that this is granted
         if (word.edges.size() > kMaxRangesPerWord * fabric.gpus.size()) return;
         word.gpu = comm.members[slot].gpu;
         word.sends = directed && key.src == slot && e.keys.size() == 1;

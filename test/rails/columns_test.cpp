@@ -46,6 +46,34 @@ TEST_CASE("a provisioned job is never slower than one that asks on demand") {
         }
 }
 
+TEST_CASE("grants that cover the rest of a phase make no job slower") {
+    for (const replay::Workload& job : jobs())
+        for (const double dark : {0.0, 10.0, 25.0}) {
+            ColumnOptions o = at(dark, 24);
+            o.learned = 14;
+            const Column without = play(job, Rails::provisioned, o);
+            o.rails.runs = true;
+            const Column with = play(job, Rails::provisioned, o);
+            CAPTURE(job.name);
+            CAPTURE(dark);
+            REQUIRE(with.ended);
+            CHECK(with.fault == "");
+            CHECK(with.iteration_ms <= without.iteration_ms * 1.0005);
+        }
+}
+
+TEST_CASE("in runs, the managers of the job of the paper send two frames a node and phase at most") {
+    ColumnOptions o = at(25, 5);
+    o.learned = 4;
+    o.rails.runs = true;
+    const replay::Workload job = replay::generate_llama3_8b({});
+    const Column before = play(job, Rails::provisioned, o);
+    o.rehearsal.iterations = 10;
+    const Column after = play(job, Rails::provisioned, o);
+    REQUIRE(after.phases > before.phases);
+    CHECK((after.frames_up - before.frames_up) / (after.phases - before.phases) <= 2);
+}
+
 TEST_CASE("where nothing is ever dark the oracle and its bound are the job itself") {
     for (const replay::Workload& job : jobs()) {
         ColumnOptions o = at(0, 6);
@@ -61,7 +89,8 @@ TEST_CASE("where nothing is ever dark the oracle and its bound are the job itsel
 TEST_CASE("nobody is faster than the oracle, nor the oracle than the bound") {
     for (const replay::Workload& job : jobs())
         for (const double dark : {10.0, 25.0}) {
-            ColumnOptions o = at(dark);
+            ColumnOptions o = at(dark, 10);
+            o.learned = 5;  // an iteration that is short because the one before was long is no feat
             o.oracle.trials = 100;
             const Column demand = play(job, Rails::on_demand, o), ahead = play(job, Rails::provisioned, o);
             const Known known = play_known(job, {&demand, &ahead}, o);
@@ -169,4 +198,23 @@ TEST_CASE("ports whose speculations are all wrong lose what was saved on them an
     CHECK(lied.total_ms <= demand.total_ms + 25 + 5);
     CHECK(lied.counters.suspensions == 0);
     MESSAGE("on demand " << demand.total_ms << " ms, honest " << honest.total_ms << " ms, lied to " << lied.total_ms << " ms");
+}
+
+// Where a manager speaks of a launch before it hears that it has been granted.
+TEST_CASE("what is said of a launch that is granted already moves nothing") {
+    replay::GenerateOptions generate;
+    generate.gpus = 1;
+    const replay::Workload job = replay::generate("cp", generate);
+    ColumnOptions o = at(25, 6);
+    o.rails.tamper = [](NodeIndex, std::vector<wire::Message>& messages) {
+        wire::Next late;
+        for (const wire::Message& message : messages)
+            if (const auto* demand = std::get_if<wire::Demand>(&message))
+                for (const wire::LaunchDemand& d : demand->launches) late.ranks.push_back({d.launch.rank, d.keys, true});
+        if (!late.ranks.empty()) messages.push_back(late);
+    };
+    const Column column = play(job, Rails::provisioned, o);
+    REQUIRE(column.ended);
+    CHECK(column.fault == "");
+    CHECK(column.counters.speculations_wrong == 0);
 }
