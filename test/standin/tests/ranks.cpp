@@ -23,6 +23,12 @@ void nap() {
 
 int code_of(int status) { return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status); }
 
+// Instrumented programs are up to ten times slower; the limit is there to end hangs.
+unsigned patience(int seconds) {
+    const char* sanitized = std::getenv("OPUS_TEST_SANITIZED");
+    return static_cast<unsigned>(seconds) * (sanitized != nullptr && *sanitized != '\0' ? 5 : 1);
+}
+
 int start(const std::vector<std::pair<std::string, std::string>>& environment, int seconds,
           const std::function<void()>& body) {
     std::fflush(nullptr);
@@ -30,7 +36,7 @@ int start(const std::vector<std::pair<std::string, std::string>>& environment, i
     if (pid != 0) return pid;
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     for (const auto& [name, value] : environment) setenv(name.c_str(), value.c_str(), 1);
-    alarm(static_cast<unsigned>(seconds));
+    alarm(patience(seconds));
     try {
         body();
     } catch (const std::exception& e) { give_up(e.what(), __FILE__, __LINE__); }
@@ -98,9 +104,13 @@ std::vector<int> run_ranks(const Layout& layout, const std::function<void(const 
 }
 
 bool all_well(const std::vector<int>& codes) {
-    for (const int code : codes)
-        if (code != 0) return false;
-    return !codes.empty();
+    bool well = !codes.empty();
+    for (std::size_t r = 0; r < codes.size(); ++r) {
+        if (codes[r] == 0) continue;
+        std::fprintf(stderr, "rank %zu ended with %d%s\n", r, codes[r], codes[r] == 128 + SIGALRM ? ": it took too long" : "");
+        well = false;
+    }
+    return well;
 }
 
 int run_alone(const std::vector<std::pair<std::string, std::string>>& environment, const std::function<void()>& body) {
