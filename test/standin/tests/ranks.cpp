@@ -107,7 +107,8 @@ bool all_well(const std::vector<int>& codes) {
     bool well = !codes.empty();
     for (std::size_t r = 0; r < codes.size(); ++r) {
         if (codes[r] == 0) continue;
-        std::fprintf(stderr, "rank %zu ended with %d%s\n", r, codes[r], codes[r] == 128 + SIGALRM ? ": it took too long" : "");
+        std::fprintf(stderr, "rank %zu ended with %d%s\n", r, codes[r],
+                     codes[r] == 128 + SIGALRM ? ": it took too long" : "");
         well = false;
     }
     return well;
