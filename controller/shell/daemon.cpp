@@ -1,11 +1,13 @@
 #include "controller/shell/daemon.h"
 
 #include <poll.h>
+#include <sched.h>
 #include <spdlog/spdlog.h>
 #include <zmq.h>
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 #include "controller/shell/clock.h"
 
@@ -62,10 +64,11 @@ void Daemon::run(int stop_fd) {
         if (items[2].revents != 0) break;
         now_ = std::max(now_, monotonic_ns());
         look_began_ns_ = now_;
+        answered_ = false;
         more = items[0].revents != 0 &&
                server_.receive(kFramesALook, [this](const std::string& peer, wire::Frame&& frame) {
                    hear(peer, std::move(frame));
-                   send_outbox();  // whoever waits for it should not wait for the next frame, nor for notes
+                   answer();
                    take_notes();
                });
         look(items[1].revents != 0);
@@ -191,6 +194,15 @@ void Daemon::carry_out(Action& action) {
             }
         },
         action);
+}
+
+// Who waits for it shall not wait for the next frame, nor for notes; nor for this core, where ZeroMQ's own thread
+// shares it. Once a look: what comes in crowds has that thread busy anyway.
+void Daemon::answer() {
+    if (outbox_nodes_.empty()) return;
+    send_outbox();
+    if (std::exchange(answered_, true)) return;
+    ::sched_yield();
 }
 
 // All that the core said to a node since the last time: one frame.

@@ -52,6 +52,7 @@ private:
     TimeNs started_ns_;
     TimeNs now_;
     TimeNs look_began_ns_ = 0;
+    bool answered_ = false;  // in this look
     WireServer server_;
     std::unique_ptr<TraceFile> trace_;
     Recorders recorders_;
@@ -77,6 +78,7 @@ private:
     // daemon.cpp: the loop
     int timeout_ms() const;
     void look(bool switches);
+    void answer();
     void send_outbox();
     void flush();
     void note_control_time();
