@@ -195,7 +195,8 @@ bool Core::Impl::flush() {
     bool later = false;
     if (has_controller()) {
         // What is asked for goes first, and alone: what will be wanted after it can wait. An end of a phase cannot.
-        later = session.provision && !outbox.demand.empty() && outbox.done.launches.empty() &&
+        later = session.provision && !outbox.demand.empty() && outbox.done.launches.empty() && !untold_due &&
+                !soft.any_ended() &&
                 std::any_of(ranks.begin(), ranks.end(), [](const auto& r) { return r.second.forecast_due; });
         if (session.provision && !later) expect_next();
         wire::Demand demand;

@@ -35,6 +35,7 @@ public:
     std::vector<wire::KeyRange> revoke(const std::vector<std::uint64_t>& grants);
     // Grants that were used up since the last call.
     std::vector<std::uint64_t> take_ended();
+    bool any_ended() const { return !ended_.empty(); }
 
     bool empty() const { return sequences_.empty(); }
     std::size_t ranges() const;

@@ -130,7 +130,15 @@ void SwitchedRails::look(NodeIndex node) {
     manager::Actions actions;
     for (const manager::Event& event : m.seen) m.core->on(event, now_, kRealtime + now_, actions);
     m.seen.clear();
-    m.core->flush(now_, actions);
+    flush(node, actions);
+}
+
+// What is left for later goes in a frame of its own.
+void SwitchedRails::flush(NodeIndex node, manager::Actions& actions) {
+    while (managers_[node].core->flush(now_, actions)) {
+        perform(node, actions);
+        actions.clear();
+    }
     perform(node, actions);
 }
 
@@ -140,8 +148,7 @@ void SwitchedRails::tell(NodeIndex node, std::vector<wire::Message> messages) {
         Manager& m = managers_[node];
         for (const wire::Message& message : messages)
             m.core->on(manager::FromController{1, node + 1, message}, now_, kRealtime + now_, actions);
-        m.core->flush(now_, actions);
-        perform(node, actions);
+        flush(node, actions);
     });
     ++frames_;
 }

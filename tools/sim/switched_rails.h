@@ -68,6 +68,7 @@ private:
     void see(NodeIndex node, manager::Event event, std::int64_t now);
     void look(NodeIndex node);
     void tell(NodeIndex node, std::vector<wire::Message> messages);
+    void flush(NodeIndex node, manager::Actions& actions);
     void perform(NodeIndex node, manager::Actions& actions);
     void hear(NodeIndex node, const std::vector<wire::Message>& messages);
     void log_words(NodeIndex node, const wire::Message& message);
