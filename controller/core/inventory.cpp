@@ -93,13 +93,14 @@ namespace {
 // A port may lose as much as was saved on it, and once more. That once is not spent while a job finds its rhythm:
 // first its words must come true with nothing done about them. What is doubted is not paid for with light.
 constexpr std::uint32_t kProven = 3;
+constexpr std::uint32_t kProvenLate = 5;  // if a word about it has been wrong
 // What was saved need not have been waited for, what was lost was: a port on which a fourth part has been lost again is
 // bet on only while its words come true one after the other.
 constexpr std::uint32_t kProvenAgain = 8;
 constexpr TimeNs kLossWeighs = 4;
 
 bool may_bet(const PortState& s, bool sure) {
-    if (s.lost_ns > s.saved_ns || (s.saved_ns == 0 && s.foretold < kProven)) return false;
+    if (s.lost_ns > s.saved_ns || (s.saved_ns == 0 && s.foretold < (s.misled ? kProvenLate : kProven))) return false;
     if (kLossWeighs * s.lost_ns > s.saved_ns && s.foretold < kProvenAgain) return false;
     return sure || s.peer == kNone || s.saved_ns > s.lost_ns;
 }

@@ -54,6 +54,7 @@ struct PortState {
     std::string note;
     TimeNs saved_ns = 0, lost_ns = 0;  // dark time, by speculations on it
     std::uint32_t foretold = 0;        // speculations of its GPU, made or not, that came true one after the other
+    bool misled = false;               // one has not
     std::vector<Reservation> reservations;
 };
 

@@ -329,8 +329,9 @@ void Core::Impl::note_word(const Speculation& s, bool came_true) {
     for (const EdgeId e : s.gang.edges)
         for (const GpuId gpu : {inventory.edge(e).a, inventory.edge(e).b})
             for (const PortId p : fabric.gpus[gpu].ports) {
-                std::uint32_t& foretold = inventory.port(p).foretold;
-                foretold = came_true ? foretold + 1 : 0;
+                PortState& port = inventory.port(p);
+                port.foretold = came_true ? port.foretold + 1 : 0;
+                port.misled |= !came_true;
             }
 }
 
