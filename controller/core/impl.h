@@ -357,7 +357,7 @@ struct Core::Impl {
 
     std::set<std::tuple<TimeNs, TimerKind, std::uint64_t>> timers;
     TimeNs wake_told = -1;
-    TimeNs holds_told = -1;  // when a timer looks whose hold is over; -1: none is set
+    TimeNs holds_told = -1;                                 // when a timer looks whose hold is over; -1: none is set
     TimeNs read_again_ns = 0;                               // maps of switches at rest
     std::map<std::pair<SwitchIndex, bool>, OpId> open_ops;  // change sets of this step
     std::vector<OpId> new_ops;                              // to be sent at its end

@@ -12,7 +12,7 @@ std::string Core::Impl::name(const LaunchId& id) const {
 
 std::string Core::Impl::name_of_member(const Comm& comm, std::uint32_t slot) const {
     const Member& m = comm.members[slot];
-    const std::string who = "rank " + std::to_string(slot) + " of " + std::to_string(comm.size);
+    std::string who = "rank " + std::to_string(slot) + " of " + std::to_string(comm.size);
     if (!m.registered) return who;
     return (m.gpu != kNone ? fabric.gpus[m.gpu].name : fabric.nodes[m.node].name) + " (" + who + ")";
 }

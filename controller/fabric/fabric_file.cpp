@@ -427,7 +427,8 @@ void FabricReader::judge_whole(const toml::table& root) {
         const auto place = switches_.find(s.name);
         const std::uint32_t line = place == switches_.end() ? 0 : place->second.line;
         if (!used[sw]) warnings_.push_back({line, 0, s.name + " belongs to no rail"});
-        const int in = sides[sw * 2], out = sides[sw * 2 + 1];
+        const std::size_t side = std::size_t{sw} * 2;
+        const int in = sides[side], out = sides[side + 1];
         if (s.sidedness == Sidedness::two_sided && in + out > 0 && (in == 0 || out == 0))
             warnings_.push_back({line, 0,
                                  s.name + " is cabled on its " + (out == 0 ? "ingress" : "egress") +

@@ -65,12 +65,11 @@ void Daemon::run(int stop_fd) {
         now_ = std::max(now_, monotonic_ns());
         look_began_ns_ = now_;
         answered_ = false;
-        more = items[0].revents != 0 &&
-               server_.receive(kFramesALook, [this](const std::string& peer, wire::Frame&& frame) {
-                   hear(peer, std::move(frame));
-                   answer();
-                   take_notes();
-               });
+        more = items[0].revents != 0 && server_.receive(kFramesALook, [this](const std::string& peer, wire::Frame&& frame) {
+            hear(peer, std::move(frame));
+            answer();
+            take_notes();
+        });
         look(items[1].revents != 0);
         flush();
     }

@@ -74,7 +74,9 @@ void Recorders::name_rank(Recorder& recorder, std::uint64_t rank, const Known& k
 
 void Recorders::came(NodeIndex node, const wire::RankInfo& info) {
     const std::uint64_t id = id_of(node, info.rank);
-    const auto [at, fresh] = ranks_.try_emplace(id);
+    const auto made = ranks_.try_emplace(id);
+    const auto at = made.first;  // not a structured binding: clang 14 lets no lambda have one
+    const bool fresh = made.second;
     if (!fresh && at->second.gpu == info.gpu && at->second.job == info.job) return;
     if (fresh || at->second.job != info.job) {
         if (!fresh && --jobs_[at->second.job] == 0) jobs_.erase(at->second.job);

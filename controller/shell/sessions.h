@@ -50,7 +50,7 @@ public:
     }
 
 private:
-    std::vector<Session> sessions_;                    // by node; one without a session has no node
+    std::vector<Session> sessions_;                     // by node; one without a session has no node
     std::unordered_map<std::string, NodeIndex> nodes_;  // by peer
 };
 

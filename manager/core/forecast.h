@@ -76,6 +76,6 @@ private:
     TimeNs started_ns_ = 0;                                           // it did
 };
 
-static_assert(Forecast::kBytes <= 64 * 1024);
+static_assert(Forecast::kBytes <= std::size_t{64} * 1024);
 
 }  // namespace opus::manager

@@ -33,10 +33,7 @@ Predictor::Symbol Predictor::intern(const Launch& launch) {
             return static_cast<Symbol>(slot);
         }
         const Known& o = state_->known[oldest];
-        if (!k.used && o.used)
-            oldest = slot;
-        else if (k.used && o.used && count_ - k.last_seen > count_ - o.last_seen)
-            oldest = slot;
+        if (o.used && (!k.used || count_ - k.last_seen > count_ - o.last_seen)) oldest = slot;
     }
     state_->known[oldest] = {launch.signature, launch.needs, static_cast<std::uint32_t>(count_), 0, true};
     return static_cast<Symbol>(oldest);

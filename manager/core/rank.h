@@ -79,7 +79,7 @@ public:
     wire::RankInfo info;
     Mode mode = Mode::enforce;
     std::array<std::unique_ptr<Member>, ring::kMaxComms> members;
-    std::uint32_t used = 0;  // no member at or beyond this entry
+    std::uint32_t used = 0;       // no member at or beyond this entry
     std::deque<Launch> launches;  // not retired, by seq
     std::vector<Freeing> freeing;
     std::vector<std::uint64_t> waiting;  // launches in Phase::waiting
@@ -90,7 +90,7 @@ public:
     bool forecast_due = false;       // there may be something new to say
     bool recovered = false;          // an earlier manager served it
     std::uint32_t kept_most = kMaxKeptSlots;
-    std::size_t untold = 0;          // launches that are `untold`
+    std::size_t untold = 0;  // launches that are `untold`
 
     Launch* find(std::uint64_t seq);
     // Takes a launch at the end of the ring order. False: out of order, not taken.

@@ -62,12 +62,12 @@ struct Core::Impl {
     NodeIndex here = kNone;
     std::map<std::pair<std::uint32_t, std::uint32_t>, wire::Place> leads;  // local GPU and port: where its circuit goes
     std::uint64_t known_epoch = 0;
-    std::optional<TimeNs> alone_since;       // no controller
-    TimeNs wake_at = -1;                     // last WakeAt
-    wire::Done untold;                       // ends of launches of runs that go on
-    bool untold_due = false;                 // to be said at the end of this look
-    std::string refusal;                     // last reason shown
-    std::vector<wire::LocalLaunch> begun;    // in the call before, and not learned from yet
+    std::optional<TimeNs> alone_since;     // no controller
+    TimeNs wake_at = -1;                   // last WakeAt
+    wire::Done untold;                     // ends of launches of runs that go on
+    bool untold_due = false;               // to be said at the end of this look
+    std::string refusal;                   // last reason shown
+    std::vector<wire::LocalLaunch> begun;  // in the call before, and not learned from yet
     TimeNs begun_ns = 0;
     std::vector<wire::LocalLaunch> expired;  // decided here without a controller, to be told at the next welcome
 

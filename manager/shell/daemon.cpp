@@ -284,8 +284,8 @@ void Daemon::beat(TimeNs now) {
 void Daemon::pace_beats() {
     beat_interval_ = kSecond + kSecond / 8;  // the controller's heartbeat usually wakes us before
     for (const auto& entry : ranks_)
-        beat_interval_ = std::min(
-            beat_interval_, std::max<TimeNs>(10 * kMs, entry.second.segment.view().header->hold_ms * kMs / 4));
+        beat_interval_ =
+            std::min(beat_interval_, std::max<TimeNs>(10 * kMs, entry.second.segment.view().header->hold_ms * kMs / 4));
 }
 
 TimeNs Daemon::until_next_deadline(TimeNs now) const {
@@ -337,8 +337,7 @@ void Daemon::wait() {
 
 // What a sleep and a look cost, where there was nothing else to do.
 void Daemon::account(bool found) {
-    if (cpu_before_ != 0 && !found && !fed_)
-        pace_.measured(clock_ns(CLOCK_THREAD_CPUTIME_ID) - cpu_before_);
+    if (cpu_before_ != 0 && !found && !fed_) pace_.measured(clock_ns(CLOCK_THREAD_CPUTIME_ID) - cpu_before_);
     cpu_before_ = 0;
 }
 

@@ -211,7 +211,8 @@ TEST_CASE("what is said of a launch that is granted already moves nothing") {
         wire::Next late;
         for (const wire::Message& message : messages)
             if (const auto* demand = std::get_if<wire::Demand>(&message))
-                for (const wire::LaunchDemand& d : demand->launches) late.ranks.push_back({d.launch.rank, d.keys, true});
+                for (const wire::LaunchDemand& d : demand->launches)
+                    late.ranks.push_back({d.launch.rank, d.keys, true});
         if (!late.ranks.empty()) messages.push_back(late);
     };
     const Column column = play(job, Rails::provisioned, o);

@@ -58,7 +58,8 @@ public:
         s.tokens = std::move(tokens);
         hear(n, std::move(s));
     }
-    static wire::LaunchDemand launch(std::uint64_t seq, std::vector<wire::KeyRange> keys, std::vector<wire::KeyRange> run = {}) {
+    static wire::LaunchDemand launch(std::uint64_t seq, std::vector<wire::KeyRange> keys,
+                                     std::vector<wire::KeyRange> run = {}) {
         wire::LaunchDemand d;
         d.launch = {0, seq};
         d.keys = std::move(keys);
@@ -156,8 +157,7 @@ TEST_CASE("an all-to-all asks for no mesh of another communicator's collective i
     Job job;
     job.comms = {{0, 1, 2, 3}, {0, 1}};
     for (NodeIndex n = 0; n < 4; ++n) job.ranks.push_back(rank_on(n, {on(0, {coll(0)})}));
-    for (std::size_t r = 0; r < 2; ++r)
-        job.ranks[r].program = {on(0, {coll(1, OpKind::all_to_all), coll(0)})};
+    for (std::size_t r = 0; r < 2; ++r) job.ranks[r].program = {on(0, {coll(1, OpKind::all_to_all), coll(0)})};
     World world({.nodes = 4, .ports = 2}, job);
     must_end(world);
     CHECK(world.core->counters().unroutable == 0);

@@ -8,8 +8,8 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <climits>
 #include <chrono>
+#include <climits>
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
@@ -68,7 +68,8 @@ public:
         const std::int64_t at = now_ns() + longest_ns;
         until.tv_sec = at / 1'000'000'000;
         until.tv_nsec = at % 1'000'000'000;
-        const long woken = ::syscall(SYS_futex_waitv, words_.data(), count_, 0, longest_ns == 0 ? nullptr : &until, CLOCK_MONOTONIC);
+        const long woken =
+            ::syscall(SYS_futex_waitv, words_.data(), count_, 0, longest_ns == 0 ? nullptr : &until, CLOCK_MONOTONIC);
         if (woken >= 0 || errno == EAGAIN || errno == ETIMEDOUT || errno == EINTR) return;
         // Before Linux 5.16, or a word that has been unmapped meanwhile.
         const std::int64_t nap = longest_ns == 0 ? kPollLongest_ns : std::min(longest_ns, kPollLongest_ns / 10);
