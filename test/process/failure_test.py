@@ -54,27 +54,53 @@ def must_end_well(cluster, job) -> None:
     expect(counters["passes"] == 0 and counters["aborts"] == 0, f"{counters}")
 
 
+def await_long_runs(cluster, job) -> None:
+    """To the end of an iteration of few demands. A run ends before a launch whose peers were late the last time, and on a busy
+    machine they often are; each iteration leaves fewer."""
+    last = None
+    while True:
+        progress = job.progress()
+        wait_for(lambda: job.progress() > progress, "another iteration", job)
+        demands = cluster.counters()["demands"]
+        if last is not None and demands - last <= 12:
+            return
+        last = demands
+
+
+def survives_controller(cluster, job, launch_bytes: int) -> bool:
+    """Kills the controller in a long phase and starts another. Whether launches went on without, and while the new one looked
+    around; they need not where the moment was near the end of a run."""
+    time.sleep(0.2)  # into the long phase
+    cluster.controller.kill()
+    time.sleep(0.05)
+    dead, until = cluster.light(), time.monotonic() + 2 * SLOW  # much less than the hold time
+    while not (alone := (cluster.light() - dead).delivered_bytes > 20 * launch_bytes) and time.monotonic() < until:
+        time.sleep(0.02)
+    cluster.start_controller(cluster.address, [])
+    again = cluster.light()
+    time.sleep(0.1 * SLOW)
+    return alone and (cluster.light() - again).delivered_bytes > 0
+
+
 @case("while no controller is there launches go on within their runs, and a new one takes over without a break")
 def within_runs(context) -> None:
-    options = ["--runs", "on"]
-    with context.cluster(RING, controller_options=options) as cluster:
-        job = start(cluster, phases(5, 400), 3)  # the first iteration teaches, the second tells that it was learned
+    with context.cluster(RING, controller_options=["--runs", "on"]) as cluster:
+        job = start(cluster, phases(100, 400), 1)
         before = cluster.light()
-        expect(cluster.counters()["runs"] > 0, f"no run was granted: {cluster.counters()}")
         launch_bytes = before.delivered_bytes // max(1, job.progress() * 402)
-        time.sleep(0.2)  # into the long phase
-        cluster.controller.kill()
-        time.sleep(0.05)
-        dead = cluster.light()
-        wait_for(lambda: (cluster.light() - dead).delivered_bytes > 20 * launch_bytes, "launches to go on without a controller", job,
-                 seconds=5)  # much less than the hold time
-        cluster.start_controller(cluster.address, [])
-        again = cluster.light()
-        time.sleep(0.1 * SLOW)
-        expect((cluster.light() - again).delivered_bytes > 0, "launches stopped while the new controller looked around")
-        must_end_well(cluster, job)
-        light = cluster.light() - before
+        for _ in range(4):
+            await_long_runs(cluster, job)
+            if survived := survives_controller(cluster, job, launch_bytes):
+                break
+        expect(survived, "launches stopped without a controller, or while a new one looked around")
+        for _ in range(2):
+            progress = job.progress()
+            wait_for(lambda: job.progress() > progress, "the job to go on", job)
+        light, counters = cluster.light() - before, cluster.counters()
         expect(light.lost_bytes == 0 and light.misdelivered_bytes == 0, f"{light}")
+        expect(counters["passes"] == 0 and counters["aborts"] == 0, f"{counters}")
+        expect(not any("wrong result" in rank.output() for rank in job.ranks), "a result was wrong")
+        job.stop()
 
 
 def zmtp(address: str) -> socket.socket:
