@@ -3,5 +3,8 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 git ls-files '*.h' '*.cpp' '*.c' | xargs clang-format --dry-run --Werror
+# clang knows not all of GCC's switches.
+mkdir -p "$1/lint"
+sed -E 's/ -(maccumulate-outgoing-args|fschedule-insns|fsched-pressure)\b//g' "$1/compile_commands.json" >"$1/lint/compile_commands.json"
 git ls-files 'shim/*.cpp' 'manager/*.cpp' 'controller/*.cpp' 'drivers/*.cpp' 'tools/*.cpp' 'include/*.cpp' |
-  xargs -n 4 -P "$(nproc)" clang-tidy -quiet -p "$1" --extra-arg=-Wno-unknown-warning-option --warnings-as-errors='*'
+  xargs -n 4 -P "$(nproc)" clang-tidy -quiet -p "$1/lint" --extra-arg=-Wno-unknown-warning-option --warnings-as-errors='*'
