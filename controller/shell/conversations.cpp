@@ -26,6 +26,7 @@ bool is_hot(const wire::Message& message) {
 
 void Daemon::hear(const std::string& peer, wire::Frame&& frame) {
     if (frame.messages.empty()) return;
+    if (!is_hot(frame.messages[0])) take_notes();  // what came before it was before it
     if (const auto* greeting = std::get_if<wire::Hello>(&frame.messages[0])) return hello(peer, frame, *greeting);
     if (std::holds_alternative<wire::CtlRequest>(frame.messages[0])) {
         for (const auto& message : frame.messages)

@@ -15,6 +15,7 @@ namespace opus::controller {
 namespace {
 
 constexpr TimeNs kSecond = 1'000'000'000;
+constexpr TimeNs kCalm = 50'000;           // since the look before
 constexpr std::size_t kFramesALook = 256;  // then sends go out, so that nobody waits for the rest
 
 std::uint64_t switch_op(SwitchIndex sw, OpId op) { return hash_mix(sw, op); }
@@ -63,12 +64,10 @@ void Daemon::run(int stop_fd) {
         if (zmq_poll(items, 3, more ? 0 : timeout_ms()) < 0 && errno != EINTR) break;
         if (items[2].revents != 0) break;
         now_ = std::max(now_, monotonic_ns());
-        look_began_ns_ = now_;
-        answered_ = false;
+        calm_ = now_ - std::exchange(look_began_ns_, now_) > kCalm;
         more = items[0].revents != 0 && server_.receive(kFramesALook, [this](const std::string& peer, wire::Frame&& frame) {
             hear(peer, std::move(frame));
             answer();
-            take_notes();
         });
         look(items[1].revents != 0);
         flush();
@@ -195,12 +194,12 @@ void Daemon::carry_out(Action& action) {
         action);
 }
 
-// Who waits for it shall not wait for the next frame, nor for notes; nor for this core, where ZeroMQ's own thread
-// shares it. Once a look: what comes in crowds has that thread busy anyway.
+// Where frames are few, who waits for an answer shall not wait for the next frame, nor for notes; nor for this core,
+// where ZeroMQ's own thread shares it. In a crowd that thread is better left to gather frames: flush() answers them.
 void Daemon::answer() {
-    if (outbox_nodes_.empty()) return;
+    if (!calm_ || outbox_nodes_.empty()) return;
+    calm_ = false;
     send_outbox();
-    if (std::exchange(answered_, true)) return;
     ::sched_yield();
 }
 
