@@ -33,13 +33,10 @@ void GroupBuffers::clear() {
 
 void collect(Communicator& c, const PendingOp& op, ncclResult_t result) {
     GroupBuffers* group = group_buffers();
-    if (group == nullptr) {
-        c.count_lost();
-    } else if (result != ncclSuccess && result != ncclInProgress) {
+    if (group != nullptr && result != ncclSuccess && result != ncclInProgress)
         group->failed = true;
-    } else if (!group->ops.add(op)) {
+    else if (group == nullptr || !group->ops.add(op))
         c.count_lost();
-    }
 }
 
 namespace {
