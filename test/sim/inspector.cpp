@@ -43,6 +43,7 @@ std::string Inspector::describe(const std::vector<wire::KeyRange>& ranges) const
 
 void Inspector::issued(LaunchIndex index) {
     for (const Part& part : *world_.launches[index].parts) issued_[part.flow].push_back(index);
+    turns_.issued(index);
     if (!world_.journal.on) return;
     std::string text = name(index) + " issued:";
     for (const Part& part : *world_.launches[index].parts) text += " " + world_.describe(part.flow);
@@ -65,14 +66,33 @@ void Inspector::controller_heard(NodeIndex node, const wire::Message& message) {
         for (const auto& d : demand->launches) heard(d);
     if (const auto* done = std::get_if<wire::Done>(&message))
         for (const auto& ran : done->ran)
-            if (const LaunchIndex index = launch_of(node, ran.done.launch.rank, ran.done.launch.seq); index != kNone)
+            if (const LaunchIndex index = launch_of(node, ran.done.launch.rank, ran.done.launch.seq); index != kNone) {
                 if (std::exchange(world_.launches[index].unheard, false)) world_.launches[index].heard = ++heard_;
+                turns_.ran(index);
+            }
     if (const auto* answer = std::get_if<wire::Returned>(&message)) {
         for (const auto& d : answer->running) heard(d);
         returned(node, answer->id);
     }
-    if (const auto* snapshot = std::get_if<wire::Snapshot>(&message))
+    if (const auto* snapshot = std::get_if<wire::Snapshot>(&message)) {
         for (const auto& l : snapshot->launches) heard(l.demand);
+        listed(node, *snapshot);
+    }
+}
+
+// A node's snapshot replaces what was known of it: the controller believes in no launch that it does not list.
+void Inspector::listed(NodeIndex node, const wire::Snapshot& snapshot) {
+    listed_node_ = node;
+    listed_.clear();
+    for (const auto& l : snapshot.launches) ++listed_[l.demand.launch.rank];
+}
+
+void Inspector::check_listed() {
+    for (const controller::RankStatus& rank : world_.controller.core()->ranks())
+        if (rank.node == listed_node_ && rank.launches_in_flight + rank.launches_ready > listed_[rank.info.rank])
+            world_.fail("n" + std::to_string(rank.node) + ".r" + std::to_string(rank.info.rank) +
+                        " is thought to have launches that its node's snapshot does not list");
+    listed_node_ = kNone;
 }
 
 namespace {
@@ -109,7 +129,13 @@ void Inspector::returned(NodeIndex node, std::uint64_t revocation) {
 void Inspector::note_given_up() {
     for (const controller::NodeStatus& node : world_.controller.core()->nodes()) {
         if (node.given_up && !given_up_[node.node])
-            for (LaunchRun& run : world_.launches) run.given_up |= run.go && s_.ranks[run.rank].node == node.node;
+            for (LaunchRun& run : world_.launches) {
+                if (s_.ranks[run.rank].node != node.node) continue;
+                run.given_up |= run.go;
+                if (run.go || run.named || !run.granted) continue;
+                run.granted = false;  // its manager has never heard of it, and never will
+                release(static_cast<LaunchIndex>(&run - world_.launches.data()));
+            }
         given_up_[node.node] = node.given_up;
     }
 }
@@ -127,6 +153,7 @@ void Inspector::note_robbed(NodeIndex node, const wire::Revoke& revoke) {
 
 void Inspector::controller_did(const controller::Actions& actions) {
     grant_.clear();
+    if (listed_node_ != kNone) check_listed();
     // Nodes are not lost, given up or found again without a word.
     if (std::any_of(actions.begin(), actions.end(),
                     [](const auto& a) { return std::holds_alternative<controller::Log>(a); }))
@@ -324,6 +351,7 @@ bool Inspector::starts_under_run(LaunchIndex index) {
     hold(index);
     run.grant_life = newest->life;
     run.granted_ns = newest->at_ns;
+    if (const std::string unfair = turns_.starts(index, newest->at_ns); !unfair.empty()) world_.fail("I4: " + unfair);
     return true;
 }
 

@@ -68,6 +68,8 @@ private:
     bool is_excused(const LaunchRun& launch) const {
         return launch.passed || launch.suspended || launch.told_pass || launch.given_up;
     }
+    void listed(NodeIndex node, const wire::Snapshot& snapshot);
+    void check_listed();
     void note_given_up();
     void note_robbed(NodeIndex node, const wire::Revoke& revoke);
     bool is_through(LaunchIndex launch, PairIndex pair) const;
@@ -85,11 +87,13 @@ private:
     std::vector<std::vector<LaunchIndex>> issued_;    // by flow: launches with this key
     std::vector<LaunchIndex> grant_;
     std::uint64_t heard_ = 0;
+    NodeIndex listed_node_ = kNone;  // its snapshot is with the controller in this step
+    std::map<RankId, std::uint32_t> listed_;
     std::vector<std::map<std::uint64_t, Soft>> soft_;       // by node, by grant
     std::vector<std::map<std::uint64_t, Asked>> asked_;     // by node, by revocation
     std::map<LaunchIndex, std::vector<PairIndex>> robbed_;  // started under runs that were being taken back
-    std::vector<bool> given_up_;                            // by node
-    std::vector<bool> open_;                                // by communicator: no longer held, by the controller's word
+    std::vector<bool> given_up_;  // by node
+    std::vector<bool> open_;      // by communicator: no longer held, by the controller's word
 };
 
 }  // namespace opus::sim

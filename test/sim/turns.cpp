@@ -7,10 +7,32 @@
 
 namespace opus::sim {
 
-Turns::Turns(World& world, const Scenario& scenario) : world_(world), s_(scenario), members_(scenario.flows.size()) {}
+Turns::Turns(World& world, const Scenario& scenario)
+    : world_(world), s_(scenario), members_(scenario.flows.size()), issued_(scenario.flows.size()) {}
 
-// With runs, launches go that nobody asked for, and what is cut or has a quantum goes first.
-bool Turns::trusted() const { return s_.faults.empty() && !world_.options.runs; }
+bool Turns::trusted() const { return s_.faults.empty(); }
+
+TimeNs Turns::dark_time() const {
+    TimeNs dark = 0;
+    for (const Switch& sw : s_.fabric.switches) dark = std::max(dark, sw.dark_ns);
+    return dark;
+}
+
+TimeNs Turns::break_time() const { return std::max<TimeNs>(2 * dark_time(), 20 * kMs); }
+
+// Of a run for which another was taken back: so long it is not taken back itself.
+TimeNs Turns::quantum() const { return std::max<TimeNs>(2 * dark_time(), 1 * kMs); }
+
+void Turns::issued(LaunchIndex index) {
+    if (!trusted()) return;
+    for (const Part& part : *world_.launches[index].parts) issued_[part.flow].push_back(index);
+}
+
+// Under a run it may have, and nobody has said so yet.
+bool Turns::has_begun(LaunchIndex index) const {
+    const LaunchRun& run = world_.launches[index];
+    return run.go || run.state == LaunchRun::State::running || run.state == LaunchRun::State::done;
+}
 
 Turns::Entry& Turns::entry(LaunchIndex launch) {
     if (entries_.size() <= launch) entries_.resize(world_.launches.size());
@@ -23,7 +45,16 @@ void Turns::heard(LaunchIndex index) {
     if (!trusted() || entry(index).place != Place::unknown) return;
     entry(index).mixed = world_.launches[index].unheld != 0 || pairs_of(index).empty();
     for (const Part& part : *world_.launches[index].parts) members_[part.flow].push_back(index);
-    enter(index);
+    has_begun(index) ? void(entry(index).place = Place::flying) : enter(index);
+    for (const Part& part : *world_.launches[index].parts)
+        if (full(part.flow))
+            for (const LaunchIndex m : members_[part.flow]) tie(m);
+}
+
+void Turns::ran(LaunchIndex index) {
+    if (!trusted() || entry(index).place != Place::unknown) return;
+    entry(index).place = Place::done;
+    for (const Part& part : *world_.launches[index].parts) members_[part.flow].push_back(index);
     for (const Part& part : *world_.launches[index].parts)
         if (full(part.flow))
             for (const LaunchIndex m : members_[part.flow]) tie(m);
@@ -101,6 +132,11 @@ bool Turns::joins(const std::vector<LaunchIndex>& gang) const {
             for (const LaunchIndex m : members_[part.flow])
                 if (m < entries_.size() && (entries_[m].place == Place::flying || entries_[m].place == Place::done))
                     return true;
+    if (!world_.options.runs) return false;
+    for (const LaunchIndex index : gang)
+        for (const Part& part : *world_.launches[index].parts)
+            for (const LaunchIndex m : issued_[part.flow])
+                if (has_begun(m)) return true;
     return false;
 }
 
@@ -120,7 +156,7 @@ TimeNs Turns::complete_since(LaunchIndex index) {
 }
 
 // Only where there can be no doubt: the one that waits needs every port of a GPU, and others get one of them.
-std::string Turns::overtaken(LaunchIndex waiting, const std::vector<PairIndex>& taken) {
+std::string Turns::overtaken(LaunchIndex waiting, const std::vector<PairIndex>& taken, TimeNs waited, TimeNs patience) {
     const auto gpus = static_cast<PairIndex>(s_.fabric.gpus.size());
     const std::vector<PairIndex> wanted = pairs_of(waiting);
     for (const PairIndex pair : taken) {
@@ -130,10 +166,7 @@ std::string Turns::overtaken(LaunchIndex waiting, const std::vector<PairIndex>& 
             const auto neighbours = std::count_if(wanted.begin(), wanted.end(),
                                                   [&](PairIndex w) { return w / gpus == gpu || w % gpus == gpu; });
             if (static_cast<std::size_t>(neighbours) < ports.size()) continue;
-            TimeNs dark = 0;
-            for (const PortId p : ports) dark = std::max(dark, s_.fabric.switches[s_.fabric.ports[p].sw].dark_ns);
-            if (world_.now - complete_since(waiting) < dark) continue;  // one that is lit may pass it so long
-            return s_.fabric.gpus[gpu].name;
+            if (waited >= patience) return s_.fabric.gpus[gpu].name;
         }
     }
     return {};
@@ -160,9 +193,32 @@ std::string Turns::judge(const std::vector<LaunchIndex>& gang, const std::vector
         // One that runs already, and with others would need more neighbours than it has ports, waits by itself.
         if (run.suspended && run.parts->size() > 1) continue;
         if (std::any_of(gang.begin(), gang.end(), [&](LaunchIndex g) { return share_key(x, g); })) continue;
-        if (const std::string gpu = overtaken(x, taken); !gpu.empty())
+        if (has_begun(x)) continue;  // its demand has crossed a run
+        // One that is lit may pass it for a dark time. With runs what has a quantum, or is a laggard's, goes first, but
+        // not for ever (K2).
+        const TimeNs patience = world_.options.runs ? quantum() + break_time() + s_.timing.wire_high_ns * 2 : dark_time();
+        if (const std::string gpu = overtaken(x, taken, world_.now - complete_since(x), patience); !gpu.empty())
             return world_.inspector.name(gang.front()) + " is granted a port of " + gpu + ", which " +
                    world_.inspector.name(x) + " has wanted for longer";
+    }
+    return {};
+}
+
+// A run is taken back as soon as somebody is complete who wants its ports and its quantum is over, if it has one; what
+// starts meanwhile has the time of that message.
+std::string Turns::starts(LaunchIndex index, TimeNs granted_ns) {
+    if (!trusted()) return {};
+    const std::vector<PairIndex> taken = pairs_of(index);
+    const TimeNs patience = quantum() + 2 * s_.timing.wire_high_ns + s_.timing.poll_high_ns;
+    for (const LaunchIndex x : waiting_) {
+        const Entry& e = entry(x);
+        if (x == index || e.place != Place::waiting || e.mixed || e.own == 0 || has_begun(x)) continue;
+        const LaunchRun& run = world_.launches[x];
+        if ((run.suspended && run.parts->size() > 1) || share_key(x, index)) continue;
+        const TimeNs waited = world_.now - std::max(complete_since(x), granted_ns);
+        if (const std::string gpu = overtaken(x, taken, waited, patience); !gpu.empty())
+            return world_.inspector.name(index) + " starts under a run at a port of " + gpu + ", for which " +
+                   world_.inspector.name(x) + " has waited too long";
     }
     return {};
 }

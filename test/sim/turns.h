@@ -20,13 +20,17 @@ class Turns {
 public:
     Turns(World& world, const Scenario& scenario);
 
+    void issued(LaunchIndex launch);
     void heard(LaunchIndex launch);      // its demand, by a controller that had not
+    void ran(LaunchIndex launch);        // the same, of one that ended under a run
     void suspended(LaunchIndex launch);  // queues again
     void resumed(LaunchIndex launch);
     void passed(LaunchIndex launch);  // needs no turn any more, but what it is tied to keeps its ticket
     void finished(LaunchIndex launch);
     // Granted in one step. Empty, or who went before whose turn.
     std::string granted(const std::vector<LaunchIndex>& launches);
+    // One starts unasked, under a run granted at that time: empty, or who has waited for its ports too long.
+    std::string starts(LaunchIndex launch, TimeNs granted_ns);
     // Nothing is known of order any more: faults have their own ways (a gang whose switch failed reserves nothing, one
     // whose node is gone is not looked at).
     bool trusted() const;
@@ -50,12 +54,17 @@ private:
     bool share_key(LaunchIndex x, LaunchIndex y) const;
     TimeNs complete_since(LaunchIndex launch);
     std::vector<PairIndex> pairs_of(LaunchIndex launch) const;
-    std::string overtaken(LaunchIndex waiting, const std::vector<PairIndex>& taken);
+    std::string overtaken(LaunchIndex waiting, const std::vector<PairIndex>& taken, TimeNs waited, TimeNs patience);
+    TimeNs dark_time() const;
+    TimeNs break_time() const;
+    TimeNs quantum() const;
+    bool has_begun(LaunchIndex launch) const;
 
     World& world_;
     const Scenario& s_;
     std::vector<Entry> entries_;
     std::vector<std::vector<LaunchIndex>> members_;  // by flow: heard, done or not
+    std::vector<std::vector<LaunchIndex>> issued_;   // by flow
     std::vector<LaunchIndex> waiting_, resumed_;
     std::uint64_t stamp_ = 0;
 };
