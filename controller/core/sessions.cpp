@@ -24,6 +24,10 @@ void Core::Impl::handle(const NodeSession& e) {
     node.session = e.session;
     node.reported = false;
     node.last_seen_ns = now;
+    if (node.grace_at_ns != 0) {  // it is welcomed: its runs go on until this session, too, has been silent for so long
+        node.grace_at_ns = now + options.node_grace_ns;
+        arm(node.grace_at_ns, TimerKind::node_grace, e.node);
+    }
     log(LogLevel::info, fabric.nodes[e.node].name + ": session of its manager");
 }
 

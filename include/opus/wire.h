@@ -226,8 +226,9 @@ struct Welcome {
     std::uint64_t epoch = 0;
     NodeIndex node = kNone;
     std::vector<GpuAssignment> gpus;
-    bool provision = true;  // it wants to hear Next
-    bool runs = true;       // it wants to hear LaunchDemand::run
+    bool provision = true;       // it wants to hear Next
+    bool runs = true;            // it wants to hear LaunchDemand::run
+    std::uint32_t grace_ms = 0;  // a node not heard of for so long holds no runs any more; 0: not told
 };
 
 struct Refused {

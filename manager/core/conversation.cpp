@@ -27,7 +27,8 @@ void Core::Impl::welcome(const wire::Welcome& m) {
         entry.second.told_changes = 0;
     }
     session.retry_at = 0;
-    session.last_frame = session.last_heartbeat = now;
+    session.last_frame = session.last_heartbeat = heard_ns = now;
+    grace_ns = TimeNs(m.grace_ms) * 1'000'000;
     alone_since.reset();
     outbox.clear();
     refusal.clear();

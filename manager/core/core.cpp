@@ -341,7 +341,7 @@ void Core::Impl::decide_all() {
 
 // Every key of it, or none of it: a launch that is half lit would start in the dark (D1).
 std::uint64_t Core::Impl::soft_cover(const Rank& rank, const Launch& launch) const {
-    if (soft.empty()) return 0;
+    if (soft.empty() || now >= runs_end()) return 0;
     std::uint64_t grant = 0;
     for (const LaunchKey& key : launch.keys) {
         const Member* member = rank.members[key.member].get();

@@ -63,8 +63,22 @@ void Core::Impl::handle(const FromController& e) {
         ++counters.rejected;
         return;
     }
-    session.last_frame = now;
+    session.last_frame = heard_ns = now;
     std::visit([this](const auto& m) { hear(m); }, e.message);
+}
+
+// The controller gives up a node of which it has not heard for the grace time, and moves the circuits of its runs.
+// Somewhat earlier nothing starts under them any more: its last frame has taken some time to get here.
+TimeNs Core::Impl::runs_end() const {
+    return soft.empty() || grace_ns == 0 ? std::numeric_limits<TimeNs>::max() : heard_ns + grace_ns / 4 * 3;
+}
+
+void Core::Impl::let_go_of_runs() {
+    if (now < runs_end()) return;
+    log(LogLevel::warn, "nothing was heard of the controller for " + std::to_string((now - heard_ns) / 1'000'000) +
+                            " ms: what was granted ahead is asked for again");
+    if (has_controller()) end_session("silent");  // the next snapshot tells it
+    soft.revoke({});
 }
 
 void Core::Impl::send_heartbeat() {
@@ -97,6 +111,7 @@ void Core::Impl::handle(const Tick&) {
             send_heartbeat();
         }
     }
+    let_go_of_runs();
     expire_overdue();
 }
 
@@ -167,7 +182,7 @@ TimeNs Core::Impl::next_deadline() const {
                     at = std::min(at, hold_deadline(rank, member->since));
         }
     }
-    return at;
+    return std::min(at, runs_end());
 }
 
 // --- one look -------------------------------------------------------------------------------------

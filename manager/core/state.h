@@ -62,11 +62,13 @@ struct Core::Impl {
     NodeIndex here = kNone;
     std::map<std::pair<std::uint32_t, std::uint32_t>, wire::Place> leads;  // local GPU and port: where its circuit goes
     std::uint64_t known_epoch = 0;
-    std::optional<TimeNs> alone_since;     // no controller
-    TimeNs wake_at = -1;                   // last WakeAt
-    wire::Done untold;                     // ends of launches of runs that go on
-    bool untold_due = false;               // to be said at the end of this look
-    std::string refusal;                   // last reason shown
+    std::optional<TimeNs> alone_since;  // no controller
+    TimeNs heard_ns = 0;                // the last frame of a controller that knew us
+    TimeNs grace_ns = 0;                // not hearing of us for so long, it takes our runs for over; 0: it has not said
+    TimeNs wake_at = -1;                // last WakeAt
+    wire::Done untold;                  // ends of launches of runs that go on
+    bool untold_due = false;            // to be said at the end of this look
+    std::string refusal;                // last reason shown
     std::vector<wire::LocalLaunch> begun;  // in the call before, and not learned from yet
     TimeNs begun_ns = 0;
     std::vector<wire::LocalLaunch> expired;  // decided here without a controller, to be told at the next welcome
@@ -123,6 +125,8 @@ struct Core::Impl {
     void send_heartbeat();
     std::vector<wire::RankLearned> news_of_phases();
     void end_session(const std::string& reason);
+    TimeNs runs_end() const;
+    void let_go_of_runs();
     void expire(Rank& rank, Launch& launch);
     void expire_overdue();
     TimeNs hold_deadline(const Rank& rank, TimeNs since) const;

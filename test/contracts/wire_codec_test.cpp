@@ -171,6 +171,13 @@ TEST_CASE("members that an older minor version lacks keep their defaults") {
     CHECK(hello.session == 5);
     CHECK(hello.known_epoch == 0);
     CHECK(hello.version == "");
+    const auto welcomed = decode(hand_made(kMajor, 1, [](Packer& pack) {
+        pack.pack_array(2).pack(20);
+        pack.pack_array(6).pack(5).pack(7).pack(0).pack_array(0).pack(true).pack(true);
+    }));
+    const auto& welcome = std::get<Welcome>(std::get<Frame>(welcomed).messages.at(0));
+    CHECK(welcome.runs);
+    CHECK(welcome.grace_ms == 0);
 }
 
 TEST_CASE("an error names the message, the field and what is wrong") {

@@ -156,6 +156,7 @@ void ControllerHost::hello(const std::string& peer, const wire::Frame& frame, co
             {gpu.local, static_cast<std::uint32_t>(gpu.ports.size()), gpu.pci, s_.fabric.rails[gpu.rail].name});
     }
     welcome.provision = s_.provision;
+    welcome.grace_ms = static_cast<std::uint32_t>(s_.timing.grace_ns / kMs);
     const std::uint64_t id = session.id;
     post(node, id, std::move(welcome));
     feed(controller::NodeSession{node, id});

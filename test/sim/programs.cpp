@@ -123,7 +123,7 @@ private:
         RankPlan& rank = s_.ranks[r];
         const std::uint32_t stream = random_.below(rank.streams);
         if (what < 90) {
-            raw_[r].push_back({Call::Kind::compute, 0, stream, random_.spread(10 * 1000, 4'000'000), {}});
+            raw_[r].push_back({Call::Kind::compute, 0, stream, random_.spread(10 * 1000, s_.timing.compute_high_ns), {}});
         } else if (what < 97) {
             raw_[r].push_back({Call::Kind::record, rank.events, stream, 0, {}});
             raw_[r].push_back({Call::Kind::wait, rank.events, random_.below(rank.streams), 0, {}});

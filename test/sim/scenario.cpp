@@ -9,7 +9,7 @@
 namespace opus::sim {
 namespace {
 
-enum Stream : std::uint64_t { kFabric = 1, kJobs, kTiming, kFaults, kPrograms };
+enum Stream : std::uint64_t { kFabric = 1, kJobs, kTiming, kFaults, kPrograms, kSilence = 64 };
 
 Fabric make_fabric(Random random) {
     Fabric fabric;
@@ -122,6 +122,7 @@ void add_faults(Scenario& s, Random random) {
     for (std::uint32_t i = 0; i < count; ++i) {
         Fault f;
         f.kind = kinds[random.below(kinds.size())];
+        if (s.timing.long_silence && i == 0) f.kind = FaultKind::partition;
         f.at_ns = random.spread(50'000, 150'000'000);
         f.lasts_ns = random.spread(200'000, 2'500'000'000);
         f.detail = random.next();
@@ -138,6 +139,8 @@ void add_faults(Scenario& s, Random random) {
         // Longer than the hold time, now and then: then the policy acts.
         if (random.chance(60) && (f.kind == FaultKind::manager_death || f.kind == FaultKind::controller_death))
             f.lasts_ns = s.timing.hold_ns + random.between(0, s.timing.hold_ns);
+        if (s.timing.long_silence && f.kind == FaultKind::partition)
+            f.lasts_ns = s.timing.silence_ns + random.between(s.timing.grace_ns / 2, 3 * s.timing.grace_ns);
         s.faults.push_back(f);
     }
     std::sort(s.faults.begin(), s.faults.end(), [](const Fault& x, const Fault& y) { return x.at_ns < y.at_ns; });
@@ -179,6 +182,12 @@ Scenario make_scenario(std::uint64_t seed, FaultClass fault_class, Mutation muta
     Random timing(seed, kTiming);
     s.timing.wire_high_ns = timing.chance(700) ? timing.spread(50'000, 500'000) : timing.spread(500'000, 20'000'000);
     s.timing.poll_high_ns = timing.spread(20'000, 600'000);
+    if (fault_class == FaultClass::network || fault_class == FaultClass::mixed)
+        if (Random silence(seed, kSilence); silence.chance(150)) {
+            s.timing.long_silence = true;
+            s.timing.grace_ns = silence.between(1'500'000'000, 3'000'000'000);
+            s.timing.compute_high_ns = 2 * s.timing.grace_ns;
+        }
     s.provision = fault_class == FaultClass::windows || timing.chance(800);
     Random jobs(seed, kJobs);
     const std::uint32_t count = jobs.chance(600) ? 1 : 2 + jobs.below(2);

@@ -139,6 +139,8 @@ struct Timing {
     TimeNs map_period_ns = 1'000'000'000;
     TimeNs wire_low_ns = 20'000, wire_high_ns = 200'000;
     TimeNs poll_high_ns = 300'000;
+    TimeNs compute_high_ns = 4'000'000;
+    bool long_silence = false;  // partitions last as long as the grace time, shorter here, and so do computations
 };
 
 struct Scenario {

@@ -372,6 +372,40 @@ TEST_CASE("tokens go on serving while there is no controller") {
     CHECK(n.went(0, 0));
 }
 
+TEST_CASE("runs are let go before a controller that hears nothing of this node takes them for over") {
+    for (const std::uint32_t grace_ms : {12'000u, 2'000u, 0u}) {  // 2 s: before its silence is noticed; 0: not told
+        CAPTURE(grace_ms);
+        Node n;
+        n.serve(1);
+        n.look(ControllerUp{++n.session});
+        wire::Welcome welcome{n.session, n.epoch, 0, {{0, 2, "", "r0"}}};
+        welcome.grace_ms = grace_ms;
+        n.hear(welcome);
+        n.grant(9, {}, {{coll_key(kCommA, 0), 8}});
+        const TimeNs heard = n.now, end = TimeNs(grace_ms) * 3 / 4 * kMs;
+        n.advance(end == 0 ? 9 * kSecond : end - 1 * kMs);
+        n.launch(0, 0, {coll(0, 0)});
+        n.flush();
+        CHECK(n.went(0, 0));  // still under the run
+        n.look(ControllerDown{});
+        if (grace_ms != 0) CHECK(n.wake_at <= heard + end);
+        n.now = heard + (end == 0 ? 100 * kSecond : end);
+        n.take();
+        n.done(0, 0);
+        n.launch(0, 1, {coll(0, 1)});
+        n.flush();
+        CHECK(n.went(0, 1) == (grace_ms == 0));
+        n.look(Tick{});
+        n.look(ControllerUp{++n.session});
+        n.hear(wire::Welcome{n.session, n.epoch, 0, {{0, 2, "", "r0"}}});
+        const auto told = n.said<wire::Snapshot>();
+        REQUIRE(told.size() == 1);
+        CHECK(told[0].tokens.empty() == (grace_ms != 0));
+        CHECK(told[0].launches.at(0).demand.launch.seq == 1);
+        CHECK((told[0].launches[0].state == wire::LaunchState::ready) == (grace_ms != 0));
+    }
+}
+
 TEST_CASE("what is ready while there is no controller is asked for by the next snapshot") {
     Node n;
     n.serve(1);
