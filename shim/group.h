@@ -41,6 +41,7 @@ public:
 private:
     bool grow() {
         const std::uint32_t room = room_ == 0 ? 64 : room_ * 2;
+        // NOLINTNEXTLINE(bugprone-sizeof-expression): of pointers too
         void* grown = realloc(static_cast<void*>(at_), room * sizeof(T));
         if (grown == nullptr) return false;
         at_ = static_cast<T*>(grown);

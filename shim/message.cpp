@@ -20,7 +20,7 @@ void say(Level level, const char* format, ...) {
     if (n < 0) return;
     if (n > int(sizeof line) - prefix - 2) n = int(sizeof line) - prefix - 2;
     line[prefix + n] = '\n';
-    const ssize_t written = write(STDERR_FILENO, line, size_t(prefix + n + 1));
+    const ssize_t written = write(STDERR_FILENO, line, size_t(prefix) + size_t(n) + 1);
     (void)written;
 }
 

@@ -18,7 +18,7 @@ void SerialSchedule::play(const std::vector<double>& rank) {
     ready_.assign(tasks.size(), 0);
     end_.assign(tasks.size(), 0);
     waits_.resize(tasks.size());
-    ports_.assign(graph_.gpus() * graph_.ports(), {});
+    ports_.assign(std::size_t{graph_.gpus()} * graph_.ports(), {});
     begun_.assign(graph_.uses().size(), {});
     order_.clear();
     due_.clear();
