@@ -1,7 +1,6 @@
 #include "controller/shell/daemon.h"
 
 #include <poll.h>
-#include <sched.h>
 #include <spdlog/spdlog.h>
 #include <zmq.h>
 
@@ -194,13 +193,12 @@ void Daemon::carry_out(Action& action) {
         action);
 }
 
-// Where frames are few, who waits for an answer shall not wait for the next frame, nor for notes; nor for this core,
-// where ZeroMQ's own thread shares it. In a crowd that thread is better left to gather frames: flush() answers them.
+// Where frames are few, who waits for an answer shall not wait for the next frame, nor for notes. In a crowd ZeroMQ's
+// own thread is better left to gather frames: flush() answers them. Yielding the core to that thread instead would cost
+// a whole slice of the scheduler's wherever somebody else wants the core.
 void Daemon::answer() {
-    if (!calm_ || outbox_nodes_.empty()) return;
-    calm_ = false;
+    if (!calm_) return;
     send_outbox();
-    ::sched_yield();
 }
 
 // All that the core said to a node since the last time: one frame.

@@ -52,7 +52,7 @@ private:
     TimeNs started_ns_;
     TimeNs now_;
     TimeNs look_began_ns_ = 0;
-    bool calm_ = false;  // nothing came for a while, and nothing has been answered since
+    bool calm_ = false;  // nothing had come for a while when this look began
     WireServer server_;
     std::unique_ptr<TraceFile> trace_;
     Recorders recorders_;
