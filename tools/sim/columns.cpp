@@ -70,6 +70,7 @@ Known play_known(const replay::Workload& workload, const std::vector<const Colum
     replay::RehearsalOptions rehearsal = options.rehearsal;
     rehearsal.gates = nullptr;
     std::vector<const replay::Rehearsal*> orders;
+    orders.reserve(columns.size());
     for (const Column* c : columns) orders.push_back(&c->run);
     Known known;
     known.best = best_found(map, options.ports, options.dark_ns, rehearsal, orders, how);
