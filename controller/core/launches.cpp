@@ -229,10 +229,11 @@ void Core::Impl::hear_seen(NodeIndex node, const wire::LaunchSeen& seen) {
 void Core::Impl::finish(Launch& launch, Presence how) {
     if (options.runs) shorten_runs(launch);
     if (launch.gang != nullptr) leave(launch);
-    if (launch.stage == Stage::in_flight) leave_flight(launch);
+    const bool flew = launch.stage == Stage::in_flight;
     if (launch.unsettled) settle(launch);
     for (const KeyRef& r : launch.keys) {
         KeyState& key = *r.key;
+        if (flew) --key.flying;  // and done in the same moment: what it is through with may still be on its way
         key.members[r.slot] = {nullptr, how};
         --key.left;
         if (how == Presence::done) ++key.done;

@@ -15,6 +15,8 @@ Inspector::Inspector(World& world, const Scenario& scenario)
       issued_(scenario.flows.size()),
       soft_(scenario.fabric.nodes.size()),
       asked_(scenario.fabric.nodes.size()),
+      half_done_(held_for_.size()),
+      dropped_(scenario.flows.size()),
       given_up_(scenario.fabric.nodes.size()),
       open_(scenario.comms.size()) {}
 
@@ -171,6 +173,7 @@ void Inspector::controller_did(const controller::Actions& actions) {
             const LaunchIndex index = launch_of(trace->launch.node, trace->launch.rank, trace->launch.seq);
             if (index == kNone) continue;
             world_.launches[index].suspended = trace->kind == Kind::suspend;
+            for (const Part& part : *world_.launches[index].parts) dropped_[part.flow] = true;
             if (trace->kind == Kind::suspend) turns_.suspended(index);
             if (trace->kind == Kind::resume) {
                 turns_.resumed(index);
@@ -422,7 +425,47 @@ void Inspector::finished(LaunchIndex index) {
     const LaunchRun& run = world_.launches[index];
     turns_.finished(index);
     if (world_.journal.on) world_.journal.add(world_.now, name(index) + " done");
+    if (run.granted) note_half_done(index);
     if (run.granted) release(index);
+}
+
+// What one end of a transfer is through with may still be on its way.
+void Inspector::note_half_done(LaunchIndex index) {
+    if (!s_.faults.empty()) return;
+    const LaunchRun& run = world_.launches[index];
+    for (std::size_t i = 0; i < run.parts->size(); ++i) {
+        const FlowIndex f = (*run.parts)[i].flow;
+        const FlowPlan& flow = s_.flows[f];
+        const bool over =
+            issued_[f].size() >= flow.members && std::all_of(issued_[f].begin(), issued_[f].end(), [&](LaunchIndex m) {
+                return m == index || world_.launches[m].state == LaunchRun::State::done;
+            });
+        for (const PairIndex pair : flow.pairs) {
+            auto& list = half_done_[pair];
+            std::erase(list, f);
+            const bool held = !is_excused(run) && !run.free() && (i >= 64 || (run.unheld >> i & 1) == 0);
+            if (!over && held && flow.key.kind == KeyKind::p2p) list.push_back(f);
+        }
+    }
+}
+
+// Until somebody has waited T_break for it, its circuits stay; from then on they are anybody's.
+void Inspector::note_waited() {
+    for (PairIndex pair = 0; pair < half_done_.size(); ++pair)
+        for (const FlowIndex f : half_done_[pair])
+            if (!dropped_[f]) dropped_[f] = turns_.has_waited(pair, turns_.break_time());
+}
+
+void Inspector::check_half_done(PairIndex pair) {
+    if (s_.faults.empty()) note_waited();
+    for (const FlowIndex f : half_done_[pair]) {
+        if (dropped_[f] || open_[s_.flows[f].comm]) continue;
+        if (std::any_of(issued_[f].begin(), issued_[f].end(), [this](LaunchIndex m) {
+                return world_.launches[m].free() || world_.launches[m].pass_sent || is_excused(world_.launches[m]);
+            }))
+            continue;
+        return world_.fail("I2: a circuit is to be moved while bytes of " + world_.describe(f) + " may be on their way");
+    }
 }
 
 void Inspector::hold(LaunchIndex index) {
@@ -463,6 +506,7 @@ bool Inspector::is_through(LaunchIndex index, PairIndex pair) const {
 void Inspector::decided_to_cut(PairIndex pair, bool in_order) {
     // Its light is another hand's: what the controller knows it by is gone, and the map not read since.
     if (world_.glass.darkened_by_others(pair)) return;
+    check_half_done(pair);
     for (const LaunchIndex index : held_for_[pair])
         if (!is_excused(world_.launches[index]) && !is_through(index, pair) &&
             (in_order || world_.launches[index].granted_ns < world_.now))

@@ -73,6 +73,9 @@ private:
     void note_given_up();
     void note_robbed(NodeIndex node, const wire::Revoke& revoke);
     bool is_through(LaunchIndex launch, PairIndex pair) const;
+    void note_half_done(LaunchIndex launch);
+    void note_waited();
+    void check_half_done(PairIndex pair);
     bool is_member(const Part& part, std::uint32_t rank) const;
     LaunchIndex launch_of(NodeIndex node, RankId rank, std::uint64_t seq) const;
     std::uint32_t entry_of(std::uint32_t rank, std::uint32_t comm) const;
@@ -92,6 +95,8 @@ private:
     std::vector<std::map<std::uint64_t, Soft>> soft_;       // by node, by grant
     std::vector<std::map<std::uint64_t, Asked>> asked_;     // by node, by revocation
     std::map<LaunchIndex, std::vector<PairIndex>> robbed_;  // started under runs that were being taken back
+    std::vector<std::vector<FlowIndex>> half_done_;         // by pair: transfers that one end has finished alone
+    std::vector<bool> dropped_;   // by flow: a launch of it was suspended, or somebody has waited for it
     std::vector<bool> given_up_;  // by node
     std::vector<bool> open_;      // by communicator: no longer held, by the controller's word
 };

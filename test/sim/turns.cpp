@@ -223,6 +223,17 @@ std::string Turns::starts(LaunchIndex index, TimeNs granted_ns) {
     return {};
 }
 
+bool Turns::has_waited(PairIndex pair, TimeNs at_least) const {
+    const auto gpus = static_cast<PairIndex>(s_.fabric.gpus.size());
+    return std::any_of(waiting_.begin(), waiting_.end(), [&](LaunchIndex x) {
+        if (entries_[x].own == 0 || world_.now - entries_[x].complete_ns < at_least) return false;
+        const std::vector<PairIndex> wanted = pairs_of(x);
+        return std::any_of(wanted.begin(), wanted.end(), [&](PairIndex w) {
+            return w / gpus == pair / gpus || w % gpus == pair % gpus || w / gpus == pair % gpus || w % gpus == pair / gpus;
+        });
+    });
+}
+
 std::string Turns::granted(const std::vector<LaunchIndex>& launches) {
     std::string complaint;
     if (!trusted()) return complaint;

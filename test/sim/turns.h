@@ -31,6 +31,9 @@ public:
     std::string granted(const std::vector<LaunchIndex>& launches);
     // One starts unasked, under a run granted at that time: empty, or who has waited for its ports too long.
     std::string starts(LaunchIndex launch, TimeNs granted_ns);
+    // Somebody has been complete for so long and wants a port of one of these GPUs.
+    bool has_waited(PairIndex pair, TimeNs at_least) const;
+    TimeNs break_time() const;
     // Nothing is known of order any more: faults have their own ways (a gang whose switch failed reserves nothing, one
     // whose node is gone is not looked at).
     bool trusted() const;
@@ -56,7 +59,6 @@ private:
     std::vector<PairIndex> pairs_of(LaunchIndex launch) const;
     std::string overtaken(LaunchIndex waiting, const std::vector<PairIndex>& taken, TimeNs waited, TimeNs patience);
     TimeNs dark_time() const;
-    TimeNs break_time() const;
     TimeNs quantum() const;
     bool has_begun(LaunchIndex launch) const;
 

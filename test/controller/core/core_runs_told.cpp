@@ -137,6 +137,35 @@ TEST_CASE("what one end has finished under a run holds no light that another han
     CHECK(h.use(0) != PortUse::busy);
 }
 
+TEST_CASE("what one end is through with holds its circuits until the other has come, or somebody has waited too long") {
+    for (const bool comes : {true, false}) {
+        CAPTURE(comes);
+        Hands h;
+        const auto programs = [&] {
+            return std::count_if(h.out.begin(), h.out.end(),
+                                 [](const auto& a) { return std::holds_alternative<Program>(a); });
+        };
+        h.start_switch({});
+        for (NodeIndex n = 0; n < 3; ++n) h.report(n);
+        h.demand(0, Hands::launch(0, {transfers(0, 1, 0, 2)}));  // two in one group; the receiver takes one by one
+        h.demand(1, Hands::launch(0, {transfers(0, 1, 0)}));
+        h.settle();
+        for (NodeIndex n = 0; n < 2; ++n) h.hear(n, wire::Done{{{{0, 0}, 0, 0, 0, false}}, {}, {}, {}});
+        CHECK(h.use(0) == PortUse::busy);  // the second one's bytes may be on their way
+        h.demand(0, Hands::launch(1, {transfers(0, 2, 0)}));
+        h.demand(2, Hands::launch(0, {transfers(0, 2, 0)}));
+        CHECK(programs() == 1);
+        if (comes) {
+            h.demand(1, Hands::launch(1, {transfers(0, 1, 1)}));
+            CHECK(h.told<wire::Grant>(1).back().firm == std::vector<wire::LocalLaunch>{{0, 1}});
+            h.hear(1, wire::Done{{{{0, 1}, 0, 0, 0, false}}, {}, {}, {}});
+        } else {
+            h.advance(60 * kMs);
+        }
+        CHECK(programs() == 2);
+    }
+}
+
 TEST_CASE("a grant does not take the number of a run that an older controller of the same epoch has given") {
     Hands h;
     h.start_switch({h.joined(0, 1)});
