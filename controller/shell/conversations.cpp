@@ -94,7 +94,12 @@ void Daemon::hello(const std::string& peer, const wire::Frame& frame, const wire
     if (heartbeat_at_ <= now_) heartbeat_at_ = now_ + 1'000'000'000;
     spdlog::info("{}: manager {} is connected", hello.node, hello.version);
 
-    wire::Welcome welcome{session.id, epoch_, node, {}, options_.core.provision, options_.core.runs,
+    wire::Welcome welcome{session.id,
+                          epoch_,
+                          node,
+                          {},
+                          options_.core.provision,
+                          options_.core.runs,
                           static_cast<std::uint32_t>(options_.core.node_grace_ns / 1'000'000)};
     for (const GpuId id : fabric_.nodes[node].gpus) {
         const Gpu& gpu = fabric_.gpus[id];

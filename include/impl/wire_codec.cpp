@@ -5,28 +5,36 @@
 #include <algorithm>
 #include <array>
 #include <limits>
+#include <msgpack/pack.hpp>
 #include <new>
 #include <type_traits>
 #include <utility>
 
 #include "impl/msgpack_reader.h"
-#include "impl/msgpack_writer.h"
 #include "impl/wire_members.h"
 #include "impl/wire_rules.h"
 
 namespace opus::wire {
 namespace {
 
+struct StringSink {
+    std::string& out;
+    void write(const char* data, std::size_t size) { out.append(data, size); }
+};
+
 class Writer {
 public:
-    explicit Writer(std::string& out) : raw_(out) {}
+    explicit Writer(StringSink& sink) : packer_(sink) {}
 
-    void array(std::size_t count) { raw_.array(static_cast<std::uint32_t>(count)); }
-    void value(bool x) { raw_.boolean(x); }
-    void value(std::uint32_t x) { raw_.unsigned_integer(x); }
-    void value(std::uint64_t x) { raw_.unsigned_integer(x); }
-    void value(std::int64_t x) { raw_.signed_integer(x); }
-    void value(const std::string& x) { raw_.text(x); }
+    void array(std::size_t count) { packer_.pack_array(static_cast<std::uint32_t>(count)); }
+    void value(bool x) { x ? packer_.pack_true() : packer_.pack_false(); }
+    void value(std::uint32_t x) { packer_.pack_uint32(x); }
+    void value(std::uint64_t x) { packer_.pack_uint64(x); }
+    void value(std::int64_t x) { packer_.pack_int64(x); }
+    void value(const std::string& x) {
+        packer_.pack_str(static_cast<std::uint32_t>(x.size()));
+        packer_.pack_str_body(x.data(), static_cast<std::uint32_t>(x.size()));
+    }
     template <class T>
     requires std::is_enum_v<T>
     void value(T x) { value(static_cast<std::uint32_t>(x)); }
@@ -45,7 +53,7 @@ public:
     }
 
 private:
-    MsgpackWriter raw_;
+    msgpack::packer<StringSink> packer_;
 };
 
 constexpr std::uint64_t last_of(KeyKind) { return kKeyKinds - 1; }
@@ -210,7 +218,9 @@ std::variant<Frame, DecodeError> decode_checked(std::string_view bytes) {
 }  // namespace
 
 void encode(const Frame& frame, std::string& out) {
-    Writer writer(out);
+    out.clear();
+    StringSink sink{out};
+    Writer writer(sink);
     writer.array(7);
     writer.value(kMagic);
     writer.value(kMajor);

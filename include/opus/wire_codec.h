@@ -1,4 +1,4 @@
-// Frames to bytes and back.
+// Frames to bytes and back. include/impl/wire_codec.cpp is the only file that includes msgpack.
 // encode() cannot fail but for memory; decode() survives any bytes and says what is wrong with them.
 #pragma once
 
@@ -16,7 +16,7 @@ struct DecodeError {
     bool other_version = false;  // the peer speaks another major: text names both
 };
 
-// Into `out`, whatever it held: reuse it to save allocation.
+// Into `out`, which is cleared first and may be reused to save allocation.
 void encode(const Frame& frame, std::string& out);
 std::variant<Frame, DecodeError> decode(std::string_view bytes);
 const char* message_name(const Message& message);
