@@ -4,6 +4,7 @@
 
 #include <cerrno>
 #include <chrono>
+#include <cmath>
 #include <cstdio>
 #include <cstring>
 #include <fstream>
@@ -76,8 +77,7 @@ void show_windows(const json& job) {
         table.add({"  " + p.value("op", ""), std::to_string(p.value("group_size", 0u)),
                    std::to_string(p.value("windows", 0ull)), duration(number(p, "window_mean_ms")),
                    duration(number(p, "window_median_ms")), duration(number(p, "window_p90_ms")),
-                   duration(number(p, "window_max_ms")),
-                   std::to_string(static_cast<int>(number(p, "over_1ms_percent") + 0.5)) + " %",
+                   duration(number(p, "window_max_ms")), std::to_string(std::lround(number(p, "over_1ms_percent"))) + " %",
                    std::to_string(p.value("launches", 0ull)), bytes(p.value("bytes", 0ull))});
     if (!table.empty()) table.print(stdout);
 }
