@@ -3,18 +3,12 @@
 // recurses. After a false the reader is where the trouble is and `fault()` says what it is.
 #pragma once
 
-#include <bit>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <string>
 #include <string_view>
 
 namespace opus::wire {
-
-constexpr std::uint64_t to_big_endian(std::uint64_t x) {  // and back
-    return std::endian::native == std::endian::little ? __builtin_bswap64(x) : x;
-}
 
 class MsgpackReader {
 public:
@@ -34,10 +28,6 @@ public:
 
     // An integer between the bounds, in whatever width it was written.
     bool unsigned_integer(std::uint64_t& value, std::uint64_t most) {
-        if (at_ != end_ && static_cast<std::uint8_t>(*at_) <= 0x7f) {  // most are small
-            value = static_cast<std::uint8_t>(*at_++);
-            return value <= most || say("out of range");
-        }
         bool negative = false;
         if (!integer(value, negative)) return false;
         return (!negative && value <= most) || say("out of range");
@@ -98,13 +88,8 @@ private:
     }
     bool big_endian(std::size_t width, std::uint64_t& value) {
         if (left() < width) return say("cut short");
-        std::uint64_t high = 0;
-        if (left() >= sizeof high)
-            std::memcpy(&high, at_, sizeof high);
-        else
-            for (std::size_t i = 0; i < width; ++i) reinterpret_cast<char*>(&high)[i] = at_[i];
-        value = to_big_endian(high) >> (64 - 8 * width);
-        at_ += width;
+        value = 0;
+        for (; width > 0; --width) value = (value << 8) | static_cast<std::uint8_t>(*at_++);
         return true;
     }
     bool sized(std::size_t width, std::uint32_t& size) {
