@@ -42,7 +42,8 @@ struct Gang {
     bool force = false;     // look at it whole
     bool watch_all = false;
     GpuId watch = kNone;
-    std::size_t scan = 0;  // wishes before this one were available
+    std::size_t scan = 0;           // wishes before this one were available
+    std::uint64_t looked_step = 0;  // when it was last looked at whole
     std::vector<Wish> wishes;
 
     // While it is programmed.

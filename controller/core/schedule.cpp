@@ -27,6 +27,7 @@ void Core::Impl::attempt(Gang& gang) {
         if ((added.empty() || wish_more(gang, added)) && still_blocked(gang)) return;
     }
     gang.force = gang.offline = gang.lit = false;
+    gang.looked_step = step;
     unwatch(gang);
     if (!gang.sorted) {
         std::sort(gang.edges.begin(), gang.edges.end());
@@ -231,6 +232,10 @@ bool Core::Impl::still_blocked(Gang& gang) {
     while (gang.scan < gang.wishes.size() && inventory.obstacle(gang.wishes[gang.scan], gang) == Obstacle::none)
         ++gang.scan;
     if (gang.scan == gang.wishes.size()) return false;
+    // Others have joined the pair meanwhile, elsewhere: what is in the way here need not be.
+    if (const Circuit* c = inventory.lit(gang.wishes[gang.scan].edge);
+        c != nullptr && inventory.port(c->a).changed > gang.looked_step)
+        return false;
     revoke_for(gang, gang.wishes[gang.scan]);
     const GpuId gpu = fabric.ports[gang.wishes[gang.scan].port].gpu;
     for (const PortId p : fabric.gpus[gpu].ports) {  // another port of it may do

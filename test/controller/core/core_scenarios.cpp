@@ -131,6 +131,27 @@ TEST_CASE("a gang for which others were suspended is not overtaken when they bec
     CHECK(world.start_time(2, 0) < world.start_time(4, 0));
 }
 
+TEST_CASE("what waits for a pair that another gang has joined meanwhile goes, whatever is in the way where it wanted it") {
+    // The ports of n1 lead to n2, for long, and to n3. Two launches of n0 and n1 wait: the first gets n3's port, and
+    // the second, which has reserved n2's, has light by that.
+    Job job;
+    job.comms = {{0, 1, 2, 3}, {0, 1}, {0, 1}, {1, 2}, {1, 3}};
+    job.ranks = {
+        rank_on(0, {lasting(3'000 * kMs, later(300 * kMs, on(0, {coll(1)}))), later(350 * kMs, on(1, {coll(2)}))}),
+        rank_on(1, {lasting(200 * kMs, on(0, {recv(0, 2), recv(0, 3)})),
+                    lasting(9'000 * kMs, later(100 * kMs, on(1, {coll(3)}))),
+                    lasting(400 * kMs, later(100 * kMs, on(2, {coll(4)}))),
+                    lasting(3'000 * kMs, later(300 * kMs, on(3, {coll(1)}))), later(350 * kMs, on(4, {coll(2)}))}),
+        rank_on(2, {lasting(200 * kMs, on(0, {send(0, 1)})), lasting(9'000 * kMs, later(100 * kMs, on(1, {coll(3)})))}),
+        rank_on(3, {lasting(200 * kMs, on(0, {send(0, 1)})), lasting(400 * kMs, later(100 * kMs, on(1, {coll(4)})))})};
+    REQUIRE(ends_without_opus(job));
+    World world({.nodes = 4, .ports = 2}, job);
+    must_end(world);
+    CHECK(world.start_time(0, 0) > 600 * kMs);
+    CHECK(world.start_time(0, 1) < world.start_time(0, 0) + 100 * kMs);
+    CHECK(world.core->counters().suspensions == 0);
+}
+
 TEST_CASE("D1: a launch over two sequences starts when the circuits of both are up") {
     // Rank 0 fuses a collective with n1 and one with n2; their own launches are apart.
     Job job;
