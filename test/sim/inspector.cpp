@@ -15,7 +15,6 @@ Inspector::Inspector(World& world, const Scenario& scenario)
       issued_(scenario.flows.size()),
       soft_(scenario.fabric.nodes.size()),
       asked_(scenario.fabric.nodes.size()),
-      half_done_(held_for_.size()),
       dropped_(scenario.flows.size()),
       given_up_(scenario.fabric.nodes.size()),
       open_(scenario.comms.size()) {}
@@ -222,6 +221,7 @@ void Inspector::controller_did(const controller::Actions& actions) {
             }
         }
     }
+    note_waited();
     for (const LaunchIndex index : grant_) whole(index);
     if (const std::string unfair = turns_.granted(grant_); !unfair.empty()) world_.fail("I4: " + unfair);
 }
@@ -423,6 +423,7 @@ void Inspector::started(LaunchIndex index) {
 
 void Inspector::finished(LaunchIndex index) {
     const LaunchRun& run = world_.launches[index];
+    note_waited();
     turns_.finished(index);
     if (world_.journal.on) world_.journal.add(world_.now, name(index) + " done");
     if (run.granted) note_half_done(index);
@@ -440,26 +441,30 @@ void Inspector::note_half_done(LaunchIndex index) {
             issued_[f].size() >= flow.members && std::all_of(issued_[f].begin(), issued_[f].end(), [&](LaunchIndex m) {
                 return m == index || world_.launches[m].state == LaunchRun::State::done;
             });
-        for (const PairIndex pair : flow.pairs) {
-            auto& list = half_done_[pair];
-            std::erase(list, f);
-            const bool held = !is_excused(run) && !run.free() && (i >= 64 || (run.unheld >> i & 1) == 0);
-            if (!over && held && flow.key.kind == KeyKind::p2p) list.push_back(f);
-        }
+        std::erase(half_done_, f);
+        const bool held = !is_excused(run) && !run.free() && (i >= 64 || (run.unheld >> i & 1) == 0);
+        if (!over && held && flow.key.kind == KeyKind::p2p) half_done_.push_back(f);
     }
 }
 
-// Until somebody has waited T_break for it, its circuits stay; from then on they are anybody's.
+// Until some gang has waited T_break for its ports, its circuits stay; from then on they are anybody's, whether that
+// gang still waits or not.
 void Inspector::note_waited() {
-    for (PairIndex pair = 0; pair < half_done_.size(); ++pair)
-        for (const FlowIndex f : half_done_[pair])
-            if (!dropped_[f]) dropped_[f] = turns_.has_waited(pair, turns_.break_time());
+    if (half_done_.empty()) return;
+    const std::vector<GpuId> wanted = turns_.waited_for(turns_.break_time());
+    if (wanted.empty()) return;
+    const auto gpus = static_cast<PairIndex>(s_.fabric.gpus.size());
+    for (const FlowIndex f : half_done_)
+        for (const PairIndex pair : s_.flows[f].pairs)
+            for (const GpuId gpu : {pair / gpus, pair % gpus})
+                if (std::find(wanted.begin(), wanted.end(), gpu) != wanted.end()) dropped_[f] = true;
 }
 
 void Inspector::check_half_done(PairIndex pair) {
-    if (s_.faults.empty()) note_waited();
-    for (const FlowIndex f : half_done_[pair]) {
-        if (dropped_[f] || open_[s_.flows[f].comm]) continue;
+    note_waited();
+    for (const FlowIndex f : half_done_) {
+        const std::vector<PairIndex>& pairs = s_.flows[f].pairs;
+        if (dropped_[f] || open_[s_.flows[f].comm] || std::find(pairs.begin(), pairs.end(), pair) == pairs.end()) continue;
         if (std::any_of(issued_[f].begin(), issued_[f].end(), [this](LaunchIndex m) {
                 return world_.launches[m].free() || world_.launches[m].pass_sent || is_excused(world_.launches[m]);
             }))

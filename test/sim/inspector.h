@@ -95,7 +95,7 @@ private:
     std::vector<std::map<std::uint64_t, Soft>> soft_;       // by node, by grant
     std::vector<std::map<std::uint64_t, Asked>> asked_;     // by node, by revocation
     std::map<LaunchIndex, std::vector<PairIndex>> robbed_;  // started under runs that were being taken back
-    std::vector<std::vector<FlowIndex>> half_done_;         // by pair: transfers that one end has finished alone
+    std::vector<FlowIndex> half_done_;                      // transfers that one end has finished alone
     std::vector<bool> dropped_;   // by flow: a launch of it was suspended, or somebody has waited for it
     std::vector<bool> given_up_;  // by node
     std::vector<bool> open_;      // by communicator: no longer held, by the controller's word

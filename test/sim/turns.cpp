@@ -74,7 +74,7 @@ void Turns::tie(LaunchIndex index) {
     if (!waits(entry(index))) return;
     if (Entry& e = entry(index); e.own == 0) {
         e.own = e.oldest = ++stamp_;
-        e.complete_ns = world_.now;
+        stamped_ns_.push_back(e.complete_ns = world_.now);
     }
     std::vector<LaunchIndex> gang{index};
     std::uint64_t oldest = entry(index).oldest;
@@ -223,15 +223,15 @@ std::string Turns::starts(LaunchIndex index, TimeNs granted_ns) {
     return {};
 }
 
-bool Turns::has_waited(PairIndex pair, TimeNs at_least) const {
+std::vector<GpuId> Turns::waited_for(TimeNs at_least) const {
     const auto gpus = static_cast<PairIndex>(s_.fabric.gpus.size());
-    return std::any_of(waiting_.begin(), waiting_.end(), [&](LaunchIndex x) {
-        if (entries_[x].own == 0 || world_.now - entries_[x].complete_ns < at_least) return false;
-        const std::vector<PairIndex> wanted = pairs_of(x);
-        return std::any_of(wanted.begin(), wanted.end(), [&](PairIndex w) {
-            return w / gpus == pair / gpus || w % gpus == pair % gpus || w / gpus == pair % gpus || w % gpus == pair / gpus;
-        });
-    });
+    std::vector<GpuId> wanted;
+    for (const LaunchIndex x : waiting_) {
+        const Entry& e = entries_[x];
+        if (e.own == 0 || world_.now - stamped_ns_[e.oldest] < at_least) continue;
+        for (const PairIndex pair : pairs_of(x)) wanted.insert(wanted.end(), {pair / gpus, pair % gpus});
+    }
+    return wanted;
 }
 
 std::string Turns::granted(const std::vector<LaunchIndex>& launches) {

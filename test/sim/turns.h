@@ -31,8 +31,8 @@ public:
     std::string granted(const std::vector<LaunchIndex>& launches);
     // One starts unasked, under a run granted at that time: empty, or who has waited for its ports too long.
     std::string starts(LaunchIndex launch, TimeNs granted_ns);
-    // Somebody has been complete for so long and wants a port of one of these GPUs.
-    bool has_waited(PairIndex pair, TimeNs at_least) const;
+    // GPUs that somebody wants whose gang has waited for so long.
+    std::vector<GpuId> waited_for(TimeNs at_least) const;
     TimeNs break_time() const;
     // Nothing is known of order any more: faults have their own ways (a gang whose switch failed reserves nothing, one
     // whose node is gone is not looked at).
@@ -69,6 +69,7 @@ private:
     std::vector<std::vector<LaunchIndex>> issued_;   // by flow
     std::vector<LaunchIndex> waiting_, resumed_;
     std::uint64_t stamp_ = 0;
+    std::vector<TimeNs> stamped_ns_{0};  // when each stamp was given
 };
 
 }  // namespace opus::sim
