@@ -170,7 +170,11 @@ std::optional<wire::Expectation> Forecast::next_phase(const std::deque<Launch>& 
     if (phase_ == 0 || std::any_of(under_way_.begin(), under_way_.end(), is_phase)) return std::nullopt;
     const Predictor::Forecast f = predictor_.forecast();
     const std::vector<Head> ahead = heads(launches);
-    if (!f.sure) return recorded(ahead, lit);
+    // One that is ready and was never seen before: what comes is not what came after this the last time.
+    const bool news = std::any_of(ahead.begin(), ahead.end(), [this](const Head& h) {
+        return h.launch->phase == Phase::waiting && !predictor_.knows(h.launch->programme.signature);
+    });
+    if (!f.sure || news) return recorded(ahead, lit);
     if (f.remaining == 0 || (f.remaining == 1 && gives_way(ahead, f.next))) return foretold(f.next, ahead, lit);
     const auto e = foretold(predictor_.expected(0), ahead, lit);
     return e && !lit(e->keys) ? e : std::nullopt;

@@ -14,6 +14,8 @@ std::uint64_t mix(std::uint64_t h, std::uint64_t v) {
     h ^= v + 0x9e3779b97f4a7c15ull + (h << 6) + (h >> 2);
     return h * 0xff51afd7ed558ccdull;
 }
+
+std::uint32_t place_of(std::uint64_t signature) { return static_cast<std::uint32_t>(mix(signature, 1) >> 40); }
 }  // namespace
 
 Predictor::Predictor() : state_(std::make_unique<State>()) {}
@@ -21,8 +23,7 @@ Predictor::Predictor() : state_(std::make_unique<State>()) {}
 // A number for the signature. A full table lets the least recently seen of a few go; its number may then mean
 // two things in the history, which costs a wrong forecast at worst.
 Predictor::Symbol Predictor::intern(const Launch& launch) {
-    constexpr std::uint32_t kProbes = 8;
-    const auto start = static_cast<std::uint32_t>(mix(launch.signature, 1) >> 40);
+    const std::uint32_t start = place_of(launch.signature);
     std::uint32_t oldest = start % kSignatures;
     for (std::uint32_t i = 0; i < kProbes; ++i) {
         const std::uint32_t slot = (start + i) % kSignatures;
@@ -37,6 +38,14 @@ Predictor::Symbol Predictor::intern(const Launch& launch) {
     }
     state_->known[oldest] = {launch.signature, launch.needs, static_cast<std::uint32_t>(count_), 0, true};
     return static_cast<Symbol>(oldest);
+}
+
+bool Predictor::knows(std::uint64_t signature) const {
+    for (std::uint32_t i = 0; i < kProbes; ++i) {
+        const Known& k = state_->known[(place_of(signature) + i) % kSignatures];
+        if (k.used && k.signature == signature) return true;
+    }
+    return false;
 }
 
 Predictor::Knowledge Predictor::knowledge() const {

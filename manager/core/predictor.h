@@ -67,6 +67,7 @@ public:
         const Symbol s = state_->history[(at_ + i) % kHistory];
         return {(s & kContested) != 0, (s & kLate) != 0};
     }
+    bool knows(std::uint64_t signature) const;  // it has been seen, and not been forgotten
     const Accuracy& accuracy() const { return accuracy_; }
     Knowledge knowledge() const;  // walks the table: for people, now and then
 
@@ -74,6 +75,7 @@ private:
     using Symbol = std::uint16_t;
     static constexpr std::array<std::uint32_t, 3> kContexts = {32, 8, 2};  // longest first
     static constexpr std::uint32_t kIndexSlots = 512;
+    static constexpr std::uint32_t kProbes = 8;  // places of the table where a signature may be
     static constexpr std::uint32_t kResume = 4;
     static constexpr std::uint64_t kNowhere = ~0ull;
     static constexpr Symbol kContested = 0x8000, kLate = 0x4000;  // beside the number, in the history

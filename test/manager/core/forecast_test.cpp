@@ -130,6 +130,30 @@ TEST_CASE("what is recorded goes before what was learned, and corrects it") {
     CHECK(p.said().front().keys.front().first == p2p_key(kCommB, 1, 0, 0));
 }
 
+TEST_CASE("a launch that is ready and of a kind never seen speaks against what was learned") {
+    Program p;
+    p.node.comm(0, 2, kCommC, 0, 2);
+    p.node.flush();
+    p.node.enforce(kCommC);
+    p.play("AAAsAAAsAAAsAA");
+    const std::uint64_t last = p.seq;
+    p.record('A');
+    p.node.record(0, p.seq++, {coll(2, 0)});
+    p.node.ready(0, last);
+    p.node.flush();
+    p.node.grant(++p.grants, {{0, last}});
+    p.node.ready(0, last + 1);
+    p.node.flush();
+    p.node.take();
+    p.node.done(0, last);
+    p.node.flush();
+    for (const wire::Expectation& e : p.said()) {
+        CHECK_FALSE(e.sure);
+        CHECK(e.keys == std::vector<wire::KeyRange>{{coll_key(kCommC, 0), 1}});
+    }
+    p.node.grant(++p.grants, {{0, last + 1}});
+}
+
 TEST_CASE("a receive posted early does not end the phase it waits through") {
     Program p;
     p.play(
