@@ -101,14 +101,17 @@ int main(int argc, char** argv) {
                 if (!c->fault.empty()) std::printf("  check: %s\n", c->fault.c_str());
             }
             if (!held) continue;
-            for (const Column* c : {&demand, &ahead})
-                for (std::size_t i = 0; i < c->held.size(); ++i) {
-                    const auto& h = c->held[i];
+            const auto list = [&](const char* who, const auto& of) {
+                for (std::size_t i = 0; i < of.held.size(); ++i) {
+                    const auto& h = of.held[i];
                     if (h.iteration + 1 != iterations || h.begin_ns - h.full_ns < 1'000'000) continue;
-                    std::printf("  %s r%u %s: full at %.1f ms, held %.1f ms\n", c == &demand ? "demand" : "provisioned",
-                                h.rank, c->names[i].c_str(), static_cast<double>(h.full_ns) / 1e6,
-                                static_cast<double>(h.begin_ns - h.full_ns) / 1e6);
+                    std::printf("  %s r%u %s: full at %.1f ms, held %.1f ms\n", who, h.rank, of.names[i].c_str(),
+                                static_cast<double>(h.full_ns) / 1e6, static_cast<double>(h.begin_ns - h.full_ns) / 1e6);
                 }
+            };
+            list("demand", demand);
+            list("provisioned", ahead);
+            list("oracle", known.best);
         }
     }
     return good ? 0 : 1;

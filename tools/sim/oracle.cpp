@@ -196,6 +196,25 @@ private:
     std::uint64_t state_ = 88172645463325252ull;
 };
 
+// What the schedule holds back, by name.
+void name_held(const TaskGraph& graph, const replay::Rehearsal& run, std::uint32_t learned, OracleSchedule& found) {
+    std::vector<std::vector<const replay::Step*>> steps(run.ranks.size());
+    for (std::size_t r = 0; r < run.ranks.size(); ++r)
+        for (const replay::RehearsedLaunch& l : run.ranks[r]) {
+            if (steps[r].size() <= l.seq) steps[r].resize(l.seq + 1, nullptr);
+            if (!l.operations.empty()) steps[r][l.seq] = l.operations.front();
+        }
+    for (std::size_t u = 0; u < found.uses.size(); ++u) {
+        const TaskGraph::Use& use = graph.uses()[u];
+        const SerialSchedule::Begun& b = found.uses[u];
+        if (use.iteration < learned || b.begin_ns == b.full_ns) continue;
+        const auto& of_rank = steps[use.member.rank];
+        const replay::Step* step = use.member.seq < of_rank.size() ? of_rank[use.member.seq] : nullptr;
+        found.held.push_back({use.member.rank, use.iteration, nullptr, b.full_ns, b.begin_ns});
+        found.names.push_back(step != nullptr ? step->name : "?");
+    }
+}
+
 }  // namespace
 
 OracleSchedule best_found(const JobMap& map, std::uint32_t ports, std::int64_t dark_ns,
@@ -223,6 +242,7 @@ OracleSchedule best_found(const JobMap& map, std::uint32_t ports, std::int64_t d
     found.held_ms = static_cast<double>(schedule.held_ns(learned)) / 1e6 / counted;
     found.moves = static_cast<double>(schedule.moves()) / iterations;
     found.uses = schedule.uses();
+    name_held(whole, rehearse(map.workload(), all), learned, found);
     return found;
 }
 

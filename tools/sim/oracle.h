@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "tools/sim/serial_schedule.h"
@@ -19,6 +20,8 @@ struct OracleOptions {
 struct OracleSchedule {
     double iteration_ms = 0, held_ms = 0, moves = 0;  // of an iteration
     std::vector<SerialSchedule::Begun> uses;
+    std::vector<replay::HeldOperation> held;  // in iterations that count; without their steps, which are
+    std::vector<std::string> names;           // these
 };
 
 // `orders`: when the launches of other runs of the job began, by rank; the search begins with each of them.
