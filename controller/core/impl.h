@@ -106,6 +106,7 @@ struct Core::Impl {
     void register_ranks(NodeIndex node, const std::vector<wire::RankInfo>& infos);
     void register_member(NodeIndex node, const wire::CommMember& m);
     void take_place(Comm& comm, NodeIndex node, const wire::CommMember& m);
+    void revive(Comm& comm, std::uint32_t slot);
     void let_go(Comm& comm);      // of all circuits
     void hold_again(Comm& comm);  // those that are known now
     void evaluate(Comm& comm);

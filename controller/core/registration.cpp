@@ -59,6 +59,8 @@ void Core::Impl::take_place(Comm& comm, NodeIndex node, const wire::CommMember& 
     Member& member = comm.members[m.rank_in_comm];
     if (member.registered && !member.gone && member.node == node && member.rank == m.rank && member.generation == m.generation)
         return;
+    if (member.gone && member.node == node && member.rank == m.rank && member.generation == m.generation)
+        revive(comm, m.rank_in_comm);
     if (member.registered) {
         if (Rank* old = rank_of(member.node, member.rank)) {
             auto it = old->comms.find(comm.id);
@@ -88,6 +90,17 @@ void Core::Impl::take_place(Comm& comm, NodeIndex node, const wire::CommMember& 
     std::sort(membership.slots.begin(), membership.slots.end());
     comm.ring_known = comm.mesh_known = false;
     hold_again(comm);
+}
+
+// Its node was given up, and is back: what it has under way will be told.
+void Core::Impl::revive(Comm& comm, std::uint32_t slot) {
+    for (auto& entry : comm.keys) {
+        KeyState& key = *entry.second;
+        const std::uint32_t place = place_of(key.key, slot);
+        if (place == kNone || key.members[place].presence != Presence::dead) continue;
+        key.members[place].presence = Presence::absent;
+        ++key.left;
+    }
 }
 
 // A member is known, or is another GPU now: so are the circuits of what it takes part in. What waits needs them too;

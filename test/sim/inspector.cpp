@@ -464,7 +464,8 @@ void Inspector::check_half_done(PairIndex pair) {
     note_waited();
     for (const FlowIndex f : half_done_) {
         const std::vector<PairIndex>& pairs = s_.flows[f].pairs;
-        if (dropped_[f] || open_[s_.flows[f].comm] || std::find(pairs.begin(), pairs.end(), pair) == pairs.end()) continue;
+        if (dropped_[f] || open_[s_.flows[f].comm] || std::find(pairs.begin(), pairs.end(), pair) == pairs.end())
+            continue;
         if (std::any_of(issued_[f].begin(), issued_[f].end(), [this](LaunchIndex m) {
                 return world_.launches[m].free() || world_.launches[m].pass_sent || is_excused(world_.launches[m]);
             }))

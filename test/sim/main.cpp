@@ -133,8 +133,9 @@ int mutations(const Request& r) {
         options.seeds = r.seeds;
         options.mutation = static_cast<Mutation>(i);
         options.most_failures = ~0u;
-        options.runs = options.mutation == Mutation::ignore_revoke ? Runs::on : runs_of(r.runs);
-        const CampaignResult result = campaign.run(FaultClass::calm, options);
+        const bool keeps = options.mutation == Mutation::keep_runs;
+        options.runs = keeps || options.mutation == Mutation::ignore_revoke ? Runs::on : runs_of(r.runs);
+        const CampaignResult result = campaign.run(keeps ? FaultClass::silence : FaultClass::calm, options);
         std::map<std::string, int> kinds;
         for (const auto& [seed, what] : result.failures) ++kinds[what.substr(0, what.find_first_of(":\n"))];
         std::printf("%-18s noticed in %3zu of %llu schedules:", name_of(options.mutation), result.failures.size(),
@@ -156,9 +157,9 @@ int main(int argc, char** argv) {
     app.add_option("--seed", r.seed, "play this one");
     app.add_option("--seeds", r.seeds, "schedules a class")->capture_default_str();
     app.add_option("--first", r.first, "first seed")->capture_default_str();
-    app.add_option(
-           "--class", r.fault_class,
-           "calm, ranks, managers, controller, network, switches, foreign, mixed, windows, or all; several with commas")
+    app.add_option("--class", r.fault_class,
+                   "calm, ranks, managers, controller, network, switches, foreign, mixed, windows, silence, or all; "
+                   "several with commas")
         ->capture_default_str();
     app.add_option("--mutation", r.mutation, "a deliberate mistake of the harness")->capture_default_str();
     app.add_option("--runs", r.runs, "on, off, or mixed: on for odd seeds")

@@ -276,7 +276,10 @@ void ManagerHost::hear(wire::Frame& frame) {
     }
     heard_ns_ = world_.now;
     for (wire::Message& message : frame.messages) {
-        if (const auto* welcome = std::get_if<wire::Welcome>(&message)) epoch_ = welcome->epoch;
+        if (auto* welcome = std::get_if<wire::Welcome>(&message)) {
+            epoch_ = welcome->epoch;
+            if (s_.mutation == Mutation::keep_runs) welcome->grace_ms = 0;
+        }
         if (world_.journal.on)
             world_.journal.add(world_.now, "n" + std::to_string(node_) + " <- " + wire::message_name(message));
         if (auto* grant = std::get_if<wire::Grant>(&message); grant != nullptr && s_.mutation == Mutation::drop_grants &&

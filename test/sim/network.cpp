@@ -31,7 +31,7 @@ void Network::close(NodeIndex node) {
 void Network::try_connect(NodeIndex node, std::uint64_t attempt) {
     Link& link = links_[node];
     if (!link.wanted || link.attempt != attempt) return;
-    if (!world_.controller.alive() || link.partitions > 0) {
+    if (!world_.controller.alive() || link.mute > 0 || link.deaf > 0) {
         link.pause_ns = std::min<TimeNs>(2 * link.pause_ns, 200'000'000);
         return world_.after(link.pause_ns, Kind::connect, node, attempt);
     }
@@ -130,22 +130,22 @@ bool Network::send_down(std::uint32_t id, wire::Frame&& frame) {
 
 // In order, whatever happens: what arrives while others are stopped waits behind them.
 void Network::arrive_up(std::uint32_t id, std::uint64_t frame) {
-    if (links_[connections_[id].node].partitions > 0 || !connections_[id].stalled_up.empty())
+    if (links_[connections_[id].node].mute > 0 || !connections_[id].stalled_up.empty())
         return connections_[id].stalled_up.push_back(frame);
     take(id, frame, true);
 }
 
 void Network::arrive_down(std::uint32_t id, std::uint64_t frame) {
-    if (links_[connections_[id].node].partitions > 0 || !connections_[id].stalled_down.empty())
+    if (links_[connections_[id].node].deaf > 0 || !connections_[id].stalled_down.empty())
         return connections_[id].stalled_down.push_back(frame);
     take(id, frame, false);
 }
 
 void Network::resume(NodeIndex node) {
-    if (links_[node].partitions > 0) return;
     for (std::uint32_t id = 0; id < connections_.size(); ++id) {
         if (connections_[id].node != node) continue;
         for (const bool up : {true, false}) {
+            if ((up ? links_[node].mute : links_[node].deaf) > 0) continue;
             const auto stalled = std::exchange(up ? connections_[id].stalled_up : connections_[id].stalled_down, {});
             for (const std::uint64_t frame : stalled) take(id, frame, up);
         }
@@ -171,7 +171,9 @@ void Network::begin(const Fault& f) {
         case FaultKind::link_break:
             if (link.connection != kNone) cut(link.connection);
             break;
-        case FaultKind::partition: ++link.partitions; break;
+        case FaultKind::partition: ++link.mute, ++link.deaf; break;
+        case FaultKind::mute: ++link.mute; break;
+        case FaultKind::deaf: ++link.deaf; break;
         case FaultKind::lossy: ++link.lossy; break;
         case FaultKind::duplicates: ++link.duplicates; break;
         default: break;
@@ -182,7 +184,10 @@ void Network::end(const Fault& f) {
     Link& link = links_[f.target];
     switch (f.kind) {
         case FaultKind::partition:
-            --link.partitions;
+        case FaultKind::mute:
+        case FaultKind::deaf:
+            if (f.kind != FaultKind::deaf) --link.mute;
+            if (f.kind != FaultKind::mute) --link.deaf;
             // Some connections survive it (what was under way comes now), some do not.
             if (f.detail % 2 == 0 && link.connection != kNone) cut(link.connection);
             world_.after(random_.spread(10'000, 1'000'000), Kind::resume, f.target);

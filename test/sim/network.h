@@ -42,7 +42,7 @@ private:
         std::uint32_t connection = kNone;  // the manager's newest
         std::uint64_t attempt = 0;
         bool wanted = false;
-        std::uint32_t partitions = 0, lossy = 0, duplicates = 0;
+        std::uint32_t mute = 0, deaf = 0, lossy = 0, duplicates = 0;
         TimeNs pause_ns = 0;
     };
     struct Connection {

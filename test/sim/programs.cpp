@@ -5,6 +5,8 @@
 #include <set>
 #include <unordered_map>
 
+#include "test/sim/calendar.h"
+
 namespace opus::sim {
 namespace {
 
@@ -37,6 +39,7 @@ public:
             s_.ranks[r].streams = 1 + random_.below(3);
             raw_[r];
         }
+        if (s_.fault_class == FaultClass::silence) return write_silent();
         make_comms();
         if (s_.fault_class == FaultClass::windows || random_.chance(250)) {
             iterate();
@@ -53,6 +56,34 @@ public:
     }
 
 private:
+    // The first job's ranks meet again and again, until one of them computes for longer than its node may be silent.
+    // The second's go on all the time, with pauses.
+    void write_silent() {
+        add_comm(ranks());
+        const bool goes_on = job_ > 0;
+        const TimeNs lost = s_.timing.silence_ns + s_.timing.grace_ns;
+        const std::uint32_t rounds = 6 + random_.below(8), pause = random_.below(rounds - 2);
+        for (std::uint32_t round = 0; round < rounds; ++round) {
+            for (std::uint32_t i = 0; i < 2; ++i) {
+                const std::uint32_t r = ranks()[i];
+                TimeNs ns = random_.spread(10'000, goes_on ? lost / 2 : 5 * kMs);
+                if (!goes_on && round == pause && (i == 0 || random_.chance(500)))
+                    ns = i == 0 ? random_.between(lost / 4 * 3, 2 * lost) : random_.between(0, lost);
+                raw_[r].push_back({Call::Kind::compute, 0, random_.below(s_.ranks[r].streams), ns, {}});
+            }
+            if (random_.chance(600))
+                for (const std::uint32_t r : ranks())
+                    raw_[r].push_back(
+                        {Call::Kind::launch, 0, 0, 0, {{first_comm_, OpKind::all_reduce, 0, stream_of(r, first_comm_)}}});
+            else {
+                const std::uint32_t sender = random_.below(2);
+                transfer(first_comm_, sender, 1 - sender);
+            }
+        }
+        barrier_and_destroy();
+        resolve();
+    }
+
     std::vector<std::uint32_t>& ranks() { return s_.jobs[job_].ranks; }
     std::uint32_t ports() const { return static_cast<std::uint32_t>(s_.fabric.gpus[0].ports.size()); }
     const Gpu& gpu_of(std::uint32_t rank) const {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "test/sim/calendar.h"
 #include "test/sim/programs.h"
 #include "test/sim/random.h"
 
@@ -11,10 +12,11 @@ namespace {
 
 enum Stream : std::uint64_t { kFabric = 1, kJobs, kTiming, kFaults, kPrograms, kSilence = 64 };
 
-Fabric make_fabric(Random random) {
+Fabric make_fabric(Random random, bool three_nodes) {
     Fabric fabric;
     fabric.name = "sim";
-    const std::uint32_t nodes = 2 + random.below(3), gpus = 1 + random.below(2), ports = 1 + random.below(2);
+    const std::uint32_t nodes = three_nodes ? 3 + random.below(2) : 2 + random.below(3), gpus = 1 + random.below(2),
+                        ports = three_nodes ? 1 + random.chance(200) : 1 + random.below(2);
     const bool planes = ports == 2 && nodes != 3 && random.chance(200);  // a switch for each port index
     const bool sided = ports == 2 && !planes && random.chance(200);      // port 0 in, port 1 out
     const std::uint32_t switches_a_rail = planes ? 2 : 1;
@@ -97,6 +99,31 @@ void add_job(Scenario& s, Random& random) {
     s.jobs.push_back(std::move(job));
 }
 
+// Two jobs of two ranks each: the second wants the ports of the first one's second rank.
+void add_silent_jobs(Scenario& s, Random& random) {
+    const auto nodes = static_cast<NodeIndex>(s.fabric.nodes.size());
+    const NodeIndex first = random.below(nodes);
+    const std::uint32_t gpu = random.below(s.fabric.nodes[0].gpus.size());
+    for (std::uint32_t j = 0; j < 2; ++j) {
+        JobPlan job;
+        if (j == 1) job.start_ns = random.between(50 * kMs, s.timing.silence_ns + s.timing.grace_ns / 2);
+        for (std::uint32_t i = 0; i < 2; ++i) {
+            RankPlan rank;
+            rank.job = j;
+            rank.node = (first + i + j) % nodes;
+            rank.gpu = gpu;
+            job.ranks.push_back(static_cast<std::uint32_t>(s.ranks.size()));
+            s.ranks.push_back(std::move(rank));
+        }
+        s.jobs.push_back(std::move(job));
+    }
+}
+
+// The first one's node that computes for long; now and then the other's, too.
+NodeIndex silent_node(const Scenario& s, std::uint32_t fault, Random& random) {
+    return s.ranks[s.jobs[0].ranks[fault > 0 && random.chance(200) ? 1 : 0]].node;
+}
+
 std::vector<FaultKind> kinds_of(FaultClass c) {
     using enum FaultKind;
     switch (c) {
@@ -108,6 +135,7 @@ std::vector<FaultKind> kinds_of(FaultClass c) {
         case FaultClass::network: return {link_break, partition, lossy, duplicates};
         case FaultClass::switches: return {session_drop, slow, refuse, partial, stuck, reboot};
         case FaultClass::foreign: return {foreign_hand};
+        case FaultClass::silence: return {partition, mute, deaf};
         case FaultClass::mixed:
             return {rank_death,   manager_death, controller_death, link_break, partition, lossy, duplicates,
                     session_drop, slow,          refuse,           partial,    stuck,     reboot};
@@ -126,12 +154,23 @@ void add_faults(Scenario& s, Random random) {
         f.at_ns = random.spread(50'000, 150'000'000);
         f.lasts_ns = random.spread(200'000, 2'500'000'000);
         f.detail = random.next();
+        if (s.fault_class == FaultClass::silence) {
+            f.at_ns = random.between(50 * kMs, 500 * kMs);
+            f.lasts_ns = s.timing.silence_ns + random.between(s.timing.grace_ns / 4 * 3, 3 * s.timing.grace_ns);
+        }
         switch (f.kind) {
             case FaultKind::rank_death: f.target = random.below(s.ranks.size()); break;
             case FaultKind::controller_death: f.target = 0; break;
+            case FaultKind::mute:
+            case FaultKind::deaf: f.target = silent_node(s, i, random); break;
             case FaultKind::manager_death:
             case FaultKind::link_break:
             case FaultKind::partition:
+                if (s.fault_class == FaultClass::silence) {
+                    f.target = silent_node(s, i, random);
+                    break;
+                }
+                [[fallthrough]];
             case FaultKind::lossy:
             case FaultKind::duplicates: f.target = random.below(s.fabric.nodes.size()); break;
             default: f.target = random.below(s.fabric.switches.size()); break;
@@ -150,21 +189,22 @@ void add_faults(Scenario& s, Random random) {
 
 const char* name_of(FaultClass c) {
     static constexpr const char* kNames[] = {"calm",     "ranks",   "managers", "controller", "network",
-                                             "switches", "foreign", "mixed",    "windows"};
+                                             "switches", "foreign", "mixed",    "windows",    "silence"};
     return kNames[static_cast<std::size_t>(c)];
 }
 
 const char* name_of(FaultKind kind) {
     static constexpr const char* kNames[] = {
         "rank death",   "manager death", "controller death", "link break", "partition", "lossy",  "duplicates",
-        "session drop", "slow",          "refuse",           "partial",    "stuck",     "reboot", "foreign hand"};
+        "session drop", "slow",          "refuse",           "partial",    "stuck",     "reboot", "foreign hand",
+        "mute",         "deaf"};
     return kNames[static_cast<std::size_t>(kind)];
 }
 
 const char* name_of(Mutation m) {
-    static constexpr const char* kNames[] = {"none",         "cut-under-launch", "drop-grants",  "start-without-go",
-                                             "lying-switch", "forget-done",      "early-answer", "half-grant",
-                                             "ignore-revoke"};
+    static constexpr const char* kNames[] = {"none",          "cut-under-launch", "drop-grants",  "start-without-go",
+                                             "lying-switch",  "forget-done",      "early-answer", "half-grant",
+                                             "ignore-revoke", "keep-runs"};
     return kNames[static_cast<std::size_t>(m)];
 }
 
@@ -178,7 +218,8 @@ Scenario make_scenario(std::uint64_t seed, FaultClass fault_class, Mutation muta
     s.seed = seed;
     s.fault_class = fault_class;
     s.mutation = mutation;
-    s.fabric = make_fabric(Random(seed, kFabric));
+    const bool silent = fault_class == FaultClass::silence;
+    s.fabric = make_fabric(Random(seed, kFabric), silent);
     Random timing(seed, kTiming);
     s.timing.wire_high_ns = timing.chance(700) ? timing.spread(50'000, 500'000) : timing.spread(500'000, 20'000'000);
     s.timing.poll_high_ns = timing.spread(20'000, 600'000);
@@ -188,10 +229,16 @@ Scenario make_scenario(std::uint64_t seed, FaultClass fault_class, Mutation muta
             s.timing.grace_ns = silence.between(1'500'000'000, 3'000'000'000);
             s.timing.compute_high_ns = 2 * s.timing.grace_ns;
         }
+    if (silent) {  // in the daemons' own proportion: the grace time is more than four times the silence
+        s.timing.heartbeat_ns = 100 * kMs;
+        s.timing.silence_ns = 400 * kMs;
+        s.timing.grace_ns = timing.between(2'000 * kMs, 3'000 * kMs);
+    }
     s.provision = fault_class == FaultClass::windows || timing.chance(800);
     Random jobs(seed, kJobs);
-    const std::uint32_t count = jobs.chance(600) ? 1 : 2 + jobs.below(2);
-    for (std::uint32_t i = 0; i < count; ++i) add_job(s, jobs);
+    if (silent) add_silent_jobs(s, jobs);
+    const std::uint32_t count = silent ? 2 : jobs.chance(600) ? 1 : 2 + jobs.below(2);
+    for (std::uint32_t i = 0; i < count && !silent; ++i) add_job(s, jobs);
     for (std::uint32_t i = 0; i < count; ++i) write_programs(s, i, Random(seed, kPrograms + i));
     add_faults(s, Random(seed, kFaults));
     for (const Fault& f : s.faults) s.healed_ns = std::max(s.healed_ns, f.at_ns + f.lasts_ns);

@@ -11,9 +11,21 @@
 
 namespace opus::sim {
 
-// What may go wrong in a schedule. `calm`: nothing; only delays are drawn. `windows`: nothing but predictions.
-enum class FaultClass : std::uint8_t { calm, ranks, managers, controller, network, switches, foreign, mixed, windows };
-inline constexpr std::uint32_t kFaultClasses = 9;
+// What may go wrong in a schedule. `calm`: nothing; only delays are drawn. `windows`: nothing but predictions. `silence`:
+// a node that holds runs is not heard, or does not hear, for longer than the grace time, and others want its ports.
+enum class FaultClass : std::uint8_t {
+    calm,
+    ranks,
+    managers,
+    controller,
+    network,
+    switches,
+    foreign,
+    mixed,
+    windows,
+    silence
+};
+inline constexpr std::uint32_t kFaultClasses = 10;
 const char* name_of(FaultClass c);
 
 enum class FaultKind : std::uint8_t {
@@ -31,6 +43,8 @@ enum class FaultKind : std::uint8_t {
     stuck,
     reboot,
     foreign_hand,
+    mute,  // nothing that the node says arrives
+    deaf,  // nothing arrives that is said to it
 };
 const char* name_of(FaultKind kind);
 
@@ -53,8 +67,9 @@ enum class Mutation : std::uint8_t {
     early_answer,
     half_grant,
     ignore_revoke,
+    keep_runs,
 };
-inline constexpr std::uint32_t kMutations = 9;
+inline constexpr std::uint32_t kMutations = 10;
 const char* name_of(Mutation m);
 
 using FlowIndex = std::uint32_t;

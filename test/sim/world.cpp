@@ -162,6 +162,8 @@ void World::begin_fault(std::uint32_t index) {
             break;
         case FaultKind::link_break:
         case FaultKind::partition:
+        case FaultKind::mute:
+        case FaultKind::deaf:
         case FaultKind::lossy:
         case FaultKind::duplicates: network.begin(f); break;
         default: glass.begin(f); break;
@@ -182,6 +184,8 @@ void World::end_fault(std::uint32_t index) {
             break;
         case FaultKind::link_break:
         case FaultKind::partition:
+        case FaultKind::mute:
+        case FaultKind::deaf:
         case FaultKind::lossy:
         case FaultKind::duplicates: network.end(f); break;
         default: glass.end(f); break;

@@ -131,7 +131,8 @@ TEST_CASE("a gang for which others were suspended is not overtaken when they bec
     CHECK(world.start_time(2, 0) < world.start_time(4, 0));
 }
 
-TEST_CASE("what waits for a pair that another gang has joined meanwhile goes, whatever is in the way where it wanted it") {
+TEST_CASE(
+    "what waits for a pair that another gang has joined meanwhile goes, whatever is in the way where it wanted it") {
     // The ports of n1 lead to n2, for long, and to n3. Two launches of n0 and n1 wait: the first gets n3's port, and
     // the second, which has reserved n2's, has light by that.
     Job job;

@@ -53,6 +53,21 @@ TEST_CASE("a communicator that has passed is not held again when the last of its
     for (const Verdict v : told) CHECK(v != Verdict::enforced);
 }
 
+TEST_CASE("what runs on a node that was given up and comes back is held, and not taken for dead") {
+    Job job;
+    job.comms = {{0, 1}, {0, 2}};
+    job.ranks = {rank_on(0, {lasting(4'000 * kMs, on(0, {coll(0)})), later(3'000 * kMs, on(1, {coll(1)}))}),
+                 rank_on(1, {lasting(4'000 * kMs, on(0, {coll(0)}))}), rank_on(2, {later(3'000 * kMs, on(0, {coll(1)}))})};
+    REQUIRE(ends_without_opus(job));
+    CoreOptions options;
+    options.node_silence_ns = 1'000'000 * kMs;
+    options.node_grace_ns = 1'000 * kMs;
+    World world({.nodes = 3, .ports = 1}, job, 1, options);
+    world.at(500 * kMs, [&] { world.drop_node(1, false); });
+    world.at(2'000 * kMs, [&] { world.connect_node(1); });
+    must_end(world);
+}
+
 TEST_CASE("H: the controller dies at any moment: half-delivered grants roll forward, nothing moves under a launch") {
     REQUIRE(ends_without_opus(pair_and_foreign(40 * kMs)));
     // Messages take up to 20 ms and a switch 25 ms, so every step of it is interrupted by some of these.
