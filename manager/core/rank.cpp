@@ -60,7 +60,9 @@ void Rank::stop_waiting(const Launch& launch) { std::erase(waiting, launch.seq);
 void Rank::note_finished(const Launch& launch) {
     for (const LaunchKey& key : launch.keys) {
         Member* member = members[key.member].get();
-        if (member == nullptr || member->verdict != Verdict::enforced) continue;
+        // What was held before its communicator was not, a peer may still wait for.
+        if (member == nullptr || (member->verdict != Verdict::enforced && member->verdict != Verdict::degraded))
+            continue;
         const Key sequence = sequence_of(key.range.first);
         auto it = member->finished.find(sequence);
         if (it == member->finished.end()) {

@@ -448,6 +448,24 @@ TEST_CASE("the hold runs only while there is no controller") {
     CHECK(n.said<wire::Retire>().at(0).degraded.at(0).comm == kCommA);
 }
 
+TEST_CASE("what was held, passed after the hold and is done is told: a peer may wait for it yet") {
+    Node n;
+    n.serve(1);  // hold 1 s
+    n.launch(0, 0, {coll(0, 0)});
+    n.flush();
+    n.look(ControllerDown{});
+    n.advance(kSecond);
+    REQUIRE(n.verdicts.at({0, 0}) == Verdict::degraded);
+    n.done(0, 0);
+    n.flush();
+    n.take();
+    n.connect(8);
+    n.flush();
+    const auto comms = n.said<wire::Snapshot>().at(0).comms;
+    REQUIRE(comms.size() == 1);
+    CHECK(comms[0].done == std::vector<wire::KeyRange>{{coll_key(kCommA, 0), 1}});
+}
+
 TEST_CASE("a rank that prefers to abort is told to when the hold is over") {
     Node n;
     n.connect();
