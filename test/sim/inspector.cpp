@@ -17,6 +17,7 @@ Inspector::Inspector(World& world, const Scenario& scenario)
       asked_(scenario.fabric.nodes.size()),
       dropped_(scenario.flows.size()),
       given_up_(scenario.fabric.nodes.size()),
+      reported_(scenario.fabric.nodes.size()),
       open_(scenario.comms.size()) {}
 
 LaunchIndex Inspector::launch_of(NodeIndex node, RankId id, std::uint64_t seq) const {
@@ -129,6 +130,8 @@ void Inspector::returned(NodeIndex node, std::uint64_t revocation) {
 // be waiting for a peer. Nothing may start there under a run any more.
 void Inspector::note_given_up() {
     for (const controller::NodeStatus& node : world_.controller.core()->nodes()) {
+        if (reported_[node.node] && !node.reported) disturbed();
+        reported_[node.node] = node.reported;
         if (node.given_up && !given_up_[node.node])
             for (LaunchRun& run : world_.launches) {
                 if (s_.ranks[run.rank].node != node.node) continue;
@@ -230,6 +233,11 @@ void Inspector::judged(const wire::Verdicts& verdicts) {
     for (const wire::CommVerdict& v : verdicts.comms)
         for (std::size_t c = 0; c < s_.comms.size(); ++c)
             if (s_.comms[c].id == v.comm) open_[c] = v.verdict != Verdict::enforced && v.verdict != Verdict::unknown;
+}
+
+void Inspector::disturbed() {
+    turns_.distrust();
+    half_done_.clear();
 }
 
 void Inspector::controller_died() {
@@ -432,7 +440,7 @@ void Inspector::finished(LaunchIndex index) {
 
 // What one end of a transfer is through with may still be on its way.
 void Inspector::note_half_done(LaunchIndex index) {
-    if (!s_.faults.empty()) return;
+    if (!turns_.trusted()) return;
     const LaunchRun& run = world_.launches[index];
     for (std::size_t i = 0; i < run.parts->size(); ++i) {
         const FlowIndex f = (*run.parts)[i].flow;

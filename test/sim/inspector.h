@@ -38,6 +38,9 @@ public:
     void decided_to_cut(PairIndex pair, bool in_order = false);
     void cut(PairIndex pair, std::uint64_t life, TimeNs decided_ns);
 
+    // From here on nobody can say whose turn it is; or messages are late.
+    void disturbed();
+    void delayed() { turns_.delayed(); }
     // Nothing moves: do controller and switches agree, and does nothing hang on to ports?
     void at_rest(bool all_ended);
     // Ranks that wait at a gate for a member that is dead.
@@ -98,6 +101,7 @@ private:
     std::vector<FlowIndex> half_done_;                      // transfers that one end has finished alone
     std::vector<bool> dropped_;   // by flow: a launch of it was suspended, or somebody has waited for it
     std::vector<bool> given_up_;  // by node
+    std::vector<bool> reported_;  // by node
     std::vector<bool> open_;      // by communicator: no longer held, by the controller's word
 };
 

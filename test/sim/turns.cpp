@@ -10,8 +10,6 @@ namespace opus::sim {
 Turns::Turns(World& world, const Scenario& scenario)
     : world_(world), s_(scenario), members_(scenario.flows.size()), issued_(scenario.flows.size()) {}
 
-bool Turns::trusted() const { return s_.faults.empty(); }
-
 TimeNs Turns::dark_time() const {
     TimeNs dark = 0;
     for (const Switch& sw : s_.fabric.switches) dark = std::max(dark, sw.dark_ns);
@@ -207,7 +205,7 @@ std::string Turns::judge(const std::vector<LaunchIndex>& gang, const std::vector
 // A run is taken back as soon as somebody is complete who wants its ports and its quantum is over, if it has one; what
 // starts meanwhile has the time of that message.
 std::string Turns::starts(LaunchIndex index, TimeNs granted_ns) {
-    if (!trusted()) return {};
+    if (!trusted() || delayed_) return {};
     const std::vector<PairIndex> taken = pairs_of(index);
     const TimeNs patience = quantum() + 2 * s_.timing.wire_high_ns + s_.timing.poll_high_ns;
     for (const LaunchIndex x : waiting_) {

@@ -36,7 +36,9 @@ public:
     TimeNs break_time() const;
     // Nothing is known of order any more: faults have their own ways (a gang whose switch failed reserves nothing, one
     // whose node is gone is not looked at).
-    bool trusted() const;
+    void distrust() { trusted_ = false; }
+    bool trusted() const { return trusted_; }
+    void delayed() { delayed_ = true; }  // messages take longer than they should, or never arrive
 
 private:
     enum class Place : std::uint8_t { unknown, waiting, passed, flying, done };
@@ -68,6 +70,7 @@ private:
     std::vector<std::vector<LaunchIndex>> members_;  // by flow: heard, done or not
     std::vector<std::vector<LaunchIndex>> issued_;   // by flow
     std::vector<LaunchIndex> waiting_, resumed_;
+    bool trusted_ = true, delayed_ = false;
     std::uint64_t stamp_ = 0;
     std::vector<TimeNs> stamped_ns_{0};  // when each stamp was given
 };

@@ -152,6 +152,10 @@ void World::begin_fault(std::uint32_t index) {
     if (journal.on)
         journal.add(now, std::string("fault ") + std::to_string(index) + ": " + name_of(f.kind) + " of " +
                              std::to_string(f.target));
+    const bool of_network = f.kind == FaultKind::link_break || f.kind == FaultKind::partition ||
+                            f.kind == FaultKind::lossy || f.kind == FaultKind::duplicates ||
+                            f.kind == FaultKind::mute || f.kind == FaultKind::deaf;
+    of_network ? inspector.delayed() : inspector.disturbed();
     switch (f.kind) {
         case FaultKind::rank_death: return rank_died(f.target, false);
         case FaultKind::manager_death:
