@@ -9,14 +9,45 @@
 #include "tools/replay/generate.h"
 #include "tools/sim/columns.h"
 
+namespace {
+
+using namespace opus::sim;
+
+// How long each iteration lasts: what a job loses while its order is learned.
+void print_each(const opus::replay::Workload& w, ColumnOptions o, const Column& lit) {
+    const auto ends_of = [](const Column& c) {
+        std::vector<std::int64_t> ends(c.run.iterations.empty() ? 0 : c.run.iterations.front().size());
+        for (const auto& rank : c.run.iterations)
+            for (std::size_t i = 0; i < ends.size(); ++i) ends[i] = std::max(ends[i], rank[i]);
+        return ends;
+    };
+    const std::vector<std::int64_t> bright = ends_of(lit);
+    const auto row = [&](const char* name, const Column& c) {
+        const std::vector<std::int64_t> ends = ends_of(c);
+        std::printf("| %s | %g | %s |", w.name.c_str(), static_cast<double>(o.dark_ns) / 1e6, name);
+        for (std::size_t i = 1; i < ends.size(); ++i)
+            std::printf(
+                " %.2f",
+                100.0 * (static_cast<double>(ends[i] - ends[i - 1]) / static_cast<double>(bright[i] - bright[i - 1]) - 1));
+        std::printf(" |%s\n", c.fault.c_str());
+        std::fflush(stdout);
+    };
+    row("on demand", play(w, Rails::on_demand, o));
+    o.rails.runs = false;
+    row("provisioned", play(w, Rails::provisioned, o));
+    o.rails.runs = true;
+    row("with runs", play(w, Rails::provisioned, o));
+}
+
+}  // namespace
+
 int main(int argc, char** argv) {
-    using namespace opus::sim;
     std::vector<std::string> kinds{"llama3-8b"};
     std::vector<double> darks{0, 10, 25, 100};
     std::string file;
     double scale_bytes = 1.0 / 1024, jitter = 0;
     std::uint32_t iterations = 12, every = 0;
-    bool held = false, log = false;
+    bool held = false, log = false, each = false;
     ColumnOptions o;
     opus::replay::GenerateOptions g;
     CLI::App app{"jobs on photonic rails, in virtual time"};
@@ -36,6 +67,8 @@ int main(int argc, char** argv) {
     app.add_option("--trials", o.oracle.trials, "schedules that the oracle tries");
     app.add_flag("--runs", o.rails.runs, "provisioned grants cover the rest of a phase");
     app.add_flag("--held", held, "every operation that was held in the last iteration");
+    app.add_flag("--each", each,
+                 "every iteration from the second on, over always lit, in percent, instead of the table");
     app.add_flag("--log", log, "what the cores say, of provisioned");
     CLI11_PARSE(app, argc, argv);
     if (kinds.front() == "all") {
@@ -47,10 +80,11 @@ int main(int argc, char** argv) {
     o.rehearsal.iterations = iterations;
     o.rehearsal.jitter = jitter;
     o.rehearsal.bytes_per_us /= scale_bytes;
-    std::printf(
-        "| job | dark ms | lit ms | on demand | provisioned | oracle | bound | hidden of time | hidden of dark "
-        "| held ms: demand, provisioned, oracle | speculations, used, wrong |\n");
-    std::printf("| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n");
+    if (!each)
+        std::printf(
+            "| job | dark ms | lit ms | on demand | provisioned | oracle | bound | hidden of time | hidden of dark "
+            "| held ms: demand, provisioned, oracle | speculations, used, wrong |\n");
+    if (!each) std::printf("| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n");
     bool good = true;
     for (const std::string& kind : kinds) {
         opus::replay::Workload w;
@@ -64,6 +98,13 @@ int main(int argc, char** argv) {
             w = kind == "llama3-8b" ? opus::replay::generate_llama3_8b(g) : opus::replay::generate(kind, g);
         }
         const Column lit = play(w, Rails::lit, o);
+        if (each) {
+            for (const double dark : darks) {
+                o.dark_ns = static_cast<opus::TimeNs>(dark * 1e6);
+                print_each(w, o, lit);
+            }
+            continue;
+        }
         o.dark_ns = 0;
         o.rails.log = nullptr;
         const Column bright_demand = play(w, Rails::on_demand, o), bright_ahead = play(w, Rails::provisioned, o);
