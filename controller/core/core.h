@@ -33,7 +33,7 @@ struct CoreOptions {
     bool first = true;  // no controller just before it: else what that one sent is waited out to its deadline
     std::uint32_t port_failures_to_fence = 3;
     bool provision = true;  // move circuits for what ranks expect next, before they ask
-    bool runs = false;      // grants cover what all members expect to follow
+    bool runs = true;       // grants cover what all members expect to follow
     bool observe = false;   // there are no switches to command: every communicator passes
 };
 

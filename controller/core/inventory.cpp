@@ -91,8 +91,8 @@ bool Inventory::reserved_by_other(PortId p, const Gang& gang) const {
 namespace {
 
 // A port may lose as much as was saved on it, and once more. That once is not spent while a job finds its rhythm:
-// first its words must come true with nothing done about them. What is doubted is not paid for with light.
-constexpr std::uint32_t kProven = 3;
+// first a word must come true with nothing done about it. What is doubted is not paid for with light.
+constexpr std::uint32_t kProven = 1;
 constexpr std::uint32_t kProvenLate = 5;  // if a word about it has been wrong
 // What was saved need not have been waited for, what was lost was: a port on which a fourth part has been lost again is
 // bet on only while its words come true one after the other.

@@ -21,7 +21,7 @@ struct Arguments {
     std::string fabric_path;
     std::string log = "warn";
     std::string provision = "on";
-    std::string runs = "off";
+    std::string runs = "on";
     int ready_fd = -1;
     DaemonOptions daemon;
 };

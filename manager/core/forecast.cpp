@@ -183,7 +183,9 @@ std::optional<wire::Expectation> Forecast::next_phase(const std::deque<Launch>& 
 std::vector<LaunchKey> Forecast::rest_of_phase(const Launch& first) const {
     std::vector<LaunchKey> rest;
     const Predictor::Launch& p = first.programme;
-    if (p.needs == 0 || predictor_.expected(0).needs != p.needs) return rest;
+    // Not before a whole round agrees with the one before: a run that is too long or too short changes the order that
+    // is being learned, and what starts in it shows less of what would have come.
+    if (p.needs == 0 || predictor_.expected(0).needs != p.needs || !predictor_.repeats()) return rest;
     const auto add = [&](const LaunchKey& key) {
         const Key sequence = sequence_of(key.range.first);
         const auto same = std::find_if(rest.begin(), rest.end(), [&](const LaunchKey& r) {

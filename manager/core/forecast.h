@@ -49,7 +49,7 @@ public:
     std::optional<wire::Expectation> next_phase(const std::deque<Launch>& launches, const Lit& lit) const;
 
     // What of this rank's phase is expected to follow `first`, which is the next to start: how many keys of which
-    // sequences, from the first that is not part of `first`.
+    // sequences, from the first that is not part of `first`. Nothing while the order is still being learned.
     std::vector<LaunchKey> rest_of_phase(const Launch& first) const;
 
     static constexpr std::size_t kBytes = Predictor::kBytes + KnownLaunches::kBytes;  // of a rank, whatever it does

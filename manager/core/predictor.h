@@ -23,6 +23,7 @@ public:
     static constexpr std::uint32_t kHistory = 8192;    // launches remembered
     static constexpr std::uint32_t kSignatures = 512;  // distinct ones at a time
     static constexpr std::uint32_t kMaxRun = 4096;     // longest remaining run that is foretold
+    static constexpr std::uint32_t kRound = 100;       // launches: a layer, or a micro-batch, is no whole round
 
     struct Launch {
         std::uint64_t signature = 0;  // hash of communicator, operation, size class, peers
@@ -61,6 +62,8 @@ public:
         const Known& known = state_->known[symbol(at_ + i)];
         return {known.signature, known.needs};
     }
+    // It has come so before, and what led to it there has, for a whole round back and at least as far as kRound.
+    bool repeats() const { return at_ != kNowhere && matched_ >= kRound && matched_ >= count_ - at_; }
     // How that one began the last time.
     Start began(std::uint32_t i) const {
         if (at_ == kNowhere || at_ + i >= count_ || !remembered(at_ + i)) return {};

@@ -65,7 +65,7 @@ int main(int argc, char** argv) {
     app.add_option("--jitter", jitter, "computation lasts up to so much longer");
     app.add_option("--seed", o.rehearsal.seed, "of the jitter");
     app.add_option("--trials", o.oracle.trials, "schedules that the oracle tries");
-    app.add_flag("--runs", o.rails.runs, "provisioned grants cover the rest of a phase");
+    app.add_flag("--runs,!--no-runs", o.rails.runs, "provisioned grants cover the rest of a phase, or do not");
     app.add_flag("--held", held, "every operation that was held in the last iteration");
     app.add_flag("--each", each,
                  "every iteration from the second on, over always lit, in percent, instead of the table");

@@ -63,10 +63,62 @@ TEST_CASE("grants that cover the rest of a phase make no job slower") {
         }
 }
 
+namespace {
+
+// How long each iteration lasts, from the second on.
+std::vector<double> lengths_ms(const Column& column) {
+    std::vector<std::int64_t> ends(column.run.iterations.front().size());
+    for (const auto& rank : column.run.iterations)
+        for (std::size_t i = 0; i < ends.size(); ++i) ends[i] = std::max(ends[i], rank[i]);
+    std::vector<double> lengths;
+    for (std::size_t i = 1; i < ends.size(); ++i) lengths.push_back(static_cast<double>(ends[i] - ends[i - 1]) / 1e6);
+    return lengths;
+}
+
+}  // namespace
+
+TEST_CASE("with runs no iteration is slower than without, from the second on") {
+    replay::GenerateOptions generate;
+    generate.gpus = 1;
+    for (const auto& generator : replay::generators()) {
+        const std::string kind = generator.name;
+        if (kind == "4d") continue;  // one or two iterations are, when its runs begin (docs/simulation.md)
+        const replay::Workload job =
+            kind == "llama3-8b" ? replay::generate_llama3_8b(generate) : replay::generate(kind, generate);
+        for (const double dark : {10.0, 25.0, 100.0}) {
+            ColumnOptions o = at(dark, 14);
+            o.learned = 1;
+            const std::vector<double> with = lengths_ms(play(job, Rails::provisioned, o));
+            o.rails.runs = false;
+            const std::vector<double> without = lengths_ms(play(job, Rails::provisioned, o));
+            CAPTURE(kind);
+            CAPTURE(dark);
+            REQUIRE(with.size() == without.size());
+            for (std::size_t i = 0; i < with.size(); ++i) {
+                CAPTURE(i);
+                CHECK(with[i] <= without[i] * 1.0005);
+            }
+        }
+    }
+}
+
+TEST_CASE("the job of the paper hides most of its dark in its second iteration, and all but a quarter in its third") {
+    for (const double dark : {10.0, 25.0}) {
+        ColumnOptions o = at(dark, 4);
+        o.learned = 1;
+        const replay::Workload job = replay::generate_llama3_8b({});
+        const std::vector<double> lit = lengths_ms(play(job, Rails::lit, o)),
+                                  ahead = lengths_ms(play(job, Rails::provisioned, o)),
+                                  demand = lengths_ms(play(job, Rails::on_demand, o));
+        CAPTURE(dark);
+        CHECK(ahead[0] - lit[0] < 0.5 * (demand[0] - lit[0]));
+        CHECK(ahead[1] - lit[1] < 0.25 * (demand[1] - lit[1]));
+    }
+}
+
 TEST_CASE("in runs, the managers of the job of the paper send two frames a node and phase at most") {
     ColumnOptions o = at(25, 5);
     o.learned = 4;
-    o.rails.runs = true;
     const replay::Workload job = replay::generate_llama3_8b({});
     const Column before = play(job, Rails::provisioned, o);
     o.rehearsal.iterations = 10;

@@ -51,7 +51,7 @@ class Measured:
 
 
 def measure(build: Build, shape: Shape, play: Play, column: str, logs: pathlib.Path, *, expected_s: float, gate: str = "auto",
-            trace: pathlib.Path | None = None, tell=None, runs: str = "off") -> Measured:
+            trace: pathlib.Path | None = None, tell=None, runs: str = "on") -> Measured:
     """Plays the job once on a cluster of its own.
 
     expected_s: of an iteration, for the time limit. trace: where the controller's goes. tell(text): progress.

@@ -22,7 +22,7 @@ namespace opus::sim {
 
 struct RailsOptions {
     bool provision = true;
-    bool runs = false;        // grants cover the rest of a phase
+    bool runs = true;         // grants cover the rest of a phase
     TimeNs wire_ns = 60'000;  // a message
     TimeNs look_ns = 20'000;  // from a word in a ring to the manager's look, and from its go to the launch
     std::function<void(const std::string&)> log;
