@@ -156,7 +156,8 @@ def learned(context) -> None:
         job = start(cluster, w)
 
         def foretold() -> dict:
-            found = [j for j in cluster.ctl("phases", "--job", "job")["jobs"] if j["prediction"]["foretold"] >= 30]
+            found = [j for j in cluster.ctl("phases", "--job", "job")["jobs"]
+                     if j["prediction"]["foretold"] >= 30 and j["prediction"]["ranks"] == 3]  # each tells once a second
             return found[0] if found else {}
         told = wait_for(foretold, "phases to be foretold")
         prediction = told["prediction"]
