@@ -305,6 +305,7 @@ struct Core::Impl {
     void forget_cost(const Bet& bet);
     void note_lost(PortId p, TimeNs lost);
     void note_word(const Speculation& s, bool came_true);
+    void make_amends(PortId p, bool came_true);
     void settle_words(const Gang& gang);
     std::string check_speculations();
     void tell_losers();

@@ -55,6 +55,8 @@ struct PortState {
     TimeNs saved_ns = 0, lost_ns = 0;  // dark time, by speculations on it
     std::uint32_t foretold = 0;        // speculations of its GPU, made or not, that came true one after the other
     bool misled = false;               // one has not
+    std::uint32_t amends = 0;          // of them, while more was lost than saved
+    std::uint32_t amnesties = 0;       // debts that were forgiven for it
     std::vector<Reservation> reservations;
 };
 

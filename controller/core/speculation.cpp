@@ -13,6 +13,7 @@ namespace opus::controller {
 namespace {
 
 constexpr std::size_t kMaxRangesPerWord = 256;
+constexpr std::uint32_t kAmends = 8, kMostDoubled = 24;
 constexpr TimeNs kSparedPart = 8;  // of the dark time: a gang waits so long for one whose light is there
 
 void sort_once(std::vector<EdgeId>& edges) {
@@ -286,6 +287,7 @@ void Core::Impl::lose_bets(TimeNs since, EdgeId edge, const Circuit& circuit) {
 void Core::Impl::note_lost(PortId p, TimeNs lost) {
     if (lost <= 0) return;
     inventory.port(p).lost_ns += lost;
+    inventory.port(p).amends = 0;
     log(LogLevel::debug, fabric.ports[p].name + " was moved in vain: " + std::to_string(lost / 1000) + " us lost");
 }
 
@@ -332,7 +334,20 @@ void Core::Impl::note_word(const Speculation& s, bool came_true) {
                 PortState& port = inventory.port(p);
                 port.foretold = came_true ? port.foretold + 1 : 0;
                 port.misled |= !came_true;
+                make_amends(p, came_true);
             }
+}
+
+// A port in debt may not bet, so it cannot save either: one loss while a job finds its rhythm would be for good. Its
+// debt is forgiven when enough words have come true one after the other, twice as many each time.
+void Core::Impl::make_amends(PortId p, bool came_true) {
+    PortState& port = inventory.port(p);
+    port.amends = came_true && port.lost_ns > port.saved_ns ? port.amends + 1 : 0;
+    if (port.amends < kAmends << std::min(port.amnesties, kMostDoubled)) return;
+    ++port.amnesties;
+    port.amends = 0;
+    port.lost_ns = port.saved_ns;
+    log(LogLevel::debug, fabric.ports[p].name + " may be bet on again");
 }
 
 // The ranks of a gang that starts: their words have come true, or not. Those that were to start with them and
