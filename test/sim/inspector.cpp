@@ -162,6 +162,9 @@ void Inspector::controller_did(const controller::Actions& actions) {
     if (std::any_of(actions.begin(), actions.end(),
                     [](const auto& a) { return std::holds_alternative<controller::Log>(a); }))
         note_given_up();
+    for (const controller::Action& action : actions)  // told at the step's end, and decided before all that follows from it
+        if (const auto* send = std::get_if<controller::SendTo>(&action))
+            if (const auto* verdicts = std::get_if<wire::Verdicts>(&send->message)) judged(*verdicts);
     for (const controller::Action& action : actions) {
         if (const auto* trace = std::get_if<controller::Trace>(&action)) {
             using Kind = controller::Trace::Kind;
@@ -192,7 +195,6 @@ void Inspector::controller_did(const controller::Actions& actions) {
                         world_.launches[index].pass_sent = true;
                         turns_.passed(index);
                     }
-            if (const auto* verdicts = std::get_if<wire::Verdicts>(&send->message)) judged(*verdicts);
             if (const auto* revoke = std::get_if<wire::Revoke>(&send->message)) {
                 note_robbed(send->node, *revoke);
                 Asked& asked = asked_[send->node][revoke->id];
