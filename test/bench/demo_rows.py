@@ -10,7 +10,8 @@ sys.path.insert(0, str(ROOT / "tools"))
 from cluster import Build, Cluster, Play, Shape  # noqa: E402
 
 WORKLOAD = ROOT / "tools" / "replay" / "workloads" / "llama3-8b-16gpu.jsonl"
-ITERATIONS = 3          # the first, in which NCCL meets its peers and the managers learn, is not counted
+ITERATIONS = 4
+WARM_UP = 2             # in the first NCCL meets its peers, in the second is used what was learned in it: not counted
 LIMIT_S = 120
 MOST_RUNS = 5           # of each side: a run is the real job at its real pace, half a minute
 SCALE_BYTES = "1/1024"
@@ -33,7 +34,7 @@ def iterations_s(programs: Build, side: str) -> list[float]:
         times = cluster.run_job(play, LIMIT_S).iteration_seconds()
         if enforce and cluster.counters().get("grants", 0) == 0:
             raise RuntimeError("nothing was granted: the ranks were not under Opus")
-    return times[1:]
+    return times[WARM_UP:]
 
 
 def figure_of(name: str, times: dict[str, list[list[float]]]) -> Figure:

@@ -2,7 +2,8 @@
 opus-sweep.
 
 An iteration's time is that from the last rank's end of one iteration to the last rank's end of the next. The
-first one, in which NCCL meets its peers, shapes are passed and the managers learn, is kept apart. Of the
+first one, in which NCCL meets its peers and shapes are passed, is kept apart; of a provisioned run the second, too:
+it is the first that can use what was learned in the one before, and is shown by itself. Of the
 others the median counts: many ranks share few cores here, and a hiccup of the computer is not the fabric's.
 """
 import dataclasses
@@ -20,6 +21,7 @@ START_LIMIT_S, RUN_SLACK = 60, 3.0
 LIT, DEMAND, PROVISIONED = "always-lit", "on-demand", "provisioned"
 COLUMNS = (LIT, DEMAND, PROVISIONED)
 AHEAD = {DEMAND: ["--provision", "off"], PROVISIONED: ["--provision", "on"]}  # of the controller
+WARM_UP = {LIT: 1, DEMAND: 1, PROVISIONED: 2}  # iterations kept apart
 TITLE = {LIT: "always lit, no Opus", DEMAND: "on demand", PROVISIONED: "provisioned"}
 
 
@@ -33,17 +35,23 @@ class Measured:
     result: JobResult
     light: Light
     counters: dict[str, int]
+    before: dict[str, int]  # counters when the first iteration that counts had begun
     traces: list[pathlib.Path]
 
     @property
     def times(self) -> list[float]:
         """Of the iterations that count."""
-        all_of_them = self.result.iteration_seconds()
-        return all_of_them[1:] or all_of_them
+        return self.all[WARM_UP[self.column]:] or self.all[-1:]
 
     @property
-    def first(self) -> float:
-        return self.result.iteration_seconds()[0]
+    def dark_ns(self) -> tuple[int, int]:
+        """Hidden, and waited for, by the controller's own count, since the first iteration that counts."""
+        hidden, exposed = (self.counters.get(k, 0) - self.before.get(k, 0) for k in ("dark_hidden_ns", "dark_exposed_ns"))
+        return hidden, exposed
+
+    @property
+    def all(self) -> list[float]:
+        return self.result.iteration_seconds()
 
     @property
     def median(self) -> float:
@@ -52,23 +60,27 @@ class Measured:
 
 def measure(build: Build, shape: Shape, play: Play, column: str, logs: pathlib.Path, *, expected_s: float, gate: str = "auto",
             trace: pathlib.Path | None = None, tell=None, runs: str = "on") -> Measured:
-    """Plays the job once on a cluster of its own.
+    """Plays the job once on a cluster of its own. As many iterations of each column count: a provisioned run has one more.
 
     expected_s: of an iteration, for the time limit. trace: where the controller's goes. tell(text): progress.
     runs: on or off, where provisioned.
     """
     opus = column != LIT
     options = [*AHEAD[column], "--runs", runs if column == PROVISIONED else "off"] if opus else None
-    play = dataclasses.replace(play, shim=opus, env={**play.env, **({"OPUS_GATE": gate, "OPUS_REQUIRE": "1"} if opus else {})})
+    iterations = play.iterations + WARM_UP[column] - 1
+    play = dataclasses.replace(play, iterations=iterations, shim=opus, env={**play.env, **({"OPUS_GATE": gate, "OPUS_REQUIRE": "1"} if opus else {})})
     with Cluster(build, shape, opus=opus, logs=logs, trace=trace if opus else None, controller_options=options) as cluster:
         job = cluster.start_job(play, column)
+        before: dict[str, int] = {}
 
         def each():
+            if opus and not before and job.progress() >= WARM_UP[column]:
+                before.update(cluster.counters())
             if tell:
                 tell(f"{TITLE[column]}: iteration {min(job.progress() + 1, play.iterations)} of {play.iterations}")
             time.sleep(0.5)
         result = job.wait(START_LIMIT_S + play.iterations * expected_s * RUN_SLACK, each)
-        out = Measured(column, result, cluster.light(), cluster.counters() if opus else {}, [])
+        out = Measured(column, result, cluster.light(), cluster.counters() if opus else {}, before, [])
         for path in (job.folder / f"rank{r}.trace" for r in range(len(job.ranks))):  # they go with the cluster's folder
             if path.exists():
                 out.traces.append(pathlib.Path(shutil.copy(path, logs / path.name)))

@@ -8,7 +8,7 @@ import statistics
 from cluster import Build
 from cluster.columns import DEMAND, LIT, PROVISIONED, Measured
 
-FORMAT = 1
+FORMAT = 2
 
 
 @dataclasses.dataclass
@@ -33,8 +33,8 @@ class Run:
 
 def run_of(dark_ms: float, number: int, m: Measured) -> Run:
     c = m.counters
-    return Run(m.column, dark_ms, number, m.first, m.times, m.light.reconfigurations, m.light.lost_bytes, m.light.misdelivered_bytes,
-               c.get("suspensions", 0), c.get("dark_hidden_ns", 0), c.get("dark_exposed_ns", 0))
+    return Run(m.column, dark_ms, number, m.all[0], m.times, m.light.reconfigurations, m.light.lost_bytes, m.light.misdelivered_bytes,
+               c.get("suspensions", 0), *m.dark_ns)
 
 
 def conditions(build: Build, workload: pathlib.Path, iterations: int, scale_bytes: str) -> dict:
