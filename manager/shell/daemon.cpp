@@ -27,6 +27,7 @@ constexpr TimeNs kUs = 1'000, kMs = 1'000'000, kSecond = 1'000'000'000;
 constexpr TimeNs kScanInterval = kSecond / 2;
 constexpr TimeNs kLongUnrung = 100 * kUs, kBurst = kMs, kFlurry = 100 * kUs;
 constexpr std::uint32_t kMeasureEvery = 16;  // looks: asking for CPU time is a system call
+constexpr std::uint32_t kAskForWaitsEvery = 64;
 
 TimeNs clock_ns(clockid_t clock) {
     timespec t{};
@@ -306,6 +307,10 @@ void Daemon::wait() {
         polled_at_ = now;
         polled_for_ = timeout;
         if (timeout > 0 && ++polls_ % kMeasureEvery == 0) cpu_before_ = clock_ns(CLOCK_THREAD_CPUTIME_ID);
+        if (timeout > 0 && polls_ % kAskForWaitsEvery == 0) {
+            const CoreWaits::Sample s = core_waits_.sample();
+            if (s.cpu > 0) pace_.waited(s.cpu, s.waited);
+        }
     } else {
         polled_at_ = 0;
     }

@@ -11,6 +11,7 @@
 #include "manager/core/core.h"
 #include "manager/shell/attach_server.h"
 #include "manager/shell/controller_link.h"
+#include "manager/shell/core_waits.h"
 #include "manager/shell/descriptor.h"
 #include "manager/shell/poll_pace.h"
 #include "manager/shell/ring_reader.h"
@@ -108,6 +109,7 @@ private:
     bool stopping_ = false;
     TimeNs wake_at_ = 0;
     PollPace pace_;
+    CoreWaits core_waits_;
     TimeNs polled_at_ = 0;   // 0: slept without polling
     TimeNs polled_for_ = 0;  // how long that sleep was to be
     TimeNs cpu_before_ = 0;  // of this sleep, when it is measured

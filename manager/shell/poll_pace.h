@@ -5,7 +5,11 @@
 // by what sleeps were late of late. What never came before is looked for often shortly after an event, because the
 // next often follows; seldom when nothing has come for long; and, once an event is a few milliseconds old, not so
 // often that looking takes more than a twentieth of a core, whatever a look costs on this machine. Launches that
-// follow each other faster than that are worth more. Pure: the caller measures.
+// follow each other faster than that are worth more.
+//
+// Where a look has to wait for a core, somebody is kept from one by looking: perhaps the very rank whose word is
+// looked for. Then everything is looked for as many times more seldom as there are waits (rest_ times), and nothing
+// is watched. Pure: the caller measures.
 #pragma once
 
 #include <algorithm>
@@ -21,7 +25,7 @@ public:
 
     // 0: look again at once.
     TimeNs interval(const PollHint& hint, TimeNs now) const {
-        if (now < hint.watch_until && allowance_ > 0) return 0;
+        if (now < hint.watch_until && allowance_ > 0 && rest_ < kCrowded) return 0;
         const TimeNs sleep = hint.due == 0 ? kDoze : interval(now - hint.due);
         return hint.next == 0 ? sleep : std::clamp<TimeNs>(hint.next - now - late_, 0, sleep);
     }
@@ -31,7 +35,7 @@ public:
         const TimeNs eager = std::clamp(quiet / 8, kShortest, kLevel);
         const TimeNs patient = std::min(quiet / 100, kLongest);
         const TimeNs affordable = quiet < kEager || allowance_ > 0 ? 0 : std::min(cost_ * kShare, kLongest);
-        return std::max({eager, patient, affordable});
+        return std::min(static_cast<TimeNs>(double(std::max({eager, patient, affordable})) * rest_), kLongestCrowded);
     }
 
     // `passed`: since the look before, this look included. `slept`: of that, as it was asked for.
@@ -46,7 +50,14 @@ public:
     // CPU time of one sleep and one look that found nothing.
     void measured(TimeNs cpu) { cost_ += (std::clamp(cpu, kLeastCost, kLongest) - cost_) / 8; }
 
+    // Of late, `cpu` was used and `waited` for a core to use it on.
+    void waited(TimeNs cpu, TimeNs waited) {
+        const double ratio = double(std::clamp<TimeNs>(waited, 0, cpu)) / double(std::max<TimeNs>(cpu, 1));
+        rest_ += (1 + kWaitWeighs * ratio - rest_) / 8;
+    }
+
     TimeNs cost() const { return cost_; }
+    double rest() const { return rest_; }
 
 private:
     static constexpr TimeNs kUs = 1'000;
@@ -59,9 +70,14 @@ private:
     static constexpr TimeNs kMostLate = 100 * kUs;
     static constexpr TimeNs kLeastCost = kUs / 2;
 
+    static constexpr TimeNs kLongestCrowded = 1'000 * kUs;
+    static constexpr double kWaitWeighs = 8;
+    static constexpr double kCrowded = 2;
+
     TimeNs cost_ = 3 * kUs;
     TimeNs allowance_ = kMostAllowance;
     TimeNs late_ = 0;
+    double rest_ = 1;
 };
 
 }  // namespace opus::manager

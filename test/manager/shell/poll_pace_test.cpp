@@ -146,3 +146,23 @@ TEST_CASE("the pace is never slower than 500 us and never faster than 10 us") {
     }
     CHECK(pace.interval(0) <= 500 * kUs);
 }
+
+TEST_CASE("where looks wait for a core, the others get it") {
+    constexpr TimeNs kMs = 1'000 * kUs;
+    PollHint due;
+    due.add(kMs, {1, 2 * kMs}, 2 * kMs);  // watched for
+    PollPace calm, crowded;
+    for (int i = 0; i < 40; ++i) {
+        calm.waited(kMs, 0);
+        crowded.waited(kMs, kMs);
+    }
+    CHECK(calm.interval(due, 2 * kMs) == 0);
+    CHECK(crowded.interval(due, 2 * kMs) > 0);
+    for (const TimeNs quiet : {10 * kUs, 500 * kUs, 5 * kMs, 50 * kMs}) {
+        CHECK(calm.interval(quiet) == PollPace().interval(quiet));
+        CHECK(crowded.interval(quiet) >= std::min(4 * calm.interval(quiet), kMs));
+        CHECK(crowded.interval(quiet) <= kMs);
+    }
+    for (int i = 0; i < 200; ++i) crowded.waited(kMs, 0);
+    CHECK(crowded.interval(due, 2 * kMs) == 0);
+}
