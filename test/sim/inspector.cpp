@@ -18,6 +18,7 @@ Inspector::Inspector(World& world, const Scenario& scenario)
       dropped_(scenario.flows.size()),
       given_up_(scenario.fabric.nodes.size()),
       reported_(scenario.fabric.nodes.size()),
+      known_(scenario.fabric.nodes.size()),
       open_(scenario.comms.size()) {}
 
 LaunchIndex Inspector::launch_of(NodeIndex node, RankId id, std::uint64_t seq) const {
@@ -132,6 +133,7 @@ void Inspector::note_given_up() {
     for (const controller::NodeStatus& node : world_.controller.core()->nodes()) {
         if (reported_[node.node] && !node.reported) disturbed();
         reported_[node.node] = node.reported;
+        if (node.reported) known_[node.node] = true;
         if (node.given_up && !given_up_[node.node])
             for (LaunchRun& run : world_.launches) {
                 if (s_.ranks[run.rank].node != node.node) continue;
@@ -243,6 +245,7 @@ void Inspector::disturbed() {
 }
 
 void Inspector::controller_died() {
+    std::fill(known_.begin(), known_.end(), false);
     for (auto& asked : asked_) asked.clear();
     for (LaunchRun& run : world_.launches) {
         if (run.state == LaunchRun::State::done) continue;
@@ -519,12 +522,25 @@ bool Inspector::is_through(LaunchIndex index, PairIndex pair) const {
     });
 }
 
+// A node that has not reported to a new controller for the grace time is given up: nobody can tell which launches of
+// others are joined to it.
+bool Inspector::leads_to_stranger(PairIndex pair) const {
+    if (world_.controller.life() <= 1 || !world_.controller.alive()) return false;
+    const auto gpus = static_cast<PairIndex>(s_.fabric.gpus.size());
+    const NodeIndex a = s_.fabric.gpus[pair / gpus].node, b = s_.fabric.gpus[pair % gpus].node;
+    if (known_[a] && known_[b]) return false;
+    const auto nodes = world_.controller.core()->nodes();
+    return std::any_of(nodes.begin(), nodes.end(), [&](const controller::NodeStatus& n) {
+        return (n.node == a || n.node == b) && n.given_up && !known_[n.node];
+    });
+}
+
 void Inspector::decided_to_cut(PairIndex pair, bool in_order) {
     // Its light is another hand's: what the controller knows it by is gone, and the map not read since.
     if (world_.glass.darkened_by_others(pair)) return;
     check_half_done(pair);
     for (const LaunchIndex index : held_for_[pair])
-        if (!is_excused(world_.launches[index]) && !is_through(index, pair) &&
+        if (!is_excused(world_.launches[index]) && !is_through(index, pair) && !leads_to_stranger(pair) &&
             (in_order || world_.launches[index].granted_ns < world_.now))
             return world_.fail("I2: a circuit is to be moved under " + name(index));
 }
@@ -534,7 +550,8 @@ void Inspector::cut(PairIndex pair, std::uint64_t life, TimeNs decided_ns) {
     if (world_.glass.darkened_by_others(pair)) return;
     for (const LaunchIndex index : held_for_[pair]) {
         const LaunchRun& run = world_.launches[index];
-        if (is_excused(run) || is_through(index, pair) || (run.grant_life == life && run.granted_ns >= decided_ns))
+        if (is_excused(run) || is_through(index, pair) || leads_to_stranger(pair) ||
+            (run.grant_life == life && run.granted_ns >= decided_ns))
             continue;
         return world_.fail("I2: a circuit is moved under " + name(index));
     }
