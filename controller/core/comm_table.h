@@ -31,6 +31,11 @@ struct Member {
             if (sequence == sequence_of(key)) return key.n < end;
         return false;
     }
+    void note_finished(const Key& sequence, std::uint64_t end) {
+        for (auto& [known, upto] : finished)
+            if (known == sequence) return void(upto = std::max(upto, end));
+        finished.emplace_back(sequence, end);
+    }
 };
 
 struct Comm {

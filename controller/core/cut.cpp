@@ -49,7 +49,12 @@ void Core::Impl::close_run(Run& run) {
 void Core::Impl::cut(const Run& run) {
     for (const RunSequence& s : run.sequences) {
         Comm* comm = comms.find(s.sequence.comm);
-        if (comm == nullptr || comm->open() || !comm->complete()) continue;
+        if (comm == nullptr || !comm->complete()) continue;
+        if (comm->open()) {  // nobody is held any more, but a node that was given up may come back with what it runs
+            for (std::uint32_t i = 0; i < s.done.size(); ++i)
+                if (s.done[i] > s.begin) comm->members[slot_of(s.sequence, i)].note_finished(s.sequence, s.done[i]);
+            continue;
+        }
         std::uint64_t low = s.end, high = s.begin;
         for (std::uint32_t i = 0; i < s.done.size(); ++i) {
             high = std::max(high, s.done[i]);

@@ -296,6 +296,12 @@ void Core::Impl::update_hold(KeyState& key) {
 void Core::Impl::erase_key_if_done(KeyState& key) {
     if (key.left > 0) return;
     update_hold(key);
+    // Its node may come back: the dead member's peers have done their part.
+    const auto dead = [](const KeyMember& m) { return m.presence == Presence::dead; };
+    if (std::any_of(key.members.begin(), key.members.end(), dead))
+        for (std::uint32_t i = 0; i < key.members.size(); ++i)
+            if (key.members[i].presence == Presence::done)
+                key.comm->members[slot_of(key.key, i)].note_finished(sequence_of(key.key), key.key.n + 1);
     if (key.cut) --key.comm->cuts;
     key.comm->keys.erase(Key(key.key));
 }

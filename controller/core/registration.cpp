@@ -34,10 +34,7 @@ void Core::Impl::register_member(NodeIndex node, const wire::CommMember& m) {
     for (const wire::KeyRange& range : m.done) {
         const Key sequence = sequence_of(range.first);
         const std::uint64_t end = range.first.n + range.count;
-        auto it = std::find_if(member.finished.begin(), member.finished.end(),
-                               [&](const auto& f) { return f.first == sequence; });
-        if (it == member.finished.end()) it = member.finished.insert(it, {sequence, 0});
-        it->second = std::max(it->second, end);
+        member.note_finished(sequence, end);
         if (const std::uint32_t place = place_of(sequence, m.rank_in_comm); place != kNone && !comm->runs.empty())
             note_progress(*comm, sequence, place, end);
     }
