@@ -96,7 +96,8 @@ class Stage:
         return path
 
     def controller(self, fabric: pathlib.Path, core: int | None = None) -> tuple[subprocess.Popen, str]:
-        child, at = self.start("opus-controller", ["--fabric", str(fabric), "--bind", "tcp://127.0.0.1:0", "--first"], core)
+        child, at = self.start("opus-controller", ["--fabric", str(fabric), "--bind", "tcp://127.0.0.1:0", "--first",
+                                              "--runs", "off"], core)  # each launch is to be asked for
         address = next(a for a in at.values() if a.startswith("tcp://"))
         return child, address
 
