@@ -96,8 +96,10 @@ class Stage:
         return path
 
     def controller(self, fabric: pathlib.Path, core: int | None = None) -> tuple[subprocess.Popen, str]:
+        """Without runs: each launch is asked for, and retired as soon as it is done (inside a run the controller is
+        told of many at once, a second later at most, and a player that waits for that would measure it)."""
         child, at = self.start("opus-controller", ["--fabric", str(fabric), "--bind", "tcp://127.0.0.1:0", "--first",
-                                              "--runs", "off"], core)  # each launch is to be asked for
+                                                   "--runs", "off"], core)
         address = next(a for a in at.values() if a.startswith("tcp://"))
         return child, address
 
