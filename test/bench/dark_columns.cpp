@@ -15,15 +15,9 @@ using namespace opus::sim;
 
 // How long each iteration lasts: what a job loses while its order is learned.
 void print_each(const opus::replay::Workload& w, ColumnOptions o, const Column& lit) {
-    const auto ends_of = [](const Column& c) {
-        std::vector<std::int64_t> ends(c.run.iterations.empty() ? 0 : c.run.iterations.front().size());
-        for (const auto& rank : c.run.iterations)
-            for (std::size_t i = 0; i < ends.size(); ++i) ends[i] = std::max(ends[i], rank[i]);
-        return ends;
-    };
-    const std::vector<std::int64_t> bright = ends_of(lit);
+    const std::vector<std::int64_t> bright = lit.run.ends();
     const auto row = [&](const char* name, const Column& c) {
-        const std::vector<std::int64_t> ends = ends_of(c);
+        const std::vector<std::int64_t> ends = c.run.ends();
         std::printf("| %s | %g | %s |", w.name.c_str(), static_cast<double>(o.dark_ns) / 1e6, name);
         for (std::size_t i = 1; i < ends.size(); ++i)
             std::printf(

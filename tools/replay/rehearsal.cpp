@@ -318,6 +318,13 @@ private:
 
 }  // namespace
 
+std::vector<std::int64_t> Rehearsal::ends() const {
+    std::vector<std::int64_t> ends(iterations.empty() ? 0 : iterations.front().size());
+    for (const auto& of_rank : iterations)
+        for (std::size_t i = 0; i < ends.size(); ++i) ends[i] = std::max(ends[i], of_rank[i]);
+    return ends;
+}
+
 Rehearsal rehearse(const Workload& workload, const RehearsalOptions& options) { return Stage(workload, options).run(); }
 
 std::int64_t gap_ns(const Workload& workload, const RehearsalOptions& options, const Step& step, std::uint32_t rank,

@@ -56,6 +56,8 @@ struct Rehearsal {
     std::vector<std::vector<std::int64_t>> iterations;  // of each rank: when each of them was over
     std::vector<HeldOperation> held;
     bool ended = false;  // false: it came to a halt, as it would on any NCCL
+
+    std::vector<std::int64_t> ends() const;  // of each iteration: when the last rank was through with it
 };
 
 Rehearsal rehearse(const Workload& workload, const RehearsalOptions& options);

@@ -11,17 +11,12 @@ void summarise(replay::Rehearsal run, std::uint32_t learned, Column& column) {
     const replay::Rehearsal& r = run;
     column.ended = r.ended;
     if (!r.ended) return;
-    const auto end_of = [&](std::uint32_t iteration) {
-        std::int64_t end = 0;
-        for (const auto& ends : r.iterations) end = std::max(end, ends[iteration]);
-        return end;
-    };
-    const auto iterations = static_cast<std::uint32_t>(r.iterations.front().size());
-    if (iterations <= learned) return;
-    column.total_ms = static_cast<double>(end_of(iterations - 1)) / 1e6;
-    const double counted = iterations - learned;
-    const std::int64_t begin = learned == 0 ? 0 : end_of(learned - 1);
-    column.iteration_ms = static_cast<double>(end_of(iterations - 1) - begin) / 1e6 / counted;
+    const std::vector<std::int64_t> ends = r.ends();
+    if (ends.size() <= learned) return;
+    column.total_ms = static_cast<double>(ends.back()) / 1e6;
+    const auto counted = static_cast<double>(ends.size() - learned);
+    const std::int64_t begin = learned == 0 ? 0 : ends[learned - 1];
+    column.iteration_ms = static_cast<double>(ends.back() - begin) / 1e6 / counted;
     for (const replay::HeldOperation& h : r.held) {
         if (h.iteration < learned) continue;
         column.held_ms += static_cast<double>(h.begin_ns - h.full_ns) / 1e6 / counted;
