@@ -20,32 +20,32 @@ std::uint32_t place_of(std::uint64_t signature) { return static_cast<std::uint32
 
 Predictor::Predictor() : state_(std::make_unique<State>()) {}
 
+// The place of one that has been seen, and not been forgotten; or kSignatures.
+std::uint32_t Predictor::find(std::uint64_t signature) const {
+    const std::uint32_t start = place_of(signature);
+    for (std::uint32_t i = 0; i < kProbes; ++i)
+        if (const Known& k = state_->known[(start + i) % kSignatures]; k.used && k.signature == signature)
+            return (start + i) % kSignatures;
+    return kSignatures;
+}
+
 // A number for the signature. A full table lets the least recently seen of a few go; its number may then mean
 // two things in the history, which costs a wrong forecast at worst.
 Predictor::Symbol Predictor::intern(const Launch& launch) {
+    if (const std::uint32_t slot = find(launch.signature); slot != kSignatures) {
+        state_->known[slot].needs = launch.needs;
+        state_->known[slot].last_seen = static_cast<std::uint32_t>(count_);
+        return static_cast<Symbol>(slot);
+    }
     const std::uint32_t start = place_of(launch.signature);
     std::uint32_t oldest = start % kSignatures;
-    for (std::uint32_t i = 0; i < kProbes; ++i) {
+    for (std::uint32_t i = 1; i < kProbes; ++i) {
         const std::uint32_t slot = (start + i) % kSignatures;
-        Known& k = state_->known[slot];
-        if (k.used && k.signature == launch.signature) {
-            k.needs = launch.needs;
-            k.last_seen = static_cast<std::uint32_t>(count_);
-            return static_cast<Symbol>(slot);
-        }
-        const Known& o = state_->known[oldest];
+        const Known &k = state_->known[slot], &o = state_->known[oldest];
         if (o.used && (!k.used || count_ - k.last_seen > count_ - o.last_seen)) oldest = slot;
     }
     state_->known[oldest] = {launch.signature, launch.needs, static_cast<std::uint32_t>(count_), 0, true};
     return static_cast<Symbol>(oldest);
-}
-
-bool Predictor::knows(std::uint64_t signature) const {
-    for (std::uint32_t i = 0; i < kProbes; ++i) {
-        const Known& k = state_->known[(place_of(signature) + i) % kSignatures];
-        if (k.used && k.signature == signature) return true;
-    }
-    return false;
 }
 
 Predictor::Knowledge Predictor::knowledge() const {

@@ -70,7 +70,7 @@ public:
         const Symbol s = state_->history[(at_ + i) % kHistory];
         return {(s & kContested) != 0, (s & kLate) != 0};
     }
-    bool knows(std::uint64_t signature) const;  // it has been seen, and not been forgotten
+    bool knows(std::uint64_t signature) const { return find(signature) != kSignatures; }
     const Accuracy& accuracy() const { return accuracy_; }
     Knowledge knowledge() const;  // walks the table: for people, now and then
 
@@ -102,6 +102,7 @@ public:
     static constexpr std::size_t kBytes = sizeof(State);
 
 private:
+    std::uint32_t find(std::uint64_t signature) const;
     Symbol intern(const Launch& launch);
     Symbol symbol(std::uint64_t position) const {
         return static_cast<Symbol>(state_->history[position % kHistory] & ~(kContested | kLate));
