@@ -119,6 +119,12 @@ void add_silent_jobs(Scenario& s, Random& random) {
     }
 }
 
+void add_jobs(Scenario& s, Random random) {
+    if (s.fault_class == FaultClass::silence) return add_silent_jobs(s, random);
+    const std::uint32_t count = random.chance(600) ? 1 : 2 + random.below(2);
+    for (std::uint32_t i = 0; i < count; ++i) add_job(s, random);
+}
+
 // The first one's node that computes for long; now and then the other's, too.
 NodeIndex silent_node(const Scenario& s, std::uint32_t fault, Random& random) {
     return s.ranks[s.jobs[0].ranks[fault > 0 && random.chance(200) ? 1 : 0]].node;
@@ -201,6 +207,11 @@ const char* name_of(FaultKind kind) {
     return kNames[static_cast<std::size_t>(kind)];
 }
 
+bool is_of_network(FaultKind kind) {
+    using enum FaultKind;
+    return kind == link_break || kind == partition || kind == mute || kind == deaf || kind == lossy || kind == duplicates;
+}
+
 const char* name_of(Mutation m) {
     static constexpr const char* kNames[] = {"none",          "cut-under-launch", "drop-grants",  "start-without-go",
                                              "lying-switch",  "forget-done",      "early-answer", "half-grant",
@@ -235,11 +246,8 @@ Scenario make_scenario(std::uint64_t seed, FaultClass fault_class, Mutation muta
         s.timing.grace_ns = timing.between(2'000 * kMs, 3'000 * kMs);
     }
     s.provision = fault_class == FaultClass::windows || timing.chance(800);
-    Random jobs(seed, kJobs);
-    if (silent) add_silent_jobs(s, jobs);
-    const std::uint32_t count = silent ? 2 : jobs.chance(600) ? 1 : 2 + jobs.below(2);
-    for (std::uint32_t i = 0; i < count && !silent; ++i) add_job(s, jobs);
-    for (std::uint32_t i = 0; i < count; ++i) write_programs(s, i, Random(seed, kPrograms + i));
+    add_jobs(s, Random(seed, kJobs));
+    for (std::uint32_t i = 0; i < s.jobs.size(); ++i) write_programs(s, i, Random(seed, kPrograms + i));
     add_faults(s, Random(seed, kFaults));
     for (const Fault& f : s.faults) s.healed_ns = std::max(s.healed_ns, f.at_ns + f.lasts_ns);
     return s;

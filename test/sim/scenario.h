@@ -47,6 +47,7 @@ enum class FaultKind : std::uint8_t {
     deaf,  // nothing arrives that is said to it
 };
 const char* name_of(FaultKind kind);
+bool is_of_network(FaultKind kind);
 
 struct Fault {
     FaultKind kind{};

@@ -152,10 +152,7 @@ void World::begin_fault(std::uint32_t index) {
     if (journal.on)
         journal.add(now, std::string("fault ") + std::to_string(index) + ": " + name_of(f.kind) + " of " +
                              std::to_string(f.target));
-    const bool of_network = f.kind == FaultKind::link_break || f.kind == FaultKind::partition ||
-                            f.kind == FaultKind::lossy || f.kind == FaultKind::duplicates ||
-                            f.kind == FaultKind::mute || f.kind == FaultKind::deaf;
-    of_network ? inspector.delayed() : inspector.disturbed();
+    is_of_network(f.kind) ? inspector.delayed() : inspector.disturbed();
     switch (f.kind) {
         case FaultKind::rank_death: return rank_died(f.target, false);
         case FaultKind::manager_death:
@@ -164,13 +161,7 @@ void World::begin_fault(std::uint32_t index) {
         case FaultKind::controller_death:
             if (controller_deaths_++ == 0) controller.die();
             break;
-        case FaultKind::link_break:
-        case FaultKind::partition:
-        case FaultKind::mute:
-        case FaultKind::deaf:
-        case FaultKind::lossy:
-        case FaultKind::duplicates: network.begin(f); break;
-        default: glass.begin(f); break;
+        default: is_of_network(f.kind) ? network.begin(f) : glass.begin(f);
     }
     after(f.lasts_ns, Kind::heal, index);
 }
@@ -186,13 +177,7 @@ void World::end_fault(std::uint32_t index) {
         case FaultKind::controller_death:
             if (--controller_deaths_ == 0) controller.start();
             break;
-        case FaultKind::link_break:
-        case FaultKind::partition:
-        case FaultKind::mute:
-        case FaultKind::deaf:
-        case FaultKind::lossy:
-        case FaultKind::duplicates: network.end(f); break;
-        default: glass.end(f); break;
+        default: is_of_network(f.kind) ? network.end(f) : glass.end(f);
     }
 }
 
