@@ -7,27 +7,12 @@
 
 #include "manager/core/forecast.h"
 #include "manager/core/predictor.h"
+#include "tools/sim/job_map.h"
 
 namespace opus::manager {
 namespace {
 
 using replay::StepKind;
-
-OpKind kind_of(StepKind kind) {
-    switch (kind) {
-        case StepKind::all_reduce: return OpKind::all_reduce;
-        case StepKind::all_gather: return OpKind::all_gather;
-        case StepKind::reduce_scatter: return OpKind::reduce_scatter;
-        case StepKind::reduce: return OpKind::reduce;
-        case StepKind::broadcast: return OpKind::broadcast;
-        case StepKind::all_to_all: return OpKind::all_to_all;
-        case StepKind::gather: return OpKind::gather;
-        case StepKind::scatter: return OpKind::scatter;
-        case StepKind::send: return OpKind::send;
-        case StepKind::recv: return OpKind::recv;
-        default: return OpKind::none;
-    }
-}
 
 class Describer {
 public:
@@ -44,7 +29,7 @@ public:
                                               : Circuits{});
             bytes += static_cast<std::uint64_t>(static_cast<double>(s.bytes) * launch.lengths[i]);
         }
-        return programme_of(kind_of(launch.operations[0]->kind), bytes, keys, circuits);
+        return programme_of(sim::kind_of(launch.operations[0]->kind), bytes, keys, circuits);
     }
 
 private:
