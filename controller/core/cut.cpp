@@ -59,9 +59,9 @@ void Core::Impl::cut(const Run& run) {
         }
         for (Key key = s.sequence; low < high; ++low) {
             key.n = low;
+            const bool told = comm->keys.count(key) != 0;  // somebody has said what it is
             KeyState& state = key_state(*comm, key);
-            const bool untold = state.missing == state.members.size();  // nobody has said what it is
-            state.mesh |= s.mesh && untold && !state.held;
+            if (!told) state.mesh = s.mesh;
             mark_cut(state);
             if (state.full()) gather(state);
             erase_key_if_done(state);

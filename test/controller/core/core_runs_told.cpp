@@ -11,10 +11,12 @@ wire::KeyRange transfers(std::uint32_t src, std::uint32_t dst, std::uint64_t fir
     return {{kComm, KeyKind::p2p, src, dst, first}, count, false};
 }
 
-// Three nodes of one GPU with one port each, on one switch; rank 0 on each of them, in `kComm` by its node's number.
+// Nodes of one GPU, three with one port each if nothing else is said, on one switch; rank 0 on each of them, in `kComm`
+// by its node's number.
 class Hands {
 public:
-    explicit Hands(const CoreOptions& o = options()) : fabric(make_fabric({.nodes = 3, .ports = 1})), core(fabric, o) {}
+    explicit Hands(const CoreOptions& o = options(), const Shape& shape = {.nodes = 3, .ports = 1})
+        : fabric(make_fabric(shape)), core(fabric, o) {}
 
     static CoreOptions options() {
         CoreOptions o;
@@ -54,7 +56,8 @@ public:
         on(NodeSession{n, n + 1});
         wire::Snapshot s;
         s.ranks.push_back({0, 1, 0, 30'000, Policy::proceed, "job"});
-        s.comms.push_back({kComm, {}, n, 3, 0, 0, Mode::enforce, 1, std::move(done)});
+        s.comms.push_back(
+            {kComm, {}, n, static_cast<std::uint32_t>(fabric.nodes.size()), 0, 0, Mode::enforce, 1, std::move(done)});
         s.launches = std::move(launches);
         s.tokens = std::move(tokens);
         hear(n, std::move(s));
@@ -165,6 +168,34 @@ TEST_CASE("what one end is through with holds its circuits until the other has c
         }
         CHECK(programs() == 2);
     }
+}
+
+TEST_CASE("what was half-started under a run over a mesh holds the whole mesh") {
+    Hands h(Hands::options(), {.nodes = 4, .ports = 3});
+    const auto all_to_all = [](std::uint64_t n) {
+        return Hands::launch(n, {{{kComm, KeyKind::coll, 0, 0, n}, 1, true}},
+                             {{{kComm, KeyKind::coll, 0, 0, n + 1}, 1, true}});
+    };
+    const auto busy = [&] {
+        const auto ports = h.core.ports();
+        return std::count_if(ports.begin(), ports.end(), [](const auto& p) { return p.use == PortUse::busy; });
+    };
+    h.start_switch({});
+    for (NodeIndex n = 0; n < 4; ++n) h.report(n);
+    for (NodeIndex n = 0; n < 4; ++n) h.demand(n, all_to_all(0));
+    h.settle();
+    const auto grants = h.told<wire::Grant>(0);
+    REQUIRE(grants.back().soft.size() == 1);
+    wire::Done first{{{{0, 0}, 0, 0, 0, false}}, {}, {}, {}};
+    for (NodeIndex n = 1; n < 4; ++n) h.hear(n, first);
+    first.ran = {{all_to_all(1), {{0, 1}, 0, 0, 0, false}}};  // n0 goes on, and is through
+    h.hear(0, first);
+    for (NodeIndex n = 0; n < 4; ++n) h.hear(n, wire::Returned{grants.back().id, {}, {}, {}, {}});
+    CHECK(busy() == 12);
+    for (NodeIndex n = 1; n < 4; ++n) h.demand(n, all_to_all(1));
+    CHECK(h.told<wire::Grant>(1).back().firm == std::vector<wire::LocalLaunch>{{0, 1}});
+    for (NodeIndex n = 1; n < 4; ++n) h.hear(n, wire::Done{{{{0, 1}, 0, 0, 0, false}}, {}, {}, {}});
+    CHECK(busy() == 0);
 }
 
 TEST_CASE("what its peer did alone before a node was given up is known when the node comes back") {
