@@ -165,6 +165,40 @@ bool Forecast::gives_way(const std::vector<Head>& heads, const Predictor::Launch
     return receives && sends;
 }
 
+// Of each communicator, what is expected first is what is recorded first, as far as either can be seen. The end of a
+// job's first iteration looks like its beginning, with which it had something else to set up besides.
+bool Forecast::agrees(const std::vector<Head>& heads) const {
+    std::vector<const Launch*> open;
+    for (const Head& h : heads) open.push_back(h.launch);
+    for (std::uint32_t i = 0; i < kMaxLook && !open.empty(); ++i) {
+        const Predictor::Launch next = predictor_.expected(i);
+        if (next.needs == 0) break;
+        bool contradicts = false;
+        std::erase_if(open, [&](const Launch* launch) {
+            bool meets = false;
+            launches_.each(next.signature, [&](const LaunchKey& key) {
+                const auto& members = launch->members;
+                meets |= std::find(members.begin(), members.end(), key.member) != members.end();
+            });
+            contradicts |= meets && launch->programme.signature != next.signature;
+            return meets;
+        });
+        if (contradicts) return false;
+    }
+    return true;
+}
+
+// By the order in which the program has posted it: not what it will be where receives are posted early, so only while
+// nothing better is known.
+std::optional<wire::Expectation> Forecast::posted(const std::vector<Head>& heads, const Lit& lit) const {
+    const auto first = std::min_element(heads.begin(), heads.end(),
+                                        [](const Head& a, const Head& b) { return a.launch->seq < b.launch->seq; });
+    if (first == heads.end()) return std::nullopt;
+    wire::Expectation e = expect(first->launch->keys, true);
+    if (first->needs == phase_ && lit(e.keys)) return std::nullopt;
+    return e;
+}
+
 std::optional<wire::Expectation> Forecast::next_phase(const std::deque<Launch>& launches, const Lit& lit) const {
     const auto is_phase = [this](const auto& u) { return u.first == phase_; };
     if (phase_ == 0 || std::any_of(under_way_.begin(), under_way_.end(), is_phase)) return std::nullopt;
@@ -174,7 +208,9 @@ std::optional<wire::Expectation> Forecast::next_phase(const std::deque<Launch>& 
     const bool news = std::any_of(ahead.begin(), ahead.end(), [this](const Head& h) {
         return h.launch->phase == Phase::waiting && !predictor_.knows(h.launch->programme.signature);
     });
-    if (!f.sure || news) return recorded(ahead, lit);
+    if (news) return recorded(ahead, lit);
+    if (f.known && !agrees(ahead)) return posted(ahead, lit);
+    if (!f.sure) return recorded(ahead, lit);
     if (f.remaining == 0 || (f.remaining == 1 && gives_way(ahead, f.next))) return foretold(f.next, ahead, lit);
     const auto e = foretold(predictor_.expected(0), ahead, lit);
     return e && !lit(e->keys) ? e : std::nullopt;

@@ -66,6 +66,8 @@ private:
     std::vector<LaunchKey> keys_of(std::uint64_t signature) const;
     std::optional<wire::Expectation> foretold(const Predictor::Launch& next, const std::vector<Head>& heads,
                                               const Lit& lit) const;
+    bool agrees(const std::vector<Head>& heads) const;
+    std::optional<wire::Expectation> posted(const std::vector<Head>& heads, const Lit& lit) const;
     bool gives_way(const std::vector<Head>& heads, const Predictor::Launch& next) const;
     std::optional<wire::Expectation> recorded(const std::vector<Head>& heads, const Lit& lit) const;
 

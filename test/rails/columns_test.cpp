@@ -100,8 +100,8 @@ TEST_CASE("with runs no iteration is slower than without, from the second on") {
     }
 }
 
-TEST_CASE("the job of the paper hides most of its dark in its second iteration, and all but a quarter in its third") {
-    for (const double dark : {10.0, 25.0}) {
+TEST_CASE("the job of the paper hides in its second iteration what can be hidden, but for runs") {
+    for (const double dark : {10.0, 25.0, 100.0}) {
         ColumnOptions o = at(dark, 4);
         o.learned = 1;
         const replay::Workload job = replay::generate_llama3_8b({});
@@ -109,7 +109,7 @@ TEST_CASE("the job of the paper hides most of its dark in its second iteration, 
                                   ahead = lengths_ms(play(job, Rails::provisioned, o)),
                                   demand = lengths_ms(play(job, Rails::on_demand, o));
         CAPTURE(dark);
-        CHECK(ahead[0] - lit[0] < 0.5 * (demand[0] - lit[0]));
+        CHECK(ahead[0] - lit[0] < 0.3 * (demand[0] - lit[0]));
         CHECK(ahead[1] - lit[1] < 0.25 * (demand[1] - lit[1]));
     }
 }

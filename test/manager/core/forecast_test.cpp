@@ -154,6 +154,27 @@ TEST_CASE("a launch that is ready and of a kind never seen speaks against what w
     p.node.grant(++p.grants, {{0, last + 1}});
 }
 
+// Two launches of a phase that lasted for four, and was followed by a receive; this time a send is recorded.
+TEST_CASE("where what is recorded cannot be what follows, it comes in the order in which it was posted") {
+    for (const bool send_first : {true, false}) {
+        Program p;
+        p.play("AAAArAAAArAAAAr");
+        const std::uint64_t last = p.seq + 1;
+        for (const char letter : std::string("AA") + (send_first ? "sA" : "As")) p.record(letter);
+        for (std::uint64_t seq = last - 1; seq <= last; ++seq) {
+            p.node.ready(0, seq);
+            p.node.flush();
+            p.node.grant(++p.grants, {{0, seq}});
+            if (seq == last) p.node.take();
+            p.node.done(0, seq);
+            p.node.flush();
+        }
+        CAPTURE(send_first);
+        REQUIRE(p.said().size() == (send_first ? 1 : 0));
+        if (send_first) CHECK(p.said().front().keys.front().first == p2p_key(kCommB, 0, 1, 0));
+    }
+}
+
 TEST_CASE("a receive posted early does not end the phase it waits through") {
     Program p;
     p.play(
