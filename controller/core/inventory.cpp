@@ -82,9 +82,9 @@ bool Inventory::reserved_earlier(PortId p, const Gang& gang, EdgeId but_for) con
     return false;
 }
 
-bool Inventory::reserved_by_other(PortId p, const Gang& gang) const {
+bool Inventory::reserved_by_other(PortId p, const Gang& gang, EdgeId but_for) const {
     for (const Reservation& r : ports_[p].reservations)
-        if (r.gang != &gang) return true;
+        if (r.gang != &gang && r.edge != but_for) return true;
     return false;
 }
 

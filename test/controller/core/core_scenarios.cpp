@@ -153,6 +153,20 @@ TEST_CASE(
     CHECK(world.core->counters().suspensions == 0);
 }
 
+TEST_CASE("two gangs that wait for one pair have all its ports turned at once, and start together") {
+    Job job;
+    job.comms = {{0, 2}, {1, 3}, {0, 1}, {0, 1}};
+    const auto busy = [](std::size_t comm) { return lasting(700 * kMs, on(0, {coll(comm)})); };
+    const auto first = lasting(300 * kMs, later(400 * kMs, on(1, {coll(2)}))), second = later(450 * kMs, on(2, {coll(3)}));
+    job.ranks = {rank_on(0, {busy(0), first, second}), rank_on(1, {busy(1), first, second}), rank_on(2, {busy(0)}),
+                 rank_on(3, {busy(1)})};
+    World world({.nodes = 4, .ports = 2}, job);
+    must_end(world);
+    CHECK(world.start_time(0, 1) > 800 * kMs);
+    CHECK(world.start_time(0, 2) < world.start_time(0, 1) + 10 * kMs);  // no dark time later
+    CHECK(world.core->counters().reconfigurations == 2);
+}
+
 TEST_CASE("D1: a launch over two sequences starts when the circuits of both are up") {
     // Rank 0 fuses a collective with n1 and one with n2; their own launches are apart.
     Job job;
