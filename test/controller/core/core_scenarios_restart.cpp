@@ -68,6 +68,82 @@ TEST_CASE("what runs on a node that was given up and comes back is held, and not
     must_end(world);
 }
 
+TEST_CASE("what its peer did alone before a node was given up is known when the node comes back") {
+    // n1 has sent, to the end; n0's receive waits. `ran`: n1 sent under a run, and says so only now.
+    for (const bool ran : {false, true}) {
+        CAPTURE(ran);
+        const Fabric fabric = make_fabric({.nodes = 2, .ports = 1});
+        CoreOptions options;
+        options.node_silence_ns = 1'000'000 * kMs;
+        options.node_grace_ns = 1'000 * kMs;
+        options.runs = true;
+        options.first = true;
+        Core core(fabric, options);
+        TimeNs now = 0;
+        std::size_t resumed = 0;
+        std::uint64_t revocation = 0;
+        std::function<void(const Event&)> feed = [&](const Event& event) {
+            Actions out;
+            core.on(event, now, out);
+            CHECK(core.check() == "");
+            for (const Action& action : out) {
+                if (const auto* send = std::get_if<SendTo>(&action))
+                    if (const auto* s = std::get_if<wire::Suspended>(&send->message)) resumed += s->back;
+                if (const auto* send = std::get_if<SendTo>(&action))
+                    if (const auto* r = std::get_if<wire::Revoke>(&send->message)) revocation = r->id;
+                if (const auto* read = std::get_if<ReadMap>(&action))
+                    feed(SwitchEvent{read->sw, MapRead{read->op, DriverError::none, {}, {}}});
+                if (const auto* program = std::get_if<Program>(&action))
+                    feed(SwitchEvent{program->sw, Applied{program->op, DriverError::none, {}, now, now, now}});
+            }
+        };
+        const auto key = [](std::uint64_t n) { return wire::KeyRange{{comm_id(0), KeyKind::p2p, 1, 0, n}, 1}; };
+        const auto demand = [&](std::uint64_t n) {
+            wire::LaunchDemand d;
+            d.launch = {0, n};
+            d.keys = {key(n)};
+            if (ran) d.run = {{{comm_id(0), KeyKind::p2p, 1, 0, n + 1}, 1}};
+            return d;
+        };
+        const auto report = [&](NodeIndex n, std::uint64_t session, std::vector<wire::LaunchSnapshot> launches) {
+            feed(NodeSession{n, session});
+            wire::Snapshot s;
+            s.ranks.push_back({0, 1, 0, 30'000, Policy::proceed, "job"});
+            s.comms.push_back({comm_id(0), {}, n, 2, 0, 0, Mode::enforce, 1, {}});
+            if (session > 2) s.comms.back().done = {key(0)};
+            s.launches = std::move(launches);
+            feed(NodeMessage{n, session, s});
+        };
+        const Switch& sw = fabric.switches[0];
+        feed(SwitchEvent{0, SessionUp{{"model", "ocs", "0", "1", sw.ingress, sw.egress}}});
+        report(0, 1, {});
+        report(1, 2, {});
+        for (int i = 0; i < 20; ++i) {  // until the map is believed
+            now += 50 * kMs;
+            feed(Tick{});
+        }
+        for (std::uint64_t n = 0; n < 2; ++n) {
+            now += kMs;
+            for (const NodeIndex node : {0u, 1u})
+                if (n == 0 || !ran) feed(NodeMessage{node, node + 1, wire::Demand{{demand(n)}}});
+            wire::Done done;
+            if (n == 0 || !ran) done.launches = {{{0, n}, 0, 0, 0, false}};
+            if (n == 1 && ran) done.ran = {{demand(1), {{0, 1}, 0, 0, 0, false}}};
+            if (n == 0) feed(NodeMessage{0, 1, done});
+            feed(NodeMessage{1, 2, done});
+        }
+        REQUIRE(core.counters().runs == (ran ? 1 : 0));
+        REQUIRE(core.counters().grants == (ran ? 1 : 2));
+        feed(NodeLost{0, 1});
+        now += 2'000 * kMs;
+        feed(Tick{});  // n0 is given up
+        REQUIRE(core.groups().front().verdict == Verdict::degraded);
+        if (ran) feed(NodeMessage{1, 2, wire::Returned{revocation, {}, {}, {}, {}}});
+        report(0, 3, {{demand(1), wire::LaunchState::passed, 0}});
+        CHECK(resumed == 1);  // it is brought its circuits
+    }
+}
+
 TEST_CASE("H: the controller dies at any moment: half-delivered grants roll forward, nothing moves under a launch") {
     REQUIRE(ends_without_opus(pair_and_foreign(40 * kMs)));
     // Messages take up to 20 ms and a switch 25 ms, so every step of it is interrupted by some of these.
