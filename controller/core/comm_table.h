@@ -23,19 +23,7 @@ struct Member {
     Mode mode = Mode::enforce;
     std::uint32_t generation = 0;
     bool registered = false;
-    bool gone = false;                                    // destroyed it, or died
-    std::vector<std::pair<Key, std::uint64_t>> finished;  // sequence (n = 0), keys below this number are done
-
-    bool has_finished(const Key& key) const {
-        for (const auto& [sequence, end] : finished)
-            if (sequence == sequence_of(key)) return key.n < end;
-        return false;
-    }
-    void note_finished(const Key& sequence, std::uint64_t end) {
-        for (auto& [known, upto] : finished)
-            if (known == sequence) return void(upto = std::max(upto, end));
-        finished.emplace_back(sequence, end);
-    }
+    bool gone = false;  // destroyed it, or died
 };
 
 struct Comm {
@@ -51,8 +39,9 @@ struct Comm {
     TimeNs since_ns = 0;
     std::vector<Member> members;  // by rank in the communicator
     std::unordered_map<Key, std::unique_ptr<KeyState>> keys;
-    std::vector<std::uint64_t> runs;  // grants whose run covers keys of it
-    std::uint32_t cuts = 0;           // keys of a cut
+    std::unordered_map<Key, Finished> finished;  // by sequence (n = 0): all that is known of it, told or concluded
+    std::vector<std::uint64_t> runs;             // grants whose run covers keys of it
+    std::uint32_t cuts = 0;                      // keys of a cut
 
     // Circuits of a collective, once all members are known (EdgeIds, in ring order).
     bool ring_known = false, mesh_known = false;
@@ -60,6 +49,11 @@ struct Comm {
     std::uint64_t ring_routable = 0, mesh_routable = 0;  // Inventory::fence_generation + 1 when found routable
 
     bool complete() const { return registered == size; }
+    Finished& finished_of(const Key& sequence) {
+        Finished& f = finished[sequence];
+        if (f.empty()) f.resize(is_collective(sequence) ? size : 2);
+        return f;
+    }
     bool open() const { return verdict != Verdict::enforced && verdict != Verdict::unknown; }
 };
 

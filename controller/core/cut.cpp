@@ -49,24 +49,19 @@ void Core::Impl::close_run(Run& run) {
 void Core::Impl::cut(const Run& run) {
     for (const RunSequence& s : run.sequences) {
         Comm* comm = comms.find(s.sequence.comm);
-        if (comm == nullptr || !comm->complete()) continue;
-        if (comm->open()) {  // nobody is held any more, but a node that was given up may come back with what it runs
-            for (std::uint32_t i = 0; i < s.done.size(); ++i)
-                if (s.done[i] > s.begin) comm->members[slot_of(s.sequence, i)].note_finished(s.sequence, s.done[i]);
-            continue;
-        }
+        if (comm == nullptr || comm->open() || !comm->complete()) continue;
+        const Finished& finished = comm->finished_of(s.sequence);
         std::uint64_t low = s.end, high = s.begin;
-        for (std::uint32_t i = 0; i < s.done.size(); ++i) {
-            high = std::max(high, s.done[i]);
-            if (!comm->members[slot_of(s.sequence, i)].gone) low = std::min(low, s.done[i]);
+        for (std::uint32_t i = 0; i < finished.size(); ++i) {
+            const std::uint64_t upto = std::clamp(finished[i], s.begin, s.end);
+            high = std::max(high, upto);
+            if (!comm->members[slot_of(s.sequence, i)].gone) low = std::min(low, upto);
         }
         for (Key key = s.sequence; low < high; ++low) {
             key.n = low;
+            const bool told = comm->keys.count(key) != 0;  // somebody has said what it is
             KeyState& state = key_state(*comm, key);
-            const bool untold = state.missing == state.members.size();  // nobody has said what it is
-            state.mesh |= s.mesh && untold && !state.held;
-            for (std::uint32_t i = 0; i < s.done.size(); ++i)
-                if (low < s.done[i]) mark_done(state, i);
+            if (!told) state.mesh = s.mesh;
             mark_cut(state);
             if (state.full()) gather(state);
             erase_key_if_done(state);
@@ -155,10 +150,12 @@ void Core::Impl::did_untold(const Membership& membership, const wire::KeyRange& 
     Comm& comm = *membership.comm;
     const Key sequence = sequence_of(range.first);
     const std::uint64_t end = range.first.n + range.count;
-    bool noted = false;  // a process with several members says so once for each
-    for (const std::uint32_t slot : membership.slots)
-        if (const std::uint32_t place = place_of(sequence, slot); place != kNone && !noted)
-            noted = note_progress(comm, sequence, place, end);
+    for (const std::uint32_t slot : membership.slots) {  // a process with several members says so once for each
+        const std::uint32_t place = place_of(sequence, slot);
+        if (place == kNone || comm.finished_of(sequence)[place] >= end) continue;
+        comm.finished_of(sequence)[place] = end;
+        break;
+    }
     if (comm.keys.empty()) return;
     Key key = range.first;
     for (std::uint32_t i = 0; i < range.count; ++i, ++key.n) {
@@ -168,45 +165,40 @@ void Core::Impl::did_untold(const Membership& membership, const wire::KeyRange& 
         for (const std::uint32_t slot : membership.slots)
             if (const std::uint32_t place = place_of(key, slot);
                 place != kNone && state.members[place].presence == Presence::absent) {
-                mark_done(state, place);
+                did_untold(state, place);
                 break;
             }
-        update_hold(state);
-        if (state.full()) gather(state);
-        erase_key_if_done(state);
     }
 }
 
-// True if it was news to some run.
-bool Core::Impl::note_progress(Comm& comm, const Key& sequence, std::uint32_t place, std::uint64_t end) {
-    bool news = false;
-    for (const std::uint64_t grant : comm.runs)
-        for (RunSequence& s : runs.at(grant).sequences) {
-            if (s.sequence != sequence || s.done[place] >= std::min(end, s.end)) continue;
-            s.done[place] = std::min(end, s.end);
-            news = true;
-        }
-    return news;
+// The key may be erased by it.
+void Core::Impl::did_untold(KeyState& key, std::uint32_t place) {
+    mark_done(key, place);
+    update_hold(key);
+    if (key.full()) gather(key);
+    erase_key_if_done(key);
 }
 
 // A rank that asks for the n-th of a sequence has finished all before it: launches of a communicator are in order.
 // Matters for keys of a cut whose reports were lost with a manager.
 void Core::Impl::imply_done(Comm& comm, const Key& key, std::uint32_t slot) {
-    std::vector<KeyState*> before;
+    std::uint64_t& upto = comm.finished_of(sequence_of(key))[place_of(key, slot)];
+    if (key.n <= upto) return;
+    upto = key.n;
+    tell_finished(comm, slot);
+}
+
+// What the member is known to have finished, to the keys that are there.
+void Core::Impl::tell_finished(Comm& comm, std::uint32_t slot) {
+    std::vector<KeyState*> keys;
     for (const auto& entry : comm.keys) {
-        const Key& k = entry.second->key;
-        const std::uint32_t place = place_of(k, slot);
-        if (entry.second->cut && place != kNone && sequence_of(k) == sequence_of(key) && k.n < key.n &&
-            entry.second->members[place].presence == Presence::absent)
-            before.push_back(entry.second.get());
+        KeyState& key = *entry.second;
+        const std::uint32_t place = place_of(key.key, slot);
+        if (place != kNone && key.members[place].presence == Presence::absent && key.key.n < key.finished->at(place))
+            keys.push_back(&key);
     }
-    std::sort(before.begin(), before.end(), [](const auto* x, const auto* y) { return x->key < y->key; });
-    for (KeyState* state : before) {
-        mark_done(*state, place_of(state->key, slot));
-        update_hold(*state);
-        if (state->full()) gather(*state);
-        erase_key_if_done(*state);
-    }
+    std::sort(keys.begin(), keys.end(), [](const auto* x, const auto* y) { return x->key < y->key; });
+    for (KeyState* key : keys) did_untold(*key, place_of(key->key, slot));
 }
 
 // --- communicators that end, nodes that come again ------------------------------------------------
@@ -255,16 +247,12 @@ void Core::Impl::adopt_token(NodeIndex n, const wire::Token& token) {
         const std::uint32_t highest = std::max(range.first.src, range.first.dst);
         if (comm == nullptr || highest >= comm->size) continue;
         const Key sequence = sequence_of(range.first);
-        RunSequence s{sequence, range.mesh, range.first.n, range.first.n + range.count, {}};
+        const RunSequence s{sequence, range.mesh, range.first.n, range.first.n + range.count};
         const auto known = std::find_if(run->sequences.begin(), run->sequences.end(), [&](const RunSequence& x) {
             return x.sequence == sequence && x.begin == s.begin;
         });
         if (known != run->sequences.end()) continue;
-        s.done.assign(is_collective(sequence) ? comm->size : 2, s.begin);
-        for (std::uint32_t i = 0; i < s.done.size(); ++i)
-            for (const auto& [finished, end] : comm->members[slot_of(sequence, i)].finished)
-                if (finished == sequence) s.done[i] = std::max(s.done[i], std::min(end, s.end));
-        run->sequences.push_back(std::move(s));
+        run->sequences.push_back(s);
         join_comm(*comm, token.grant);
     }
     if (!run->nodes.insert(n).second) return;

@@ -118,7 +118,6 @@ struct Core::Impl {
     void end_rank(NodeIndex node, RankId rank, const char* how);
     void erase_comm_if_gone(Comm& comm);
     void degrade(Comm& comm, Policy how, const std::string& why);
-    void note_finished(Comm& comm, std::uint32_t slot);
 
     // launches.cpp: keys, and who stands where in them
     Launch* launch_of(const LaunchId& id);
@@ -230,8 +229,9 @@ struct Core::Impl {
     bool involves_laggard(const Gang& gang) const;
     void hear_ran(NodeIndex n, const wire::LaunchRan& ran);
     void did_untold(const Membership& membership, const wire::KeyRange& range);
-    bool note_progress(Comm& comm, const Key& sequence, std::uint32_t place, std::uint64_t end);
+    void did_untold(KeyState& key, std::uint32_t place);
     void imply_done(Comm& comm, const Key& key, std::uint32_t slot);
+    void tell_finished(Comm& comm, std::uint32_t slot);
     void end_runs_of(Comm& comm);
     void adopt_tokens(NodeIndex n, const std::vector<wire::Token>& tokens);
     void adopt_token(NodeIndex n, const wire::Token& token);

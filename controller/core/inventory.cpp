@@ -84,7 +84,7 @@ bool Inventory::reserved_earlier(PortId p, const Gang& gang, EdgeId but_for) con
 
 bool Inventory::reserved_by_other(PortId p, const Gang& gang, EdgeId but_for) const {
     for (const Reservation& r : ports_[p].reservations)
-        if (r.gang != &gang && (but_for == kNone || r.edge != but_for)) return true;
+        if (r.gang != &gang && r.edge != but_for) return true;
     return false;
 }
 

@@ -135,7 +135,7 @@ public:
     // For using its circuit as it is, if it is of `edge`; else as above.
     Obstacle obstacle(const Wish& wish, const Gang& gang) const;
     bool reserved_earlier(PortId p, const Gang& gang, EdgeId but_for) const;
-    bool reserved_by_other(PortId p, const Gang& gang, EdgeId but_for = kNone) const;
+    bool reserved_by_other(PortId p, const Gang& gang, EdgeId but_for) const;
 
     std::uint64_t fence_generation = 0;
 

@@ -68,10 +68,14 @@ inline std::uint32_t place_of(const Key& key, std::uint32_t slot) {
     return is_collective(key) ? slot : slot == key.src ? 0 : slot == key.dst ? 1 : kNone;
 }
 
+// By member of a sequence's keys: numbers below this are done.
+using Finished = std::vector<std::uint64_t>;
+
 // What has been heard of a key. Erased when every member that lives has done it.
 struct KeyState {
     Key key;
     Comm* comm = nullptr;
+    Finished* finished = nullptr;  // of its sequence
     bool mesh = false;
     bool held = false;          // its circuits may not move: counted in Edge::holders
     bool cut = false;           // somebody started it under a run that was revoked

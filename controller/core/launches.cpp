@@ -43,12 +43,9 @@ KeyState& Core::Impl::key_state(Comm& comm, const Key& key) {
     state.comm = &comm;
     state.members.resize(is_collective(key) ? comm.size : 2);
     state.missing = state.left = static_cast<std::uint32_t>(state.members.size());
+    state.finished = &comm.finished_of(sequence_of(key));
     for (std::uint32_t i = 0; i < state.members.size(); ++i)
-        if (comm.members[slot_of(key, i)].has_finished(key)) mark_done(state, i);
-    for (const std::uint64_t grant : comm.runs)  // what was done untold in a run
-        for (const RunSequence& s : runs.at(grant).sequences)
-            for (std::uint32_t i = 0; s.sequence == sequence_of(key) && s.begin <= key.n && i < s.done.size(); ++i)
-                if (s.done[i] > key.n) mark_done(state, i);
+        if (key.n < state.finished->at(i)) mark_done(state, i);
     return state;
 }
 
@@ -136,7 +133,10 @@ Launch* Core::Impl::add_launch(NodeIndex node, const wire::LaunchDemand& demand,
             state.mesh |= !state.held && is_collective(state.key) && range.mesh;
             const std::uint32_t slot = free_slot(state, it->second);
             if (comm.cuts > 0 && slot != kNone) imply_done(comm, key, slot_of(key, slot));
-            if (slot == kNone) continue;  // a second launch with a key of ours: not to be believed
+            if (slot == kNone) {  // a second launch with a key of ours: not to be believed
+                erase_key_if_done(state);
+                continue;
+            }
             state.members[slot] = {&launch, Presence::present};
             --state.missing;
             launch.keys.push_back({&state, slot});
@@ -236,9 +236,11 @@ void Core::Impl::finish(Launch& launch, Presence how) {
         if (flew) --key.flying;  // and done in the same moment: what it is through with may still be on its way
         key.members[r.slot] = {nullptr, how};
         --key.left;
-        if (how == Presence::done) ++key.done;
-        if (how == Presence::done && !key.comm->runs.empty())
-            note_progress(*key.comm, sequence_of(key.key), r.slot, key.key.n + 1);
+        if (how == Presence::done) {
+            ++key.done;
+            std::uint64_t& upto = key.finished->at(r.slot);
+            upto = std::max(upto, key.key.n + 1);
+        }
         if (how == Presence::dead) ++key.missing;
         update_hold(key);
         erase_key_if_done(key);
@@ -296,12 +298,6 @@ void Core::Impl::update_hold(KeyState& key) {
 void Core::Impl::erase_key_if_done(KeyState& key) {
     if (key.left > 0) return;
     update_hold(key);
-    // Its node may come back: the dead member's peers have done their part.
-    const auto dead = [](const KeyMember& m) { return m.presence == Presence::dead; };
-    if (std::any_of(key.members.begin(), key.members.end(), dead))
-        for (std::uint32_t i = 0; i < key.members.size(); ++i)
-            if (key.members[i].presence == Presence::done)
-                key.comm->members[slot_of(key.key, i)].note_finished(sequence_of(key.key), key.key.n + 1);
     if (key.cut) --key.comm->cuts;
     key.comm->keys.erase(Key(key.key));
 }

@@ -17,7 +17,7 @@ int Planner::cost(PortId p) const {
     if (s.fenced) return -1;
     if (mode_ == Mode::fabric) return 0;
     int base = static_cast<int>(s.failures) * kFailureCost + (s.peer != kNone ? kLitCost : 0) +
-               (inventory_->reserved_by_other(p, *gang_) ? kWantedCost : 0);
+               (inventory_->reserved_by_other(p, *gang_, kNone) ? kWantedCost : 0);
     const Obstacle obstacle = inventory_->obstacle(p, *gang_);
     if (mode_ == Mode::place) return obstacle == Obstacle::none ? base : -1;
     switch (obstacle) {
@@ -181,7 +181,7 @@ void Planner::add_parallels(const std::vector<EdgeId>& edges, Plan& plan) {
             use(c.a);
             use(c.b);
         }
-    // A port that others have reserved for the same pair is theirs as well.
+    // What another gang waits for is left to it, unless it wants the port for the same pair: it has that, too.
     const auto free = [this](const Candidate& c, EdgeId e) {
         return !c.used && c.cost < kFailureCost && !inventory_->reserved_by_other(c.port, *gang_, e);
     };

@@ -30,15 +30,14 @@ void Core::Impl::register_member(NodeIndex node, const wire::CommMember& m) {
         return;
     }
     take_place(*comm, node, m);
-    Member& member = comm->members[m.rank_in_comm];
     for (const wire::KeyRange& range : m.done) {
         const Key sequence = sequence_of(range.first);
-        const std::uint64_t end = range.first.n + range.count;
-        member.note_finished(sequence, end);
-        if (const std::uint32_t place = place_of(sequence, m.rank_in_comm); place != kNone && !comm->runs.empty())
-            note_progress(*comm, sequence, place, end);
+        const std::uint32_t place = place_of(sequence, m.rank_in_comm);
+        if (place == kNone) continue;
+        std::uint64_t& upto = comm->finished_of(sequence).at(place);
+        upto = std::max(upto, range.first.n + range.count);
     }
-    if (!m.done.empty()) note_finished(*comm, m.rank_in_comm);
+    if (!m.done.empty()) tell_finished(*comm, m.rank_in_comm);
     if (comm->verdict == Verdict::unknown && (m.verdict == Verdict::degraded || m.verdict == Verdict::passes))
         comm->inherited = comm->inherited == Verdict::degraded ? comm->inherited : m.verdict;
 
@@ -54,10 +53,12 @@ void Core::Impl::register_member(NodeIndex node, const wire::CommMember& m) {
 // The process becomes that member; told again, nothing changes.
 void Core::Impl::take_place(Comm& comm, NodeIndex node, const wire::CommMember& m) {
     Member& member = comm.members[m.rank_in_comm];
-    if (member.registered && !member.gone && member.node == node && member.rank == m.rank && member.generation == m.generation)
-        return;
-    if (member.gone && member.node == node && member.rank == m.rank && member.generation == m.generation)
-        revive(comm, m.rank_in_comm);
+    const bool same = member.registered && member.node == node && member.rank == m.rank && member.generation == m.generation;
+    if (same && !member.gone) return;
+    if (same) revive(comm, m.rank_in_comm);
+    if (member.registered && !same)
+        for (auto& [sequence, finished] : comm.finished)
+            if (const std::uint32_t place = place_of(sequence, m.rank_in_comm); place != kNone) finished[place] = 0;
     if (member.registered) {
         if (Rank* old = rank_of(member.node, member.rank)) {
             auto it = old->comms.find(comm.id);
@@ -288,23 +289,6 @@ void Core::Impl::end_rank(NodeIndex node, RankId id, const char* how) {
                     fabric.nodes[node].name + ": a rank of it " + how + "; its peers see what NCCL makes of that");
     }
     nodes[node].ranks.erase(id);
-}
-
-// Keys that this member has finished in an older controller's time.
-void Core::Impl::note_finished(Comm& comm, std::uint32_t slot) {
-    std::vector<KeyState*> keys;
-    for (auto& entry : comm.keys) keys.push_back(entry.second.get());
-    std::sort(keys.begin(), keys.end(), [](const auto* x, const auto* y) { return x->key < y->key; });
-    for (KeyState* key : keys) {
-        const std::uint32_t place = place_of(key->key, slot);
-        if (place == kNone || key->members[place].presence != Presence::absent) continue;
-        if (comm.members[slot].has_finished(key->key)) {
-            mark_done(*key, place);
-            update_hold(*key);
-            if (key->full()) gather(*key);
-        }
-        erase_key_if_done(*key);
-    }
 }
 
 }  // namespace opus::controller

@@ -89,8 +89,7 @@ std::map<NodeIndex, std::vector<wire::KeyRange>> Core::Impl::begin_run(const Gan
             return std::binary_search(gang.edges.begin(), gang.edges.end(), e) && inventory.lit(e) != nullptr;
         });
         if (!within) continue;
-        run.sequences.push_back({sequence, coll && offer.mesh, offer.begin, offer.end,
-                                 std::vector<std::uint64_t>(coll ? comm.size : 2, offer.begin)});
+        run.sequences.push_back({sequence, coll && offer.mesh, offer.begin, offer.end});
         run.edges.insert(run.edges.end(), edges.begin(), edges.end());
         Key first = sequence;
         first.n = offer.begin;

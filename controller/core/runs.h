@@ -18,7 +18,6 @@ struct RunSequence {
     Key sequence;  // n = 0
     bool mesh = false;
     std::uint64_t begin = 0, end = 0;  // numbers of its keys
-    std::vector<std::uint64_t> done;   // by member of the key: numbers below are finished, as far as was told
 };
 
 struct Run {

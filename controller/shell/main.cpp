@@ -82,14 +82,26 @@ void define(CLI::App& app, Arguments& arguments) {
     add_milliseconds(app, "--register-timeout-ms", core.register_timeout_ns,
                      "first to last member of a communicator; then it passes (10000)");
     add_milliseconds(app, "--node-silence-ms", core.node_silence_ns,
-                     "a manager not heard of for so long has lost its session (5000)");
+                     "a manager not heard of for so long has lost its session (3000)");
     add_milliseconds(app, "--node-grace-ms", core.node_grace_ns,
-                     "ports of a lost or never seen node stay busy so long (30000)");
+                     "ports of a lost or never seen node stay busy so long; at least four times the silence (30000)");
     add_milliseconds(app, "--map-period-ms", core.map_period_ns,
                      "read the map of a switch at rest again so often, to see what other clients of it do; 0: never "
                      "(10000)");
     add_milliseconds(app, "--switch-timeout-ms", core.switch_timeout_ns,
                      "deadline of one change set; 0: 4 times the dark time and a second");
+}
+
+// A manager starts nothing under its runs from three quarters of the grace time after the controller's last frame on,
+// and that frame may have been on its way for as long as a session may be silent.
+void check_times(const CoreOptions& core) {
+    if (core.node_grace_ns >= 4 * core.node_silence_ns) return;
+    const auto ms = [](TimeNs ns) { return std::to_string(ns / 1'000'000); };
+    throw CLI::ValidationError(
+        "opus-controller: --node-grace-ms " + ms(core.node_grace_ns),
+        "less than four times --node-silence-ms " + ms(core.node_silence_ns) +
+            ", so managers may still use their runs when their nodes are given up; give --node-grace-ms " +
+            ms(4 * core.node_silence_ns) + " or more, or --node-silence-ms " + ms(core.node_grace_ns / 4) + " or less");
 }
 
 void set_up_log(const std::string& level) {
@@ -150,6 +162,7 @@ int main(int argc, char** argv) {
     opus::controller::define(app, arguments);
     try {
         app.parse(argc, argv);
+        opus::controller::check_times(arguments.daemon.core);
     } catch (const CLI::ParseError& error) { return app.exit(error) == 0 ? 0 : 2; }
     try {
         opus::controller::set_up_log(arguments.log);

@@ -11,10 +11,12 @@ wire::KeyRange transfers(std::uint32_t src, std::uint32_t dst, std::uint64_t fir
     return {{kComm, KeyKind::p2p, src, dst, first}, count, false};
 }
 
-// Three nodes of one GPU with one port each, on one switch; rank 0 on each of them, in `kComm` by its node's number.
+// Nodes of one GPU, three with one port each if nothing else is said, on one switch; rank 0 on each of them, in `kComm`
+// by its node's number.
 class Hands {
 public:
-    Hands() : fabric(make_fabric({.nodes = 3, .ports = 1})), core(fabric, options()) {}
+    explicit Hands(const CoreOptions& o = options(), const Shape& shape = {.nodes = 3, .ports = 1})
+        : fabric(make_fabric(shape)), core(fabric, o) {}
 
     static CoreOptions options() {
         CoreOptions o;
@@ -49,11 +51,13 @@ public:
         on(SwitchEvent{0, Applied{p.op, DriverError::none, {}, now - 25 * kMs, now, now}});
     }
     // A session of the node's manager. Its rank is a member of the communicator.
-    void report(NodeIndex n, std::vector<wire::LaunchSnapshot> launches = {}, std::vector<wire::Token> tokens = {}) {
+    void report(NodeIndex n, std::vector<wire::LaunchSnapshot> launches = {}, std::vector<wire::Token> tokens = {},
+                std::vector<wire::KeyRange> done = {}) {
         on(NodeSession{n, n + 1});
         wire::Snapshot s;
         s.ranks.push_back({0, 1, 0, 30'000, Policy::proceed, "job"});
-        s.comms.push_back({kComm, {}, n, 3, 0, 0, Mode::enforce, 1, {}});
+        s.comms.push_back(
+            {kComm, {}, n, static_cast<std::uint32_t>(fabric.nodes.size()), 0, 0, Mode::enforce, 1, std::move(done)});
         s.launches = std::move(launches);
         s.tokens = std::move(tokens);
         hear(n, std::move(s));
@@ -163,6 +167,72 @@ TEST_CASE("what one end is through with holds its circuits until the other has c
             h.advance(60 * kMs);
         }
         CHECK(programs() == 2);
+    }
+}
+
+TEST_CASE("what was half-started under a run over a mesh holds the whole mesh") {
+    Hands h(Hands::options(), {.nodes = 4, .ports = 3});
+    const auto all_to_all = [](std::uint64_t n) {
+        return Hands::launch(n, {{{kComm, KeyKind::coll, 0, 0, n}, 1, true}},
+                             {{{kComm, KeyKind::coll, 0, 0, n + 1}, 1, true}});
+    };
+    const auto busy = [&] {
+        const auto ports = h.core.ports();
+        return std::count_if(ports.begin(), ports.end(), [](const auto& p) { return p.use == PortUse::busy; });
+    };
+    h.start_switch({});
+    for (NodeIndex n = 0; n < 4; ++n) h.report(n);
+    for (NodeIndex n = 0; n < 4; ++n) h.demand(n, all_to_all(0));
+    h.settle();
+    const auto grants = h.told<wire::Grant>(0);
+    REQUIRE(grants.back().soft.size() == 1);
+    wire::Done first{{{{0, 0}, 0, 0, 0, false}}, {}, {}, {}};
+    for (NodeIndex n = 1; n < 4; ++n) h.hear(n, first);
+    first.ran = {{all_to_all(1), {{0, 1}, 0, 0, 0, false}}};  // n0 goes on, and is through
+    h.hear(0, first);
+    for (NodeIndex n = 0; n < 4; ++n) h.hear(n, wire::Returned{grants.back().id, {}, {}, {}, {}});
+    CHECK(busy() == 12);
+    for (NodeIndex n = 1; n < 4; ++n) h.demand(n, all_to_all(1));
+    CHECK(h.told<wire::Grant>(1).back().firm == std::vector<wire::LocalLaunch>{{0, 1}});
+    for (NodeIndex n = 1; n < 4; ++n) h.hear(n, wire::Done{{{{0, 1}, 0, 0, 0, false}}, {}, {}, {}});
+    CHECK(busy() == 0);
+}
+
+TEST_CASE("what its peer did alone before a node was given up is known when the node comes back") {
+    // n1 has sent, to the end; n0's receive waits. `ran`: n1 sent under a run, and says so only now.
+    for (const bool ran : {false, true}) {
+        CAPTURE(ran);
+        CoreOptions options = Hands::options();
+        options.node_silence_ns = 1'000'000 * kMs;
+        options.node_grace_ns = 1'000 * kMs;
+        Hands h(options);
+        const auto transfer = [ran](std::uint64_t n) {
+            return Hands::launch(n, {transfers(1, 0, n)},
+                                 ran ? std::vector{transfers(1, 0, n + 1)} : std::vector<wire::KeyRange>{});
+        };
+        const auto end = [](std::uint64_t n) { return wire::LaunchDone{{0, n}, 0, 0, 0, false}; };
+        h.start_switch({});
+        for (NodeIndex n = 0; n < 3; ++n) h.report(n);
+        for (NodeIndex n = 0; n < 2; ++n) h.demand(n, transfer(0));
+        h.settle();
+        for (NodeIndex n = 0; n < 2; ++n) h.hear(n, wire::Done{{end(0)}, {}, {}, {}});
+        for (NodeIndex n = 0; n < 2 && !ran; ++n) h.demand(n, transfer(1));
+        wire::Done sent;
+        if (ran) {
+            sent.ran = {{transfer(1), end(1)}};
+        } else {
+            sent.launches = {end(1)};
+        }
+        h.hear(1, sent);
+        REQUIRE(h.core.counters().runs == (ran ? 1 : 0));
+        REQUIRE(h.core.counters().grants == (ran ? 1 : 2));
+        h.on(NodeLost{0, 1});
+        h.advance(2'000 * kMs);  // n0 is given up
+        REQUIRE(h.core.groups().front().verdict == Verdict::degraded);
+        if (ran) h.hear(1, wire::Returned{h.told<wire::Revoke>(1).back().id, {}, {}, {}, {}});
+        h.report(0, {{transfer(1), wire::LaunchState::passed, 0}}, {}, {transfers(1, 0, 0)});
+        const auto told = h.told<wire::Suspended>(0);
+        CHECK(std::count_if(told.begin(), told.end(), [](const auto& s) { return s.back; }) == 1);  // it is brought its circuits
     }
 }
 

@@ -58,20 +58,6 @@ TEST_CASE("A2: a launch that one in flight waits for passes those that are queue
     CHECK(world.start_time(2, 1) < world.start_time(2, 2));
 }
 
-TEST_CASE("of two that wait for the same pair the first gets all its circuits at once") {
-    // r1 and r2 are busy; a transfer each on two communicators of r0 and r1 waits for them.
-    Job job;
-    job.comms = {kAll2, kAll2, {1, 2}};
-    job.ranks = {rank_on(0, {later(300 * kMs, on(0, {send(0, 1)})), later(300 * kMs, on(1, {send(1, 1)}))}),
-                 rank_on(1, {lasting(400 * kMs, on(0, {coll(2)})), later(300 * kMs, on(1, {recv(0, 0)})),
-                             later(300 * kMs, on(2, {recv(1, 0)}))}),
-                 rank_on(2, {lasting(400 * kMs, on(0, {coll(2)}))})};
-    World world({.nodes = 3, .ports = 2}, job);
-    must_end(world);
-    for (const std::size_t launch : {0u, 1u})  // what they waited for, and one dark time
-        CHECK(world.start_time(0, launch) - world.start_time(1, 0) < 430 * kMs);
-}
-
 TEST_CASE("A3: what only exclusive ports make impossible is suspended and brought back") {
     Job job;
     job.comms = {kAll3};
@@ -165,6 +151,20 @@ TEST_CASE(
     CHECK(world.start_time(0, 0) > 600 * kMs);
     CHECK(world.start_time(0, 1) < world.start_time(0, 0) + 100 * kMs);
     CHECK(world.core->counters().suspensions == 0);
+}
+
+TEST_CASE("two gangs that wait for one pair have all its ports turned at once, and start together") {
+    Job job;
+    job.comms = {{0, 2}, {1, 3}, {0, 1}, {0, 1}};
+    const auto busy = [](std::size_t comm) { return lasting(700 * kMs, on(0, {coll(comm)})); };
+    const auto first = lasting(300 * kMs, later(400 * kMs, on(1, {coll(2)}))), second = later(450 * kMs, on(2, {coll(3)}));
+    job.ranks = {rank_on(0, {busy(0), first, second}), rank_on(1, {busy(1), first, second}), rank_on(2, {busy(0)}),
+                 rank_on(3, {busy(1)})};
+    World world({.nodes = 4, .ports = 2}, job);
+    must_end(world);
+    CHECK(world.start_time(0, 1) > 800 * kMs);
+    CHECK(world.start_time(0, 2) < world.start_time(0, 1) + 10 * kMs);  // no dark time later
+    CHECK(world.core->counters().reconfigurations == 2);
 }
 
 TEST_CASE("D1: a launch over two sequences starts when the circuits of both are up") {

@@ -232,6 +232,17 @@ TEST_CASE("a broken fabric file stops the start with all its mistakes") {
     CHECK(run({program("OPUS_TEST_CONTROLLER")}).code == 2);
 }
 
+TEST_CASE("a grace time in which managers need not have let go of their runs is refused, with what to give") {
+    Scratch scratch;
+    Child child(Controller::command(scratch, {"--node-silence-ms", "2000", "--node-grace-ms", "7000"}));
+    const auto ended = child.wait();
+    CHECK(ended.code == 2);
+    CHECK(ended.err.find("opus-controller: --node-grace-ms 7000: less than four times --node-silence-ms 2000") == 0);
+    CHECK(ended.err.find("give --node-grace-ms 8000 or more, or --node-silence-ms 1750 or less") != std::string::npos);
+    Controller enough({"--node-silence-ms", "2000", "--node-grace-ms", "8000"});
+    CHECK(!enough.address.empty());
+}
+
 TEST_CASE("it ends cleanly when told to, at once, with a manager connected") {
     Controller controller;
     PlayedManager manager(controller.address);
