@@ -8,6 +8,7 @@
 #include "manager/core/forecast.h"
 #include "manager/core/predictor.h"
 #include "tools/sim/job_map.h"
+#include "tools/sim/switched_rails.h"
 
 namespace opus::manager {
 namespace {
@@ -113,6 +114,16 @@ PredictionRow predict(const PredictedJob& job) {
         row.launches += launches.size();
     }
     row.ns_a_launch = row.launches ? static_cast<double>(spent.count()) / static_cast<double>(row.launches) : 0;
+    return row;
+}
+
+PredictionRow predict_on_rails(PredictedJob job, double dark_ms) {
+    sim::JobMap map(job.workload, 2, static_cast<TimeNs>(dark_ms * 1e6));
+    sim::SwitchedRails rails(map, {});
+    job.options.gates = &rails;
+    job.options.bytes_per_us *= 1024;  // the sizes of the demo, as in bench_dark_columns
+    PredictionRow row = predict(job);
+    row.ended &= rails.fault().empty();
     return row;
 }
 

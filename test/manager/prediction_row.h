@@ -32,6 +32,8 @@ struct PredictedJob {
     std::uint32_t learned = 2;  // iterations that are not scored
 };
 PredictionRow predict(const PredictedJob& job);
+// In the order in which they begin on rails: provisioned, with runs, by the very cores of managers and controller.
+PredictionRow predict_on_rails(PredictedJob job, double dark_ms);
 std::vector<PredictedJob> predicted_jobs();
 
 }  // namespace opus::manager
