@@ -199,6 +199,8 @@ struct Core::Impl {
     void consider_suspension(Gang& gang);
     bool suspendable(const std::vector<Launch*>& holders, const Gang& gang, TimeNs patience, TimeNs& again);
     bool half_started(const Launch& launch) const;
+    std::uint64_t awaited_by(const Launch& launch) const;
+    TimeNs patience_of(const Gang& gang) const;
     bool waits_for_half_started(Launch& launch);
     void suspend(Launch& launch, const std::string& why);
     void drop_drained(KeyState& key);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <deque>
 #include <unordered_set>
+#include <utility>
 
 #include "controller/core/impl.h"
 
@@ -15,6 +16,9 @@ constexpr TimeNs kLeastBreakNs = 20'000'000;
 // A launch all of whose peers have started most likely only takes long. It is moved only if it is tied by
 // common keys to one that may not be able to finish, and much later.
 constexpr TimeNs kTiedPatience = 8;
+// What comes back from the dark and finds everybody as he was, comes back half as often the next time.
+constexpr TimeNs kMostPatienceNs = 1'000'000'000;
+constexpr std::uint32_t kMostDoubled = 10;
 
 }  // namespace
 
@@ -35,6 +39,28 @@ bool Core::Impl::half_started(const Launch& launch) const {
         }
     }
     return false;
+}
+
+// Changes when a member comes, starts, is done or dies.
+std::uint64_t Core::Impl::awaited_by(const Launch& launch) const {
+    std::uint64_t all = 1;
+    for (const KeyRef& r : launch.keys) {
+        std::uint64_t held = 0;
+        for (const KeyMember& m : r.key->members) held += m.launch != nullptr && !m.launch->open;
+        for (const std::uint64_t part : {std::uint64_t{r.key->missing}, std::uint64_t{r.key->left}, held})
+            all = (all ^ part) * 0x100000001b3ull;
+    }
+    return all;
+}
+
+// How long it waits before others are suspended for it. Launches that run already, wait for members that have not
+// come, and had their circuits for so long without any coming, would only take them from each other in turn.
+TimeNs Core::Impl::patience_of(const Gang& gang) const {
+    std::uint32_t in_vain = kMostDoubled;
+    for (const Launch* l : gang.launches)
+        in_vain = std::min(in_vain, l->open && awaited_by(*l) == l->awaited ? l->in_vain : 0);
+    const TimeNs least = break_time(gang);
+    return std::max(least, std::min(least << in_vain, kMostPatienceNs));
 }
 
 bool Core::Impl::waits_for_half_started(Launch& launch) {
@@ -80,11 +106,11 @@ bool Core::Impl::suspendable(const std::vector<Launch*>& holders, const Gang& ga
 void Core::Impl::consider_suspension(Gang& gang) {
     gang.break_armed = false;
     if (gang.state != Gang::State::waiting || !gang.blocked || gang.offline) return;
-    const TimeNs patience = break_time(gang);
-    TimeNs again = now + patience;
+    const TimeNs look = break_time(gang), patience = patience_of(gang);
+    TimeNs again = now + look;
     const auto wait = [&] {
         gang.break_armed = true;
-        arm(std::max(again, now + patience / 4 + 1), TimerKind::gang_break, gang.id);
+        arm(std::max(again, now + look / 4 + 1), TimerKind::gang_break, gang.id);
     };
     if (gang.collected < gang.launches.size()) return wait();
 
@@ -146,6 +172,8 @@ void Core::Impl::suspend(Launch& launch, const std::string& why) {
     t.bytes = launch.bytes;
     trace(std::move(t));
     for (const KeyRef& r : launch.keys) r.key->dropped = true;
+    const std::uint64_t before = std::exchange(launch.awaited, awaited_by(launch));
+    launch.in_vain = before == launch.awaited ? launch.in_vain + 1 : 0;
     leave_flight(launch);
     launch.suspended_step = step;
     send(launch.id.node, wire::Suspended{{{launch.id.rank, launch.id.seq}}, false});

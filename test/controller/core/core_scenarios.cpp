@@ -167,6 +167,22 @@ TEST_CASE("two gangs that wait for one pair have all its ports turned at once, a
     CHECK(world.core->counters().reconfigurations == 2);
 }
 
+TEST_CASE(
+    "launches that wait for late peers take their circuits from each other ever more seldom, and end when these come") {
+    Job job;
+    job.comms = {{0, 1, 2}, {0, 3, 4}};
+    const auto early = [](std::size_t comm) { return on(0, {send(comm, 0)}); };
+    const auto late = [](std::size_t comm) { return later(10'000 * kMs, on(0, {send(comm, 0)})); };
+    job.ranks = {rank_on(0, {on(0, {recv(0, 1), recv(0, 2)}), on(1, {recv(1, 1), recv(1, 2)})}), rank_on(1, {early(0)}),
+                 rank_on(2, {late(0)}), rank_on(3, {early(1)}), rank_on(4, {late(1)})};
+    REQUIRE(ends_without_opus(job));
+    World world({.nodes = 5, .ports = 2}, job);
+    must_end(world);
+    CHECK(world.core->counters().suspensions > 4);  // it is tried
+    CHECK(world.core->counters().suspensions < 60);
+    CHECK(world.now < 10'500 * kMs);
+}
+
 TEST_CASE("D1: a launch over two sequences starts when the circuits of both are up") {
     // Rank 0 fuses a collective with n1 and one with n2; their own launches are apart.
     Job job;
