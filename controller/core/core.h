@@ -1,5 +1,5 @@
 // The controller's core: pure. Events and the time come in, actions go out; no clock, socket, thread,
-// file or random number. The daemon, opus-sim and the tests drive the very same object.
+// file or random number. The daemon, both simulations (tools/sim, test/sim) and the tests drive the very same object.
 //
 // Gathers demand into gangs, plans circuits, schedules them first come first served, grants, suspends,
 // passes, and keeps the inventory of what each switch says. The rules are docs/protocol.md; names here
