@@ -46,9 +46,9 @@ struct Launch {
     std::uint64_t suspended_step = 0;
     std::uint64_t awaited = 0;  // whom it waited for when it was suspended (Core::Impl::awaited_by)
     std::uint32_t in_vain = 0;  // times that it was, with nobody having come since the time before
-    TimeNs since_ns = 0;     // when it was demanded
-    TimeNs complete_ns = 0;  // when its gang became complete with it
-    TimeNs start_ns = 0;     // when its circuits were last given to it
+    TimeNs since_ns = 0;        // when it was demanded
+    TimeNs complete_ns = 0;     // when its gang became complete with it
+    TimeNs start_ns = 0;        // when its circuits were last given to it
 
     bool waits() const { return stage == Stage::ready || stage == Stage::suspended; }
 };
