@@ -52,7 +52,6 @@ void Core::Impl::take_word(NodeIndex node, const wire::Expectation& e) {
                 return;  // said before it heard that this is granted
         if (word.edges.size() > kMaxRangesPerWord * fabric.gpus.size()) return;
         word.gpu = comm.members[slot].gpu;
-        word.sends = directed && key.src == slot && e.keys.size() == 1;
         add_edges(*member->second.comm, range, word.edges);
     }
     if (word.edges.empty() || word.gpu == kNone) return;
@@ -207,9 +206,9 @@ void Core::Impl::speculate(Speculation& s) {
     for (const auto& [p, b] : bets) spec.bets[p] = b;
 }
 
-// What it is about to turn was made for a transfer that a rank of its own has said to send first, though it had asked
-// to receive this one: both are due at about the same time. So it lets that light be for a moment, which counts as lost
-// if nothing comes.
+// What it is about to turn was made for what a rank of its own has said to want first: both are due at about the same
+// time, and one that is a moment early would cost two moves. So it lets that light be for a moment, which counts as
+// lost if nothing comes; as long as the port has saved more than it has lost by so much.
 TimeNs Core::Impl::spares_until(const Gang& gang, const Plan& plan) const {
     for (const auto& [edge, circuit] : plan.fresh)
         for (const PortId p : {circuit.a, circuit.b}) {
@@ -218,20 +217,15 @@ TimeNs Core::Impl::spares_until(const Gang& gang, const Plan& plan) const {
             if (bet.made == kNone || bet.made != inventory.port(p).peer || s == spec.open.end() ||
                 !s->second.gang.sure || inventory.port(p).edge == edge)
                 continue;
+            const TimeNs moment = fabric.switches[fabric.ports[p].sw].dark_ns / kSparedPart;
+            if (inventory.port(p).saved_ns < inventory.port(p).lost_ns + moment) continue;
             const auto says_so = [&](const Launch* l) {
                 const auto word = spec.words.find({l->id.node, l->id.rank});
-                return word != spec.words.end() && word->second.speculation == s->first && word->second.sends &&
-                       receives(*l);
+                return word != spec.words.end() && word->second.speculation == s->first;
             };
-            if (std::any_of(gang.launches.begin(), gang.launches.end(), says_so))
-                return complete_since(gang) + fabric.switches[fabric.ports[p].sw].dark_ns / kSparedPart;
+            if (std::any_of(gang.launches.begin(), gang.launches.end(), says_so)) return complete_since(gang) + moment;
         }
     return 0;
-}
-
-bool Core::Impl::receives(const Launch& launch) const {
-    return std::all_of(launch.keys.begin(), launch.keys.end(),
-                       [&launch](const KeyRef& r) { return r.key->key.kind == KeyKind::p2p && r.slot == 1; });
 }
 
 void Core::Impl::spare(Gang& gang, TimeNs until) {

@@ -21,7 +21,6 @@ using RankName = std::pair<NodeIndex, RankId>;
 struct Word {
     std::vector<EdgeId> edges;  // what its keys need, sorted
     bool sure = false;
-    bool sends = false;  // it is one transfer, from this rank
     GpuId gpu = kNone;
     std::uint64_t speculation = 0;
 };
