@@ -324,7 +324,7 @@ void Core::Impl::decide(Rank& rank, Launch& launch) {
         launch.grant = grant;
         return start(rank, launch, Phase::started);
     }
-    if (has_controller() && !launch.asked) {
+    if (has_controller() && !launch.asked && !lets_wait(rank, launch)) {
         launch.asked = true;
         outbox.demand.push_back({rank.info.rank, launch.seq});
     }
@@ -496,7 +496,7 @@ void Core::Impl::retire(Rank& rank) {
 void Core::Impl::finish(Rank& rank, Launch& launch) {
     const bool passed = launch.phase == Phase::passed || !launch.running() || launch.ungated();
     if (launch.phase == Phase::waiting) rank.stop_waiting(launch);
-    launch.running() ? rank.forecast.ended(launch) : rank.forecast.started(launch, now);
+    launch.running() ? rank.forecast.ended(launch, now) : rank.forecast.started(launch, now);
     rank.forecast_due |= launch.programme.needs != 0;
     launch.phase = Phase::done;
     launch.done_ns = realtime;

@@ -13,6 +13,15 @@ constexpr TimeNs kTogether = 1'000'000;    // as good as one moment
 constexpr TimeNs kLate = 2'000'000;        // a circuit that is idle for so long may be of use to others
 constexpr unsigned kSizeClass = 3;         // a class is 2^3 wide
 
+bool is_receive(const Launch& launch) {
+    return launch.keys.size() == 1 && launch.op == OpKind::recv && launch.programme.needs != 0;
+}
+
+// Its peers wait for it as it does for them.
+bool are_of_all(const std::vector<LaunchKey>& keys) {
+    return keys.size() > 1 || (!keys.empty() && keys.front().range.first.kind == KeyKind::coll);
+}
+
 bool is_connection(const Key& key) { return key.kind == KeyKind::conn || key.kind == KeyKind::conn_p2p; }
 
 }  // namespace
@@ -51,6 +60,13 @@ Predictor::Launch programme_of(OpKind op, std::uint64_t bytes, const std::vector
     return {signature, needs != 0 ? needs : 1};
 }
 
+// It did not wait for the receive that was served before it, but for its circuits to come back from there.
+bool Forecast::regrets(const Launch& launch, TimeNs now) const {
+    const bool waited = launch.firm && now - launch.waiting_since > kLate;
+    const bool apart = between_.ended_ns < 0 || launch.waiting_since < between_.ended_ns;
+    return between_.signature != 0 && launch.programme.needs == between_.phase && waited && apart && are_of_all(launch.keys);
+}
+
 void Forecast::started(const Launch& launch, TimeNs now) {
     const Predictor::Launch& p = launch.programme;
     if (p.needs == 0) return;
@@ -64,6 +80,14 @@ void Forecast::started(const Launch& launch, TimeNs now) {
     // Only one that had to ask shows how long its peers let it wait; what starts in a run begins as it did the last time.
     how.late = launch.firm ? now - launch.waiting_since > kLate
                            : predictor_.expected(0).signature == p.signature && predictor_.began(0).late;
+    if (regrets(launch, now)) predictor_.regret();
+    if (launch.withheld) how.patience = launch.needed ? Predictor::Patience::needed : Predictor::Patience::shown;
+    how.after_ns = static_cast<std::uint64_t>(std::max<TimeNs>(0, launch.waiting_since - went_on_ns_));
+    between_ = {};
+    if (is_receive(launch) && p.needs != phase_)
+        between_ = {p.signature, phase_, -1};
+    else
+        went_on_ns_ = now;
     predictor_.observe(p, how);
     phase_ = p.needs;
     started_ns_ = now;
@@ -74,8 +98,28 @@ void Forecast::started(const Launch& launch, TimeNs now) {
         under_way_.emplace_back(p.needs, 1);
 }
 
-void Forecast::ended(const Launch& launch) {
+bool Forecast::can_wait(const Launch& launch) const {
+    if (!is_receive(launch) || !predictor_.forecast().sure) return false;
+    const Predictor::Launch due = predictor_.due();
+    if (due.needs == 0 || due.needs == launch.programme.needs) return false;
+    switch (predictor_.turn_of(launch.programme.signature)) {
+        case Predictor::Turn::after_others: return true;
+        // Tried behind what all its members do together: a transfer may wait for what its peer does once it has this one.
+        case Predictor::Turn::passed_over: return due.needs == phase_ && are_of_all(keys_of(due.signature));
+        default: return false;
+    }
+}
+
+bool Forecast::is_due(const Launch& launch) const { return launch.programme.needs == predictor_.due().needs; }
+
+TimeNs Forecast::due_until() const { return went_on_ns_ + static_cast<TimeNs>(predictor_.due_after_ns()); }
+
+void Forecast::never_let_wait(const Launch& launch) { predictor_.never_let_wait(launch.programme.signature); }
+
+void Forecast::ended(const Launch& launch, TimeNs now) {
     const std::uint64_t needs = launch.programme.needs;
+    if (needs == 0) return;
+    if (launch.programme.signature == between_.signature) between_.ended_ns = now;
     const auto at =
         std::find_if(under_way_.begin(), under_way_.end(), [needs](const auto& u) { return u.first == needs; });
     if (at != under_way_.end() && --at->second == 0) under_way_.erase(at);
@@ -212,7 +256,7 @@ std::optional<wire::Expectation> Forecast::next_phase(const std::deque<Launch>& 
     if (f.known && !agrees(ahead)) return posted(ahead, lit);
     if (!f.sure) return recorded(ahead, lit);
     if (f.remaining == 0 || (f.remaining == 1 && gives_way(ahead, f.next))) return foretold(f.next, ahead, lit);
-    const auto e = foretold(predictor_.expected(0), ahead, lit);
+    const auto e = foretold(predictor_.due(), ahead, lit);
     return e && !lit(e->keys) ? e : std::nullopt;
 }
 
@@ -238,6 +282,7 @@ std::vector<LaunchKey> Forecast::rest_of_phase(const Launch& first) const {
     };
     for (std::uint32_t i = 1; i < kMaxPhase; ++i) {
         const Predictor::Launch next = predictor_.expected(i);
+        if (predictor_.began(i).patience == Predictor::Patience::regretted) continue;
         // One whose peers come late asks: in a run it would start at once, and hold a circuit that is of no use to it yet.
         if (next.needs != p.needs || predictor_.began(i).late) break;
         // So does one that comes together with one of another phase: which goes first is not for this rank to say.

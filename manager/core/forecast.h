@@ -38,7 +38,14 @@ public:
     static constexpr std::size_t kMaxLook = 64;  // launches recorded ahead that are looked at
 
     void started(const Launch& launch, TimeNs now = 0);  // also when it passed
-    void ended(const Launch& launch);                    // one that had started
+    void ended(const Launch& launch, TimeNs now = 0);    // one that had started
+
+    // A receive that is ready goes after what this rank is to do before it: by the order that was learned; or because,
+    // where it was served the last time, what came next waited for its circuits, and not for what was received.
+    bool can_wait(const Launch& launch) const;
+    bool is_due(const Launch& launch) const;  // or another for these circuits: next, of those that are not passed over
+    TimeNs due_until() const;                 // afterwards it is late
+    void never_let_wait(const Launch& launch);
 
     // Do the circuits of these keys lead where they must, as far as this node has been told?
     using Lit = std::function<bool(const std::vector<wire::KeyRange>&)>;
@@ -68,6 +75,7 @@ private:
                                               const Lit& lit) const;
     bool agrees(const std::vector<Head>& heads) const;
     std::optional<wire::Expectation> posted(const std::vector<Head>& heads, const Lit& lit) const;
+    bool regrets(const Launch& launch, TimeNs now) const;
     bool gives_way(const std::vector<Head>& heads, const Predictor::Launch& next) const;
     std::optional<wire::Expectation> recorded(const std::vector<Head>& heads, const Lit& lit) const;
 
@@ -76,6 +84,11 @@ private:
     std::vector<std::pair<std::uint64_t, std::uint32_t>> under_way_;  // needs, launches
     std::uint64_t phase_ = 0;                                         // needs of the last that started
     TimeNs started_ns_ = 0;                                           // it did
+    struct Between {  // the last that started: a receive in the midst of another phase
+        std::uint64_t signature = 0, phase = 0;
+        TimeNs ended_ns = -1;
+    } between_;
+    TimeNs went_on_ns_ = 0;  // the last that is none of these started
 };
 
 static_assert(Forecast::kBytes <= std::size_t{64} * 1024);

@@ -9,6 +9,7 @@ namespace {
 constexpr std::uint32_t kLongMatch = 64;  // as good as any longer one
 constexpr std::uint32_t kSureMatch = 3;   // launches that must agree before a forecast is acted on
 constexpr std::uint8_t kMaxDoubt = 32;
+constexpr std::uint64_t kFirstAfterNs = 4'000'000;
 
 std::uint64_t mix(std::uint64_t h, std::uint64_t v) {
     h ^= v + 0x9e3779b97f4a7c15ull + (h << 6) + (h >> 2);
@@ -44,8 +45,52 @@ Predictor::Symbol Predictor::intern(const Launch& launch) {
         const Known &k = state_->known[slot], &o = state_->known[oldest];
         if (o.used && (!k.used || count_ - k.last_seen > count_ - o.last_seen)) oldest = slot;
     }
-    state_->known[oldest] = {launch.signature, launch.needs, static_cast<std::uint32_t>(count_), 0, true};
+    state_->known[oldest] = {launch.signature, launch.needs, static_cast<std::uint32_t>(count_), 0, false, true};
     return static_cast<Symbol>(oldest);
+}
+
+// Eight classes, the first to 4 ms, each next to four times as much. What was near the end of one may take longer.
+Predictor::Symbol Predictor::class_of(std::uint64_t ns) {
+    unsigned of = 0;
+    for (std::uint64_t end = kFirstAfterNs; ns + ns / 4 > end && of < kAfter / kOneAfter; end *= 4) ++of;
+    return static_cast<Symbol>(of * kOneAfter);
+}
+
+std::uint64_t Predictor::duration_of(Symbol s) { return kFirstAfterNs << 2 * ((s & kAfter) / kOneAfter); }
+
+// Also of one that was called needed: then too little had been waited for.
+void Predictor::regret() {
+    if (count_ == 0) return;
+    Symbol& last = state_->history[(count_ - 1) % kHistory];
+    last = with(last, Patience::regretted);
+}
+
+std::uint64_t Predictor::due_after_ns() const {
+    std::uint64_t ns = 0;
+    for (std::uint32_t i = 0; i <= passed_over(); ++i) ns += began(i).after_ns;
+    return ns;
+}
+
+Predictor::Turn Predictor::turn_of(std::uint64_t signature) const {
+    const auto mine = static_cast<Symbol>(find(signature));
+    if (mine == kSignatures || state_->known[mine].urgent || at_ == kNowhere) return Turn::now;
+    // A whole round long is long enough.
+    if (is_owed(mine)) return remembered(at_) && symbol(at_) == mine ? Turn::now : Turn::passed_over;
+    for (std::uint64_t p = at_; p < at_ + kMaxAhead && remembered(p); ++p) {
+        if (symbol(p) != mine) continue;
+        const Patience patience = patience_of(state_->history[p % kHistory]);
+        if (patience != Patience::regretted) return patience == Patience::shown ? Turn::after_others : Turn::now;
+        return p == at_ ? Turn::passed_over : Turn::after_others;
+    }
+    return Turn::now;
+}
+
+bool Predictor::is_owed(Symbol s) const {
+    return std::find(owed_.begin(), owed_.begin() + owes_, s) != owed_.begin() + owes_;
+}
+
+void Predictor::never_let_wait(std::uint64_t signature) {
+    if (const std::uint32_t slot = find(signature); slot != kSignatures) state_->known[slot].urgent = true;
 }
 
 Predictor::Knowledge Predictor::knowledge() const {
@@ -75,11 +120,28 @@ std::uint32_t Predictor::match_length(std::uint64_t position, std::uint32_t limi
     return n;
 }
 
-void Predictor::follow(Symbol seen) {
-    if (at_ != kNowhere && remembered(at_) && symbol(at_) == seen) {
+// Those that were to come later the next time are not missed where they came the last time.
+bool Predictor::pass_over_to(Symbol seen) {
+    std::uint64_t place = at_;
+    while (remembered(place) && symbol(place) != seen && is_regretted(place) && place - at_ + owes_ < kMaxOwed) ++place;
+    if (!remembered(place) || symbol(place) != seen) return false;
+    for (; at_ != place; ++at_) owed_[owes_++] = symbol(at_);
+    return true;
+}
+
+// What was learned of the one that is seen, to be learned again.
+Predictor::Patience Predictor::follow(Symbol seen) {
+    if (at_ != kNowhere && is_owed(seen)) {  // here it is
+        const auto end = owed_.begin() + owes_--;
+        const auto owed = std::find(owed_.begin(), end, seen);
+        std::copy(owed + 1, end, owed);
+        return Patience::shown;
+    }
+    if (at_ != kNowhere && pass_over_to(seen)) {
+        const Patience kept = patience_of(state_->history[at_ % kHistory]);
         ++at_;
         ++matched_;
-        return;
+        return kept == Patience::regretted ? Patience::none : kept;
     }
     if (at_ != kNowhere && matched_ >= kContexts[1]) {
         // Where it broke is where it may go on after an interlude.
@@ -88,7 +150,8 @@ void Predictor::follow(Symbol seen) {
         resumes_ = std::min(resumes_ + 1, kResume);
     }
     at_ = kNowhere;
-    matched_ = 0;
+    matched_ = owes_ = 0;
+    return Patience::none;
 }
 
 // The place whose past agrees longest with ours. Runs after the newest launch is in the history.
@@ -162,8 +225,9 @@ void Predictor::foretell() {
     } else {
         std::uint64_t position = at_;
         std::uint32_t remaining = 0;
-        while (remaining < kMaxRun && position < count_ && state_->known[symbol(position)].needs == current_needs_) {
-            ++position;
+        for (; remaining < kMaxRun && position < count_; ++position) {
+            if (is_regretted(position)) continue;
+            if (state_->known[symbol(position)].needs != current_needs_) break;
             ++remaining;
         }
         const bool end_seen = position < count_ && remaining < kMaxRun;
@@ -180,9 +244,10 @@ void Predictor::observe(const Launch& launch, Start how) {
     score(launch);
     const std::uint64_t before = at_;
     const Symbol seen = intern(launch);
-    follow(seen);
+    const Patience learned = follow(seen);
+    const auto flags = static_cast<Symbol>((how.contested ? kContested : 0) | (how.late ? kLate : 0) | class_of(how.after_ns));
     state_->history[count_ % kHistory] =
-        static_cast<Symbol>(seen | (how.contested ? kContested : 0) | (how.late ? kLate : 0));
+        with(static_cast<Symbol>(seen | flags), how.patience != Patience::none ? how.patience : learned);
     ++count_;
     last_ = seen;
     const bool new_phase = launch.needs != current_needs_;
@@ -196,6 +261,7 @@ void Predictor::observe(const Launch& launch, Start how) {
             at_ = kept;
             matched_ = kept_matched;
         }
+        if (at_ != kept) owes_ = 0;
     }
     if (new_phase || lost || at_ != before + 1) horizon_ = 0;  // look ahead anew
     remember_contexts();

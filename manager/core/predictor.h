@@ -49,9 +49,18 @@ public:
     };
 
     Predictor();
+    // Of a receive posted early, which others may go before.
+    enum class Patience : std::uint8_t {
+        none,       // not known
+        regretted,  // it had none, but what came after it waited for its circuits to come back, not for what it brought
+        shown,      // it was let wait, and that did no harm
+        needed      // it was to be let wait, and the rank could not do without
+    };
     struct Start {
         bool contested = false;  // it was ready when the one that went before it began, of another phase
         bool late = false;       // its peers were: it had long been ready
+        Patience patience = Patience::none;
+        std::uint64_t after_ns = 0;  // the one before it had begun it was ready; within a factor of five, as remembered
     };
     void observe(const Launch& launch, Start how);
     void observe(const Launch& launch) { observe(launch, Start{}); }
@@ -68,8 +77,17 @@ public:
     Start began(std::uint32_t i) const {
         if (at_ == kNowhere || at_ + i >= count_ || !remembered(at_ + i)) return {};
         const Symbol s = state_->history[(at_ + i) % kHistory];
-        return {(s & kContested) != 0, (s & kLate) != 0};
+        return {(s & kContested) != 0, (s & kLate) != 0, patience_of(s), duration_of(s)};
     }
+    // The last one should have come later: the next time it is passed over here.
+    void regret();
+    // The launch expected next of those that nobody would rather have had later.
+    Launch due() const { return expected(passed_over()); }
+    std::uint64_t due_after_ns() const;  // the last launch had begun, the last time
+    // When the next one of this signature comes, as far as can be seen.
+    enum class Turn : std::uint8_t { now, after_others, passed_over };  // now: also when that is not known
+    Turn turn_of(std::uint64_t signature) const;
+    void never_let_wait(std::uint64_t signature);
     bool knows(std::uint64_t signature) const { return find(signature) != kSignatures; }
     const Accuracy& accuracy() const { return accuracy_; }
     Knowledge knowledge() const;  // walks the table: for people, now and then
@@ -81,14 +99,19 @@ private:
     static constexpr std::uint32_t kProbes = 8;  // places of the table where a signature may be
     static constexpr std::uint32_t kResume = 4;
     static constexpr std::uint64_t kNowhere = ~0ull;
-    static constexpr Symbol kContested = 0x8000, kLate = 0x4000;  // beside the number, in the history
-    static_assert(kSignatures <= kLate);
+    static constexpr std::uint32_t kMaxAhead = 512;  // launches looked at for the next one of a signature
+    static constexpr std::uint32_t kMaxOwed = 4;     // passed over and not seen since
+    // Beside the number, in the history.
+    static constexpr Symbol kContested = 0x8000, kLate = 0x4000, kPatience = 0x3000, kOnePatience = 0x1000,
+                            kAfter = 0x0e00, kOneAfter = 0x0200;
+    static_assert(kSignatures <= kOneAfter);
 
     struct Known {
         std::uint64_t signature = 0;
         std::uint64_t needs = 0;
         std::uint32_t last_seen = 0;
         std::uint8_t doubt = 0;  // grows when the phase change after this launch was foretold wrongly
+        bool urgent = false;      // a receive that is never let wait
         bool used = false;
     };
 
@@ -105,12 +128,28 @@ private:
     std::uint32_t find(std::uint64_t signature) const;
     Symbol intern(const Launch& launch);
     Symbol symbol(std::uint64_t position) const {
-        return static_cast<Symbol>(state_->history[position % kHistory] & ~(kContested | kLate));
+        return static_cast<Symbol>(state_->history[position % kHistory] & (kOneAfter - 1));
     }
+    std::uint32_t passed_over() const {
+        std::uint32_t i = 0;
+        while (i < kMaxOwed && began(i).patience == Patience::regretted) ++i;
+        return i;
+    }
+    static Patience patience_of(Symbol s) { return static_cast<Patience>((s & kPatience) / kOnePatience); }
+    static Symbol with(Symbol s, Patience p) {
+        return static_cast<Symbol>((s & ~kPatience) | static_cast<unsigned>(p) * kOnePatience);
+    }
+    bool is_regretted(std::uint64_t position) const {
+        return patience_of(state_->history[position % kHistory]) == Patience::regretted;
+    }
+    static Symbol class_of(std::uint64_t ns);
+    static std::uint64_t duration_of(Symbol s);  // the longest of its class
     bool remembered(std::uint64_t position) const { return position < count_ && position + kHistory > count_; }
     std::uint32_t context_slot(std::size_t which) const;
     std::uint32_t match_length(std::uint64_t position, std::uint32_t limit) const;
-    void follow(Symbol seen);
+    Patience follow(Symbol seen);
+    bool pass_over_to(Symbol seen);
+    bool is_owed(Symbol s) const;
     void search();
     void remember_contexts();
     void score(const Launch& seen);
@@ -123,6 +162,8 @@ private:
     std::uint32_t horizon_ = 0;    // launches that foretell() may still count down before it looks again
     std::array<std::uint64_t, kResume> resume_{};  // places where a long match broke, newest first
     std::uint32_t resumes_ = 0;
+    std::array<Symbol, kMaxOwed> owed_{};  // passed over since at_ was found, and not seen yet
+    std::uint32_t owes_ = 0;
     Forecast forecast_;
     std::uint64_t current_needs_ = 0;
     Symbol last_ = 0;

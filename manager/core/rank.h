@@ -39,6 +39,9 @@ struct Launch {
     bool known_running = false;  // a Returned or a snapshot said that it started under a run
     bool told = false;           // the controller has ever heard of it: it must hear of its end
     bool described = false;      // `programme` is set
+    bool let_wait = false;       // not asked for: what else the rank does goes first
+    bool withheld = false;       // it was let wait
+    bool needed = false;         // until nothing else happened
     bool untold = false;         // done under a run, and the controller has not heard of it
     std::uint64_t grant = 0;     // token it may start, or has started, under
     std::string misses;          // what the controller last said that it waits for

@@ -171,6 +171,7 @@ TimeNs Core::Impl::next_deadline() const {
         // A little late: the controller's own heartbeat, which ours answers, usually comes first, so that
         // an idle manager wakes once for both.
         at = std::min(at, session.last_heartbeat + options.heartbeat_ns + options.heartbeat_ns / 8);
+        at = std::min(at, next_late_ask());
     } else if (alone_since) {
         for (const auto& [id, rank] : ranks) {
             for (const std::uint64_t seq : rank.waiting)
@@ -208,6 +209,7 @@ void Core::Impl::told_all() {
 
 bool Core::Impl::flush() {
     bool later = false;
+    ask_late();
     if (has_controller()) {
         // What is asked for goes first, and alone: what will be wanted after it can wait. An end of a phase cannot.
         later = session.provision && !outbox.demand.empty() && outbox.done.launches.empty() && !untold_due &&

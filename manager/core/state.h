@@ -97,6 +97,10 @@ struct Core::Impl {
     void consider(Rank& rank, Launch& launch);  // it may have become ready
     void decide(Rank& rank, Launch& launch);    // it waits: may it start?
     void decide_all();
+    bool lets_wait(Rank& rank, Launch& launch);
+    void ask_late();
+    TimeNs patient_until(Rank& rank, const Launch& launch) const;
+    TimeNs next_late_ask() const;
     void start(Rank& rank, Launch& launch, Phase phase, bool abort = false);
     void learn();
     void finish(Rank& rank, Launch& launch);

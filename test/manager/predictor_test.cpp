@@ -54,6 +54,36 @@ TEST_CASE("every phase change is foretold from the third iteration on") {
     CHECK(seen.wrong == 0);
 }
 
+TEST_CASE("one that should have come later is passed over where it came, and learned where it comes then") {
+    const auto r = launch('r');
+    Predictor p;
+    for (int i = 0; i < 4; ++i) {
+        play(p, "AAr");
+        if (i == 3) p.regret();  // of the last one, when the next is about to start
+        play(p, "AAAs");
+    }
+    CHECK(p.turn_of(r.signature) == Predictor::Turn::after_others);
+    play(p, "AA");
+    CHECK(p.turn_of(r.signature) == Predictor::Turn::passed_over);
+    CHECK(p.due().signature == launch('A').signature);
+    CHECK(p.forecast().remaining == 3);
+    play(p, "A");
+    CHECK(p.turn_of(r.signature) == Predictor::Turn::passed_over);
+    play(p, "AA");
+    CHECK(p.forecast().remaining == 0);
+    CHECK(p.due().needs == r.needs);
+    Predictor::Start let_wait;
+    let_wait.patience = Predictor::Patience::shown;
+    p.observe(r, let_wait);
+    play(p, "s");
+    CHECK(p.turn_of(r.signature) == Predictor::Turn::after_others);  // the fifth A's, as it came
+    play(p, "AAAA");
+    CHECK(p.turn_of(r.signature) == Predictor::Turn::after_others);
+    CHECK(p.expected(1).signature == r.signature);
+    p.never_let_wait(r.signature);
+    CHECK(p.turn_of(r.signature) == Predictor::Turn::now);
+}
+
 TEST_CASE("a run's remaining launches are counted down to the phase change") {
     Predictor p;
     play(p, repeat(iteration(), 3) + "sr" + "A");

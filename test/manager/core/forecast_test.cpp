@@ -236,6 +236,70 @@ TEST_CASE("what a rank is to send goes before what it waits to receive, where bo
     CHECK(said_before(kSecond).empty());
 }
 
+bool has_asked(const Program& p, const Key& key) {
+    for (const wire::Demand& demand : p.node.said<wire::Demand>())
+        for (const wire::LaunchDemand& d : demand.launches)
+            if (d.keys.front().first == key) return true;
+    return false;
+}
+
+// A receive that is ready at once, four collectives, a send. If it is asked for before the third, it is served then, and the
+// third, though ready, waits for its circuits. True: it was.
+bool served_between(Program& p) {
+    p.node.take();
+    const std::uint64_t receive = p.seq;
+    p.record('r');
+    p.node.ready(0, receive);
+    p.node.flush();
+    for (int i = 0; i < 2; ++i) {
+        p.node.advance(10 * kMs);
+        p.play("A");
+    }
+    const bool between = has_asked(p, p2p_key(kCommB, 1, 0, p.r - 1));
+    if (between) {
+        const std::uint64_t third = p.seq;
+        p.record('A');
+        p.node.grant(++p.grants, {{0, receive}});
+        p.node.ready(0, third);
+        p.node.advance(10 * kMs);
+        p.node.done(0, receive);
+        p.node.advance(10 * kMs);
+        p.node.grant(++p.grants, {{0, third}});
+        p.node.done(0, third);
+        p.node.flush();
+        p.play("A");
+    } else {
+        p.play("AA");
+        CHECK(has_asked(p, p2p_key(kCommB, 1, 0, p.r - 1)));
+        p.node.grant(++p.grants, {{0, receive}});
+        p.node.done(0, receive);
+        p.node.flush();
+    }
+    p.play("s");
+    return between;
+}
+
+TEST_CASE("a receive that the rest of its phase had not waited for is asked for behind that") {
+    Program p;
+    for (int i = 0; i < 8; ++i) served_between(p);
+    CHECK_FALSE(served_between(p));
+    CHECK_FALSE(served_between(p));
+}
+
+TEST_CASE("a receive that is to wait is asked for when nothing else happens") {
+    Program p;
+    for (int i = 0; i < 8; ++i) served_between(p);
+    p.node.take();
+    p.record('r');
+    p.node.ready(0, p.seq - 1);
+    p.node.flush();
+    p.play("A");
+    CHECK_FALSE(has_asked(p, p2p_key(kCommB, 1, 0, p.r - 1)));
+    CHECK(p.node.wake_at < p.node.now + kSecond);
+    p.node.advance(kSecond);
+    CHECK(has_asked(p, p2p_key(kCommB, 1, 0, p.r - 1)));
+}
+
 TEST_CASE("a controller that does not provision is told nothing") {
     Program p;
     p.play("AAAsAAAsAAAs");
