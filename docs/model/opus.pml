@@ -43,6 +43,14 @@ short revoked[NR];          /* keys whose token is asked back; the answer is awa
 short quantum;              /* circuits that whoever has them may keep a while */
 short guessed;              /* circuits lit or on their way because of a speculation that nobody has used yet */
 byte guesses[NK];           /* how often this key was speculated upon in vain */
+#ifdef AHEAD
+short ahead;                /* launches whose go is stored, and whose gates were not reached then */
+short taken_back;           /* ... whose go was taken back, and whether they were reached is not known yet */
+short ready_word;           /* their gates' ready, as memory has it */
+short in_buffer;            /* ... as only the GPU has it */
+short looked;               /* ... and they have looked at go */
+short asked_back[NR];       /* keys of the REVOKE that is not answered yet */
+#endif
 byte broken;                /* switches that have failed and were not read back */
 short unknown;              /* circuits on their way when their switch failed */
 byte faults;
@@ -496,6 +504,60 @@ c_code {
         now.soft[r] |= keys;
         EACH_LAUNCH(l) if (RANK[l] == r && now.at_rank[l] == READY && (HAS(launches, l) || covered(l))) start(l);
     }
+#ifdef AHEAD
+    /* Gates ahead: a gate stores ready, then looks at go; the manager takes go back, then looks at ready. The gate's
+     * store may still be in a buffer while it looks (UNFENCED); the fence has it out first. */
+    static int not_ahead(int l) { return !HAS(now.ahead | now.taken_back | now.ready_word | now.in_buffer, l); }
+    static int may_offer(int l) { return now.at_rank[l] == IDLE && covered(l) && not_ahead(l) && !now.asked_back[RANK[l]]; }
+    static int may_reach_ahead(int l) {
+        return gate_reached(l) && HAS(now.ahead | now.taken_back, l) && !HAS(now.ready_word | now.in_buffer, l);
+    }
+    static void reach_ahead(int l) {
+#ifdef UNFENCED
+        now.in_buffer |= 1 << l;
+#else
+        now.ready_word |= 1 << l;
+#endif
+    }
+    static void drain_buffer(int l) {
+        if (HAS(now.in_buffer, l)) now.ready_word |= 1 << l;
+        now.in_buffer &= ~(1 << l);
+    }
+    static int may_look(int l) { return HAS(now.ready_word | now.in_buffer, l) && !HAS(now.looked, l); }
+    static void look_at_go(int l) {
+        now.looked |= 1 << l;
+        if (HAS(now.ahead, l)) start(l);
+        now.ahead &= ~(1 << l);
+    }
+    /* Its manager sees that it is ready, and was not let go, or not in time. */
+    static int may_ask(int l) {
+        return now.at_rank[l] == IDLE && HAS(now.ready_word, l) && !HAS(now.ahead | now.taken_back, l);
+    }
+    static int take_back_ahead(int r, int keys) {
+        int back = 0;
+        EACH_LAUNCH(l) if (RANK[l] == r && (KEYS[l] & keys) && HAS(now.ahead, l)) back |= 1 << l;
+#ifndef WITHDRAW_NOTHING
+        now.ahead &= ~back;
+        now.taken_back |= back;
+#endif
+        return back;
+    }
+    static void settle_ahead(int r) {
+        EACH_LAUNCH(l) if (RANK[l] == r && HAS(now.taken_back, l)) {
+            now.taken_back &= ~(1 << l);
+            if (HAS(now.ready_word, l) && now.at_rank[l] == IDLE) start(l);
+        }
+    }
+    static int seen_by_manager(void) { return ~now.in_buffer; }
+    static void forget_gate(int l) {
+        now.ready_word &= ~(1 << l);
+        now.in_buffer &= ~(1 << l);
+        now.looked &= ~(1 << l);
+    }
+#else
+    static int not_ahead(int l) { return 1; }
+    static int seen_by_manager(void) { return ~0; }
+#endif
     static int in_state(int r, int state) {
         int out = 0;
         EACH_LAUNCH(l) if (RANK[l] == r && now.at_rank[l] == state) out |= 1 << l;
@@ -532,6 +594,9 @@ c_code {
             now.finished &= ~(1 << l);
             now.started &= ~(1 << l);
             now.told &= ~(1 << l);
+#ifdef AHEAD
+            forget_gate(l);
+#endif
         }
         now.transferred &= ~(1 << k);
     }
@@ -578,10 +643,16 @@ c_code {    /* spin takes a call in c_expr for a side effect */
 \#define REPEATS HAS(ROUND, now.r)
 \#define OVER over()
 \#define COVERED covered(Pgate->me)
+\#define NOT_AHEAD not_ahead(Pgate->me)
+\#define MAY_OFFER may_offer(Pgate->me)
+\#define MAY_REACH_AHEAD may_reach_ahead(Pgate->me)
+\#define IN_BUFFER HAS(now.in_buffer, Pgate->me)
+\#define MAY_LOOK may_look(Pgate->me)
+\#define MAY_ASK may_ask(Pgate->me)
 }
 
 byte r;                     /* scratch; zero between */
-short say, ended;
+short say, ended, asked;
 
 inline look() {             /* what the controller does after each event */
     c_code { schedule(); now.r = 0; };
@@ -605,23 +676,34 @@ inline look() {             /* what the controller does after each event */
     r = 0
 }
 
+inline demand_or_start() {
+    if
+    :: c_expr { COVERED } -> c_code { start(Pgate->me); now.r = 0; }; must_hold()
+    :: else ->
+        if
+        :: c_expr { HEARD } -> c_code { now.told |= 1 << Pgate->me; }; up[rank]!DEMAND,(1 << me),0
+        :: else         /* no session: the snapshot will tell */
+        fi
+    fi
+}
+
 /* A launch's gate is reached any time after what it waits for. */
 proctype gate(byte me; byte rank) {
 end:
     do
-    :: atomic { c_expr { GATE_REACHED } ->
+#if defined(AHEAD) && !defined(NO_OPUS)
+    :: atomic { c_expr { MAY_OFFER } -> c_code { now.ahead |= 1 << Pgate->me; } }
+    :: atomic { c_expr { MAY_REACH_AHEAD } -> c_code { reach_ahead(Pgate->me); } }
+    :: atomic { c_expr { IN_BUFFER } -> c_code { drain_buffer(Pgate->me); } }
+    :: atomic { c_expr { MAY_LOOK } -> c_code { look_at_go(Pgate->me); }; must_hold() }
+    :: atomic { c_expr { MAY_ASK } -> c_code { now.at_rank[Pgate->me] = READY; now.looked |= 1 << Pgate->me; }; demand_or_start() }
+#endif
+    :: atomic { c_expr { GATE_REACHED } && c_expr { NOT_AHEAD } ->
         c_code { now.at_rank[Pgate->me] = READY; };
 #ifdef NO_OPUS
         c_code { now.at_rank[Pgate->me] = STARTED; now.started |= 1 << Pgate->me; }
 #else
-        if
-        :: c_expr { COVERED } -> c_code { start(Pgate->me); now.r = 0; }; must_hold()
-        :: else ->
-            if
-            :: c_expr { HEARD } -> c_code { now.told |= 1 << Pgate->me; }; up[rank]!DEMAND,(1 << me),0
-            :: else         /* no session: the snapshot will tell */
-            fi
-        fi
+        demand_or_start()
 #endif
         }
     od
@@ -640,6 +722,9 @@ end:
             if
             :: c_expr { MEMBER_HAS_ALL } ->
                 c_code { now.at_rank[Ptransfer->m] = FINISHED; now.finished |= 1 << Ptransfer->m; };
+#if defined(AHEAD) && !defined(NO_OPUS)
+                c_code { drain_buffer(Ptransfer->m); };
+#endif
 #ifndef NO_OPUS
                 c_code { now.r = RANK[Ptransfer->m]; now.say = done_now(RANK[Ptransfer->m], 1 << Ptransfer->m); };
                 if
@@ -658,22 +743,51 @@ end:
 }
 
 #ifndef NO_OPUS
+inline return_run(keys) {
+    asked = keys;
+    c_code {
+        int all = under(Pmanager->me, now.asked);
+        now.say = all & in_state(Pmanager->me, STARTED) & seen_by_manager();
+        now.ended = all & in_state(Pmanager->me, FINISHED);
+        now.told |= now.say | now.ended;
+        now.soft[Pmanager->me] &= ~now.asked;
+    };
+    asked = 0;
+    up[me]!RETURNED,say,ended
+}
+
+#ifdef AHEAD
+#define ANSWERED (!asked_back[me])
+#else
+#define ANSWERED true
+#endif
+
 proctype manager(byte me) {
     byte kind; short a, b;
 end:
     do
-    :: atomic { down[me]?kind,a,b ->
+#ifdef AHEAD
+    :: atomic { asked_back[me] ->       /* go was taken back: who was ready by then has started */
+        a = asked_back[me];
+        asked_back[me] = 0;
+        c_code { settle_ahead(Pmanager->me); };
+        must_hold();
+        return_run(a);
+        a = 0; say = 0; ended = 0 }
+#endif
+    :: atomic { ANSWERED && nempty(down[me]) -> down[me]?kind,a,b;
         if
         :: kind == GRANT -> c_code { on_grant(Pmanager->me, Pmanager->a, Pmanager->b); now.say = 0; }; must_hold()
+#ifdef AHEAD
         :: kind == REVOKE ->
-            c_code {
-                int all = under(Pmanager->me, Pmanager->a);
-                now.say = all & in_state(Pmanager->me, STARTED);
-                now.ended = all & in_state(Pmanager->me, FINISHED);
-                now.told |= now.say | now.ended;
-                now.soft[Pmanager->me] &= ~Pmanager->a;
-            };
-            up[me]!RETURNED,say,ended
+            c_code { now.say = take_back_ahead(Pmanager->me, Pmanager->a); };
+            if
+            :: say -> asked_back[me] = a
+            :: else -> return_run(a)
+            fi
+#else
+        :: kind == REVOKE -> return_run(a)
+#endif
         fi;
         kind = 0; a = 0; b = 0; say = 0; ended = 0 }
     od
@@ -767,6 +881,9 @@ end:
     do
     :: atomic { crashes < 1 && !down_ ->
         c_code { crash(); };
+#ifdef AHEAD
+        c_code { EACH_RANK(r) { settle_ahead(r); now.asked_back[r] = 0; } };      /* nobody waits for the answer */
+#endif
         r = 0;
         do
         :: r < NR -> drain(up[r]);
