@@ -52,6 +52,7 @@ void Core::Impl::take_word(NodeIndex node, const wire::Expectation& e) {
                 return;  // said before it heard that this is granted
         if (word.edges.size() > kMaxRangesPerWord * fabric.gpus.size()) return;
         word.gpu = comm.members[slot].gpu;
+        word.collective |= !directed;
         add_edges(*member->second.comm, range, word.edges);
     }
     if (word.edges.empty() || word.gpu == kNone) return;
@@ -208,7 +209,8 @@ void Core::Impl::speculate(Speculation& s) {
 
 // What it is about to turn was made for what a rank of its own has said to want first: both are due at about the same
 // time, and one that is a moment early would cost two moves. So it lets that light be for a moment, which counts as
-// lost if nothing comes; as long as the port has saved more than it has lost by so much.
+// lost if nothing comes; as long as the port has saved more than it has lost by so much. Not so a rank that is to send,
+// for a collective of its own: the peer that waits for what it sends has nothing else to do.
 TimeNs Core::Impl::spares_until(const Gang& gang, const Plan& plan) const {
     for (const auto& [edge, circuit] : plan.fresh)
         for (const PortId p : {circuit.a, circuit.b}) {
@@ -221,11 +223,17 @@ TimeNs Core::Impl::spares_until(const Gang& gang, const Plan& plan) const {
             if (inventory.port(p).saved_ns < inventory.port(p).lost_ns + moment) continue;
             const auto says_so = [&](const Launch* l) {
                 const auto word = spec.words.find({l->id.node, l->id.rank});
-                return word != spec.words.end() && word->second.speculation == s->first;
+                return word != spec.words.end() && word->second.speculation == s->first &&
+                       !(word->second.collective && sends(*l));
             };
             if (std::any_of(gang.launches.begin(), gang.launches.end(), says_so)) return complete_since(gang) + moment;
         }
     return 0;
+}
+
+bool Core::Impl::sends(const Launch& launch) const {
+    return std::all_of(launch.keys.begin(), launch.keys.end(),
+                       [](const KeyRef& r) { return r.key->key.kind == KeyKind::p2p && r.slot == 0; });
 }
 
 void Core::Impl::spare(Gang& gang, TimeNs until) {

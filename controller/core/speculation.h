@@ -21,6 +21,7 @@ using RankName = std::pair<NodeIndex, RankId>;
 struct Word {
     std::vector<EdgeId> edges;  // what its keys need, sorted
     bool sure = false;
+    bool collective = false;
     GpuId gpu = kNone;
     std::uint64_t speculation = 0;
 };
