@@ -213,6 +213,7 @@ bool Forecast::gives_way(const std::vector<Head>& heads, const Predictor::Launch
 // job's first iteration looks like its beginning, with which it had something else to set up besides.
 bool Forecast::agrees(const std::vector<Head>& heads) const {
     std::vector<const Launch*> open;
+    open.reserve(heads.size());
     for (const Head& h : heads) open.push_back(h.launch);
     for (std::uint32_t i = 0; i < kMaxLook && !open.empty(); ++i) {
         const Predictor::Launch next = predictor_.expected(i);

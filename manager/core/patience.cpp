@@ -12,8 +12,8 @@ constexpr TimeNs kLongest = 10'000'000'000, kBehindOneThatWaits = 1'000'000'000;
 
 }  // namespace
 
-// When it is asked for though its turn has not come: what goes before it is overdue. Or that is there, and waits itself:
-// perhaps, in the end, for this one.
+// When it is asked for though its turn has not come: what goes before it is overdue. Or that is there, and waits
+// itself: perhaps, in the end, for this one.
 TimeNs Core::Impl::patient_until(Rank& rank, const Launch& launch) const {
     TimeNs until = std::min(launch.waiting_since + kLongest, rank.forecast.due_until());
     for (const std::uint64_t seq : rank.waiting)
@@ -46,7 +46,8 @@ bool Core::Impl::lets_wait(Rank& rank, Launch& launch) {
 void Core::Impl::ask_late() {
     for (auto& [id, rank] : ranks)
         for (std::size_t i = 0; i < rank.waiting.size(); ++i)
-            if (Launch* launch = rank.find(rank.waiting[i]); launch != nullptr && launch->let_wait) decide(rank, *launch);
+            if (Launch* launch = rank.find(rank.waiting[i]); launch != nullptr && launch->let_wait)
+                decide(rank, *launch);
 }
 
 TimeNs Core::Impl::next_late_ask() const {

@@ -245,7 +245,8 @@ void Predictor::observe(const Launch& launch, Start how) {
     const std::uint64_t before = at_;
     const Symbol seen = intern(launch);
     const Patience learned = follow(seen);
-    const auto flags = static_cast<Symbol>((how.contested ? kContested : 0) | (how.late ? kLate : 0) | class_of(how.after_ns));
+    const auto flags =
+        static_cast<Symbol>((how.contested ? kContested : 0) | (how.late ? kLate : 0) | class_of(how.after_ns));
     state_->history[count_ % kHistory] =
         with(static_cast<Symbol>(seen | flags), how.patience != Patience::none ? how.patience : learned);
     ++count_;

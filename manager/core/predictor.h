@@ -111,7 +111,7 @@ private:
         std::uint64_t needs = 0;
         std::uint32_t last_seen = 0;
         std::uint8_t doubt = 0;  // grows when the phase change after this launch was foretold wrongly
-        bool urgent = false;      // a receive that is never let wait
+        bool urgent = false;     // a receive that is never let wait
         bool used = false;
     };
 

@@ -243,8 +243,8 @@ bool has_asked(const Program& p, const Key& key) {
     return false;
 }
 
-// A receive that is ready at once, four collectives, a send. If it is asked for before the third, it is served then, and the
-// third, though ready, waits for its circuits. True: it was.
+// A receive that is ready at once, four collectives, a send. If it is asked for before the third, it is served then,
+// and the third, though ready, waits for its circuits. True: it was.
 bool served_between(Program& p) {
     p.node.take();
     const std::uint64_t receive = p.seq;
