@@ -4,11 +4,13 @@
 #define DOCTEST_CONFIG_IMPLEMENT_WITH_MAIN
 #include <doctest/doctest.h>
 
+#include <chrono>
 #include <fstream>
 #include <msgpack.hpp>
 #include <nlohmann/json.hpp>
 #include <random>
 #include <sstream>
+#include <thread>
 
 #include "controller_fixture.h"
 #include "played_manager.h"
@@ -292,7 +294,10 @@ TEST_SUITE("by rote") {
         PlayedManager ctl(address);
         ctl.say({wire::CtlRequest{1, "connect", R"({"a":"n0.g1.p0","b":"n1.g1.p0"})"}});
         REQUIRE(ctl.next<wire::CtlReply>());
-        CHECK(ask(ctl, "status")["counters"]["launches_done"] == 1);
+        // Two peers: what one says later may be heard first.
+        const auto done = [&ctl] { return ask(ctl, "status")["counters"]["launches_done"] == 1; };
+        for (int i = 0; i < 500 && !done(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+        CHECK(done());
         traced.terminate();
         REQUIRE(traced.wait().code == 0);
         std::ifstream file(path);
