@@ -324,10 +324,10 @@ void Core::Impl::decide(Rank& rank, Launch& launch) {
         launch.grant = grant;
         return start(rank, launch, Phase::started);
     }
-    if (has_controller() && !launch.asked && !lets_wait(rank, launch)) {
-        launch.asked = true;
-        outbox.demand.push_back({rank.info.rank, launch.seq});
-    }
+    if (!has_controller() || launch.asked) return;
+    if (lets_wait(rank, launch)) return rank.withhold(launch);
+    launch.asked = true;
+    outbox.demand.push_back({rank.info.rank, launch.seq});
 }
 
 void Core::Impl::decide_all() {

@@ -81,7 +81,7 @@ void Forecast::started(const Launch& launch, TimeNs now) {
     how.late = launch.firm ? now - launch.waiting_since > kLate
                            : predictor_.expected(0).signature == p.signature && predictor_.began(0).late;
     if (regrets(launch, now)) predictor_.regret();
-    if (launch.withheld) how.patience = launch.needed ? Predictor::Patience::needed : Predictor::Patience::shown;
+    how.patience = launch.patience;
     how.after_ns = static_cast<std::uint64_t>(std::max<TimeNs>(0, launch.waiting_since - went_on_ns_));
     between_ = {};
     if (is_receive(launch) && p.needs != phase_)

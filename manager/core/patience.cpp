@@ -2,6 +2,8 @@
 // To everybody else they are posted late.
 #include <algorithm>
 #include <limits>
+#include <optional>
+#include <utility>
 
 #include "manager/core/state.h"
 
@@ -10,54 +12,54 @@ namespace {
 
 constexpr TimeNs kLongest = 10'000'000'000, kBehindOneThatWaits = 1'000'000'000;
 
-}  // namespace
-
-// When it is asked for though its turn has not come: what goes before it is overdue. Or that is there, and waits
-// itself: perhaps, in the end, for this one.
-TimeNs Core::Impl::patient_until(Rank& rank, const Launch& launch) const {
-    TimeNs until = std::min(launch.waiting_since + kLongest, rank.forecast.due_until());
+// Since when what is to go before waits itself, if it is there: perhaps, in the end, for what is withheld.
+std::optional<TimeNs> due_waits_since(const Rank& rank) {
+    std::optional<TimeNs> since;
     for (const std::uint64_t seq : rank.waiting)
         if (const Launch* l = rank.find(seq); l != nullptr && l->asked && rank.forecast.is_due(*l))
-            until = std::min(launch.waiting_since + kLongest, std::max(until, l->waiting_since + kBehindOneThatWaits));
-    return until;
+            since = std::max(since.value_or(l->waiting_since), l->waiting_since);
+    return since;
+}
+
+}  // namespace
+
+// When it is asked for though its turn has not come: what goes before it is overdue, or has waited long enough.
+TimeNs Core::Impl::patient_until(const Rank& rank, const Launch& launch) const {
+    TimeNs until = rank.forecast.due_until();
+    if (const auto since = due_waits_since(rank)) until = std::max(until, *since + kBehindOneThatWaits);
+    return std::min(until, launch.waiting_since + kLongest);
 }
 
 bool Core::Impl::lets_wait(Rank& rank, Launch& launch) {
-    launch.let_wait = false;
-    if (!session.provision || launch.op != OpKind::recv || launch.needed) return false;
-    if (!begun.empty()) return launch.let_wait = true;  // flush() looks again, once they are learned from
+    if (!session.provision || launch.op != OpKind::recv) return false;
+    if (!begun.empty()) return true;  // flush() looks again, once they are learned from
     describe(rank, launch);
     if (!rank.forecast.can_wait(launch)) return false;
+    const bool withheld = launch.patience == Predictor::Patience::shown;
     if (now >= patient_until(rank, launch)) {
-        const bool in_vain = std::any_of(rank.waiting.begin(), rank.waiting.end(), [&](std::uint64_t seq) {
-            const Launch* l = rank.find(seq);
-            return l != nullptr && l->asked && rank.forecast.is_due(*l);
-        });
-        if (in_vain) rank.forecast.never_let_wait(launch);
-        launch.needed = true;
+        if (due_waits_since(rank)) rank.forecast.never_let_wait(launch);
+        if (withheld) launch.patience = Predictor::Patience::needed;
         log(LogLevel::debug, name_of({rank.info.rank, launch.seq}) + " could not wait: nothing else happens");
         return false;
     }
-    if (!launch.withheld)
+    if (!withheld)
         log(LogLevel::debug, name_of({rank.info.rank, launch.seq}) + " can wait: what else the rank does goes first");
-    return launch.let_wait = launch.withheld = true;
+    launch.patience = Predictor::Patience::shown;
+    return true;
 }
 
 void Core::Impl::ask_late() {
     for (auto& [id, rank] : ranks)
-        for (std::size_t i = 0; i < rank.waiting.size(); ++i)
-            if (Launch* launch = rank.find(rank.waiting[i]); launch != nullptr && launch->let_wait)
-                decide(rank, *launch);
+        for (const std::uint64_t seq : std::exchange(rank.withheld, {}))  // decide() withholds again what still can wait
+            if (Launch* launch = rank.find(seq)) decide(rank, *launch);
 }
 
 TimeNs Core::Impl::next_late_ask() const {
     TimeNs at = std::numeric_limits<TimeNs>::max();
-    for (const auto& entry : ranks) {
-        Rank& rank = const_cast<Rank&>(entry.second);
-        for (const std::uint64_t seq : rank.waiting)
-            if (const Launch* launch = rank.find(seq); launch != nullptr && launch->let_wait && !launch->asked)
+    for (const auto& [id, rank] : ranks)
+        for (const std::uint64_t seq : rank.withheld)
+            if (const Launch* launch = rank.find(seq); launch != nullptr && !launch->asked)
                 at = std::min(at, patient_until(rank, *launch));
-    }
     return at;
 }
 

@@ -5,12 +5,19 @@
 #include <utility>
 
 namespace opus::manager {
+namespace {
 
-Launch* Rank::find(std::uint64_t seq) {
+template <class Launches>
+auto* find_in(Launches& launches, std::uint64_t seq) {
     const auto it = std::lower_bound(launches.begin(), launches.end(), seq,
                                      [](const Launch& launch, std::uint64_t s) { return launch.seq < s; });
     return it != launches.end() && it->seq == seq ? &*it : nullptr;
 }
+
+}  // namespace
+
+Launch* Rank::find(std::uint64_t seq) { return find_in(launches, seq); }
+const Launch* Rank::find(std::uint64_t seq) const { return find_in(launches, seq); }
 
 bool Rank::append(Launch launch) {
     if (!launches.empty() && launch.seq < launches.back().seq + launches.back().slots) return false;
@@ -55,7 +62,14 @@ void Rank::leave(const Launch& launch, std::vector<std::uint64_t>& heads) {
         if (members[m] && members[m]->outstanding > 0) --members[m]->outstanding;
 }
 
-void Rank::stop_waiting(const Launch& launch) { std::erase(waiting, launch.seq); }
+void Rank::stop_waiting(const Launch& launch) {
+    std::erase(waiting, launch.seq);
+    std::erase(withheld, launch.seq);
+}
+
+void Rank::withhold(const Launch& launch) {
+    if (std::find(withheld.begin(), withheld.end(), launch.seq) == withheld.end()) withheld.push_back(launch.seq);
+}
 
 void Rank::note_finished(const Launch& launch) {
     for (const LaunchKey& key : launch.keys) {
@@ -138,6 +152,9 @@ std::string Rank::check() const {
         if (launch.phase == Phase::recorded && launch.asked) return which + "asked for before it was ready";
     }
     if (waits != waiting.size()) return name + "a launch waits twice, or is gone";
+    for (const std::uint64_t seq : withheld)
+        if (std::find(waiting.begin(), waiting.end(), seq) == waiting.end())
+            return name + "withholds what does not wait";
     const auto live = std::count_if(families_.begin(), families_.end(), [](const auto& f) { return !f.second.empty(); });
     if (expected.size() != static_cast<std::size_t>(live)) return name + "families of launches that are gone";
     for (const auto& [family, order] : expected) {

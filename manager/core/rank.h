@@ -39,13 +39,11 @@ struct Launch {
     bool known_running = false;  // a Returned or a snapshot said that it started under a run
     bool told = false;           // the controller has ever heard of it: it must hear of its end
     bool described = false;      // `programme` is set
-    bool let_wait = false;       // not asked for: what else the rank does goes first
-    bool withheld = false;       // it was let wait
-    bool needed = false;         // until nothing else happened
     bool untold = false;         // done under a run, and the controller has not heard of it
     std::uint64_t grant = 0;     // token it may start, or has started, under
     std::string misses;          // what the controller last said that it waits for
     TimeNs waiting_since = 0;
+    Predictor::Patience patience{};                     // as it has shown so far
     std::int64_t ready_ns = 0, go_ns = 0, done_ns = 0;  // real time, for people
 
     bool ungated() const { return (flags & ring::kLaunchUngated) != 0; }
@@ -85,8 +83,9 @@ public:
     std::uint32_t used = 0;       // no member at or beyond this entry
     std::deque<Launch> launches;  // not retired, by seq
     std::vector<Freeing> freeing;
-    std::vector<std::uint64_t> waiting;  // launches in Phase::waiting
-    std::size_t sequences = 0;           // entries of all `finished`
+    std::vector<std::uint64_t> waiting;   // launches in Phase::waiting
+    std::vector<std::uint64_t> withheld;  // those of them that may be asked for later: what else it does goes first
+    std::size_t sequences = 0;            // entries of all `finished`
     Forecast forecast;
     std::uint64_t told_changes = 0;  // of phase, when the controller was last told what is learned
     wire::Expectation said;          // last word in Next since a launch started
@@ -96,6 +95,7 @@ public:
     std::size_t untold = 0;  // launches that are `untold`
 
     Launch* find(std::uint64_t seq);
+    const Launch* find(std::uint64_t seq) const;
     // Takes a launch at the end of the ring order. False: out of order, not taken.
     bool append(Launch launch);
     // Every earlier launch of its families is done.
@@ -105,6 +105,7 @@ public:
     // A launch ended: appends the launches that have now come to the head of a family.
     void leave(const Launch& launch, std::vector<std::uint64_t>& heads);
     void stop_waiting(const Launch& launch);
+    void withhold(const Launch& launch);  // one that waits
     void note_finished(const Launch& launch);
     // An earlier manager saw the launches through that come before the first of its sequence found in the ring.
     void imply_finished(const Launch& first);

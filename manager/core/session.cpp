@@ -175,7 +175,7 @@ TimeNs Core::Impl::next_deadline() const {
     } else if (alone_since) {
         for (const auto& [id, rank] : ranks) {
             for (const std::uint64_t seq : rank.waiting)
-                if (const Launch* launch = const_cast<Rank&>(rank).find(seq))
+                if (const Launch* launch = rank.find(seq))
                     at = std::min(at, hold_deadline(rank, launch->waiting_since));
             if (rank.info.policy == Policy::abort) continue;
             for (const auto& member : rank.members)

@@ -1,5 +1,5 @@
-// What the manager's core holds. core.cpp: what ranks do. conversation.cpp: what the controller says.
-// session.cpp: sessions, time, the hold. snapshot.cpp: what is told of all this.
+// What the manager's core holds. core.cpp: what ranks do. patience.cpp: what is asked for late. conversation.cpp: what
+// the controller says. session.cpp: sessions, time, the hold. snapshot.cpp: what is told of all this.
 #pragma once
 
 #include <map>
@@ -99,7 +99,7 @@ struct Core::Impl {
     void decide_all();
     bool lets_wait(Rank& rank, Launch& launch);
     void ask_late();
-    TimeNs patient_until(Rank& rank, const Launch& launch) const;
+    TimeNs patient_until(const Rank& rank, const Launch& launch) const;
     TimeNs next_late_ask() const;
     void start(Rank& rank, Launch& launch, Phase phase, bool abort = false);
     void learn();
