@@ -184,12 +184,18 @@ std::optional<wire::Expectation> Forecast::foretold(const Predictor::Launch& nex
 
 // By what is recorded, if there is no choice. A launch that waits already may wait for what is not recorded yet.
 std::optional<wire::Expectation> Forecast::recorded(const std::vector<Head>& heads, const Lit& lit) const {
-    if (heads.empty()) return std::nullopt;
     for (const Head& head : heads)
         if (head.needs != heads.front().needs) return std::nullopt;
     const bool waits =
         std::any_of(heads.begin(), heads.end(), [](const Head& h) { return h.launch->phase == Phase::waiting; });
-    wire::Expectation e = expect(heads.front().launch->keys, !waits);
+    return posted(heads, !waits, lit);
+}
+
+// By the order in which the program has posted it: not what it will be where receives are posted early, so only while
+// nothing better is known.
+std::optional<wire::Expectation> Forecast::posted(const std::vector<Head>& heads, bool sure, const Lit& lit) const {
+    if (heads.empty()) return std::nullopt;
+    wire::Expectation e = expect(heads.front().launch->keys, sure);
     if (heads.front().needs == phase_ && lit(e.keys)) return std::nullopt;
     return e;
 }
@@ -233,17 +239,6 @@ bool Forecast::agrees(const std::vector<Head>& heads) const {
     return true;
 }
 
-// By the order in which the program has posted it: not what it will be where receives are posted early, so only while
-// nothing better is known.
-std::optional<wire::Expectation> Forecast::posted(const std::vector<Head>& heads, const Lit& lit) const {
-    const auto first = std::min_element(heads.begin(), heads.end(),
-                                        [](const Head& a, const Head& b) { return a.launch->seq < b.launch->seq; });
-    if (first == heads.end()) return std::nullopt;
-    wire::Expectation e = expect(first->launch->keys, true);
-    if (first->needs == phase_ && lit(e.keys)) return std::nullopt;
-    return e;
-}
-
 std::optional<wire::Expectation> Forecast::next_phase(const std::deque<Launch>& launches, const Lit& lit) const {
     const auto is_phase = [this](const auto& u) { return u.first == phase_; };
     if (phase_ == 0 || std::any_of(under_way_.begin(), under_way_.end(), is_phase)) return std::nullopt;
@@ -254,7 +249,7 @@ std::optional<wire::Expectation> Forecast::next_phase(const std::deque<Launch>& 
         return h.launch->phase == Phase::waiting && !predictor_.knows(h.launch->programme.signature);
     });
     if (news) return recorded(ahead, lit);
-    if (f.known && !agrees(ahead)) return posted(ahead, lit);
+    if (f.known && !agrees(ahead)) return posted(ahead, true, lit);
     if (!f.sure) return recorded(ahead, lit);
     if (f.remaining == 0 || (f.remaining == 1 && gives_way(ahead, f.next))) return foretold(f.next, ahead, lit);
     const auto e = foretold(predictor_.due(), ahead, lit);

@@ -37,8 +37,8 @@ class Forecast {
 public:
     static constexpr std::size_t kMaxLook = 64;  // launches recorded ahead that are looked at
 
-    void started(const Launch& launch, TimeNs now = 0);  // also when it passed
-    void ended(const Launch& launch, TimeNs now = 0);    // one that had started
+    void started(const Launch& launch, TimeNs now);  // also when it passed
+    void ended(const Launch& launch, TimeNs now);    // one that had started
 
     // A receive that is ready goes after what this rank is to do before it: by the order that was learned; or because,
     // where it was served the last time, what came next waited for its circuits, and not for what was received.
@@ -69,15 +69,15 @@ private:
         std::uint64_t needs = 0;
     };
 
-    static std::vector<Head> heads(const std::deque<Launch>& launches);
+    static std::vector<Head> heads(const std::deque<Launch>& launches);  // in ring order
     std::vector<LaunchKey> keys_of(std::uint64_t signature) const;
     std::optional<wire::Expectation> foretold(const Predictor::Launch& next, const std::vector<Head>& heads,
                                               const Lit& lit) const;
+    std::optional<wire::Expectation> recorded(const std::vector<Head>& heads, const Lit& lit) const;
+    std::optional<wire::Expectation> posted(const std::vector<Head>& heads, bool sure, const Lit& lit) const;
     bool agrees(const std::vector<Head>& heads) const;
-    std::optional<wire::Expectation> posted(const std::vector<Head>& heads, const Lit& lit) const;
     bool regrets(const Launch& launch, TimeNs now) const;
     bool gives_way(const std::vector<Head>& heads, const Predictor::Launch& next) const;
-    std::optional<wire::Expectation> recorded(const std::vector<Head>& heads, const Lit& lit) const;
 
     Predictor predictor_;
     KnownLaunches launches_;
