@@ -13,10 +13,6 @@ constexpr TimeNs kTogether = 1'000'000;    // as good as one moment
 constexpr TimeNs kLate = 2'000'000;        // a circuit that is idle for so long may be of use to others
 constexpr unsigned kSizeClass = 3;         // a class is 2^3 wide
 
-bool is_receive(const Launch& launch) {
-    return launch.keys.size() == 1 && launch.op == OpKind::recv && launch.programme.needs != 0;
-}
-
 // Its peers wait for it as it does for them.
 bool are_of_all(const std::vector<LaunchKey>& keys) {
     return keys.size() > 1 || (!keys.empty() && keys.front().range.first.kind == KeyKind::coll);
@@ -84,7 +80,7 @@ void Forecast::started(const Launch& launch, TimeNs now) {
     how.patience = launch.patience;
     how.after_ns = static_cast<std::uint64_t>(std::max<TimeNs>(0, launch.waiting_since - went_on_ns_));
     between_ = {};
-    if (is_receive(launch) && p.needs != phase_)
+    if (launch.is_one(OpKind::recv) && p.needs != phase_)
         between_ = {p.signature, phase_, -1};
     else
         went_on_ns_ = now;
@@ -99,7 +95,7 @@ void Forecast::started(const Launch& launch, TimeNs now) {
 }
 
 bool Forecast::can_wait(const Launch& launch) const {
-    if (!is_receive(launch) || !predictor_.forecast().sure) return false;
+    if (!predictor_.forecast().sure) return false;
     const Predictor::Launch due = predictor_.due();
     if (due.needs == 0 || due.needs == launch.programme.needs) return false;
     switch (predictor_.turn_of(launch.programme.signature)) {
@@ -204,13 +200,10 @@ std::optional<wire::Expectation> Forecast::posted(const std::vector<Head>& heads
 // its receiver has nothing to do before, and this rank has just made what it sends (the last time it had to wait).
 bool Forecast::gives_way(const std::vector<Head>& heads, const Predictor::Launch& next) const {
     if (!predictor_.began(1).contested) return false;
-    const auto is_way = [](const Launch& launch, bool sends) {
-        return launch.keys.size() == 1 && launch.op == (sends ? OpKind::send : OpKind::recv);
-    };
     bool receives = false, sends = false;
     for (const Head& h : heads) {
-        receives |= h.needs == phase_ && h.launch->phase == Phase::waiting && is_way(*h.launch, false);
-        sends |= h.needs == next.needs && is_way(*h.launch, true);
+        receives |= h.needs == phase_ && h.launch->phase == Phase::waiting && h.launch->is_one(OpKind::recv);
+        sends |= h.needs == next.needs && h.launch->is_one(OpKind::send);
     }
     return receives && sends;
 }

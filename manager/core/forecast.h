@@ -40,8 +40,9 @@ public:
     void started(const Launch& launch, TimeNs now);  // also when it passed
     void ended(const Launch& launch, TimeNs now);    // one that had started
 
-    // A receive that is ready goes after what this rank is to do before it: by the order that was learned; or because,
-    // where it was served the last time, what came next waited for its circuits, and not for what was received.
+    // A receive that is ready, and nothing else, goes after what this rank is to do before it: by the order that was
+    // learned; or because, where it was served the last time, what came next waited for its circuits, and not for what
+    // was received.
     bool can_wait(const Launch& launch) const;
     bool is_due(const Launch& launch) const;  // or another for these circuits: next, of those that are not passed over
     TimeNs due_until() const;                 // afterwards it is late

@@ -78,7 +78,7 @@ Predictor::Turn Predictor::turn_of(std::uint64_t signature) const {
     if (is_owed(mine)) return remembered(at_) && symbol(at_) == mine ? Turn::now : Turn::passed_over;
     for (std::uint64_t p = at_; p < at_ + kMaxAhead && remembered(p); ++p) {
         if (symbol(p) != mine) continue;
-        const Patience patience = patience_of(state_->history[p % kHistory]);
+        const Patience patience = patience_of(entry(p));
         if (patience != Patience::regretted) return patience == Patience::shown ? Turn::after_others : Turn::now;
         return p == at_ ? Turn::passed_over : Turn::after_others;
     }
@@ -131,19 +131,19 @@ bool Predictor::pass_over_to(Symbol seen) {
 
 // What was learned of the one that is seen, to be learned again.
 Predictor::Patience Predictor::follow(Symbol seen) {
-    if (at_ != kNowhere && is_owed(seen)) {  // here it is
+    if (is_owed(seen)) {  // here it is
         const auto end = owed_.begin() + owes_--;
         const auto owed = std::find(owed_.begin(), end, seen);
         std::copy(owed + 1, end, owed);
         return Patience::shown;
     }
-    if (at_ != kNowhere && pass_over_to(seen)) {
-        const Patience kept = patience_of(state_->history[at_ % kHistory]);
+    if (pass_over_to(seen)) {
+        const Patience kept = patience_of(entry(at_));
         ++at_;
         ++matched_;
         return kept == Patience::regretted ? Patience::none : kept;
     }
-    if (at_ != kNowhere && matched_ >= kContexts[1]) {
+    if (matched_ >= kContexts[1]) {
         // Where it broke is where it may go on after an interlude.
         std::rotate(resume_.begin(), resume_.end() - 1, resume_.end());
         resume_[0] = at_;
@@ -215,7 +215,7 @@ void Predictor::score(const Launch& seen) {
 
 void Predictor::foretell() {
     const bool goes_on = forecast_.known && forecast_.remaining > 0 && horizon_ > 0;
-    if (at_ == kNowhere || !remembered(at_)) {
+    if (!foresees(0)) {
         forecast_ = {};
         return;
     }

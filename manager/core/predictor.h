@@ -48,7 +48,6 @@ public:
         std::uint32_t launches = 0, phases = 0;  // distinct ones remembered
     };
 
-    Predictor();
     // Of a receive posted early, which others may go before.
     enum class Patience : std::uint8_t {
         none,       // not known
@@ -62,12 +61,14 @@ public:
         Patience patience = Patience::none;
         std::uint64_t after_ns = 0;  // the one before it had begun it was ready; within a factor of five, as remembered
     };
+
+    Predictor();
     void observe(const Launch& launch, Start how);
     void observe(const Launch& launch) { observe(launch, Start{}); }
     Forecast forecast() const { return forecast_; }
     // The launch expected after `i` others; needs 0: nothing is.
     Launch expected(std::uint32_t i) const {
-        if (at_ == kNowhere || at_ + i >= count_ || !remembered(at_ + i)) return {};
+        if (!foresees(i)) return {};
         const Known& known = state_->known[symbol(at_ + i)];
         return {known.signature, known.needs};
     }
@@ -75,8 +76,8 @@ public:
     bool repeats() const { return at_ != kNowhere && matched_ >= kRound && matched_ >= count_ - at_; }
     // How that one began the last time.
     Start began(std::uint32_t i) const {
-        if (at_ == kNowhere || at_ + i >= count_ || !remembered(at_ + i)) return {};
-        const Symbol s = state_->history[(at_ + i) % kHistory];
+        if (!foresees(i)) return {};
+        const Symbol s = entry(at_ + i);
         return {(s & kContested) != 0, (s & kLate) != 0, patience_of(s), duration_of(s)};
     }
     // The last one should have come later: the next time it is passed over here.
@@ -127,24 +128,22 @@ public:
 private:
     std::uint32_t find(std::uint64_t signature) const;
     Symbol intern(const Launch& launch);
-    Symbol symbol(std::uint64_t position) const {
-        return static_cast<Symbol>(state_->history[position % kHistory] & (kOneAfter - 1));
-    }
+    Symbol entry(std::uint64_t position) const { return state_->history[position % kHistory]; }
+    Symbol symbol(std::uint64_t position) const { return static_cast<Symbol>(entry(position) & (kOneAfter - 1)); }
     std::uint32_t passed_over() const {
         std::uint32_t i = 0;
-        while (i < kMaxOwed && began(i).patience == Patience::regretted) ++i;
+        while (i < kMaxOwed && foresees(i) && is_regretted(at_ + i)) ++i;
         return i;
     }
     static Patience patience_of(Symbol s) { return static_cast<Patience>((s & kPatience) / kOnePatience); }
     static Symbol with(Symbol s, Patience p) {
         return static_cast<Symbol>((s & ~kPatience) | static_cast<unsigned>(p) * kOnePatience);
     }
-    bool is_regretted(std::uint64_t position) const {
-        return patience_of(state_->history[position % kHistory]) == Patience::regretted;
-    }
+    bool is_regretted(std::uint64_t position) const { return patience_of(entry(position)) == Patience::regretted; }
     static Symbol class_of(std::uint64_t ns);
     static std::uint64_t duration_of(Symbol s);  // the longest of its class
     bool remembered(std::uint64_t position) const { return position < count_ && position + kHistory > count_; }
+    bool foresees(std::uint32_t i) const { return at_ != kNowhere && remembered(at_ + i); }
     std::uint32_t context_slot(std::size_t which) const;
     std::uint32_t match_length(std::uint64_t position, std::uint32_t limit) const;
     Patience follow(Symbol seen);

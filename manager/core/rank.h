@@ -46,6 +46,7 @@ struct Launch {
     Predictor::Patience patience{};                     // as it has shown so far
     std::int64_t ready_ns = 0, go_ns = 0, done_ns = 0;  // real time, for people
 
+    bool is_one(OpKind kind) const { return op == kind && keys.size() == 1; }
     bool ungated() const { return (flags & ring::kLaunchUngated) != 0; }
     bool running() const { return phase == Phase::started || phase == Phase::suspended || phase == Phase::passed; }
 };
