@@ -35,6 +35,10 @@ bool Core::pending() const {
 
 const Counters& Core::counters() const { return impl_->counters; }
 
+std::vector<Withheld> Core::withheld() const {
+    return impl_->has_controller() ? impl_->withheld() : std::vector<Withheld>{};
+}
+
 std::string Core::check() const {
     for (const auto& [id, rank] : impl_->ranks) {
         if (rank.info.rank != id) return "rank " + std::to_string(id) + " is filed under another number";

@@ -42,8 +42,10 @@ bool Core::Impl::lets_wait(Rank& rank, Launch& launch) {
         log(LogLevel::debug, name_of({rank.info.rank, launch.seq}) + " could not wait: nothing else happens");
         return false;
     }
-    if (!withheld)
+    if (!withheld) {
+        ++counters.withheld;
         log(LogLevel::debug, name_of({rank.info.rank, launch.seq}) + " can wait: what else the rank does goes first");
+    }
     launch.patience = Predictor::Patience::shown;
     return true;
 }
@@ -54,12 +56,18 @@ void Core::Impl::ask_late() {
             if (Launch* launch = rank.find(seq)) decide(rank, *launch);
 }
 
-TimeNs Core::Impl::next_late_ask() const {
-    TimeNs at = std::numeric_limits<TimeNs>::max();
+std::vector<Withheld> Core::Impl::withheld() const {
+    std::vector<Withheld> all;
     for (const auto& [id, rank] : ranks)
         for (const std::uint64_t seq : rank.withheld)
             if (const Launch* launch = rank.find(seq); launch != nullptr && !launch->asked)
-                at = std::min(at, patient_until(rank, *launch));
+                all.push_back({id, seq, launch->waiting_since, patient_until(rank, *launch)});
+    return all;
+}
+
+TimeNs Core::Impl::next_late_ask() const {
+    TimeNs at = std::numeric_limits<TimeNs>::max();
+    for (const Withheld& launch : withheld()) at = std::min(at, launch.until_ns);
     return at;
 }
 

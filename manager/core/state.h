@@ -100,6 +100,7 @@ struct Core::Impl {
     bool lets_wait(Rank& rank, Launch& launch);
     void ask_late();
     TimeNs patient_until(const Rank& rank, const Launch& launch) const;
+    std::vector<Withheld> withheld() const;
     TimeNs next_late_ask() const;
     void start(Rank& rank, Launch& launch, Phase phase, bool abort = false);
     void learn();

@@ -17,7 +17,8 @@ Outcome Campaign::play(std::uint64_t seed, FaultClass fault_class, Mutation muta
     World world(scenario, memory_, options);
     Outcome outcome = world.run();
     // Where nothing goes wrong nothing is opened without its circuits.
-    const bool calm = fault_class == FaultClass::calm || fault_class == FaultClass::windows;
+    const bool calm = fault_class == FaultClass::calm || fault_class == FaultClass::windows ||
+                      (fault_class == FaultClass::early && scenario.faults.empty());
     if (outcome.failure.empty() && calm && outcome.passes > 0 && outcome.unroutable + outcome.crowded == 0)
         outcome.failure = "a launch passed without circuits, and nothing had gone wrong";
     if (log != nullptr) *log = world.journal.lines();
@@ -43,6 +44,9 @@ CampaignResult Campaign::run(FaultClass fault_class, const CampaignOptions& opti
         result.speculations += o.speculations;
         result.used += o.used;
         result.wrong += o.wrong;
+        result.withheld += o.withheld > 0;
+        result.receives_withheld += o.withheld;
+        for (std::uint32_t i = 0; i < kMeanwhile; ++i) result.meanwhile[i] += o.meanwhile >> i & 1;
         if (!o.failure.empty()) result.failures.emplace_back(seed, o.failure);
     }
     result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();

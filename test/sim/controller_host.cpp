@@ -72,7 +72,7 @@ void ControllerHost::every_second(std::uint64_t life) {
     sessions_->each([&](controller::Session& session) { all.emplace_back(session.node, session.id); });
     std::sort(all.begin(), all.end());
     for (const auto& [node, session] : all) post(node, session, wire::Heartbeat{kRealtime + world_.now});
-    if (world_.now > s_.healed_ns) mend();
+    if (world_.healed()) mend();
     flush();
     world_.after(s_.timing.heartbeat_ns, Kind::controller_second, 0, life_);
 }

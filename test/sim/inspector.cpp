@@ -78,7 +78,12 @@ void Inspector::controller_heard(NodeIndex node, const wire::Message& message) {
         returned(node, answer->id);
     }
     if (const auto* snapshot = std::get_if<wire::Snapshot>(&message)) {
-        for (const auto& l : snapshot->launches) heard(l.demand);
+        for (const auto& l : snapshot->launches) {
+            heard(l.demand);
+            if (const LaunchIndex index = launch_of(node, l.demand.launch.rank, l.demand.launch.seq);
+                index != kNone && l.state == wire::LaunchState::in_flight)
+                world_.launches[index].listed_life = world_.controller.life();
+        }
         listed(node, *snapshot);
     }
 }
@@ -180,7 +185,9 @@ void Inspector::controller_did(const controller::Actions& actions) {
             const LaunchIndex index = launch_of(trace->launch.node, trace->launch.rank, trace->launch.seq);
             if (index == kNone) continue;
             world_.launches[index].suspended = trace->kind == Kind::suspend;
+            world_.launches[index].listed_life = 0;
             for (const Part& part : *world_.launches[index].parts) dropped_[part.flow] = true;
+            if (trace->kind == Kind::suspend) world_.withheld.happens(Meanwhile::suspended);
             if (trace->kind == Kind::suspend) turns_.suspended(index);
             if (trace->kind == Kind::resume) {
                 turns_.resumed(index);
@@ -296,6 +303,8 @@ void Inspector::whole(LaunchIndex index) {
             if (!world_.ranks[x.rank]->alive() || x.heard > last || world_.glass.at_work()) continue;
             // One that runs already, and with the others would need more neighbours than it has ports, waits by itself.
             if (x.suspended && x.parts->size() > 1) continue;
+            // Nobody who lives has heard of its suspension: it is in flight.
+            if (x.suspended && x.listed_life == world_.controller.life()) continue;
             if (!reachable(s_.ranks[x.rank].node)) continue;  // its node's next snapshot will have it told again
             return world_.fail("I3: " + name(index) + " is granted, and " + name(m) + " of the same key is not");
         }

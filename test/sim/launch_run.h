@@ -32,7 +32,8 @@ struct LaunchRun {
     bool told_suspended = false;  // as its manager has heard
     bool free() const { return passed || seq == kUnrecorded; }
     bool runs() const { return state == State::running; }
-    std::uint64_t grant_life = 0;  // of the controller that granted it
+    std::uint64_t grant_life = 0;   // of the controller that granted it
+    std::uint64_t listed_life = 0;  // ... that has heard since it was suspended that it is in flight
     TimeNs granted_ns = 0;
     std::uint64_t grant = 0;
     std::uint64_t heard = 0;  // when its demand came, among all demands

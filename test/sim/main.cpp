@@ -15,7 +15,7 @@ struct Request {
     std::string fault_class = "all", mutation = "none", runs = "mixed";
     std::uint32_t check_every = 1, failures = 3;
     std::vector<std::uint32_t> without;
-    bool log = false, mutations = false, commit = false;
+    bool log = false, mutations = false, commit = false, coverage = false;
 };
 
 std::vector<FaultClass> classes_of(const std::string& names) {
@@ -123,6 +123,30 @@ int campaign(const Request& r) {
     return failed == 0 ? 0 : 1;
 }
 
+// Does class early do what it is for? Receives are withheld in most schedules, and everything happens meanwhile.
+int coverage(const Request& r) {
+    Campaign campaign;
+    CampaignOptions options;
+    options.first_seed = r.first;
+    options.seeds = r.seeds;
+    options.check_every = r.check_every;
+    options.runs = runs_of(r.runs);
+    const CampaignResult result = campaign.run(FaultClass::early, options);
+    for (const auto& [seed, what] : result.failures)
+        print_failure(seed, FaultClass::early, options.mutation, r.runs, what);
+    std::printf("receives withheld: %llu, in %llu of %llu schedules; meanwhile, in schedules:",
+                static_cast<unsigned long long>(result.receives_withheld),
+                static_cast<unsigned long long>(result.withheld), static_cast<unsigned long long>(result.schedules));
+    bool all = result.failures.empty() && result.withheld * 2 > result.schedules;
+    for (std::uint32_t i = 0; i < kMeanwhile; ++i) {
+        std::printf("%s %s %llu", i > 0 ? "," : "", name_of(static_cast<Meanwhile>(i)),
+                    static_cast<unsigned long long>(result.meanwhile[i]));
+        all &= result.meanwhile[i] > 0;
+    }
+    std::printf("\n%d passed, %d failed\n", all ? 1 : 0, all ? 0 : 1);
+    return all ? 0 : 1;
+}
+
 // Each deliberate mistake is noticed. In how many of the schedules?
 int mutations(const Request& r) {
     Campaign campaign;
@@ -135,7 +159,10 @@ int mutations(const Request& r) {
         options.most_failures = ~0u;
         const bool keeps = options.mutation == Mutation::keep_runs;
         options.runs = keeps || options.mutation == Mutation::ignore_revoke ? Runs::on : runs_of(r.runs);
-        const CampaignResult result = campaign.run(keeps ? FaultClass::silence : FaultClass::calm, options);
+        const FaultClass where = keeps                                     ? FaultClass::silence
+                                 : options.mutation == Mutation::never_ask ? FaultClass::early
+                                                                           : FaultClass::calm;
+        const CampaignResult result = campaign.run(where, options);
         std::map<std::string, int> kinds;
         for (const auto& [seed, what] : result.failures) ++kinds[what.substr(0, what.find_first_of(":\n"))];
         std::printf("%-18s noticed in %3zu of %llu schedules:", name_of(options.mutation), result.failures.size(),
@@ -157,9 +184,10 @@ int main(int argc, char** argv) {
     app.add_option("--seed", r.seed, "play this one");
     app.add_option("--seeds", r.seeds, "schedules a class")->capture_default_str();
     app.add_option("--first", r.first, "first seed")->capture_default_str();
-    app.add_option("--class", r.fault_class,
-                   "calm, ranks, managers, controller, network, switches, foreign, mixed, windows, silence, or all; "
-                   "several with commas")
+    app.add_option(
+           "--class", r.fault_class,
+           "calm, ranks, managers, controller, network, switches, foreign, mixed, windows, silence, early, or all; "
+           "several with commas")
         ->capture_default_str();
     app.add_option("--mutation", r.mutation, "a deliberate mistake of the harness")->capture_default_str();
     app.add_option("--runs", r.runs, "on, off, or mixed: on for odd seeds")
@@ -170,6 +198,7 @@ int main(int argc, char** argv) {
     app.add_option("--without", r.without, "with --seed: leave out these faults");
     app.add_flag("--log", r.log, "with --seed: all that happens");
     app.add_flag("--commit", r.commit, "print the commit that this plays, and nothing else");
+    app.add_flag("--coverage", r.coverage, "show that class early withholds receives, and what happens meanwhile");
     app.add_flag("--mutations", r.mutations, "show that each deliberate mistake is noticed");
     CLI11_PARSE(app, argc, argv);
     program = argv[0];
@@ -178,5 +207,6 @@ int main(int argc, char** argv) {
         const auto classes = classes_of(r.fault_class == "all" ? "mixed" : r.fault_class);
         return classes.empty() ? 2 : replay(r, classes.front());
     }
+    if (r.coverage) return coverage(r);
     return r.mutations ? mutations(r) : campaign(r);
 }

@@ -40,6 +40,7 @@ public:
             raw_[r];
         }
         if (s_.fault_class == FaultClass::silence) return write_silent();
+        if (s_.fault_class == FaultClass::early && s_.jobs[job_].early) return write_early();
         make_comms();
         if (s_.fault_class == FaultClass::windows || random_.chance(250)) {
             iterate();
@@ -48,8 +49,9 @@ public:
             for (std::uint32_t i = 0; i < steps; ++i) step();
         }
         // Else the process just exits, which for its peers looks like a death.
-        if (random_.chance(600) || s_.fault_class == FaultClass::calm || s_.fault_class == FaultClass::windows)
-            barrier_and_destroy();
+        const bool leaves = s_.fault_class != FaultClass::calm && s_.fault_class != FaultClass::windows &&
+                            s_.fault_class != FaultClass::early;
+        if (!leaves || random_.chance(600)) barrier_and_destroy();
         resolve();
         const std::uint32_t moves = random_.below(4);
         for (std::uint32_t i = 0; i < moves; ++i) move_something();
@@ -79,6 +81,48 @@ private:
                 const std::uint32_t sender = random_.below(2);
                 transfer(first_comm_, sender, 1 - sender);
             }
+        }
+        barrier_and_destroy();
+        resolve();
+    }
+
+    // The second rank goes on with the third, and needs what the first one sends only when they are through; its receive
+    // is posted before that. There and back in the midst of it is two dark times. Now and then a round is otherwise.
+    void write_early() {
+        const std::vector<std::uint32_t> all = ranks();
+        const std::uint32_t sender = all[0], receiver = all[1], neighbour = all[2];
+        add_comm(all);
+        add_comm({receiver, neighbour});
+        s_.ranks[receiver].streams = std::max(2u, s_.ranks[receiver].streams);
+        const std::uint32_t rounds = 7 + random_.below(10), steps = 5 + random_.below(8), often = 1 + random_.below(3),
+                            odd = random_.below(3) * 60;
+        const TimeNs pace = random_.spread(50'000, 1 * kMs), ahead = pace * (1 + random_.below(steps));
+        const TimeNs dark = s_.fabric.switches[0].dark_ns;
+        s_.about_ns += rounds * (steps * (pace + s_.timing.wire_high_ns * 2 + kMs) + 2 * dark);
+        const auto compute = [this](std::uint32_t r, TimeNs ns) {
+            raw_[r].push_back({Call::Kind::compute, 0, 0, random_.between(ns, ns + ns / 8), {}});
+        };
+        for (std::uint32_t round = 0; round < rounds; ++round) {
+            const bool strange = random_.chance(odd), long_wait = random_.chance(odd / 2);
+            const std::uint32_t length = strange ? 1 + random_.below(2 * steps) : steps;
+            const std::uint32_t used = random_.chance(odd) ? random_.below(length) : length;
+            compute(sender, ahead);
+            raw_[sender].push_back({Call::Kind::launch, 0, 0, 0, {{first_comm_, OpKind::send, 1, 0}}});
+            raw_[receiver].push_back({Call::Kind::launch, 0, 0, 0, {{first_comm_, OpKind::recv, 0, 1}}});
+            const std::uint32_t event = s_.ranks[receiver].events++;
+            raw_[receiver].push_back({Call::Kind::record, event, 1, 0, {}});
+            for (std::uint32_t i = 0; i <= length; ++i) {
+                if (i == used) raw_[receiver].push_back({Call::Kind::wait, event, 0, 0, {}});
+                if (i == length) break;
+                if (long_wait && i == length / 2) compute(neighbour, 1500 * kMs);
+                for (const std::uint32_t r : {receiver, neighbour}) {
+                    raw_[r].push_back({Call::Kind::launch, 0, 0, 0, {{first_comm_ + 1, OpKind::all_reduce, 0, 0}}});
+                    compute(r, pace);
+                }
+            }
+            transfer_on(0, first_comm_, 1, 0);
+            if (round % often == 0)
+                for (const std::uint32_t r : all) raw_[r].push_back({Call::Kind::sync, 0, 0, 0, {}});
         }
         barrier_and_destroy();
         resolve();
@@ -256,6 +300,12 @@ private:
         const std::uint32_t s = s_.comms[c].ranks[src], d = s_.comms[c].ranks[dst];
         raw_[s].push_back({Call::Kind::launch, 0, 0, 0, {{c, OpKind::send, dst, stream_of(s, c)}}});
         raw_[d].push_back({Call::Kind::launch, 0, 0, 0, {{c, OpKind::recv, src, stream_of(d, c)}}});
+    }
+
+    void transfer_on(std::uint32_t stream, std::uint32_t c, std::uint32_t src, std::uint32_t dst) {
+        const auto& members = s_.comms[c].ranks;
+        raw_[members[src]].push_back({Call::Kind::launch, 0, 0, 0, {{c, OpKind::send, dst, stream}}});
+        raw_[members[dst]].push_back({Call::Kind::launch, 0, 0, 0, {{c, OpKind::recv, src, stream}}});
     }
 
     // Several transfers; each rank's in one group, or one after the other.

@@ -10,9 +10,10 @@
 namespace opus::sim {
 namespace {
 
-enum Stream : std::uint64_t { kFabric = 1, kJobs, kTiming, kFaults, kPrograms, kSilence = 64 };
+enum Stream : std::uint64_t { kFabric = 1, kJobs, kTiming, kFaults, kPrograms, kSilence = 64, kEarly };
 
-Fabric make_fabric(Random random, bool three_nodes) {
+// Three nodes at least, and ports that are wanted for more than one thing: `dark` 0 draws the dark time, too.
+Fabric make_fabric(Random random, bool three_nodes, TimeNs dark) {
     Fabric fabric;
     fabric.name = "sim";
     const std::uint32_t nodes = three_nodes ? 3 + random.below(2) : 2 + random.below(3), gpus = 1 + random.below(2),
@@ -21,7 +22,7 @@ Fabric make_fabric(Random random, bool three_nodes) {
     const bool sided = ports == 2 && !planes && random.chance(200);      // port 0 in, port 1 out
     const std::uint32_t switches_a_rail = planes ? 2 : 1;
     static constexpr std::array<TimeNs, 4> kDark{10'000, 1'000'000, 5'000'000, 25'000'000};
-    const TimeNs dark = kDark[random.below(4)];
+    if (const TimeNs drawn = kDark[random.below(4)]; dark == 0) dark = drawn;
     for (std::uint32_t g = 0; g < gpus; ++g) {
         Rail rail;
         rail.name = "r" + std::to_string(g);
@@ -93,10 +94,32 @@ void add_job(Scenario& s, Random& random) {
         rank.gpu = s.fabric.gpus[g].local;
         rank.policy = policy;
         if (s.fault_class == FaultClass::mixed && random.chance(10)) rank.mode = Mode::observe;
+        if (s.fault_class == FaultClass::early && random.chance(100)) rank.mode = Mode::observe;
         job.ranks.push_back(static_cast<std::uint32_t>(s.ranks.size()));
         s.ranks.push_back(std::move(rank));
     }
     s.jobs.push_back(std::move(job));
+}
+
+// The first one's ranks: one that sends early, one that posts its receive earlier still, and the other's neighbour.
+void add_early_jobs(Scenario& s, Random& random) {
+    const auto nodes = static_cast<NodeIndex>(s.fabric.nodes.size());
+    const std::uint32_t gpu = random.below(s.fabric.nodes[0].gpus.size()), others = random.below(3);
+    for (std::uint32_t j = 0; j < (others == 1 ? 2 : 1); ++j) {
+        JobPlan job;
+        job.early = true;
+        const NodeIndex first = random.below(nodes);
+        for (std::uint32_t i = 0; i < 3; ++i) {
+            RankPlan rank;
+            rank.job = j;
+            rank.node = (first + i) % nodes;
+            rank.gpu = gpu;
+            job.ranks.push_back(static_cast<std::uint32_t>(s.ranks.size()));
+            s.ranks.push_back(std::move(rank));
+        }
+        s.jobs.push_back(std::move(job));
+    }
+    if (others == 2) add_job(s, random);
 }
 
 // Two jobs of two ranks each: the second wants the ports of the first one's second rank.
@@ -121,6 +144,7 @@ void add_silent_jobs(Scenario& s, Random& random) {
 
 void add_jobs(Scenario& s, Random random) {
     if (s.fault_class == FaultClass::silence) return add_silent_jobs(s, random);
+    if (s.fault_class == FaultClass::early) return add_early_jobs(s, random);
     const std::uint32_t count = random.chance(600) ? 1 : 2 + random.below(2);
     for (std::uint32_t i = 0; i < count; ++i) add_job(s, random);
 }
@@ -142,6 +166,9 @@ std::vector<FaultKind> kinds_of(FaultClass c) {
         case FaultClass::switches: return {session_drop, slow, refuse, partial, stuck, reboot};
         case FaultClass::foreign: return {foreign_hand};
         case FaultClass::silence: return {partition, mute, deaf};
+        case FaultClass::early:
+            return {rank_death, manager_death, controller_death, link_break, partition, lossy,  duplicates,
+                    mute,       deaf,          session_drop,     slow,       refuse,    reboot, foreign_hand};
         case FaultClass::mixed:
             return {rank_death,   manager_death, controller_death, link_break, partition, lossy, duplicates,
                     session_drop, slow,          refuse,           partial,    stuck,     reboot};
@@ -152,7 +179,8 @@ std::vector<FaultKind> kinds_of(FaultClass c) {
 void add_faults(Scenario& s, Random random) {
     const std::vector<FaultKind> kinds = kinds_of(s.fault_class);
     if (kinds.empty()) return;
-    const std::uint32_t count = 1 + random.below(s.fault_class == FaultClass::mixed ? 5 : 3);
+    const bool early = s.fault_class == FaultClass::early;
+    const std::uint32_t count = early ? random.below(4) : 1 + random.below(s.fault_class == FaultClass::mixed ? 5 : 3);
     for (std::uint32_t i = 0; i < count; ++i) {
         Fault f;
         f.kind = kinds[random.below(kinds.size())];
@@ -160,6 +188,12 @@ void add_faults(Scenario& s, Random random) {
         f.at_ns = random.spread(50'000, 150'000'000);
         f.lasts_ns = random.spread(200'000, 2'500'000'000);
         f.detail = random.next();
+        if (early && random.chance(750)) {
+            f.after_withheld = 1 + random.below(4);
+            f.at_ns = random.spread(10'000, 20 * kMs);
+        } else if (early) {
+            f.at_ns = random.between(0, s.about_ns);
+        }
         if (s.fault_class == FaultClass::silence) {
             f.at_ns = random.between(50 * kMs, 500 * kMs);
             f.lasts_ns = s.timing.silence_ns + random.between(s.timing.grace_ns / 4 * 3, 3 * s.timing.grace_ns);
@@ -181,6 +215,12 @@ void add_faults(Scenario& s, Random random) {
             case FaultKind::duplicates: f.target = random.below(s.fabric.nodes.size()); break;
             default: f.target = random.below(s.fabric.switches.size()); break;
         }
+        if (early && !is_of_switch(f.kind) && random.chance(600)) {
+            const std::uint32_t receiver = s.jobs[0].ranks[1];
+            f.target = f.kind == FaultKind::rank_death         ? receiver
+                       : f.kind == FaultKind::controller_death ? 0
+                                                               : s.ranks[receiver].node;
+        }
         // Longer than the hold time, now and then: then the policy acts.
         if (random.chance(60) && (f.kind == FaultKind::manager_death || f.kind == FaultKind::controller_death))
             f.lasts_ns = s.timing.hold_ns + random.between(0, s.timing.hold_ns);
@@ -194,8 +234,8 @@ void add_faults(Scenario& s, Random random) {
 }  // namespace
 
 const char* name_of(FaultClass c) {
-    static constexpr const char* kNames[] = {"calm",     "ranks",   "managers", "controller", "network",
-                                             "switches", "foreign", "mixed",    "windows",    "silence"};
+    static constexpr const char* kNames[] = {"calm",    "ranks", "managers", "controller", "network", "switches",
+                                             "foreign", "mixed", "windows",  "silence",    "early"};
     return kNames[static_cast<std::size_t>(c)];
 }
 
@@ -207,6 +247,12 @@ const char* name_of(FaultKind kind) {
     return kNames[static_cast<std::size_t>(kind)];
 }
 
+bool is_of_switch(FaultKind kind) {
+    using enum FaultKind;
+    return kind == session_drop || kind == slow || kind == refuse || kind == partial || kind == stuck ||
+           kind == reboot || kind == foreign_hand;
+}
+
 bool is_of_network(FaultKind kind) {
     using enum FaultKind;
     return kind == link_break || kind == partition || kind == mute || kind == deaf || kind == lossy || kind == duplicates;
@@ -215,7 +261,7 @@ bool is_of_network(FaultKind kind) {
 const char* name_of(Mutation m) {
     static constexpr const char* kNames[] = {"none",          "cut-under-launch", "drop-grants",  "start-without-go",
                                              "lying-switch",  "forget-done",      "early-answer", "half-grant",
-                                             "ignore-revoke", "keep-runs"};
+                                             "ignore-revoke", "keep-runs",        "never-ask"};
     return kNames[static_cast<std::size_t>(m)];
 }
 
@@ -230,7 +276,10 @@ Scenario make_scenario(std::uint64_t seed, FaultClass fault_class, Mutation muta
     s.fault_class = fault_class;
     s.mutation = mutation;
     const bool silent = fault_class == FaultClass::silence;
-    s.fabric = make_fabric(Random(seed, kFabric), silent);
+    const bool early = fault_class == FaultClass::early;
+    Random early_random(seed, kEarly);
+    const TimeNs dark = !early ? 0 : early_random.chance(600) ? 5 * kMs : 25 * kMs;
+    s.fabric = make_fabric(Random(seed, kFabric), silent || early, dark);
     Random timing(seed, kTiming);
     s.timing.wire_high_ns = timing.chance(700) ? timing.spread(50'000, 500'000) : timing.spread(500'000, 20'000'000);
     s.timing.poll_high_ns = timing.spread(20'000, 600'000);
@@ -245,11 +294,15 @@ Scenario make_scenario(std::uint64_t seed, FaultClass fault_class, Mutation muta
         s.timing.silence_ns = 400 * kMs;
         s.timing.grace_ns = timing.between(2'000 * kMs, 3'000 * kMs);
     }
-    s.provision = fault_class == FaultClass::windows || timing.chance(800);
+    s.provision = fault_class == FaultClass::windows || early || timing.chance(800);
     add_jobs(s, Random(seed, kJobs));
     for (std::uint32_t i = 0; i < s.jobs.size(); ++i) write_programs(s, i, Random(seed, kPrograms + i));
+    if (early)  // in the midst of what is there
+        for (std::uint32_t i = 1; i < s.jobs.size(); ++i)
+            if (s.jobs[i].after == kNone) s.jobs[i].start_ns = early_random.between(0, s.about_ns);
     add_faults(s, Random(seed, kFaults));
-    for (const Fault& f : s.faults) s.healed_ns = std::max(s.healed_ns, f.at_ns + f.lasts_ns);
+    for (const Fault& f : s.faults)
+        if (f.after_withheld == 0) s.healed_ns = std::max(s.healed_ns, f.at_ns + f.lasts_ns);
     return s;
 }
 

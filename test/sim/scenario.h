@@ -11,8 +11,9 @@
 
 namespace opus::sim {
 
-// What may go wrong in a schedule. `calm`: nothing; only delays are drawn. `windows`: nothing but predictions. `silence`:
-// a node that holds runs is not heard, or does not hear, for longer than the grace time, and others want its ports.
+// What may go wrong in a schedule. `calm`: nothing; only delays are drawn. `windows`: nothing but predictions.
+// `silence`: a node that holds runs is not heard, or does not hear, for longer than the grace time, and others want its
+// ports. `early`: receives posted early, which managers ask for late, and anything meanwhile.
 enum class FaultClass : std::uint8_t {
     calm,
     ranks,
@@ -23,9 +24,10 @@ enum class FaultClass : std::uint8_t {
     foreign,
     mixed,
     windows,
-    silence
+    silence,
+    early
 };
-inline constexpr std::uint32_t kFaultClasses = 10;
+inline constexpr std::uint32_t kFaultClasses = 11;
 const char* name_of(FaultClass c);
 
 enum class FaultKind : std::uint8_t {
@@ -48,13 +50,15 @@ enum class FaultKind : std::uint8_t {
 };
 const char* name_of(FaultKind kind);
 bool is_of_network(FaultKind kind);
+bool is_of_switch(FaultKind kind);
 
 struct Fault {
     FaultKind kind{};
     TimeNs at_ns = 0, lasts_ns = 0;
-    std::uint32_t target = 0;  // rank, node or switch
-    std::uint64_t detail = 0;  // a seed of its own, a port, ...
-    bool left_out = false;     // while a failing schedule is made smaller
+    std::uint32_t after_withheld = 0;  // not 0: so long after that many receives have been withheld
+    std::uint32_t target = 0;          // rank, node or switch
+    std::uint64_t detail = 0;          // a seed of its own, a port, ...
+    bool left_out = false;             // while a failing schedule is made smaller
 };
 
 // Deliberate mistakes of the harness, each to be caught by one of its checks.
@@ -69,8 +73,9 @@ enum class Mutation : std::uint8_t {
     half_grant,
     ignore_revoke,
     keep_runs,
+    never_ask,
 };
-inline constexpr std::uint32_t kMutations = 10;
+inline constexpr std::uint32_t kMutations = 11;
 const char* name_of(Mutation m);
 
 using FlowIndex = std::uint32_t;
@@ -142,6 +147,7 @@ struct JobPlan {
     TimeNs start_ns = 0;
     std::uint32_t after = kNone;  // starts when that job has ended
     std::vector<std::uint32_t> ranks;
+    bool early = false;  // of class early: it posts receives early
 };
 
 // Time constants: the daemons' own in proportion, shorter, so that a schedule has fewer heartbeats.
@@ -171,7 +177,8 @@ struct Scenario {
     std::vector<RankPlan> ranks;
     std::vector<FlowPlan> flows;
     std::vector<Fault> faults;
-    TimeNs healed_ns = 0;  // from here on nothing is wrong any more
+    TimeNs about_ns = 0;   // class early: its jobs last about so long
+    TimeNs healed_ns = 0;  // from here on nothing is wrong any more, but what begins after receives are withheld
 
     PairIndex pair_of(GpuId x, GpuId y) const {
         const auto gpus = static_cast<PairIndex>(fabric.gpus.size());

@@ -17,6 +17,7 @@
 #include "test/sim/ring_memory.h"
 #include "test/sim/scenario.h"
 #include "test/sim/traffic.h"
+#include "test/sim/withheld.h"
 
 namespace opus::sim {
 
@@ -27,6 +28,8 @@ struct Outcome {
     std::uint64_t launches = 0, grants = 0, suspensions = 0, passes = 0, unroutable = 0, crowded = 0, moves = 0;
     std::uint64_t runs = 0, run_launches = 0, revocations = 0;
     std::uint64_t speculations = 0, used = 0, wrong = 0;
+    std::uint64_t withheld = 0;   // receives
+    std::uint32_t meanwhile = 0;  // a bit for each Meanwhile
 };
 
 struct WorldOptions {
@@ -51,6 +54,7 @@ public:
     Glass glass;
     Traffic traffic;
     Inspector inspector;
+    WithheldReceives withheld;
     Network network;
     ControllerHost controller;
     std::vector<std::unique_ptr<ManagerHost>> managers;
@@ -68,8 +72,9 @@ public:
 
     void rank_ended(std::uint32_t rank);
     void rank_died(std::uint32_t rank, bool aborts_job);
-    void count_controller();  // before its core goes
-    bool calm() const { return now >= scenario.healed_ns; }
+    void withheld_receive(std::uint64_t receives);    // so many have been withheld
+    void count_controller();                          // before its core goes
+    bool healed() const { return now > healed_ns_; }  // nothing is wrong any more
     std::uint32_t mutations_left = 1;
 
 private:
@@ -82,6 +87,7 @@ private:
     void start_job(std::uint32_t job);
     void begin_fault(std::uint32_t index);
     void end_fault(std::uint32_t index);
+    void note_withheld(const Fault& fault);
     void inspect();
     std::string why();
 
@@ -91,7 +97,7 @@ private:
     std::uint32_t controller_deaths_ = 0;
     std::uint32_t jobs_left_ = 0;
     TimeNs ended_ns_ = -1;
-    TimeNs deadline_ns_ = 0;
+    TimeNs deadline_ns_ = 0, healed_ns_ = 0;
     std::uint64_t steps_ = 0;
     std::vector<std::string> last_log_;
 };
