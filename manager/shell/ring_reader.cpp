@@ -232,13 +232,22 @@ bool RingReader::went(std::uint64_t seq) const {
     return (view_.go[seq & view_.mask].value.load(std::memory_order_relaxed) & ~ring::kGoAbort) == seq + 1;
 }
 
+// What came since the last look came at one time, as far as can be told: it is told in the order of the program,
+// and not in that of the lanes, which is the same in no two processes.
 void RingReader::watch_lanes(std::vector<Event>& events) {
+    const auto first = static_cast<std::ptrdiff_t>(events.size());
     for (auto it = lanes_.begin(); it != lanes_.end();) {
         watch_lane(it->second, events);
         // Empty ones remember what came before, as far as that stays few.
         const bool forget = it->second.launches.empty() && (it->first.second >= 16 || lanes_.size() > kMostLanes);
         it = forget ? lanes_.erase(it) : std::next(it);
     }
+    const auto place = [](const Event& event) {
+        const auto* ready = std::get_if<Ready>(&event);
+        return ready != nullptr ? std::pair(ready->seq, 0) : std::pair(std::get<DoneSeen>(event).seq, 1);
+    };
+    std::sort(events.begin() + first, events.end(),
+              [&](const Event& a, const Event& b) { return place(a) < place(b); });
 }
 
 void RingReader::watch_lane(Lane& lane, std::vector<Event>& events) {

@@ -105,6 +105,16 @@ TEST_CASE("launches of one stream become ready in order; those behind host gates
     CHECK(b.look<DoneSeen>() == Bench::Seqs{1, 2});
 }
 
+TEST_CASE("what several streams have reached since the last look is told in the order of the program") {
+    Bench b;
+    b.comm(0);
+    for (const std::uint64_t stream : {3, 2, 1, 2, 3, 1}) b.record(ring::Gate::stream, stream);
+    for (std::uint64_t seq = 0; seq < 6; ++seq) b.ready(seq);
+    CHECK(b.look<Ready>() == Bench::Seqs{0, 1, 2, 3, 4, 5});
+    for (std::uint64_t seq = 0; seq < 6; ++seq) b.done(seq);
+    CHECK(b.look<DoneSeen>() == Bench::Seqs{0, 1, 2, 3, 4, 5});
+}
+
 TEST_CASE("a communicator that comes and goes between two looks is told before and after its launches") {
     Bench b;
     b.comm(0);
