@@ -39,7 +39,7 @@ int main(int argc, char** argv) {
     std::vector<std::string> kinds{"llama3-8b"};
     std::vector<double> darks{0, 10, 25, 100};
     std::string file;
-    double scale_bytes = 1.0 / 1024, jitter = 0;
+    double scale_bytes = 1.0 / 1024, jitter = 0, late_us = 0;
     std::uint32_t iterations = 12, every = 0;
     bool held = false, log = false, each = false;
     ColumnOptions o;
@@ -57,7 +57,8 @@ int main(int argc, char** argv) {
     app.add_option("--optimizer-every", every);
     app.add_option("--scale-bytes", scale_bytes);
     app.add_option("--jitter", jitter, "computation lasts up to so much longer");
-    app.add_option("--seed", o.rehearsal.seed, "of the jitter");
+    app.add_option("--late-us", late_us, "launches are seen to be reached up to so much later, each by itself");
+    app.add_option("--seed", o.rehearsal.seed, "of jitter and lateness");
     app.add_option("--trials", o.oracle.trials, "schedules that the oracle tries");
     app.add_flag("--runs,!--no-runs", o.rails.runs, "provisioned grants cover the rest of a phase, or do not");
     app.add_flag("--held", held, "every operation that was held in the last iteration");
@@ -73,6 +74,8 @@ int main(int argc, char** argv) {
     if (every != 0) g.optimizer_every = every;
     o.rehearsal.iterations = iterations;
     o.rehearsal.jitter = jitter;
+    o.rails.late_ns = static_cast<opus::TimeNs>(late_us * 1e3);
+    o.rails.seed = o.rehearsal.seed;
     o.rehearsal.bytes_per_us /= scale_bytes;
     if (!each)
         std::printf(

@@ -13,7 +13,7 @@ constexpr std::int64_t kRealtime = 1'700'000'000'000'000'000;
 
 }  // namespace
 
-SwitchedRails::SwitchedRails(JobMap& map, const RailsOptions& options) : map_(map), options_(options) {
+SwitchedRails::SwitchedRails(JobMap& map, const RailsOptions& options) : map_(map), options_(options), random_(options.seed) {
     controller::CoreOptions core;
     core.node_silence_ns = core.node_grace_ns = core.register_timeout_ns = kForever;  // nobody dies
     core.map_period_ns = 0;
@@ -86,7 +86,12 @@ bool SwitchedRails::recorded(Name name, const replay::RehearsedLaunch& launch, s
 }
 
 void SwitchedRails::reached(Name name, std::int64_t now) {
-    see(map_.node_of(name.rank), manager::Ready{map_.local_rank(name.rank), name.seq}, now);
+    const NodeIndex node = map_.node_of(name.rank);
+    const manager::Ready ready{map_.local_rank(name.rank), name.seq};
+    if (options_.late_ns == 0) return see(node, ready, now);
+    now_ = std::max(now_, now + kBegin);
+    later(static_cast<TimeNs>(random_() % static_cast<std::uint64_t>(options_.late_ns)),
+          [this, node, ready] { see(node, ready, now_ - kBegin); });
 }
 
 void SwitchedRails::ended(Name name, std::int64_t now) {

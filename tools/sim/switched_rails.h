@@ -10,6 +10,7 @@
 #include <map>
 #include <memory>
 #include <queue>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -25,6 +26,8 @@ struct RailsOptions {
     bool runs = true;         // grants cover the rest of a phase
     TimeNs wire_ns = 60'000;  // a message
     TimeNs look_ns = 20'000;  // from a word in a ring to the manager's look, and from its go to the launch
+    TimeNs late_ns = 0;       // a launch is seen to be reached up to so much later, drawn for each
+    std::uint64_t seed = 1;   // of what is drawn
     std::function<void(const std::string&)> log;
     std::function<void(NodeIndex, std::vector<wire::Message>&)> tamper;  // with what a manager says
 };
@@ -77,6 +80,7 @@ private:
 
     JobMap& map_;
     RailsOptions options_;
+    std::mt19937_64 random_;
     TimeNs now_ = 0;
     std::uint64_t order_ = 0, frames_ = 0, frames_up_ = 0, controller_tick_ = 0;
     struct Phases {
