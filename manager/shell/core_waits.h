@@ -9,7 +9,7 @@ namespace opus::manager {
 class CoreWaits {
 public:
     struct Sample {
-        TimeNs cpu = 0;     // used
+        TimeNs cpu = 0;     // used, up to when it was last given a core: says nothing of a single look
         TimeNs waited = 0;  // for a core, while ready to run
     };
 

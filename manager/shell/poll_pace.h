@@ -8,8 +8,8 @@
 // follow each other faster than that are worth more.
 //
 // Where a look has to wait for a core, somebody is kept from one by looking: perhaps the very rank whose word is
-// looked for. Then everything is looked for as many times more seldom as there are waits (rest_ times), and nothing
-// is watched. Pure: the caller measures.
+// looked for. Then everything is looked for as many times more seldom as there are waits (rest_ / kOnce times), and
+// nothing is watched. Pure: the caller measures.
 #pragma once
 
 #include <algorithm>
@@ -35,7 +35,7 @@ public:
         const TimeNs eager = std::clamp(quiet / 8, kShortest, kLevel);
         const TimeNs patient = std::min(quiet / 100, kLongest);
         const TimeNs affordable = quiet < kEager || allowance_ > 0 ? 0 : std::min(cost_ * kShare, kLongest);
-        return std::min(static_cast<TimeNs>(double(std::max({eager, patient, affordable})) * rest_), kLongestCrowded);
+        return std::min(std::max({eager, patient, affordable}) * rest_ / kOnce, kLongestCrowded);
     }
 
     // `passed`: since the look before, this look included. `slept`: of that, as it was asked for.
@@ -52,12 +52,9 @@ public:
 
     // Of late, `cpu` was used and `waited` for a core to use it on.
     void waited(TimeNs cpu, TimeNs waited) {
-        const double ratio = double(std::clamp<TimeNs>(waited, 0, cpu)) / double(std::max<TimeNs>(cpu, 1));
-        rest_ += (1 + kWaitWeighs * ratio - rest_) / 8;
+        const TimeNs waits = kOnce * std::clamp<TimeNs>(waited, 0, cpu) / std::max<TimeNs>(cpu, 1);
+        rest_ += (kOnce + kWaitWeighs * waits - rest_) / 8;
     }
-
-    TimeNs cost() const { return cost_; }
-    double rest() const { return rest_; }
 
 private:
     static constexpr TimeNs kUs = 1'000;
@@ -71,13 +68,14 @@ private:
     static constexpr TimeNs kLeastCost = kUs / 2;
 
     static constexpr TimeNs kLongestCrowded = 1'000 * kUs;
-    static constexpr double kWaitWeighs = 8;
-    static constexpr double kCrowded = 2;
+    static constexpr TimeNs kOnce = 1024;
+    static constexpr TimeNs kWaitWeighs = 8;
+    static constexpr TimeNs kCrowded = 2 * kOnce;
 
     TimeNs cost_ = 3 * kUs;
     TimeNs allowance_ = kMostAllowance;
     TimeNs late_ = 0;
-    double rest_ = 1;
+    TimeNs rest_ = kOnce;
 };
 
 }  // namespace opus::manager
