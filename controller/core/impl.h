@@ -298,7 +298,6 @@ struct Core::Impl {
     void speculate(Speculation& s);
     bool may_speculate(const Speculation& s) const;
     TimeNs spares_until(const Gang& gang, const Plan& plan) const;
-    bool sends(const Launch& launch) const;
     void spare(Gang& gang, TimeNs until);
     void bet_settled(const Op& op, TimeNs took);
     void bet_failed(const Op& op);

@@ -6,7 +6,7 @@ namespace opus::controller {
 bool Core::Impl::may_turn(PortId p, bool force, std::string& why) {
     const PortState& port = inventory.port(p);
     const std::string& name = fabric.ports[p].name;
-    const std::string& sw = fabric.switches[fabric.ports[p].sw].name;
+    const std::string& sw = fabric.switch_of(p).name;
     if (!inventory.sw(fabric.ports[p].sw).session) {
         why = sw + " has no session";
     } else if (port.op != 0) {

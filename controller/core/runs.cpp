@@ -104,8 +104,7 @@ std::map<NodeIndex, std::vector<wire::KeyRange>> Core::Impl::begin_run(const Gan
     if (gang.revoked_for) {
         TimeNs dark = 0;
         for (const EdgeId e : run.edges)
-            for (const Circuit& c : inventory.edge(e).up)
-                dark = std::max(dark, fabric.switches[fabric.ports[c.a].sw].dark_ns);
+            for (const Circuit& c : inventory.edge(e).up) dark = std::max(dark, fabric.switch_of(c.a).dark_ns);
         run.keep_until_ns = now + std::max(2 * dark, kLeastQuantumNs);
         arm(run.keep_until_ns, TimerKind::run_quantum, grant);
         kept_runs.insert(grant);

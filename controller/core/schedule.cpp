@@ -130,7 +130,7 @@ bool Core::Impl::may_pass(const Gang& gang) const {
             for (const PortId p : {c.a, c.b})
                 for (const Reservation& r : inventory.port(p).reservations) {
                     if (r.gang == &gang || r.edge == e || r.gang->order() >= gang.order()) continue;
-                    if (now - complete_since(*r.gang) >= fabric.switches[fabric.ports[p].sw].dark_ns) return false;
+                    if (now - complete_since(*r.gang) >= fabric.switch_of(p).dark_ns) return false;
                 }
     return true;
 }

@@ -14,7 +14,14 @@ namespace {
 
 constexpr std::size_t kMaxRangesPerWord = 256;
 constexpr std::uint32_t kAmends = 8, kMostDoubled = 24;
-constexpr TimeNs kSparedPart = 8;  // of the dark time: a gang waits so long for one whose light is there
+
+// So long a gang lets be the light that was made ahead for another.
+TimeNs moment_of(const Switch& sw) { return sw.dark_ns / 8; }
+
+bool sends(const Launch& launch) {
+    return std::all_of(launch.keys.begin(), launch.keys.end(),
+                       [](const KeyRef& r) { return r.key->key.kind == KeyKind::p2p && r.slot == 0; });
+}
 
 void sort_once(std::vector<EdgeId>& edges) {
     std::sort(edges.begin(), edges.end());
@@ -219,7 +226,7 @@ TimeNs Core::Impl::spares_until(const Gang& gang, const Plan& plan) const {
             if (bet.made == kNone || bet.made != inventory.port(p).peer || s == spec.open.end() ||
                 !s->second.gang.sure || inventory.port(p).edge == edge)
                 continue;
-            const TimeNs moment = fabric.switches[fabric.ports[p].sw].dark_ns / kSparedPart;
+            const TimeNs moment = moment_of(fabric.switch_of(p));
             if (inventory.port(p).saved_ns < inventory.port(p).lost_ns + moment) continue;
             const auto says_so = [&](const Launch* l) {
                 const auto word = spec.words.find({l->id.node, l->id.rank});
@@ -229,11 +236,6 @@ TimeNs Core::Impl::spares_until(const Gang& gang, const Plan& plan) const {
             if (std::any_of(gang.launches.begin(), gang.launches.end(), says_so)) return complete_since(gang) + moment;
         }
     return 0;
-}
-
-bool Core::Impl::sends(const Launch& launch) const {
-    return std::all_of(launch.keys.begin(), launch.keys.end(),
-                       [](const KeyRef& r) { return r.key->key.kind == KeyKind::p2p && r.slot == 0; });
 }
 
 void Core::Impl::spare(Gang& gang, TimeNs until) {
@@ -278,10 +280,10 @@ void Core::Impl::lose_bets(TimeNs since, EdgeId edge, const Circuit& circuit) {
         spec.bets[p] = {};
         if (bet.speculation == 0) continue;
         TimeNs lost = std::max<TimeNs>(0, bet.end_ns - std::max(since, bet.begun_ns));
-        lost = std::max(lost, std::min(now - since, fabric.switches[fabric.ports[p].sw].dark_ns / kSparedPart));
+        lost = std::max(lost, std::min(now - since, moment_of(fabric.switch_of(p))));
         if (bet.before < fabric.ports.size() &&
             inventory.edge_between(fabric.ports[p].gpu, fabric.ports[bet.before].gpu) == edge)
-            lost += std::max(bet.took_ns, fabric.switches[fabric.ports[p].sw].dark_ns);
+            lost += std::max(bet.took_ns, fabric.switch_of(p).dark_ns);
         note_lost(p, lost);
     }
 }

@@ -25,7 +25,7 @@ constexpr std::uint32_t kMostDoubled = 10;
 TimeNs Core::Impl::break_time(const Gang& gang) const {
     if (options.t_break_ns > 0) return options.t_break_ns;
     TimeNs dark = 0;
-    for (const Wish& w : gang.wishes) dark = std::max(dark, fabric.switches[fabric.ports[w.port].sw].dark_ns);
+    for (const Wish& w : gang.wishes) dark = std::max(dark, fabric.switch_of(w.port).dark_ns);
     return std::max(2 * dark, kLeastBreakNs);
 }
 

@@ -254,7 +254,7 @@ void Core::Impl::blame(PortId p) {
     if (++port.failures < options.port_failures_to_fence || port.fenced) return;
     port.fenced = true;
     ++inventory.fence_generation;
-    log(LogLevel::error, "fenced " + fabric.ports[p].name + " (" + fabric.switches[fabric.ports[p].sw].name + " port " +
+    log(LogLevel::error, "fenced " + fabric.ports[p].name + " (" + fabric.switch_of(p).name + " port " +
                              std::to_string(fabric.ports[p].sw_port) + "): " + std::to_string(port.failures) +
                              " change sets failed on it; check cable and switch, then opus-ctl connect it");
     Trace t;

@@ -76,6 +76,7 @@ struct Fabric {
     std::vector<Rail> rails;
     std::vector<Switch> switches;
 
+    const Switch& switch_of(PortId p) const { return switches[ports[p].sw]; }
     // Ports two of which a switch could join: same switch, other port, and opposite sides where it has
     // sides.
     bool can_join(PortId x, PortId y) const {
