@@ -31,7 +31,7 @@ TimeNs Core::Impl::patient_until(const Rank& rank, const Launch& launch) const {
 }
 
 bool Core::Impl::lets_wait(Rank& rank, Launch& launch) {
-    if (!session.provision || !launch.is_one(OpKind::recv)) return false;
+    if (!session.provision || !launch.is_one(OpKind::recv) || (launch.flags & ring::kLaunchMixed) != 0) return false;
     if (!begun.empty()) return true;  // flush() looks again, once they are learned from
     describe(rank, launch);
     if (!rank.forecast.can_wait(launch)) return false;

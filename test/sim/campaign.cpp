@@ -18,7 +18,7 @@ Outcome Campaign::play(std::uint64_t seed, FaultClass fault_class, Mutation muta
     Outcome outcome = world.run();
     // Where nothing goes wrong nothing is opened without its circuits.
     const bool calm = fault_class == FaultClass::calm || fault_class == FaultClass::windows ||
-                      (fault_class == FaultClass::early && scenario.faults.empty());
+                      ((fault_class == FaultClass::early || fault_class == FaultClass::wide) && scenario.faults.empty());
     if (outcome.failure.empty() && calm && outcome.passes > 0 && outcome.unroutable + outcome.crowded == 0)
         outcome.failure = "a launch passed without circuits, and nothing had gone wrong";
     if (log != nullptr) *log = world.journal.lines();

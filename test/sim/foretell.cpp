@@ -18,7 +18,7 @@ wire::KeyRange keys_of(const Scenario& s, std::uint32_t rank, const OpPlan& op) 
         key.src = op.kind == OpKind::send ? self : op.peer;
         key.dst = op.kind == OpKind::send ? op.peer : self;
     }
-    return {key, op.count, op.kind == OpKind::all_to_all};
+    return {key, op.count, op.kind == OpKind::all_to_all || op.kind == OpKind::gather || op.kind == OpKind::scatter};
 }
 
 }  // namespace

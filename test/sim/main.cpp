@@ -184,10 +184,10 @@ int main(int argc, char** argv) {
     app.add_option("--seed", r.seed, "play this one");
     app.add_option("--seeds", r.seeds, "schedules a class")->capture_default_str();
     app.add_option("--first", r.first, "first seed")->capture_default_str();
-    app.add_option(
-           "--class", r.fault_class,
-           "calm, ranks, managers, controller, network, switches, foreign, mixed, windows, silence, early, or all; "
-           "several with commas")
+    app.add_option("--class", r.fault_class,
+                   "calm, ranks, managers, controller, network, switches, foreign, mixed, windows, silence, early, "
+                   "wide, or all; "
+                   "several with commas")
         ->capture_default_str();
     app.add_option("--mutation", r.mutation, "a deliberate mistake of the harness")->capture_default_str();
     app.add_option("--runs", r.runs, "on, off, or mixed: on for odd seeds")

@@ -24,6 +24,7 @@ struct RawCall {
     std::vector<RawOp> ops;
 };
 
+bool is_mesh(OpKind kind) { return kind == OpKind::all_to_all || kind == OpKind::gather || kind == OpKind::scatter; }
 bool is_transfer(OpKind kind) { return kind == OpKind::send || kind == OpKind::recv; }
 
 // Programs are written step by step; a step's parts go to its ranks in one order for all, so they end. Some
@@ -49,8 +50,9 @@ public:
             for (std::uint32_t i = 0; i < steps; ++i) step();
         }
         // Else the process just exits, which for its peers looks like a death.
-        const bool leaves = s_.fault_class != FaultClass::calm && s_.fault_class != FaultClass::windows &&
-                            s_.fault_class != FaultClass::early;
+        using F = FaultClass;
+        const F c = s_.fault_class;
+        const bool leaves = c != F::calm && c != F::windows && c != F::early && c != F::wide;
         if (!leaves || random_.chance(600)) barrier_and_destroy();
         resolve();
         const std::uint32_t moves = random_.below(4);
@@ -171,12 +173,22 @@ private:
         comm.intra = nodes.size() == 1;
         s_.comms.push_back(std::move(comm));
         collective_.push_back(is_routable_ring(s_.comms.back(), nodes.size()));
+        mesh_.push_back(is_routable_mesh(nodes.size()));
     }
 
     bool is_routable_ring(const CommPlan& comm, std::size_t nodes) {
         if (nodes < 3) return true;
         if (ports() < 2) return false;
-        return s_.fabric.switches.size() == s_.fabric.rails.size() || nodes % 2 == 0 || comm.intra;
+        return ports_of_a_switch() > 1 || nodes % 2 == 0 || ports() > 2 || comm.intra;
+    }
+
+    // Where each port of a GPU is another switch's, an odd number of nodes needs a port more.
+    bool is_routable_mesh(std::size_t nodes) const {
+        return nodes <= ports() + (ports_of_a_switch() > 1 || nodes % 2 == 0 ? 1 : 0);
+    }
+
+    std::uint32_t ports_of_a_switch() const {
+        return static_cast<std::uint32_t>(ports() * s_.fabric.rails.size() / s_.fabric.switches.size());
     }
 
     // --- steps ------------------------------------------------------------------------------------
@@ -254,7 +266,13 @@ private:
 
     OpKind some_collective(const CommPlan& comm) {
         static constexpr OpKind kRing[] = {OpKind::all_reduce, OpKind::all_gather, OpKind::reduce_scatter, OpKind::broadcast};
-        if (comm.ranks.size() <= 3 && random_.chance(100)) return OpKind::all_to_all;
+        if (s_.fault_class == FaultClass::wide) {
+            const bool fits = mesh_[static_cast<std::size_t>(&comm - s_.comms.data()) - first_comm_];
+            static constexpr OpKind kMesh[] = {OpKind::all_to_all, OpKind::all_to_all, OpKind::gather, OpKind::scatter};
+            if (random_.chance(fits ? 500 : 20)) return kMesh[random_.below(4)];
+        } else if (comm.ranks.size() <= 3 && random_.chance(100)) {
+            return OpKind::all_to_all;
+        }
         return kRing[random_.below(4)];
     }
 
@@ -508,7 +526,7 @@ private:
         } else if (is_transfer(op.kind)) {
             add_transfer_pair(flow, comm, key);
         } else {
-            add_collective_pairs(flow, comm, op.kind == OpKind::all_to_all);
+            add_collective_pairs(flow, comm, is_mesh(op.kind));
         }
         std::sort(flow.pairs.begin(), flow.pairs.end());
         flow.pairs.erase(std::unique(flow.pairs.begin(), flow.pairs.end()), flow.pairs.end());
@@ -543,7 +561,7 @@ private:
     Random random_;
     std::uint32_t first_comm_ = 0, first_flow_ = 0;
     bool resolved_ = false;
-    std::vector<bool> collective_;
+    std::vector<bool> collective_, mesh_;                // by communicator: can be routed
     std::map<std::uint32_t, std::vector<RawCall>> raw_;  // by rank
     std::unordered_map<Key, FlowIndex> flows_;
 };

@@ -1,9 +1,9 @@
 #include "test/sim/scenario.h"
 
 #include <algorithm>
-#include <array>
 
 #include "test/sim/calendar.h"
+#include "test/sim/fabrics.h"
 #include "test/sim/programs.h"
 #include "test/sim/random.h"
 
@@ -11,62 +11,6 @@ namespace opus::sim {
 namespace {
 
 enum Stream : std::uint64_t { kFabric = 1, kJobs, kTiming, kFaults, kPrograms, kSilence = 64, kEarly };
-
-// Three nodes at least, and ports that are wanted for more than one thing: `dark` 0 draws the dark time, too.
-Fabric make_fabric(Random random, bool three_nodes, TimeNs dark) {
-    Fabric fabric;
-    fabric.name = "sim";
-    const std::uint32_t nodes = three_nodes ? 3 + random.below(2) : 2 + random.below(3), gpus = 1 + random.below(2),
-                        ports = three_nodes ? 1 + random.chance(200) : 1 + random.below(2);
-    const bool planes = ports == 2 && nodes != 3 && random.chance(200);  // a switch for each port index
-    const bool sided = ports == 2 && !planes && random.chance(200);      // port 0 in, port 1 out
-    const std::uint32_t switches_a_rail = planes ? 2 : 1;
-    static constexpr std::array<TimeNs, 4> kDark{10'000, 1'000'000, 5'000'000, 25'000'000};
-    if (const TimeNs drawn = kDark[random.below(4)]; dark == 0) dark = drawn;
-    for (std::uint32_t g = 0; g < gpus; ++g) {
-        Rail rail;
-        rail.name = "r" + std::to_string(g);
-        for (std::uint32_t i = 0; i < switches_a_rail; ++i) {
-            Switch sw;
-            sw.name = "ocs-r" + std::to_string(g) + (planes ? "." + std::to_string(i) : "");
-            sw.driver = "null";
-            sw.ingress = sided ? nodes : nodes * ports + 2;  // two spare ports: another client's
-            sw.egress = sided ? nodes : 0;
-            sw.sidedness = sided ? Sidedness::two_sided : Sidedness::any_to_any;
-            sw.dark_ns = dark;
-            rail.switches.push_back(static_cast<SwitchIndex>(fabric.switches.size()));
-            fabric.switches.push_back(std::move(sw));
-        }
-        fabric.rails.push_back(std::move(rail));
-    }
-    for (std::uint32_t n = 0; n < nodes; ++n) {
-        Node node;
-        node.name = "n" + std::to_string(n);
-        for (std::uint32_t g = 0; g < gpus; ++g) {
-            Gpu gpu;
-            const auto id = static_cast<GpuId>(fabric.gpus.size());
-            gpu.name = node.name + ".g" + std::to_string(g);
-            gpu.node = n;
-            gpu.local = g;
-            gpu.rail = g;
-            for (std::uint32_t p = 0; p < ports; ++p) {
-                Port port;
-                port.name = gpu.name + ".p" + std::to_string(p);
-                port.gpu = id;
-                port.index = p;
-                port.sw = fabric.rails[g].switches[planes ? p : 0];
-                port.sw_port = planes ? n + 1 : sided ? n + 1 + p * nodes : n * ports + p + 1;
-                gpu.ports.push_back(static_cast<PortId>(fabric.ports.size()));
-                fabric.ports.push_back(std::move(port));
-            }
-            node.gpus.push_back(id);
-            fabric.rails[g].gpus.push_back(id);
-            fabric.gpus.push_back(std::move(gpu));
-        }
-        fabric.nodes.push_back(std::move(node));
-    }
-    return fabric;
-}
 
 void add_job(Scenario& s, Random& random) {
     const auto index = static_cast<std::uint32_t>(s.jobs.size());
@@ -169,6 +113,7 @@ std::vector<FaultKind> kinds_of(FaultClass c) {
         case FaultClass::early:
             return {rank_death, manager_death, controller_death, link_break, partition, lossy,  duplicates,
                     mute,       deaf,          session_drop,     slow,       refuse,    reboot, foreign_hand};
+        case FaultClass::wide:
         case FaultClass::mixed:
             return {rank_death,   manager_death, controller_death, link_break, partition, lossy, duplicates,
                     session_drop, slow,          refuse,           partial,    stuck,     reboot};
@@ -180,7 +125,11 @@ void add_faults(Scenario& s, Random random) {
     const std::vector<FaultKind> kinds = kinds_of(s.fault_class);
     if (kinds.empty()) return;
     const bool early = s.fault_class == FaultClass::early;
-    const std::uint32_t count = early ? random.below(4) : 1 + random.below(s.fault_class == FaultClass::mixed ? 5 : 3);
+    const bool wide = s.fault_class == FaultClass::wide;
+    const std::uint32_t count = early ? random.below(4)
+                                : wide && random.chance(500)
+                                    ? 0
+                                    : 1 + random.below(s.fault_class == FaultClass::mixed ? 5 : 3);
     for (std::uint32_t i = 0; i < count; ++i) {
         Fault f;
         f.kind = kinds[random.below(kinds.size())];
@@ -235,7 +184,7 @@ void add_faults(Scenario& s, Random random) {
 
 const char* name_of(FaultClass c) {
     static constexpr const char* kNames[] = {"calm",    "ranks", "managers", "controller", "network", "switches",
-                                             "foreign", "mixed", "windows",  "silence",    "early"};
+                                             "foreign", "mixed", "windows",  "silence",    "early",   "wide"};
     return kNames[static_cast<std::size_t>(c)];
 }
 
@@ -278,8 +227,10 @@ Scenario make_scenario(std::uint64_t seed, FaultClass fault_class, Mutation muta
     const bool silent = fault_class == FaultClass::silence;
     const bool early = fault_class == FaultClass::early;
     Random early_random(seed, kEarly);
-    const TimeNs dark = !early ? 0 : early_random.chance(600) ? 5 * kMs : 25 * kMs;
-    s.fabric = make_fabric(Random(seed, kFabric), silent || early, dark);
+    Random fabric(seed, kFabric);
+    Shape shape = fault_class == FaultClass::wide ? wide_shape(fabric) : some_shape(fabric, silent || early);
+    if (early) shape.dark_ns = early_random.chance(600) ? 5 * kMs : 25 * kMs;
+    s.fabric = make_fabric(shape);
     Random timing(seed, kTiming);
     s.timing.wire_high_ns = timing.chance(700) ? timing.spread(50'000, 500'000) : timing.spread(500'000, 20'000'000);
     s.timing.poll_high_ns = timing.spread(20'000, 600'000);

@@ -13,7 +13,8 @@ namespace opus::sim {
 
 // What may go wrong in a schedule. `calm`: nothing; only delays are drawn. `windows`: nothing but predictions.
 // `silence`: a node that holds runs is not heard, or does not hear, for longer than the grace time, and others want its
-// ports. `early`: receives posted early, which managers ask for late, and anything meanwhile.
+// ports. `early`: receives posted early, which managers ask for late, and anything meanwhile. `wide`: up to six nodes,
+// four ports a GPU and four switches a rail, all-to-alls over as many nodes as these reach, and anything.
 enum class FaultClass : std::uint8_t {
     calm,
     ranks,
@@ -25,9 +26,10 @@ enum class FaultClass : std::uint8_t {
     mixed,
     windows,
     silence,
-    early
+    early,
+    wide
 };
-inline constexpr std::uint32_t kFaultClasses = 11;
+inline constexpr std::uint32_t kFaultClasses = 12;
 const char* name_of(FaultClass c);
 
 enum class FaultKind : std::uint8_t {

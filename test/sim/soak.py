@@ -18,7 +18,8 @@ import subprocess
 import sys
 import time
 
-CLASSES = ["calm", "ranks", "managers", "controller", "network", "switches", "foreign", "mixed", "windows", "silence", "early"]
+CLASSES = ["calm", "ranks", "managers", "controller", "network", "switches", "foreign", "mixed", "windows", "silence", "early",
+           "wide"]
 LINE = re.compile(r"^(\w+) +(\d+) schedules, +(\d+) events, .*; ([\d.]+) schedules/s, ([\d.]+) events/s$", re.M)
 MOST_FAILURES = 5
 

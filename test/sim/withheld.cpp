@@ -31,7 +31,7 @@ void WithheldReceives::happens(Meanwhile what, NodeIndex node) {
         if ((node == kNone || node == n) && !held_[n].empty()) meanwhile_ |= 1u << static_cast<unsigned>(what);
 }
 
-// What holds for each: a single receive that has reached its gate, not asked for, for ten seconds at most.
+// What holds for each: receives of one rank that have reached their gate, not asked for, for ten seconds at most.
 void WithheldReceives::look(NodeIndex node) {
     const manager::Core* core = world_.managers[node]->core();
     if (core == nullptr) return;
@@ -44,8 +44,12 @@ void WithheldReceives::look(NodeIndex node) {
         const LaunchRun& run = world_.launches[index];
         const Receive receive{h.rank, h.seq};
         now.push_back(receive);
-        if (run.parts->size() != 1 || (*run.parts)[0].sends || s_.flows[(*run.parts)[0].flow].key.kind != KeyKind::p2p)
-            return world_.fail(world_.inspector.name(index) + " is withheld, and is not a single receive");
+        const auto sequence = [this](const Part& p) { return sequence_of(s_.flows[p.flow].key); };
+        const bool receives = std::all_of(run.parts->begin(), run.parts->end(), [&](const Part& p) {
+            return !p.sends && s_.flows[p.flow].key.kind == KeyKind::p2p && sequence(p) == sequence(run.parts->front());
+        });
+        if (!receives || run.unheld != 0)
+            return world_.fail(world_.inspector.name(index) + " is withheld, and does more than receive from one rank");
         if (run.state != LaunchRun::State::reached || run.go)
             return world_.fail(world_.inspector.name(index) + " is withheld, and does not wait");
         if (world_.now - h.since_ns > kLongest + kMs)
