@@ -7,9 +7,7 @@
 #include <vector>
 
 #include "tools/replay/generate.h"
-#include "tools/replay/workload_builder.h"
 #include "tools/sim/columns.h"
-#include "tools/sim/job_map.h"
 
 using namespace opus;
 using namespace opus::sim;
@@ -24,19 +22,23 @@ ColumnOptions at(double dark_ms, std::uint32_t iterations = 8) {
     return o;
 }
 
-std::vector<replay::Workload> jobs() {
+replay::Workload job_of(const std::string& kind, replay::GenerateOptions o = {}) {
+    o.gpus = 1;
+    return kind == "llama3-8b" ? replay::generate_llama3_8b(o) : replay::generate(kind, o);
+}
+
+std::vector<replay::Workload> small_jobs() {
     replay::GenerateOptions o;
-    o.gpus = 1, o.layers = 4, o.micro_batches = 8;
-    std::vector<replay::Workload> all{replay::generate_llama3_8b(o)};
-    for (const auto& generator : replay::generators())
-        if (std::string(generator.name) != "llama3-8b") all.push_back(replay::generate(generator.name, o));
+    o.layers = 4, o.micro_batches = 8;
+    std::vector<replay::Workload> all;
+    for (const auto& generator : replay::generators()) all.push_back(job_of(generator.name, o));
     return all;
 }
 
 }  // namespace
 
 TEST_CASE("a provisioned job is never slower than one that asks on demand") {
-    for (const replay::Workload& job : jobs())
+    for (const replay::Workload& job : small_jobs())
         for (const double dark : {0.0, 10.0, 25.0, 100.0}) {
             const Column demand = play(job, Rails::on_demand, at(dark));
             const Column ahead = play(job, Rails::provisioned, at(dark));
@@ -51,7 +53,7 @@ TEST_CASE("a provisioned job is never slower than one that asks on demand") {
 }
 
 TEST_CASE("grants that cover the rest of a phase make no job slower") {
-    for (const replay::Workload& job : jobs())
+    for (const replay::Workload& job : small_jobs())
         for (const double dark : {0.0, 10.0, 25.0, 100.0}) {
             ColumnOptions o = at(dark, 24);
             o.learned = 14;
@@ -80,12 +82,9 @@ std::vector<double> lengths_ms(const Column& column) {
 }  // namespace
 
 TEST_CASE("with runs no iteration is slower than without, from the second on") {
-    replay::GenerateOptions generate;
-    generate.gpus = 1;
     for (const auto& generator : replay::generators()) {
         const std::string kind = generator.name;
-        const replay::Workload job =
-            kind == "llama3-8b" ? replay::generate_llama3_8b(generate) : replay::generate(kind, generate);
+        const replay::Workload job = job_of(kind);
         for (const double dark : {10.0, 25.0, 100.0}) {
             if (kind == "4d" && dark > 25) continue;  // one is, when its runs begin (docs/simulation.md)
             ColumnOptions o = at(dark, 14);
@@ -130,7 +129,7 @@ TEST_CASE("in runs, the managers of the job of the paper send two frames a node 
 }
 
 TEST_CASE("where nothing is ever dark the oracle and its bound are the job itself") {
-    for (const replay::Workload& job : jobs()) {
+    for (const replay::Workload& job : small_jobs()) {
         ColumnOptions o = at(0, 6);
         o.oracle.trials = 30;
         const Column lit = play(job, Rails::lit, o);
@@ -142,7 +141,7 @@ TEST_CASE("where nothing is ever dark the oracle and its bound are the job itsel
 }
 
 TEST_CASE("nobody is faster than the oracle, nor the oracle than the bound") {
-    for (const replay::Workload& job : jobs())
+    for (const replay::Workload& job : small_jobs())
         for (const double dark : {10.0, 25.0}) {
             ColumnOptions o = at(dark, 10);
             o.learned = 5;  // an iteration that is short because the one before was long is no feat
@@ -159,10 +158,8 @@ TEST_CASE("nobody is faster than the oracle, nor the oracle than the bound") {
 }
 
 TEST_CASE("a pipeline that fills hides nine tenths of what can be") {
-    replay::GenerateOptions generate;
-    generate.gpus = 1;
     for (const char* kind : {"pp", "zero-bubble"}) {
-        const replay::Workload job = replay::generate(kind, generate);
+        const replay::Workload job = job_of(kind);
         ColumnOptions o = at(25, 30);
         o.learned = 20;  // which of two goes first is learned after what comes
         o.oracle.trials = 60;
@@ -173,14 +170,12 @@ TEST_CASE("a pipeline that fills hides nine tenths of what can be") {
 }
 
 TEST_CASE("a pipeline of phases does first what the future needs first, where receives are posted early") {
-    replay::GenerateOptions generate;
-    generate.gpus = 1;
     const struct {
         const char* kind;
         double dark_ms, share;
     } goals[] = {{"4d", 10, 0.94}, {"4d", 25, 0.95}, {"4d", 100, 0.95}, {"4d-moe", 25, 0.8}, {"4d-moe", 100, 0.95}};
     for (const auto& goal : goals) {
-        const replay::Workload job = replay::generate(goal.kind, generate);
+        const replay::Workload job = job_of(goal.kind);
         ColumnOptions o = at(goal.dark_ms, 18);
         o.learned = 12;
         o.oracle.trials = 5;
@@ -197,36 +192,36 @@ namespace {
 
 constexpr double kNoisyDarkMs = 25;
 
-// The seed is that of noise, by which computation lasts up to a twentieth longer.
-ColumnOptions noisy(std::uint64_t seed, double jitter = 0.05) {
+// Computation lasts longer by up to `jitter` of what it does.
+ColumnOptions noisy(std::uint64_t seed, double jitter) {
     ColumnOptions o = at(kNoisyDarkMs, 20);
     o.rehearsal.jitter = jitter;
     o.rehearsal.seed = seed;
     return o;
 }
 
+// Of what is waited for on demand, the part that is waited for still.
+double waited_share(const replay::Workload& job, const ColumnOptions& o) {
+    const double lit = play(job, Rails::lit, o).iteration_ms, demand = play(job, Rails::on_demand, o).iteration_ms,
+                 ahead = play(job, Rails::provisioned, o).iteration_ms;
+    return (ahead - lit) / (demand - lit);
+}
+
 }  // namespace
 
 TEST_CASE("a port that lost its bet while its words were still wrong is bet on again once they are long true") {
-    replay::GenerateOptions generate;
-    generate.gpus = 1;
-    const replay::Workload job = replay::generate("zero-bubble", generate);
+    const replay::Workload job = job_of("zero-bubble");
     for (const std::uint64_t seed : {1u, 2u}) {  // some words of the first iterations are wrong
-        const ColumnOptions o = noisy(seed);
-        const double lit = play(job, Rails::lit, o).iteration_ms, demand = play(job, Rails::on_demand, o).iteration_ms,
-                     ahead = play(job, Rails::provisioned, o).iteration_ms;
         CAPTURE(seed);
-        CHECK(ahead - lit < 0.6 * (demand - lit));
+        CHECK(waited_share(job, noisy(seed, 0.05)) < 0.6);
     }
 }
 
 // Nor, while it learns, by more than a dark time of each of its ports.
 TEST_CASE("where no order of the past is that of the next, a provisioned job is no slower than one that asks") {
     constexpr std::size_t kLearning = 4;  // iterations after the first
-    replay::GenerateOptions generate;
-    generate.gpus = 1;
     for (const char* kind : {"pp", "interleaved", "zero-bubble", "cp", "ep", "3d", "4d", "4d-moe"}) {
-        const replay::Workload job = replay::generate(kind, generate);
+        const replay::Workload job = job_of(kind);
         for (const std::uint64_t seed : {1u, 2u, 3u}) {
             const double jitter = seed == 1 ? 0.02 : 0.05;
             ColumnOptions o = noisy(seed, jitter);
@@ -246,17 +241,13 @@ TEST_CASE("where no order of the past is that of the next, a provisioned job is 
 }
 
 TEST_CASE("what comes a moment before what was foretold lets the light be that was made for that") {
-    replay::GenerateOptions generate;
-    generate.gpus = 1;
     for (const char* kind : {"cp", "3d"}) {  // noise decides which of two comes first
-        const replay::Workload job = replay::generate(kind, generate);
-        std::vector<double> waited;  // of what is waited for on demand
+        const replay::Workload job = job_of(kind);
+        std::vector<double> waited;
         for (std::uint64_t seed = 1; seed <= 5; ++seed) {
             ColumnOptions o = noisy(seed, 0.02);
             o.learned = 12;
-            const double lit = play(job, Rails::lit, o).iteration_ms, demand = play(job, Rails::on_demand, o).iteration_ms,
-                         ahead = play(job, Rails::provisioned, o).iteration_ms;
-            waited.push_back((ahead - lit) / (demand - lit));
+            waited.push_back(waited_share(job, o));
         }
         std::nth_element(waited.begin(), waited.begin() + 2, waited.end());
         CAPTURE(kind);
@@ -279,63 +270,9 @@ TEST_CASE("the job of the paper waits for no more dark than if the future were k
     }
 }
 
-namespace {
-
-constexpr std::uint32_t kHonest = 30, kLies = 60;
-
-// Pairs that take turns, then pairs that stay: whoever turns circuits then, does so in vain.
-replay::Workload steady_pairs() {
-    using replay::StepKind;
-    replay::WorkloadBuilder b("pairs", 4, 1, 1);
-    b.comm("a", "", {{0, 1}, {2, 3}});
-    b.comm("b", "", {{0, 2}, {1, 3}});
-    b.comm("c", "", {{0, 3}, {1, 2}});
-    b.role("all", {0, 1, 2, 3});
-    for (std::uint32_t i = 0; i < kHonest + kLies; ++i) {
-        b.compute("s", 100'000, "compute");
-        b.collective(StepKind::all_reduce, i < kHonest && i % 2 != 0 ? "b" : "a", "s", 1024, replay::DType::int32);
-    }
-    return b.workload();
-}
-
-}  // namespace
-
-TEST_CASE("ports whose speculations are all wrong lose what was saved on them and one dark time at most") {
-    const replay::Workload job = steady_pairs();
-    ColumnOptions o = at(25, 1);
-    o.learned = 0;
-    const Column demand = play(job, Rails::on_demand, o);
-    const Column honest = play(job, Rails::provisioned, o);
-    std::uint32_t ends = 0;
-    o.rails.tamper = [&](NodeIndex node, std::vector<wire::Message>& messages) {
-        for (const wire::Message& message : messages) ends += std::holds_alternative<wire::Done>(message);
-        if (ends < 4 * kHonest) return;
-        wire::Expectation lie;  // the third way of pairing
-        lie.rank = 0;
-        lie.sure = true;
-        wire::KeyRange range;
-        range.first.comm = JobMap::comm_id(2, node == 0 || node == 3 ? 0 : 1);
-        lie.keys = {range};
-        std::erase_if(messages, [](const auto& m) { return std::holds_alternative<wire::Next>(m); });
-        messages.push_back(wire::Next{{lie}});
-    };
-    const Column lied = play(job, Rails::provisioned, o);
-    REQUIRE(demand.ended);
-    REQUIRE(honest.ended);
-    REQUIRE(lied.ended);
-    CHECK(honest.total_ms < demand.total_ms - 200);  // there is something saved that can be lost
-    CHECK(lied.counters.speculations_wrong > 3);
-    CHECK(lied.total_ms > honest.total_ms + 50);
-    CHECK(lied.total_ms <= demand.total_ms + 25 + 5);
-    CHECK(lied.counters.suspensions == 0);
-    MESSAGE("on demand " << demand.total_ms << " ms, honest " << honest.total_ms << " ms, lied to " << lied.total_ms << " ms");
-}
-
 // Where a manager speaks of a launch before it hears that it has been granted.
 TEST_CASE("what is said of a launch that is granted already moves nothing") {
-    replay::GenerateOptions generate;
-    generate.gpus = 1;
-    const replay::Workload job = replay::generate("cp", generate);
+    const replay::Workload job = job_of("cp");
     ColumnOptions o = at(25, 6);
     o.rails.tamper = [](NodeIndex, std::vector<wire::Message>& messages) {
         wire::Next late;
