@@ -246,8 +246,7 @@ void RingReader::watch_lanes(std::vector<Event>& events) {
         const auto* ready = std::get_if<Ready>(&event);
         return ready != nullptr ? std::pair(ready->seq, 0) : std::pair(std::get<DoneSeen>(event).seq, 1);
     };
-    std::sort(events.begin() + first, events.end(),
-              [&](const Event& a, const Event& b) { return place(a) < place(b); });
+    std::sort(events.begin() + first, events.end(), [&](const Event& a, const Event& b) { return place(a) < place(b); });
 }
 
 void RingReader::watch_lane(Lane& lane, std::vector<Event>& events) {

@@ -42,7 +42,6 @@ Column play(const replay::Workload& workload, Rails rails, const ColumnOptions& 
         return column;
     }
     JobMap map(workload, options.ports, options.dark_ns);
-    const double iterations = rehearsal.iterations ? rehearsal.iterations : workload.iterations;
     RailsOptions how = options.rails;
     how.provision = rails == Rails::provisioned;
     how.runs &= rails == Rails::provisioned;
@@ -50,8 +49,6 @@ Column play(const replay::Workload& workload, Rails rails, const ColumnOptions& 
     rehearsal.gates = &gates;
     summarise(rehearse(workload, rehearsal), options.learned, column);
     column.counters = gates.counters();
-    column.moves = static_cast<double>(column.counters.circuits_moved) / iterations;
-    column.frames = static_cast<double>(gates.frames()) / iterations;
     column.frames_up = static_cast<double>(gates.frames_up());
     column.phases = gates.phases();
     column.fault = gates.fault();

@@ -26,9 +26,7 @@ struct Column {
     bool ended = false;
     double iteration_ms = 0;  // mean of those that count
     double held_ms = 0;       // of an iteration: operations all of whose members were there, until they began, summed
-    double moves = 0;         // circuits, of an iteration; of all iterations
-    double frames = 0;
-    double total_ms = 0;               // of all iterations
+    double total_ms = 0;      // of all iterations
     double frames_up = 0, phases = 0;  // of all iterations together
     controller::Counters counters;
     std::string fault;

@@ -240,7 +240,6 @@ OracleSchedule best_found(const JobMap& map, std::uint32_t ports, std::int64_t d
     const std::int64_t begin = learned == 0 ? 0 : schedule.end_of(learned - 1);
     found.iteration_ms = static_cast<double>(schedule.end_of(iterations - 1) - begin) / 1e6 / counted;
     found.held_ms = static_cast<double>(schedule.held_ns(learned)) / 1e6 / counted;
-    found.moves = static_cast<double>(schedule.moves()) / iterations;
     found.uses = schedule.uses();
     name_held(whole, rehearse(map.workload(), all), learned, found);
     return found;

@@ -18,7 +18,7 @@ struct OracleOptions {
 };
 
 struct OracleSchedule {
-    double iteration_ms = 0, held_ms = 0, moves = 0;  // of an iteration
+    double iteration_ms = 0, held_ms = 0;  // of an iteration
     std::vector<SerialSchedule::Begun> uses;
     std::vector<replay::HeldOperation> held;  // in iterations that count; without their steps, which are
     std::vector<std::string> names;           // these

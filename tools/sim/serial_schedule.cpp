@@ -23,7 +23,6 @@ void SerialSchedule::play(const std::vector<double>& rank) {
     order_.clear();
     due_.clear();
     done_.clear();
-    moves_ = 0;
     for (std::uint32_t t = 0; t < tasks.size(); ++t)
         if ((waits_[t] = tasks[t].waits) == 0) done_.push_back(t);
     const auto later = [&](std::uint32_t x, std::uint32_t y) {
@@ -130,7 +129,6 @@ std::int64_t SerialSchedule::turn(const TaskGraph::Need& need, Begun& b, bool fi
     }
     ports_[p].peer = q;
     ports_[q].peer = p;
-    ++moves_;
     return begin;
 }
 

@@ -32,7 +32,6 @@ public:
     const std::vector<std::uint32_t>& order() const { return order_; }
     std::int64_t end_of(std::uint32_t iteration) const;
     std::int64_t held_ns(std::uint32_t from_iteration) const;
-    std::uint64_t moves() const { return moves_; }
 
 private:
     struct Port {
@@ -57,7 +56,6 @@ private:
     std::vector<Begun> begun_;
     std::vector<std::uint32_t> order_;
     std::vector<std::uint32_t> due_;  // uses that can be next
-    std::uint64_t moves_ = 0;
 };
 
 }  // namespace opus::sim

@@ -13,7 +13,8 @@ constexpr std::int64_t kRealtime = 1'700'000'000'000'000'000;
 
 }  // namespace
 
-SwitchedRails::SwitchedRails(JobMap& map, const RailsOptions& options) : map_(map), options_(options), random_(options.seed) {
+SwitchedRails::SwitchedRails(JobMap& map, const RailsOptions& options)
+    : map_(map), options_(options), random_(options.seed) {
     controller::CoreOptions core;
     core.node_silence_ns = core.node_grace_ns = core.register_timeout_ns = kForever;  // nobody dies
     core.map_period_ns = 0;
@@ -155,7 +156,6 @@ void SwitchedRails::tell(NodeIndex node, std::vector<wire::Message> messages) {
             m.core->on(manager::FromController{1, node + 1, message}, now_, kRealtime + now_, actions);
         flush(node, actions);
     });
-    ++frames_;
 }
 
 void SwitchedRails::perform(NodeIndex node, manager::Actions& actions) {
@@ -183,7 +183,6 @@ void SwitchedRails::perform(NodeIndex node, manager::Actions& actions) {
     }
     if (options_.tamper) options_.tamper(node, messages);
     if (messages.empty()) return;
-    ++frames_;
     ++frames_up_;
     later(options_.wire_ns, [this, node, messages = std::move(messages)] { hear(node, messages); });
 }

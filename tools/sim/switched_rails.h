@@ -43,7 +43,6 @@ public:
     void advance(std::int64_t now, std::vector<Name>& open) override;
 
     const controller::Counters& counters() const { return controller_->counters(); }
-    std::uint64_t frames() const { return frames_; }        // of managers and controller together
     std::uint64_t frames_up() const { return frames_up_; }  // of managers, to the controller
     // Summed over nodes: how often a node's ranks went on to other communicators or peers. Ranks of a node do so
     // together, or count once each for all.
@@ -82,7 +81,7 @@ private:
     RailsOptions options_;
     std::mt19937_64 random_;
     TimeNs now_ = 0;
-    std::uint64_t order_ = 0, frames_ = 0, frames_up_ = 0, controller_tick_ = 0;
+    std::uint64_t order_ = 0, frames_up_ = 0, controller_tick_ = 0;
     struct Phases {
         std::uint64_t now = 0, count = 0;              // what its last launch needed; changes of it
         std::map<std::uint64_t, std::uint64_t> needs;  // of launches that have not started
