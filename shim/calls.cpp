@@ -58,7 +58,7 @@ Course begin_stream_gated(Communicator& c, ring::OpEntry op, cudaStream_t stream
         if (flight.connections == kFull) c.count_lost();
         op.flags = 0;
     }
-    const LaunchHead head{ring::Gate::stream, 1, record_flags(1)};
+    const LaunchHead head{ring::Gate::stream, 1, std::uint16_t(record_flags(1) | ring::kLaunchFenced)};
     flight.seq = push(process.view, head, stream_name(c, stream), op);
     if (flight.seq == kFull) {
         c.count_lost();

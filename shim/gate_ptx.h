@@ -5,6 +5,8 @@
 // ready = value, then waits until  go's low 63 bits >= value  (with the top bit: trap), or the segment is
 // open (1: leave, 2: trap), or the communicator is open, or the heartbeat has stood still for hold_ns, or
 // is the one at which another gate gave up (then adds 1 to gave_up, and notes the heartbeat in dead_beat).
+// The fence between ready and the first look is kLaunchFenced's (launch_ring.h): go may be there already, and be
+// taken back meanwhile.
 // opus_gate_strict is the same but traps then (OPUS_POLICY=abort). Waits by nanosleep, 32 ns doubling to 1 us, so that a closed gate leaves the
 // memory system to others. Text, so that the driver compiles it for whatever GPU there is (sm_70 on).
 #pragma once
@@ -31,6 +33,7 @@
     "  ld.param.u64 %hold, [hold_ns];\n"                                                     \
     "  ld.param.u64 %gave_up, [gave_up];\n"                                                  \
     "  st.release.sys.u64 [%ready], %value;\n"                                               \
+    "  fence.sc.sys;\n"                                                                      \
     "  ld.relaxed.sys.u64 %last_beat, [%beat_at];\n"                                         \
     "  mov.u64 %since, %globaltimer;\n"                                                      \
     "  mov.u32 %pause, 32;\n"                                                                \

@@ -117,7 +117,8 @@ private:
     bool begin_straight() {
         Communicator& c = *group_.parts[0].comm;
         gather_ops(kNone);
-        const LaunchHead head(c.straight.gate, group_.launch_ops.size(), record_flags(1));
+        const LaunchHead head(c.straight.gate, group_.launch_ops.size(),
+                              std::uint16_t(record_flags(1) | fence_flags(c.straight.gate)));
         const std::uint64_t seq = push(process.view, head, c.straight.stream_name, group_.launch_ops.data());
         if (seq == kFull) {
             c.count_lost();
@@ -293,7 +294,7 @@ private:
         if (recordable(process.view, count)) {
             const GroupPart& part = group_.parts[lead];
             const std::uint16_t flags = record_flags(group_.launch_streams.size()) | ungated_flags(gate_) |
-                                        (holds_up_others(set) ? ring::kLaunchMixed : 0);
+                                        fence_flags(gate_) | (holds_up_others(set) ? ring::kLaunchMixed : 0);
             const LaunchHead head{gate_, count, flags};
             launch.seq = push(process.view, head, stream_name(*part.comm, part.launch_stream), group_.launch_ops.data());
         }

@@ -47,6 +47,8 @@ inline std::uint16_t record_flags(std::uint32_t streams) {
 inline std::uint16_t ungated_flags(ring::Gate gate) {
     return gate == ring::Gate::none && stream_writes ? ring::kLaunchMarksReady : 0;
 }
+// The gate kernel has a fence between its ready and its first look.
+inline std::uint16_t fence_flags(ring::Gate gate) { return gate == ring::Gate::stream ? ring::kLaunchFenced : 0; }
 void mark_ready(std::uint64_t seq, const LaunchStream& at);
 
 // LaunchRecord::stream: equal for what becomes ready in order.

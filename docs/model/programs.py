@@ -96,8 +96,8 @@ SCENARIOS = {
                        2: [[L("g2", "g")]]},
                 light={"p": ["01"], "q": ["01"], "s": ["01"], "g": ["12"]}, runs={"p": "q s", "q": "s"}, base=["RUNS"],
                 breaks=["MOVE_WITHOUT_ANSWER"]),
-    # Gates opened ahead (docs/design.md, section 12): a run of two, the same of three, B1 and H.
-    "ahead": dict(ranks={0: [[L("p0", "p"), L("q0", "q")]],
+    # Gates opened ahead (docs/protocol.md): a run of two, the same of three, B1 and H.
+    "ahead": dict(quick=True, ranks={0: [[L("p0", "p"), L("q0", "q")]],
                         1: [[L("p1", "p"), L("q1", "q")], [L("g1", "g")]],
                         2: [[L("g2", "g")]]},
                   light={"p": ["01"], "q": ["01"], "g": ["12"]}, runs={"p": "q"}, base=["RUNS", "AHEAD"],

@@ -29,11 +29,17 @@
 //     free ──claim (CAS head), write ops, commit (release)──▶ recorded          shim
 //     recorded ──gate reached──▶ ready[s] = seq + 1                              shim | GPU
 //     ready ──its circuits are up, or it may pass──▶ go[s] = seq + 1 (| abort)   manager
+//     recorded ──inside a run──▶ go[s] = seq + 1, ahead of ready                 manager
+//     ahead ──the run is taken back──▶ go[s] = seq; is it ready? then go again   manager
 //     go ──kernel finished──▶ done[s] = seq + 1                                  GPU | shim
 //     done, and all before it done──▶ retired > seq: the slot is free            manager
 //
 // Every word has one writer and only grows, so a reader needs no lock and either side may die at any
-// instruction. The manager trusts no byte the shim wrote: it copies, then validates (manager/ring.*).
+// instruction. One exception: a go that was stored ahead may be taken back. For that a gate that is `kLaunchFenced`
+// stores ready, then looks at go, and the manager stores go = seq, then looks at ready, all four in one total order
+// (seq_cst): so one of the two sees the other. What is ready by then has started, whether it has gone or not, and its
+// go is stored again. The manager trusts no byte the shim wrote: it copies, then validates (manager/ring.*).
+//
 // A gate is open when  go >= seq + 1,  or `open` of the segment is not 0,  or `open` of its
 // communicator is not 0,  or the heartbeat has stood still for the hold time, or is what it was when
 // another gate gave up waiting for it.
@@ -51,7 +57,7 @@ namespace opus::ring {
 
 inline constexpr std::uint64_t kMagic = 0x31474e525355504full;  // "OPUSRNG1"
 inline constexpr std::uint32_t kVersionMajor = 1;
-inline constexpr std::uint32_t kVersionMinor = 1;  // 1: dead_beat
+inline constexpr std::uint32_t kVersionMinor = 2;  // 1: dead_beat; 2: kLaunchFenced
 inline constexpr std::uint32_t kMaxComms = 256;
 inline constexpr std::uint32_t kDefaultSlots = 4096;  // power of two
 inline constexpr std::uint32_t kMaxSlots = 65536;
@@ -99,6 +105,7 @@ inline constexpr std::uint16_t kLaunchHostDone = 4;  // done is written by the h
 inline constexpr std::uint16_t kLaunchMarksReady = 8;  // gate none: the stream writes ready when it gets there, and goes on
 inline constexpr std::uint16_t kLaunchMixed =
     16;  // its gate also stands before operations of communicators that are not held
+inline constexpr std::uint16_t kLaunchFenced = 32;  // its gate orders its ready before its first look at go
 
 // Slots 2.. of a launch: two more ops each. 64 bytes.
 struct LaunchExtension {

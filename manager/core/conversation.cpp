@@ -90,13 +90,20 @@ void Core::Impl::hear(const wire::Grant& m) {
     }
     if (m.soft.empty()) return;
     soft.add(m.id, m.soft);
+    for (auto& entry : ranks) entry.second.offers_due = true;
     decide_all();
 }
 
 // The soft part of these grants goes back; the firm part stays. What has started under a run is told with the
 // answer, whichever run it was: so no launch is in flight unknown to the controller when circuits move. What has
-// ended comes first.
+// ended comes first. Not before it is known which of the launches that were let go ahead have gone.
 void Core::Impl::hear(const wire::Revoke& m) {
+    m.grants.empty() ? withdraw_all() : withdraw(m.grants);
+    if (withdrawals == 0) return return_run(m);
+    revokes.push_back(m);
+}
+
+void Core::Impl::return_run(const wire::Revoke& m) {
     wire::Returned answer;
     answer.id = m.id;
     answer.started_upto = soft.revoke(m.grants);
@@ -117,13 +124,13 @@ void Core::Impl::hear(const wire::Revoke& m) {
     emit(Send{std::move(answer)});
 }
 
-// What has go was started, seen by its GPU or not.
+// What has go was started, seen by its GPU or not, ahead or not.
 void Core::Impl::hear(const wire::Recall& m) {
     wire::Returned answer;
     answer.id = m.id;
     for (const wire::LocalLaunch& id : m.launches) {
         Launch* launch = launch_of(id);
-        if (launch == nullptr || launch->phase == Phase::done || launch->running()) {
+        if (launch == nullptr || launch->phase == Phase::done || launch->running() || launch->ahead != Ahead::no) {
             answer.started.push_back(id);
             continue;
         }

@@ -43,6 +43,9 @@ std::string Core::check() const {
     for (const auto& [id, rank] : impl_->ranks) {
         if (rank.info.rank != id) return "rank " + std::to_string(id) + " is filed under another number";
         if (auto fault = rank.check(); !fault.empty()) return fault;
+        for (const Launch& launch : rank.launches)
+            if (launch.ahead == Ahead::offered && impl_->cover(rank, launch, {}) == 0)
+                return name_of({id, launch.seq}) + " is let go ahead, and no run covers it";
     }
     for (const auto& [comm, group] : impl_->groups) {
         if (group.members.empty()) return "a communicator without members";
@@ -195,8 +198,10 @@ void Core::Impl::set_verdict(const CommId& comm, Verdict verdict) {
         Member& member = *ranks.at(id).members[index];
         member.verdict = verdict;
         if (verdict != Verdict::unknown && verdict != Verdict::enforced) member.lost = false;
+        ranks.at(id).offers_due = true;
         emit(SetVerdict{id, index, verdict});
     }
+    withdraw({});
 }
 
 // All members are here: what they do never leaves the node.
@@ -234,6 +239,7 @@ void Core::Impl::handle(const Recorded& e) {
     launch.slots = e.slots;
     launch.flags = e.flags;
     launch.gate = e.gate;
+    launch.stream = e.stream;
     for (const ring::OpEntry& op : e.ops) {
         if (op.comm >= ring::kMaxComms || !rank->members[op.comm]) continue;
         if (std::find(launch.members.begin(), launch.members.end(), op.comm) == launch.members.end())
@@ -261,7 +267,7 @@ void Core::Impl::handle(const Recorded& e) {
         return;
     }
     ++counters.recorded;
-    rank->forecast_due = true;
+    rank->forecast_due = rank->offers_due = true;
     consider(*rank, rank->launches.back());
 }
 
@@ -285,6 +291,7 @@ void Core::Impl::handle(const DoneSeen& e) {
         ++counters.rejected;
         return;
     }
+    if (launch->ahead != Ahead::no) went_ahead(*rank, *launch);
     finish(*rank, *launch);
 }
 
@@ -315,7 +322,8 @@ void Core::Impl::consider(Rank& rank, Launch& launch) {
 }
 
 void Core::Impl::decide(Rank& rank, Launch& launch) {
-    if (launch.firm) return start(rank, launch, Phase::started);
+    // What was let go ahead has gone.
+    if (launch.firm || launch.ahead != Ahead::no) return start(rank, launch, Phase::started);
     bool enforced = false;
     for (const LaunchKey& key : launch.keys) {
         const Member* member = rank.members[key.member].get();
@@ -324,7 +332,7 @@ void Core::Impl::decide(Rank& rank, Launch& launch) {
         enforced |= member->verdict == Verdict::enforced;
     }
     if (!enforced) return start(rank, launch, Phase::passed);
-    if (const std::uint64_t grant = soft_cover(rank, launch); grant != 0) {
+    if (const std::uint64_t grant = soft_cover(rank, launch, {}); grant != 0) {
         launch.grant = grant;
         return start(rank, launch, Phase::started);
     }
@@ -343,14 +351,21 @@ void Core::Impl::decide_all() {
     }
 }
 
-// Every key of it, or none of it: a launch that is half lit would start in the dark (D1).
-std::uint64_t Core::Impl::soft_cover(const Rank& rank, const Launch& launch) const {
-    if (soft.empty() || now >= runs_end()) return 0;
+// Every key of it, or none of it: a launch that is half lit would start in the dark (D1). Nor one of which it is not
+// known whether it is held.
+std::uint64_t Core::Impl::soft_cover(const Rank& rank, const Launch& launch, const std::vector<std::uint64_t>& without) const {
+    return now < runs_end() ? cover(rank, launch, without) : 0;
+}
+
+std::uint64_t Core::Impl::cover(const Rank& rank, const Launch& launch, const std::vector<std::uint64_t>& without) const {
+    if (soft.empty()) return 0;
     std::uint64_t grant = 0;
     for (const LaunchKey& key : launch.keys) {
         const Member* member = rank.members[key.member].get();
-        if (member == nullptr || member->verdict != Verdict::enforced) continue;
-        const std::uint64_t by = soft.covers(key.range);
+        if (member == nullptr) continue;
+        if (member->verdict == Verdict::unknown) return 0;
+        if (member->verdict != Verdict::enforced) continue;
+        const std::uint64_t by = soft.covers(key.range, without);
         if (by == 0) return 0;
         if (grant == 0) grant = by;
     }
@@ -373,6 +388,7 @@ std::uint32_t Core::Impl::local_members(const Key& key) const {
 void Core::Impl::start(Rank& rank, Launch& launch, Phase phase, bool abort) {
     if (launch.phase == Phase::waiting) rank.stop_waiting(launch);
     launch.phase = phase;
+    launch.ahead = Ahead::no;
     launch.go_ns = realtime;
     emit(SetGo{rank.info.rank, launch.seq, abort});
     begun.push_back({rank.info.rank, launch.seq});
@@ -503,6 +519,7 @@ void Core::Impl::finish(Rank& rank, Launch& launch) {
     launch.running() ? rank.forecast.ended(launch, now) : rank.forecast.started(launch, now);
     rank.forecast_due |= launch.programme.needs != 0;
     launch.phase = Phase::done;
+    rank.offers_due = true;
     launch.done_ns = realtime;
     ++counters.done;
     tell_done(rank, launch, passed);

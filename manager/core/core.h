@@ -86,7 +86,13 @@ struct FromController {
 };
 struct Tick {};
 
-using Event = std::variant<RankUp, RankDown, CommUp, CommDown, CommLost, Recorded, Ready, DoneSeen, GaveUp,
+// The answer to one Withdraw: those of its launches whose gates were reached all the same, and may have opened.
+struct Withdrawn {
+    std::vector<wire::LocalLaunch> launches;
+    std::vector<wire::LocalLaunch> reached;
+};
+
+using Event = std::variant<RankUp, RankDown, CommUp, CommDown, CommLost, Recorded, Ready, DoneSeen, GaveUp, Withdrawn,
                            ControllerUp, ControllerDown, FromController, Tick>;
 
 // --- actions --------------------------------------------------------------------------------------
@@ -98,6 +104,15 @@ struct SetGo {
     RankId rank = kNone;
     std::uint64_t seq = 0;
     bool abort = false;
+};
+// Stores go before the gate is reached: it will not wait.
+struct Offer {
+    RankId rank = kNone;
+    std::uint64_t seq = 0;
+};
+// Takes that back, then looks which were reached: Withdrawn answers, with the same launches.
+struct Withdraw {
+    std::vector<wire::LocalLaunch> launches;
 };
 struct SetVerdict {
     RankId rank = kNone;
@@ -138,13 +153,14 @@ struct Log {
     std::string text;
 };
 
-using Action =
-    std::variant<Send, SetGo, SetVerdict, SetOpen, Retired, FreeComm, Steer, SetNode, ForgetRank, EndSession, WakeAt, Log>;
+using Action = std::variant<Send, SetGo, Offer, Withdraw, SetVerdict, SetOpen, Retired, FreeComm, Steer, SetNode,
+                            ForgetRank, EndSession, WakeAt, Log>;
 using Actions = std::vector<Action>;
 
 struct Counters {
     std::uint64_t recorded = 0, ready = 0, gone = 0, done = 0, demand_messages = 0, demand_launches = 0,
                   done_messages = 0, next_messages = 0, passed = 0, expired = 0, rejected = 0;
+    std::uint64_t offered = 0, withdrawn = 0;  // gates opened ahead
     std::uint64_t withheld = 0;  // receives that were not asked for as soon as they were ready
 };
 

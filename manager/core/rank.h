@@ -18,13 +18,20 @@ namespace opus::manager {
 
 // recorded ─gate reached, its families' turn─▶ waiting ─token─▶ started ◀──▶ suspended ─▶ done
 //                                                 └──pass, no verdict to wait for──▶ passed ─▶ done
+// In a run there is a shorter way (ahead.cpp); a launch on it is recorded until its gate is known to be reached:
+// recorded ─go stored ahead─▶ offered ─gate reached─▶ started
+//     ▲                          └──run taken back──▶ asked_back ─gate reached all the same─▶ started
+//     └──────────────────────────────────────────────────┘ not reached
 enum class Phase : std::uint8_t { recorded, waiting, started, suspended, passed, done };
+
+enum class Ahead : std::uint8_t { no, offered, asked_back };
 
 struct Launch {
     std::uint64_t seq = 0;
     std::uint32_t slots = 1;
     std::uint16_t flags = 0;
     ring::Gate gate{};
+    std::uint64_t stream = 0;
     OpKind op = OpKind::none;  // of the first op, for people
     std::uint64_t bytes = 0;
     std::vector<LaunchKey> keys;
@@ -33,6 +40,7 @@ struct Launch {
     Predictor::Launch programme;  // what the forecast knows it by; needs 0: no circuits
 
     Phase phase = Phase::recorded;
+    Ahead ahead = Ahead::no;     // only in Phase::recorded
     bool reached = false;        // ready word seen
     bool firm = false;           // `grant` names it
     bool asked = false;          // in a Demand or Snapshot of this session
@@ -47,6 +55,14 @@ struct Launch {
     std::int64_t ready_ns = 0, go_ns = 0, done_ns = 0;  // real time, for people
 
     bool is_one(OpKind kind) const { return op == kind && keys.size() == 1; }
+    // What comes after it in its stream is reached when it is done.
+    bool in_stream_order() const {
+        return gate == ring::Gate::stream && (flags & (ring::kLaunchConn | ring::kLaunchHostDone)) == 0;
+    }
+    bool can_go_ahead() const {
+        return phase == Phase::recorded && ahead == Ahead::no && !reached && !firm && !ungated() &&
+               (flags & ring::kLaunchFenced) != 0;
+    }
     bool ungated() const { return (flags & ring::kLaunchUngated) != 0; }
     bool running() const { return phase == Phase::started || phase == Phase::suspended || phase == Phase::passed; }
 };
@@ -91,6 +107,7 @@ public:
     std::uint64_t told_changes = 0;  // of phase, when the controller was last told what is learned
     wire::Expectation said;          // last word in Next since a launch started
     bool forecast_due = false;       // there may be something new to say
+    bool offers_due = false;         // there may be something to let go ahead
     bool recovered = false;          // an earlier manager served it
     std::uint32_t kept_most = kMaxKeptSlots;
     std::size_t untold = 0;  // launches that are `untold`

@@ -38,6 +38,7 @@ void Core::Impl::lose_controller(const std::string& why) {
     untold.launches.clear();
     untold.ended.clear();
     soft.take_ended();
+    revokes.clear();
     outbox.clear();
     for (auto& entry : ranks)
         for (Launch& launch : entry.second.launches) launch.asked = false;
@@ -74,7 +75,13 @@ TimeNs Core::Impl::runs_end() const {
 }
 
 void Core::Impl::let_go_of_runs() {
-    if (now < runs_end()) return;
+    if (now < runs_end() || letting_go) return;
+    withdraw_all();
+    letting_go = withdrawals != 0;
+    if (!letting_go) end_runs();
+}
+
+void Core::Impl::end_runs() {
     log(LogLevel::warn, "nothing was heard of the controller for " + std::to_string((now - heard_ns) / 1'000'000) +
                             " ms: what was granted ahead is asked for again");
     if (has_controller()) end_session("silent");  // the next snapshot tells it
@@ -183,7 +190,7 @@ TimeNs Core::Impl::next_deadline() const {
                     at = std::min(at, hold_deadline(rank, member->since));
         }
     }
-    return std::min(at, runs_end());
+    return letting_go ? at : std::min(at, runs_end());
 }
 
 // --- one look -------------------------------------------------------------------------------------
@@ -210,6 +217,7 @@ void Core::Impl::told_all() {
 bool Core::Impl::flush() {
     bool later = false;
     ask_late();
+    const bool asks = !outbox.demand.empty();
     if (has_controller()) {
         // What is asked for goes first, and alone: what will be wanted after it can wait. An end of a phase cannot.
         later = session.provision && !outbox.demand.empty() && outbox.done.launches.empty() && !untold_due &&
@@ -256,6 +264,10 @@ bool Core::Impl::flush() {
         send_if(!retire.ranks.empty() || !retire.comms.empty() || !retire.degraded.empty(), retire);
     }
     outbox.clear();
+    if (asks && any_offer_due())
+        later = true;
+    else
+        offer_all();
     if (const TimeNs at = next_deadline(); at != wake_at) {
         wake_at = at;
         emit(WakeAt{at});

@@ -18,7 +18,7 @@ void SoftTokens::add(std::uint64_t grant, const std::vector<wire::KeyRange>& ran
     }
 }
 
-std::uint64_t SoftTokens::covers(const wire::KeyRange& range) const {
+std::uint64_t SoftTokens::covers(const wire::KeyRange& range, const std::vector<std::uint64_t>& without) const {
     const auto it = sequences_.find(sequence_of(range.first));
     if (it == sequences_.end()) return 0;
     const std::uint64_t end = range.first.n + range.count;
@@ -27,7 +27,8 @@ std::uint64_t SoftTokens::covers(const wire::KeyRange& range) const {
     // over a ring's circuits lights no mesh.
     for (std::uint64_t at = range.first.n; at < end;) {
         const auto found = std::find_if(it->second.begin(), it->second.end(), [&](const Range& r) {
-            return r.begin <= at && at < r.end && (r.mesh || !range.mesh);
+            return r.begin <= at && at < r.end && (r.mesh || !range.mesh) &&
+                   std::find(without.begin(), without.end(), r.grant) == without.end();
         });
         if (found == it->second.end()) return 0;
         if (grant == 0) grant = found->grant;

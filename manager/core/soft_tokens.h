@@ -20,8 +20,8 @@ public:
 
     void add(std::uint64_t grant, const std::vector<wire::KeyRange>& ranges);
 
-    // The grant of the first key when all of `range` is covered, else 0.
-    std::uint64_t covers(const wire::KeyRange& range) const;
+    // The grant of the first key when all of `range` is covered, by others than those `without`, else 0.
+    std::uint64_t covers(const wire::KeyRange& range, const std::vector<std::uint64_t>& without = {}) const;
     // The grant's soft part goes on with this sequence.
     bool continues(std::uint64_t grant, const Key& key) const;
 

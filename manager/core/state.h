@@ -1,7 +1,9 @@
-// What the manager's core holds. core.cpp: what ranks do. patience.cpp: what is asked for late. conversation.cpp: what
-// the controller says. session.cpp: sessions, time, the hold. snapshot.cpp: what is told of all this.
+// What the manager's core holds. core.cpp: what ranks do. patience.cpp: what is asked for late. ahead.cpp: gates opened
+// ahead. conversation.cpp: what the controller says. session.cpp: sessions, time, the hold. snapshot.cpp: what is told
+// of all this.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -73,6 +75,10 @@ struct Core::Impl {
     TimeNs begun_ns = 0;
     std::vector<wire::LocalLaunch> expired;  // decided here without a controller, to be told at the next welcome
 
+    std::uint32_t withdrawals = 0;      // not answered yet
+    std::vector<wire::Revoke> revokes;  // to be answered after them
+    bool letting_go = false;            // of all runs, after them
+
     // The call being served.
     TimeNs now = 0;
     std::int64_t realtime = 0;
@@ -109,12 +115,25 @@ struct Core::Impl {
     void gather_done();
     void told_all();
     void retire(Rank& rank);
-    std::uint64_t soft_cover(const Rank& rank, const Launch& launch) const;
+    // The grant under whose soft part it may start, those `without` apart.
+    std::uint64_t soft_cover(const Rank& rank, const Launch& launch, const std::vector<std::uint64_t>& without) const;
+    std::uint64_t cover(const Rank& rank, const Launch& launch, const std::vector<std::uint64_t>& without) const;
     std::uint32_t local_members(const Key& key) const;
     void describe(Rank& rank, Launch& launch);  // for the forecast
     bool is_local(const Key& key) const;        // a transfer that stays on this node
     void expect_next();
     bool is_lit(const std::vector<wire::KeyRange>& keys) const;
+
+    // Gates ahead (ahead.cpp).
+    void handle(const Withdrawn& e);
+    bool any_offer_due() const;
+    void offer_all();
+    void offer(Rank& rank);
+    void went_ahead(Rank& rank, Launch& launch);
+    void withdraw_all();
+    void withdraw(const std::vector<std::uint64_t>& lapsing);  // what is covered by nothing but these grants
+    void withdraw_unless(const std::function<bool(const Rank&, const Launch&)>& covered);
+
     bool is_intra(const Rank& rank, const Launch& launch) const;
     void release_member(Rank& rank, std::uint16_t index, bool tell);
     void set_verdict(const CommId& comm, Verdict verdict);
@@ -132,6 +151,7 @@ struct Core::Impl {
     void end_session(const std::string& reason);
     TimeNs runs_end() const;
     void let_go_of_runs();
+    void end_runs();
     void expire(Rank& rank, Launch& launch);
     void expire_overdue();
     TimeNs hold_deadline(const Rank& rank, TimeNs since) const;
@@ -144,6 +164,7 @@ struct Core::Impl {
     void hear(const wire::Verdicts& m);
     void hear(const wire::Grant& m);
     void hear(const wire::Revoke& m);
+    void return_run(const wire::Revoke& m);
     void hear(const wire::Recall& m);
     void hear(const wire::Pass& m);
     void hear(const wire::Suspended& m);

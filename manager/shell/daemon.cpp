@@ -18,6 +18,7 @@
 #include <utility>
 
 #include "manager/shell/futex.h"
+#include "manager/shell/go_words.h"
 #include "manager/shell/process_watch.h"
 
 namespace opus::manager {
@@ -111,6 +112,7 @@ void Daemon::run() {
     server_.reset();
     link_.reset();
     set_asleep(0);
+    for (auto& entry : ranks_) entry.second.ring.take_back();
     std::erase_if(ranks_, [this](const auto& entry) {
         if (lives(entry.second)) return false;
         ::unlink(entry.second.segment.path().c_str());
@@ -162,6 +164,7 @@ void Daemon::perform_all() {
     for (Action& action : actions) std::visit([this](auto& a) { perform(a); }, action);
     actions.clear();
     if (actions_.empty()) actions_.swap(actions);  // its memory serves again
+    for (const Withdrawn& answer : std::exchange(withdrawn_, {})) feed(answer);
 }
 
 void Daemon::settle() {
@@ -199,11 +202,26 @@ void Daemon::perform(Send& a) { outgoing_.push_back(std::move(a.message)); }
 void Daemon::perform(const SetGo& a) {
     const auto it = ranks_.find(a.rank);
     if (it == ranks_.end()) return;
-    const ring::View& view = it->second.segment.view();
-    auto& go = view.go[a.seq & view.mask].value;
-    // Sequentially consistent with the waiter's word: either the sleeper sees go, or we see the sleeper.
-    go.store((a.seq + 1) | (a.abort ? ring::kGoAbort : 0), std::memory_order_seq_cst);
-    if (view.ready[a.seq & view.mask].waiter.load(std::memory_order_seq_cst) != 0) futex_wake(go);
+    store_go(it->second.segment.view(), a.seq, a.abort);
+}
+
+void Daemon::perform(const Offer& a) {
+    if (const auto it = ranks_.find(a.rank); it != ranks_.end()) store_go(it->second.segment.view(), a.seq);
+}
+
+// All are taken back before the first is looked at.
+void Daemon::perform(Withdraw& a) {
+    const auto each = [&](auto&& f) {
+        for (const wire::LocalLaunch& launch : a.launches)
+            if (const auto it = ranks_.find(launch.rank); it != ranks_.end()) f(it->second.segment.view(), launch);
+    };
+    Withdrawn answer;
+    each([](const ring::View& view, const wire::LocalLaunch& launch) { retract_go(view, launch.seq); });
+    each([&](const ring::View& view, const wire::LocalLaunch& launch) {
+        if (is_reached(view, launch.seq)) answer.reached.push_back(launch);
+    });
+    answer.launches = std::move(a.launches);
+    withdrawn_.push_back(std::move(answer));
 }
 
 void Daemon::perform(const SetVerdict& a) {

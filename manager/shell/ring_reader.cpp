@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "manager/shell/go_words.h"
+
 namespace opus::manager {
 namespace {
 
@@ -195,7 +197,7 @@ bool RingReader::read_record(std::uint64_t head, std::vector<Event>& events) {
         break_ring(std::move(fault), events);
         return false;
     }
-    record.go = went(next_);
+    record.go = recovered_ && stays_gone(next_, record.flags);
     const bool conn = (record.flags & ring::kLaunchConn) != 0;
     // Connections are made by whichever thread comes first: each in a lane of its own.
     Lane& lane = lanes_[{record.stream, conn ? 16 + next_ : gate}];
@@ -232,6 +234,21 @@ bool RingReader::went(std::uint64_t seq) const {
     return (view_.go[seq & view_.mask].value.load(std::memory_order_relaxed) & ~ring::kGoAbort) == seq + 1;
 }
 
+// Not what a manager before this one let go ahead, unless its gate was reached in time.
+bool RingReader::stays_gone(std::uint64_t seq, std::uint16_t flags) const {
+    if (!went(seq) || (flags & ring::kLaunchFenced) == 0 || reached(seq)) return went(seq);
+    retract_go(view_, seq);
+    if (!is_reached(view_, seq)) return false;
+    store_go(view_, seq);
+    return true;
+}
+
+void RingReader::take_back() {
+    for (const auto& [key, lane] : lanes_)
+        for (const Tracked& launch : lane.launches)
+            if (!launch.ready) stays_gone(launch.seq, launch.flags);
+}
+
 // What came since the last look came at one time, as far as can be told: it is told in the order of the program,
 // and not in that of the lanes, which is the same in no two processes.
 void RingReader::watch_lanes(std::vector<Event>& events) {
@@ -257,7 +274,7 @@ void RingReader::watch_lane(Lane& lane, std::vector<Event>& events) {
     for (std::size_t i = lane.ready; i < launches.size(); ++i) {
         if (!launches[i].ready && reached(launches[i].seq)) {
             launches[i].ready = true;
-            if (i == 0 && launches[i].gate != ring::Gate::host) learn(lane);
+            if (i == 0 && launches[i].gate != ring::Gate::host && lane.next != Word::done_ahead) learn(lane);
             events.push_back(Ready{rank_, launches[i].seq});
         }
         if (launches[i].ready && i == lane.ready) ++lane.ready;
@@ -265,19 +282,20 @@ void RingReader::watch_lane(Lane& lane, std::vector<Event>& events) {
     }
     while (!launches.empty() && ended(launches.front().seq)) {
         events.push_back(DoneSeen{rank_, launches.front().seq});
-        if (lane.running) learn(lane);
+        if (lane.next != Word::ready) learn(lane);
         lane.last_but_one = lane.last;
         lane.last = launches.front().kind;
         lane.since = now_;
-        lane.running = false;
+        lane.next = Word::ready;
         launches.pop_front();
         if (lane.ready > 0) --lane.ready;
     }
 }
 
-// The word that comes next in a lane: `ready` or `done` of its first launch, after what ended before it.
+// The word that comes next in a lane: of its first launch, after what ended before it.
 std::uint64_t RingReader::arrival_of(const Lane& lane) {
-    return hash_mix(hash_mix(hash_mix(lane.last_but_one, lane.last), lane.launches.front().kind), lane.running ? 2 : 1);
+    return hash_mix(hash_mix(hash_mix(lane.last_but_one, lane.last), lane.launches.front().kind),
+                    static_cast<std::uint64_t>(lane.next));
 }
 
 void RingReader::learn(Lane& lane) {
@@ -291,13 +309,19 @@ void RingReader::await(PollHint& hint, TimeNs now) {
         const Tracked& first = lane.launches.front();
         if ((first.flags & ring::kLaunchConn) != 0) continue;  // the host reaches it and ends it
         const bool unmarked = first.gate == ring::Gate::none && (first.flags & ring::kLaunchMarksReady) == 0;
+        const bool fenced = (first.flags & ring::kLaunchFenced) != 0;
         const bool runs = went(first.seq) || (first.flags & ring::kLaunchUngated) != 0 || unmarked;
         if (runs ? (first.flags & ring::kLaunchHostDone) != 0 : first.gate == ring::Gate::host || first.ready) continue;
-        if (runs && !lane.running) {
-            lane.running = true;
+        if (!runs) {
+            lane.next = Word::ready;  // also what was taken back
+        } else if (lane.next == Word::ready) {
+            lane.next = fenced && !first.ready ? Word::done_ahead : Word::done;
             if (first.ready) lane.since = now;
         }
-        hint.add(lane.since, arrivals_.window(arrival_of(lane)), now);
+        if (lane.next == Word::done_ahead && lane.launches.size() > 1 && went(lane.launches[1].seq))
+            hint.add_unawaited(now);
+        else
+            hint.add(lane.since, arrivals_.window(arrival_of(lane)), now);
     }
 }
 

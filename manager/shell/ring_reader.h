@@ -31,6 +31,9 @@ public:
     // Adds what can change that only looking shows: a GPU rings no doorbell.
     void await(PollHint& hint, TimeNs now);
 
+    // What was let go ahead and is not reached waits again: for the manager that comes next.
+    void take_back();
+
     // Actions of the core.
     void retired(std::uint64_t upto);
     void comm_freed(std::uint32_t index, std::uint32_t generation);
@@ -55,13 +58,15 @@ private:
         bool ready = false;
         std::uint64_t kind = 0;  // of launch, as far as it tells when its words come
     };
+    // What is looked for next: of a launch that was let go ahead nobody need know when it was ready.
+    enum class Word : std::uint8_t { ready = 1, done = 2, done_ahead = 3 };
     // Launches that become ready and done in order: those of one stream and one kind of gate.
     struct Lane {
         std::deque<Tracked> launches;              // not done
         std::size_t ready = 0;                     // so many of them are known to be ready
         std::uint64_t last = 0, last_but_one = 0;  // kinds of those that ended
         TimeNs since = 0;                          // the cause of the next word: a record, a go, an end
-        bool running = false;                      // `since` is the first one's go
+        Word next = Word::ready;
     };
     static constexpr std::uint64_t kSeqNone = ~0ull;
     using LaneKey = std::pair<std::uint64_t, std::uint64_t>;
@@ -80,6 +85,7 @@ private:
     bool reached(std::uint64_t seq) const;
     bool ended(std::uint64_t seq) const;
     bool went(std::uint64_t seq) const;
+    bool stays_gone(std::uint64_t seq, std::uint16_t flags) const;
     void break_ring(std::string fault, std::vector<Event>& events);
 
     ring::View view_;

@@ -14,6 +14,8 @@ Inspector::Inspector(World& world, const Scenario& scenario)
       held_for_(scenario.fabric.gpus.size() * scenario.fabric.gpus.size()),
       issued_(scenario.flows.size()),
       soft_(scenario.fabric.nodes.size()),
+      left_(scenario.fabric.nodes.size()),
+      returning_(scenario.fabric.nodes.size()),
       asked_(scenario.fabric.nodes.size()),
       dropped_(scenario.flows.size()),
       given_up_(scenario.fabric.nodes.size()),
@@ -339,24 +341,37 @@ void Inspector::manager_heard(NodeIndex node, const wire::Message& message) {
         each(grant->firm, [](LaunchRun& run) { run.named = true; });
     if (const auto* grant = std::get_if<wire::Grant>(&message))
         if (const auto soft = soft_[node].find(grant->id); soft != soft_[node].end()) soft->second.heard = true;
-    if (const auto* revoke = std::get_if<wire::Revoke>(&message))
-        for (const std::uint64_t grant : revoke->grants) soft_[node].erase(grant);
+    if (const auto* revoke = std::get_if<wire::Revoke>(&message)) returning_[node][revoke->id] = revoke->grants;
     if (const auto* s = std::get_if<wire::Suspended>(&message))
         each(s->launches, [s](LaunchRun& run) { run.told_suspended = !s->back; });
     if (const auto* pass = std::get_if<wire::Pass>(&message))
         each(pass->launches, [](LaunchRun& run) { run.told_pass = true; });
 }
 
+// From its answer on nothing starts under a run: what was let go ahead has been taken back.
+void Inspector::manager_says(NodeIndex node, const wire::Message& message) {
+    const auto* answer = std::get_if<wire::Returned>(&message);
+    if (answer == nullptr) return;
+    const auto returning = returning_[node].extract(answer->id);
+    if (returning.empty()) return;
+    for (const std::uint64_t grant : returning.mapped()) soft_[node].erase(grant);
+}
+
+// What it had let go ahead goes on.
 void Inspector::manager_died(NodeIndex node) {
-    soft_[node].clear();
+    left_[node] = std::exchange(soft_[node], {});
+    returning_[node].clear();
     asked_[node].clear();
 }
+
+void Inspector::manager_came(NodeIndex node) { left_[node].clear(); }
 
 // All that it needs light for lies under runs that its manager has heard of and not returned. It counts from when
 // the last of these was granted: what was decided before may concern the circuits of that one.
 bool Inspector::starts_under_run(LaunchIndex index) {
     LaunchRun& run = world_.launches[index];
-    const auto& tokens = soft_[s_.ranks[run.rank].node];
+    const NodeIndex node = s_.ranks[run.rank].node;
+    const auto& tokens = left_[node].empty() ? soft_[node] : left_[node];
     const Soft* newest = nullptr;
     for (const Part& part : *run.parts) {
         if (world_.ranks[run.rank]->verdict(entry_of(run.rank, part.comm)) != Verdict::enforced) continue;
@@ -373,6 +388,7 @@ bool Inspector::starts_under_run(LaunchIndex index) {
     if (newest == nullptr) return false;
     run.named = true;
     run.unheard = !run.demanded;
+    run.given_up = given_up_[node] && !left_[node].empty();
     hold(index);
     run.grant_life = newest->life;
     run.granted_ns = newest->at_ns;

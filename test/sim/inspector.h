@@ -28,7 +28,9 @@ public:
     // The manager.
     void manager_heard(NodeIndex node, const wire::Message& message);
     void went(LaunchIndex launch, bool abort);
+    void manager_says(NodeIndex node, const wire::Message& message);
     void manager_died(NodeIndex node);
+    void manager_came(NodeIndex node);  // and has taken back what was let go ahead
     // Ranks.
     void issued(LaunchIndex launch);
     void started(LaunchIndex launch);
@@ -97,6 +99,8 @@ private:
     NodeIndex listed_node_ = kNone;  // its snapshot is with the controller in this step
     std::map<RankId, std::uint32_t> listed_;
     std::vector<std::map<std::uint64_t, Soft>> soft_;       // by node, by grant
+    std::vector<std::map<std::uint64_t, Soft>> left_;       // by node: its dead manager's
+    std::vector<std::map<std::uint64_t, std::vector<std::uint64_t>>> returning_;  // by node, by revocation: heard, not answered
     std::vector<std::map<std::uint64_t, Asked>> asked_;     // by node, by revocation
     std::map<LaunchIndex, std::vector<PairIndex>> robbed_;  // started under runs that were being taken back
     std::vector<FlowIndex> half_done_;                      // transfers that one end has finished alone

@@ -4,6 +4,7 @@
 #include <limits>
 #include <utility>
 
+#include "manager/shell/go_words.h"
 #include "opus/wire_codec.h"
 #include "test/sim/foretell.h"
 #include "test/sim/world.h"
@@ -35,6 +36,8 @@ void ManagerHost::start() {
         }
     connected_ = false;
     for (auto& [id, local] : ranks_) look_at(local, true);  // before it can say hello
+    for (auto& [id, local] : ranks_) world_.ranks[local.rank]->settle_gates();
+    world_.inspector.manager_came(node_);
     world_.network.open(node_);
     settle();
 }
@@ -46,6 +49,7 @@ void ManagerHost::die() {
     ranks_.clear();
     actions_.clear();
     outgoing_.clear();
+    taking_back_.clear();
     ++look_number_;
     ++tick_number_;
     look_at_ns_ = -1;
@@ -188,6 +192,7 @@ void ManagerHost::perform(manager::Send& a) {
                 if (const LaunchIndex launch = world_.ranks[rank]->launch_of(d.launch.seq);
                     launch != kNone && world_.launches[launch].plan != nullptr)
                     d.run = foretell(world_, launch, random_);
+    world_.inspector.manager_says(node_, a.message);
     outgoing_.push_back(std::move(a.message));
 }
 
@@ -197,6 +202,41 @@ void ManagerHost::perform(const manager::SetGo& a) {
     const ring::View& view = world_.ranks[rank]->view();
     view.go[a.seq & view.mask].value.store((a.seq + 1) | (a.abort ? ring::kGoAbort : 0));
     world_.ranks[rank]->on_go(a.seq, a.abort);
+}
+
+void ManagerHost::perform(const manager::Offer& a) {
+    const std::uint32_t rank = rank_of(a.rank);
+    if (rank == kNone || !world_.ranks[rank]->alive()) return;
+    manager::store_go(world_.ranks[rank]->view(), a.seq);
+    world_.ranks[rank]->on_offer(a.seq);
+}
+
+// What happens between the two halves: gates are reached, messages arrive.
+void ManagerHost::perform(manager::Withdraw& a) {
+    world_.outcome().taken_back += a.launches.size();
+    for (const wire::LocalLaunch& launch : a.launches) {
+        const std::uint32_t rank = rank_of(launch.rank);
+        if (rank == kNone || !world_.ranks[rank]->alive() || s_.mutation == Mutation::withdraw_nothing) continue;
+        manager::retract_go(world_.ranks[rank]->view(), launch.seq);
+        if (world_.journal.on)
+            world_.journal.add(world_.now, s_.name_of_rank(rank) + " #" + std::to_string(launch.seq) + " is taken back");
+    }
+    taking_back_.push_back(std::move(a.launches));
+    world_.after(random_.between(0, random_.chance(500) ? 10'000 : 100'000), Kind::withdrawn, node_, life_);
+}
+
+void ManagerHost::withdrawn(std::uint64_t life) {
+    if (!alive() || life != life_ || taking_back_.empty()) return;
+    manager::Withdrawn answer{std::move(taking_back_.front()), {}};
+    taking_back_.pop_front();
+    for (const wire::LocalLaunch& launch : answer.launches) {
+        const std::uint32_t rank = rank_of(launch.rank);
+        if (rank == kNone || s_.mutation == Mutation::withdraw_nothing) continue;
+        if (manager::is_reached(world_.ranks[rank]->view(), launch.seq)) answer.reached.push_back(launch);
+    }
+    world_.outcome().raced += answer.reached.size();
+    feed(answer);
+    settle();
 }
 
 void ManagerHost::perform(const manager::SetVerdict& a) {
@@ -295,7 +335,8 @@ void ManagerHost::hear(wire::Frame& frame) {
         }
         if (const auto* revoke = std::get_if<wire::Revoke>(&message);
             revoke != nullptr && s_.mutation == Mutation::ignore_revoke) {
-            outgoing_.push_back(wire::Returned{revoke->id, {}, {}, {}, {}});
+            world_.inspector.manager_heard(node_, message);
+            perform(manager::Send{wire::Returned{revoke->id, {}, {}, {}, {}}});
             continue;
         }
         if (frame.epoch == epoch_ && std::holds_alternative<wire::Revoke>(message))

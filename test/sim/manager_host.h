@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <memory>
 #include <vector>
@@ -34,6 +35,7 @@ public:
     // Calendar.
     void look(std::uint64_t number);
     void tick(std::uint64_t number);
+    void withdrawn(std::uint64_t life);
 
     // The connection (network.h).
     void connected(std::uint64_t session);
@@ -53,8 +55,11 @@ private:
     void look_at(LocalRank& local, bool scan);
     void settle();
     void send(std::vector<wire::Message>&& messages);
+    void perform(manager::Send&& a) { perform(a); }
     void perform(manager::Send& a);
     void perform(const manager::SetGo& a);
+    void perform(const manager::Offer& a);
+    void perform(manager::Withdraw& a);
     void perform(const manager::SetVerdict& a);
     void perform(const manager::SetOpen& a);
     void perform(const manager::Retired& a);
@@ -78,6 +83,7 @@ private:
     manager::Actions actions_;
     std::vector<manager::Event> events_;
     std::vector<wire::Message> outgoing_;
+    std::deque<std::vector<wire::LocalLaunch>> taking_back_;
     std::uint64_t look_number_ = 0, tick_number_ = 0;
     TimeNs heard_ns_ = 0;
     TimeNs look_at_ns_ = -1, last_scan_ns_ = 0;

@@ -241,7 +241,8 @@ void Rank::enqueue(const LaunchPlan& plan) {
     run.parts = &plan.parts;
     run.parts_left = static_cast<std::uint32_t>(plan.parts.size());
     note_unheld(run);
-    run.seq = push(plan.ops, 0, ring::Gate::stream, plan.stream + 1);
+    const bool fenced = (s_.seed + index_) % 8 != 0;  // else an older shim
+    run.seq = push(plan.ops, fenced ? ring::kLaunchFenced : 0, ring::Gate::stream, plan.stream + 1);
     if (run.seq != kUnrecorded) world_.inspector.issued(index);
     auto& stream = streams_[plan.stream].items;
     for (const std::uint32_t other : plan.other_streams) {
@@ -272,6 +273,7 @@ void Rank::reach(LaunchIndex index) {
     run.reached_ns = world_.now;
     view_.ready[run.seq & view_.mask].value.store(run.seq + 1);
     gated_.push_back(index);
+    if (is_let_go(run)) world_.after(random_.between(0, 20'000), Kind::gate_look, index);
     ManagerHost& manager = world_.manager_of(index_);
     manager.look_soon(index_, random_.spread(10'000, s_.timing.poll_high_ns));
     if (s_.mutation == Mutation::start_without_go && world_.mutations_left > 0 && random_.chance(300)) {
@@ -280,6 +282,28 @@ void Rank::reach(LaunchIndex index) {
     }
     if (!manager.alive())
         world_.after(known_dead_ == manager.life() ? 1'000 : s_.timing.hold_ns, Kind::gave_up, index, manager.life());
+}
+
+bool Rank::is_let_go(const LaunchRun& run) const { return view_.go[run.seq & view_.mask].value.load() == run.seq + 1; }
+
+void Rank::on_offer(std::uint64_t seq) {
+    const LaunchIndex index = launch_of(seq);
+    if (index == kNone) return world_.fail(s_.name_of_rank(index_) + ": let go ahead, and was never recorded");
+    if (world_.journal.on) world_.journal.add(world_.now, world_.inspector.name(index) + " is let go ahead");
+    if (world_.launches[index].state == LaunchRun::State::reached)
+        world_.after(random_.between(0, 20'000), Kind::gate_look, index);
+}
+
+// After its ready was stored. What was taken back in between will be let go again: its manager has seen ready.
+void Rank::look_at_gate(LaunchIndex index) {
+    const LaunchRun& run = world_.launches[index];
+    if (!alive_ || run.state != LaunchRun::State::reached || run.go || !is_let_go(run)) return;
+    ++world_.outcome().ahead;
+    on_go(run.seq, false);
+}
+
+void Rank::settle_gates() {
+    for (const LaunchIndex index : std::vector(gated_)) look_at_gate(index);
 }
 
 // The heartbeat stands still from now on.

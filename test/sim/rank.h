@@ -24,6 +24,7 @@ public:
     // Calendar.
     void host();
     void stream_step(std::uint32_t stream);
+    void look_at_gate(LaunchIndex launch);
     void open_gate(LaunchIndex launch);
     void give_up(LaunchIndex launch, std::uint64_t manager_life);
     void give_up_verdict(std::uint64_t wait);
@@ -31,6 +32,8 @@ public:
 
     // The manager's words.
     void on_go(std::uint64_t seq, bool abort);
+    void on_offer(std::uint64_t seq);
+    void settle_gates();  // those that are reached look now
     void on_verdict(std::uint32_t entry);
     void manager_died();
     void comm_joined() { wake_host(); }
@@ -73,6 +76,7 @@ private:
     void finish(LaunchIndex launch);
     void run_streams();
     bool pass_head(std::uint32_t stream);
+    bool is_let_go(const LaunchRun& launch) const;
     bool in_turn(const LaunchRun& launch, LaunchIndex index) const;
     void end();
     std::uint32_t entry_of(std::uint32_t comm) const;

@@ -210,7 +210,7 @@ bool is_of_network(FaultKind kind) {
 const char* name_of(Mutation m) {
     static constexpr const char* kNames[] = {"none",          "cut-under-launch", "drop-grants",  "start-without-go",
                                              "lying-switch",  "forget-done",      "early-answer", "half-grant",
-                                             "ignore-revoke", "keep-runs",        "never-ask"};
+                                             "ignore-revoke", "keep-runs",        "never-ask",    "withdraw-nothing"};
     return kNames[static_cast<std::size_t>(m)];
 }
 

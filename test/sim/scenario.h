@@ -76,8 +76,9 @@ enum class Mutation : std::uint8_t {
     ignore_revoke,
     keep_runs,
     never_ask,
+    withdraw_nothing,
 };
-inline constexpr std::uint32_t kMutations = 11;
+inline constexpr std::uint32_t kMutations = 12;
 const char* name_of(Mutation m);
 
 using FlowIndex = std::uint32_t;

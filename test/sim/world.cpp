@@ -71,6 +71,7 @@ void World::dispatch(const Entry& e) {
         case Kind::job_start: return start_job(e.who);
         case Kind::host: return ranks[e.who]->host();
         case Kind::stream: return ranks[e.who]->stream_step(static_cast<std::uint32_t>(e.what));
+        case Kind::gate_look: return ranks[launches[e.who].rank]->look_at_gate(e.who);
         case Kind::gate_open: return ranks[launches[e.who].rank]->open_gate(e.who);
         case Kind::gave_up: return ranks[launches[e.who].rank]->give_up(e.who, e.what);
         case Kind::verdict_gave_up: return ranks[e.who]->give_up_verdict(e.what);
@@ -80,6 +81,7 @@ void World::dispatch(const Entry& e) {
         case Kind::rank_noticed: return manager_of(e.who).rank_gone(e.who);
         case Kind::look: return managers[e.who]->look(e.what);
         case Kind::manager_tick: return managers[e.who]->tick(e.what);
+        case Kind::withdrawn: return managers[e.who]->withdrawn(e.what);
         case Kind::connect: return network.try_connect(e.who, e.what);
         case Kind::frame_up: return network.arrive_up(e.who, e.what);
         case Kind::frame_down: return network.arrive_down(e.who, e.what);

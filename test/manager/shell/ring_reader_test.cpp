@@ -313,3 +313,37 @@ TEST_CASE("random stores of a hostile shim never make a frame that the controlle
     CHECK(broken < 300);  // and what is not
     CHECK(recorded > 1'000);
 }
+
+TEST_CASE("a manager that comes after another takes back what was let go ahead, unless it has gone") {
+    Bench b(true);
+    b.comm(0);
+    b.record(ring::Gate::stream, 1, ring::kLaunchFenced);
+    b.record(ring::Gate::stream, 1, ring::kLaunchFenced);
+    b.record(ring::Gate::stream, 1, ring::kLaunchFenced);
+    b.go(0);
+    b.ready(0);
+    b.go(1);
+    b.reader = std::make_unique<RingReader>(b.view, 0, true);
+    CHECK(b.look<Recorded>() == Bench::Seqs{0, 1, 2});
+    std::vector<bool> gone;
+    for (const Event& event : b.events)
+        if (const auto* record = std::get_if<Recorded>(&event)) gone.push_back(record->go);
+    CHECK(gone == std::vector<bool>{true, false, false});
+    CHECK(b.view.go[0].value == 1);
+    CHECK(b.view.go[1].value < 2);
+    CHECK(b.view.go[2].value == 0);
+}
+
+TEST_CASE("a manager that ends takes back what it has let go ahead") {
+    Bench b;
+    b.comm(0);
+    b.record(ring::Gate::stream, 1, ring::kLaunchFenced);
+    b.record(ring::Gate::stream, 1, ring::kLaunchFenced);
+    b.look<Recorded>();
+    b.go(0);
+    b.go(1);
+    b.ready(0);
+    b.reader->take_back();
+    CHECK(b.view.go[0].value == 1);
+    CHECK(b.view.go[1].value < 2);
+}

@@ -40,11 +40,11 @@ struct Gate {
         if (!announced) {
             announced = true;
             waiter().store(1, std::memory_order_seq_cst);
-            std::atomic_ref(*words.ready).store(words.value, std::memory_order_release);
+            std::atomic_ref(*words.ready).store(words.value, std::memory_order_seq_cst);  // before go is looked at
             beat = load(words.heartbeat);
             beat_ns = now;
         }
-        const std::uint64_t go = load(words.go);
+        const std::uint64_t go = std::atomic_ref(*words.go).load(std::memory_order_seq_cst);
         const std::uint32_t open = load(words.open_segment);
         if ((go & kGoAbort) != 0 || open == kOpenAbort) return kLaunchFailure;
         if (go >= words.value || open != 0 || load(words.open_comm) != 0) return 0;

@@ -1,0 +1,21 @@
+// The go words of a segment: storing them, and taking back what was stored ahead (launch_ring.h).
+#pragma once
+
+#include "opus/launch_ring.h"
+
+namespace opus::manager {
+
+// Lets launch `seq` go, and wakes whoever sleeps at its gate.
+void store_go(const ring::View& view, std::uint64_t seq, bool abort = false);
+
+// Takes it back, if its gate was not reached. Between this and is_reached() nothing may be answered.
+inline void retract_go(const ring::View& view, std::uint64_t seq) {
+    view.go[seq & view.mask].value.store(seq, std::memory_order_seq_cst);
+}
+
+// Seen after retract_go(): the gate may have opened, or not. Store go again, and it has.
+inline bool is_reached(const ring::View& view, std::uint64_t seq) {
+    return view.ready[seq & view.mask].value.load(std::memory_order_seq_cst) == seq + 1;
+}
+
+}  // namespace opus::manager

@@ -1,0 +1,255 @@
+// Gates ahead: what is let go before it is ready, and how it is taken back.
+#include "test/manager/core/node.h"
+
+namespace opus::manager::test {
+namespace {
+
+// Rank 0 with launches 0 to `count` - 1 of communicator A recorded, none of them ready.
+void record_fenced(Node& n, std::uint64_t count, std::uint64_t first = 0) {
+    for (std::uint64_t i = first; i < first + count; ++i)
+        n.record(0, i, {coll(0, i)}, ring::Gate::stream, ring::kLaunchFenced);
+    n.flush();
+}
+
+std::vector<wire::LocalLaunch> of_rank_0(std::initializer_list<std::uint64_t> seqs) {
+    std::vector<wire::LocalLaunch> launches;
+    for (const std::uint64_t seq : seqs) launches.push_back({0, seq});
+    return launches;
+}
+
+std::vector<std::uint64_t> offered(Node& n) {
+    std::vector<std::uint64_t> seqs;
+    for (const Offer& offer : n.taken<Offer>()) seqs.push_back(offer.seq);
+    return seqs;
+}
+
+}  // namespace
+
+TEST_CASE("what a run covers is let go before it is ready, and starts without a word") {
+    Node n;
+    n.serve(1);
+    record_fenced(n, 5);
+    CHECK(offered(n).empty());
+    n.grant(1, {}, {{coll_key(kCommA, 1), 3}});
+    CHECK(offered(n) == std::vector<std::uint64_t>{1, 2, 3});
+    n.take();
+    n.ready(0, 0);
+    n.flush();
+    CHECK(n.said<wire::Demand>().size() == 1);
+    n.grant(2, of_rank_0({0}));
+    n.done(0, 0);
+    n.take();
+    n.ready(0, 1);
+    n.flush();
+    CHECK(n.went(0, 1));  // the word that a manager after this one reads
+    CHECK(n.said<wire::Demand>().empty());
+}
+
+TEST_CASE("a shim without the fence is never let go ahead, nor is a host gate") {
+    Node n;
+    n.serve(1);
+    n.record(0, 0, {coll(0, 0)});
+    n.record(0, 1, {coll(0, 1)}, ring::Gate::host);
+    n.grant(1, {}, {{coll_key(kCommA, 0), 2}});
+    CHECK(offered(n).empty());
+}
+
+TEST_CASE("a run is returned only when it is known which of its launches have gone") {
+    Node n;
+    n.serve(1);
+    record_fenced(n, 3);
+    n.grant(1, {}, {{coll_key(kCommA, 0), 3}});
+    n.take();
+    n.hear(wire::Revoke{7, {}, {1}});
+    REQUIRE(n.taken<Withdraw>().size() == 1);
+    CHECK(n.taken<Withdraw>()[0].launches == of_rank_0({0, 1, 2}));
+    CHECK(n.said<wire::Returned>().empty());
+    SUBCASE("the first had reached its gate") {
+        n.look(Withdrawn{of_rank_0({0, 1, 2}), of_rank_0({0})});
+        CHECK(n.went(0, 0));
+        CHECK_FALSE(n.went(0, 1));
+        REQUIRE(n.said<wire::Returned>().size() == 1);
+        const wire::Returned answer = n.said<wire::Returned>()[0];
+        CHECK(answer.started == of_rank_0({0}));
+        REQUIRE(answer.running.size() == 1);
+        CHECK(answer.running[0].launch.seq == 0);
+    }
+    SUBCASE("none had") {
+        n.look(Withdrawn{of_rank_0({0, 1, 2}), {}});
+        REQUIRE(n.said<wire::Returned>().size() == 1);
+        CHECK(n.said<wire::Returned>()[0].started.empty());
+        n.take();
+        n.ready(0, 0);
+        n.flush();
+        CHECK_FALSE(n.went(0, 0));
+        CHECK(n.said<wire::Demand>().size() == 1);  // as any other
+    }
+    SUBCASE("one is seen to be ready before the answer") {
+        n.ready(0, 0);
+        n.flush();
+        CHECK(n.said<wire::Returned>().empty());
+        n.look(Withdrawn{of_rank_0({0, 1, 2}), of_rank_0({0})});
+        CHECK(n.said<wire::Returned>().at(0).started == of_rank_0({0}));
+    }
+    SUBCASE("the session ends before the answer: the next snapshot tells that the run is kept") {
+        n.look(ControllerDown{});
+        n.look(Withdrawn{of_rank_0({0, 1, 2}), {}});
+        CHECK(n.said<wire::Returned>().empty());
+        CHECK(offered(n) == std::vector<std::uint64_t>{0, 1, 2});
+        n.take();
+        n.connect();
+        CHECK(n.said<wire::Snapshot>().at(0).tokens.at(0).grant == 1);
+    }
+}
+
+TEST_CASE("what another run covers too is not taken back") {
+    Node n;
+    n.serve(1);
+    record_fenced(n, 3);
+    n.grant(1, {}, {{coll_key(kCommA, 0), 2}});
+    n.grant(2, {}, {{coll_key(kCommA, 1), 2}});
+    n.take();
+    n.hear(wire::Revoke{7, {}, {1}});
+    REQUIRE(n.taken<Withdraw>().size() == 1);
+    CHECK(n.taken<Withdraw>()[0].launches == of_rank_0({0}));
+}
+
+TEST_CASE("runs that lapse are taken back first") {
+    CoreOptions options;
+    options.controller_silence_ns = 100 * kSecond;
+    Node n(options);
+    n.look(ControllerUp{++n.session});
+    wire::Welcome welcome{n.session, n.epoch, 0, {{0, 2, "", "r0"}}};
+    welcome.grace_ms = 4'000;
+    n.hear(welcome);
+    n.rank(0);
+    n.comm(0, 0, kCommA, 0, 2);
+    n.flush();
+    n.enforce(kCommA);
+    record_fenced(n, 2);
+    n.grant(1, {}, {{coll_key(kCommA, 0), 2}});
+    n.take();
+    n.advance(3 * kSecond);
+    CHECK(n.taken<Withdraw>().size() == 1);
+    CHECK(n.taken<EndSession>().empty());
+    n.look(Withdrawn{of_rank_0({0, 1}), {}});
+    CHECK(n.taken<EndSession>().size() == 1);  // the next snapshot tells of no run
+    n.take();
+    n.ready(0, 0);
+    n.flush();
+    CHECK_FALSE(n.went(0, 0));
+}
+
+TEST_CASE("only so many are let go ahead: a dead manager cannot take them back") {
+    Node n;
+    n.serve(1);
+    record_fenced(n, 100);
+    n.grant(1, {}, {{coll_key(kCommA, 0), 100}});
+    CHECK(offered(n).size() == 32);
+    n.take();
+    n.ready(0, 0);
+    n.done(0, 0);
+    n.flush();
+    CHECK(offered(n) == std::vector<std::uint64_t>{32});
+}
+
+TEST_CASE("what stands in another stream than an earlier launch of its communicator waits for its turn") {
+    Node n;
+    n.serve(1);
+    n.record(0, 0, {coll(0, 0)}, ring::Gate::stream, ring::kLaunchFenced);
+    n.on(Recorded{0, 1, ring::kLaunchFenced, ring::Gate::stream, 2, {coll(0, 1)}, 1, false});
+    n.grant(1, {}, {{coll_key(kCommA, 0), 2}});
+    CHECK(offered(n) == std::vector<std::uint64_t>{0});
+    n.take();
+    n.ready(0, 0);
+    n.done(0, 0);
+    n.flush();
+    CHECK(offered(n) == std::vector<std::uint64_t>{1});
+}
+
+TEST_CASE("what went ahead and is done before anybody looked has started under its run") {
+    Node n;
+    n.serve(1);
+    record_fenced(n, 3);
+    n.grant(1, {}, {{coll_key(kCommA, 0), 3}});
+    n.done(0, 0);
+    n.flush();
+    CHECK(n.went(0, 0));
+    CHECK(n.core.counters().passed == 0);
+    SUBCASE("and the run is returned") {
+        n.take();
+        n.hear(wire::Revoke{7, {}, {1}});
+        n.look(Withdrawn{of_rank_0({1, 2}), {}});
+    }
+    SUBCASE("and was being taken back") {
+        n.take();
+        n.hear(wire::Revoke{7, {}, {1}});
+        n.done(0, 1);
+        n.look(Withdrawn{of_rank_0({1, 2}), of_rank_0({1})});
+        CHECK(n.went(0, 1));
+    }
+    REQUIRE(n.said<wire::Returned>().size() == 1);
+    CHECK(n.said<wire::Returned>()[0].started.empty());
+    REQUIRE(n.said<wire::Done>().size() == 1);  // before the answer
+    for (const auto& ran : n.said<wire::Done>()[0].ran) CHECK_FALSE(ran.done.ungated);
+}
+
+TEST_CASE("nothing is let go ahead of which it is not known whether it is held") {
+    Node n;
+    n.serve(1);
+    n.comm(0, 1, kCommB, 0, 2);
+    n.record(0, 0, {coll(0, 0), coll(1, 0)}, ring::Gate::stream, ring::kLaunchFenced);
+    n.grant(1, {}, {{coll_key(kCommA, 0), 1}});
+    CHECK(offered(n).empty());
+    n.take();
+    SUBCASE("it is, and no run covers that part") {
+        n.enforce(kCommB);
+        CHECK(offered(n).empty());
+    }
+    SUBCASE("it is not") {
+        n.hear(wire::Verdicts{{{kCommB, Verdict::passes}}});
+        CHECK(offered(n) == std::vector<std::uint64_t>{0});
+    }
+}
+
+TEST_CASE("what has been let go ahead cannot be recalled") {
+    Node n;
+    n.serve(1);
+    record_fenced(n, 1);
+    n.grant(1, {}, {{coll_key(kCommA, 0), 1}});
+    n.take();
+    n.hear(wire::Recall{3, of_rank_0({0})});
+    REQUIRE(n.said<wire::Returned>().size() == 1);
+    CHECK(n.said<wire::Returned>()[0].started == of_rank_0({0}));
+    CHECK(n.said<wire::Returned>()[0].returned.empty());
+}
+
+TEST_CASE("what was let go ahead is taken back when its communicator is judged anew") {
+    Node n;
+    n.serve(1);
+    n.comm(0, 1, kCommB, 0, 2);
+    n.hear(wire::Verdicts{{{kCommB, Verdict::passes}}});
+    n.record(0, 0, {coll(0, 0), coll(1, 0)}, ring::Gate::stream, ring::kLaunchFenced);
+    n.grant(1, {}, {{coll_key(kCommA, 0), 1}});
+    REQUIRE(offered(n) == std::vector<std::uint64_t>{0});
+    n.take();
+    SUBCASE("it is held now, and no run covers that part") {
+        n.enforce(kCommB);
+        REQUIRE(n.taken<Withdraw>().size() == 1);
+        n.look(Withdrawn{of_rank_0({0}), {}});
+        n.ready(0, 0);
+        n.flush();
+        CHECK_FALSE(n.went(0, 0));
+        CHECK(n.said<wire::Demand>().size() == 1);
+    }
+    SUBCASE("none of it is held any more: it passes") {
+        n.hear(wire::Verdicts{{{kCommA, Verdict::degraded}}});
+        REQUIRE(n.taken<Withdraw>().size() == 1);
+        n.look(Withdrawn{of_rank_0({0}), {}});
+        n.ready(0, 0);
+        n.flush();
+        CHECK(n.core.counters().passed == 1);
+    }
+}
+
+}  // namespace opus::manager::test
