@@ -68,6 +68,7 @@ bool SwitchedRails::recorded(Name name, const replay::RehearsedLaunch& launch, s
     event.rank = map_.local_rank(name.rank);
     event.seq = name.seq;
     event.gate = ring::Gate::stream;
+    if (options_.ahead) event.flags = ring::kLaunchFenced;
     bool crosses = false;
     for (std::size_t i = 0; i < launch.operations.size(); ++i) {
         const replay::Step& step = *launch.operations[i];
@@ -87,10 +88,15 @@ bool SwitchedRails::recorded(Name name, const replay::RehearsedLaunch& launch, s
 }
 
 void SwitchedRails::reached(Name name, std::int64_t now) {
+    now_ = std::max(now_, now + kBegin);
+    const Launch launch{name.rank, name.seq};
+    if (ahead_.erase(launch) != 0)
+        later(0, [this, name] { open_.push_back(name); });
+    else
+        waiting_.insert(launch);
     const NodeIndex node = map_.node_of(name.rank);
     const manager::Ready ready{map_.local_rank(name.rank), name.seq};
     if (options_.late_ns == 0) return see(node, ready, now);
-    now_ = std::max(now_, now + kBegin);
     later(static_cast<TimeNs>(random_() % static_cast<std::uint64_t>(options_.late_ns)),
           [this, node, ready] { see(node, ready, now_ - kBegin); });
 }
@@ -160,17 +166,16 @@ void SwitchedRails::tell(NodeIndex node, std::vector<wire::Message> messages) {
 
 void SwitchedRails::perform(NodeIndex node, manager::Actions& actions) {
     std::vector<wire::Message> messages;
+    std::vector<manager::Withdrawn> withdrawn;
     for (manager::Action& action : actions) {
         if (auto* send = std::get_if<manager::Send>(&action)) {
             messages.push_back(std::move(send->message));
         } else if (const auto* go = std::get_if<manager::SetGo>(&action)) {
-            const Name name{map_.rank_at(node, go->rank), go->seq};
-            Phases& phases = phases_[name.rank];
-            if (const auto needs = phases.needs.extract(name.seq); needs && needs.mapped() != phases.now) {
-                phases.now = needs.mapped();
-                ++phases.count;
-            }
-            later(options_.look_ns, [this, name] { open_.push_back(name); });
+            perform(node, *go);
+        } else if (const auto* offer = std::get_if<manager::Offer>(&action)) {
+            perform(node, *offer);
+        } else if (const auto* back = std::get_if<manager::Withdraw>(&action)) {
+            withdrawn.push_back(perform(node, *back));
         } else if (const auto* wake = std::get_if<manager::WakeAt>(&action)) {
             const std::uint64_t number = ++managers_[node].tick;
             if (wake->at_ns >= kForever) continue;
@@ -181,10 +186,45 @@ void SwitchedRails::perform(NodeIndex node, manager::Actions& actions) {
             options_.log(map_.fabric().nodes[node].name + ": " + log->text);
         }
     }
+    say(node, std::move(messages));
+    for (const manager::Withdrawn& answer : withdrawn) {
+        manager::Actions next;
+        managers_[node].core->on(answer, now_, kRealtime + now_, next);
+        flush(node, next);
+    }
+}
+
+void SwitchedRails::say(NodeIndex node, std::vector<wire::Message> messages) {
     if (options_.tamper) options_.tamper(node, messages);
     if (messages.empty()) return;
     ++frames_up_;
     later(options_.wire_ns, [this, node, messages = std::move(messages)] { hear(node, messages); });
+}
+
+void SwitchedRails::perform(NodeIndex node, const manager::SetGo& a) {
+    const Name name{map_.rank_at(node, a.rank), a.seq};
+    Phases& phases = phases_[name.rank];
+    if (const auto needs = phases.needs.extract(name.seq); needs && needs.mapped() != phases.now) {
+        phases.now = needs.mapped();
+        ++phases.count;
+    }
+    if (waiting_.erase({name.rank, name.seq}) == 0) return;  // it has gone ahead
+    later(options_.look_ns, [this, name] { open_.push_back(name); });
+}
+
+void SwitchedRails::perform(NodeIndex node, const manager::Offer& a) {
+    const Launch launch{map_.rank_at(node, a.rank), a.seq};
+    if (waiting_.erase(launch) == 0)
+        ahead_.insert(launch);
+    else
+        later(options_.look_ns, [this, launch] { open_.push_back({launch.first, launch.second}); });
+}
+
+manager::Withdrawn SwitchedRails::perform(NodeIndex node, const manager::Withdraw& a) {
+    manager::Withdrawn answer{a.launches, {}};
+    for (const wire::LocalLaunch& launch : a.launches)
+        if (ahead_.erase({map_.rank_at(node, launch.rank), launch.seq}) == 0) answer.reached.push_back(launch);
+    return answer;
 }
 
 double SwitchedRails::phases() const {

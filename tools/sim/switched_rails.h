@@ -11,7 +11,9 @@
 #include <memory>
 #include <queue>
 #include <random>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "controller/core/core.h"
@@ -24,6 +26,7 @@ namespace opus::sim {
 struct RailsOptions {
     bool provision = true;
     bool runs = true;         // grants cover the rest of a phase
+    bool ahead = true;        // their launches are let go before they are ready
     TimeNs wire_ns = 60'000;  // a message
     TimeNs look_ns = 20'000;  // from a word in a ring to the manager's look, and from its go to the launch
     TimeNs late_ns = 0;       // a launch is seen to be reached up to so much later, drawn for each
@@ -72,6 +75,10 @@ private:
     void tell(NodeIndex node, std::vector<wire::Message> messages);
     void flush(NodeIndex node, manager::Actions& actions);
     void perform(NodeIndex node, manager::Actions& actions);
+    void perform(NodeIndex node, const manager::SetGo& a);
+    void perform(NodeIndex node, const manager::Offer& a);
+    manager::Withdrawn perform(NodeIndex node, const manager::Withdraw& a);
+    void say(NodeIndex node, std::vector<wire::Message> messages);
     void hear(NodeIndex node, const std::vector<wire::Message>& messages);
     void log_words(NodeIndex node, const wire::Message& message);
     void decide(const controller::Event& event);
@@ -91,6 +98,9 @@ private:
     std::unique_ptr<controller::Core> controller_;
     std::vector<Manager> managers_;
     std::vector<Name> open_;
+    using Launch = std::pair<std::uint32_t, std::uint64_t>;  // rank, seq
+    std::set<Launch> ahead_;                                 // let go, and their gates not reached
+    std::set<Launch> waiting_;                               // at their gates, and not let go
     std::string fault_;
 };
 
