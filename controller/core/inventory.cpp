@@ -93,7 +93,7 @@ namespace {
 // A port may lose as much as was saved on it, and once more. That once is not spent while a job finds its rhythm:
 // first a word must come true with nothing done about it. What is doubted is not paid for with light.
 constexpr std::uint32_t kProven = 1;
-constexpr std::uint32_t kProvenLate = 5;  // if a word about it has been wrong
+constexpr std::uint32_t kProvenLate = 3;  // if a word about it has been wrong
 // What was saved need not have been waited for, what was lost was: a port on which a fourth part has been lost again is
 // bet on only while its words come true one after the other.
 constexpr std::uint32_t kProvenAgain = 8;

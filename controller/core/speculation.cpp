@@ -215,9 +215,9 @@ void Core::Impl::speculate(Speculation& s) {
 }
 
 // What it is about to turn was made for what a rank of its own has said to want first: both are due at about the same
-// time, and one that is a moment early would cost two moves. So it lets that light be for a moment, which counts as
-// lost if nothing comes; as long as the port has saved more than it has lost by so much. Not so a rank that is to send,
-// for a collective of its own: the peer that waits for what it sends has nothing else to do.
+// time, and one that is a moment early would cost two moves. So it lets that light be for a moment, which is lost with
+// the bet if nothing comes. Not so a rank that is to send, for a collective of its own: the peer that waits for what it
+// sends has nothing else to do.
 TimeNs Core::Impl::spares_until(const Gang& gang, const Plan& plan) const {
     for (const auto& [edge, circuit] : plan.fresh)
         for (const PortId p : {circuit.a, circuit.b}) {
@@ -227,7 +227,6 @@ TimeNs Core::Impl::spares_until(const Gang& gang, const Plan& plan) const {
                 !s->second.gang.sure || inventory.port(p).edge == edge)
                 continue;
             const TimeNs moment = moment_of(fabric.switch_of(p));
-            if (inventory.port(p).saved_ns < inventory.port(p).lost_ns + moment) continue;
             const auto says_so = [&](const Launch* l) {
                 const auto word = spec.words.find({l->id.node, l->id.rank});
                 return word != spec.words.end() && word->second.speculation == s->first &&
@@ -354,10 +353,22 @@ void Core::Impl::make_amends(PortId p, bool came_true) {
     log(LogLevel::debug, fabric.ports[p].name + " may be bet on again");
 }
 
+// What the rank said was there as well when another of its gangs was given its ports: it would have found its light.
+bool Core::Impl::is_there(const RankName& who, const Word& word, TimeNs then) {
+    const Rank* rank = rank_of(who.first, who.second);
+    if (rank == nullptr) return false;
+    return std::any_of(rank->launches.begin(), rank->launches.end(), [&](const auto& entry) {
+        const Gang* gang = entry.second->gang;
+        return gang != nullptr && gang->sorted && complete_since(*gang) <= then &&
+               std::includes(gang->edges.begin(), gang->edges.end(), word.edges.begin(), word.edges.end());
+    });
+}
+
 // The ranks of a gang that starts: their words have come true, or not. Those that were to start with them and
 // do not go on waiting with what is left.
 void Core::Impl::settle_words(const Gang& gang) {
     if (gang.edges.empty() || spec.words.empty()) return;
+    const TimeNs began = gang.state == Gang::State::programming ? gang.placed_ns : now;
     std::vector<RankName> left;
     for (const Launch* launch : gang.launches) {
         if (launch->open) continue;
@@ -367,7 +378,11 @@ void Core::Impl::settle_words(const Gang& gang) {
         // The gang may be larger than what the rank knew of.
         const bool came_true =
             std::includes(gang.edges.begin(), gang.edges.end(), word->second.edges.begin(), word->second.edges.end());
-        if (const auto s = spec.open.find(word->second.speculation); came_true && s != spec.open.end()) {
+        const auto s = spec.open.find(word->second.speculation);
+        if (s != spec.open.end() && !came_true && is_there(who, word->second, began)) {
+            note_word(s->second, true);
+            close_speculation(word->second.speculation, true);
+        } else if (s != spec.open.end() && came_true) {
             counters.speculations_used += s->second.moved;
             note_word(s->second, true);
             left.insert(left.end(), s->second.ranks.begin(), s->second.ranks.end());
