@@ -406,7 +406,7 @@ void Core::Impl::learn() {
         Launch* launch = launch_of(id, &rank);
         if (launch == nullptr) continue;
         describe(*rank, *launch);
-        rank->forecast.started(*launch, begun_ns);
+        rank->forecast.started(*launch, begun_ns, rank->launches);
         if (launch->programme.needs != 0) rank->said = {};
     }
     begun.clear();
@@ -516,7 +516,7 @@ void Core::Impl::retire(Rank& rank) {
 void Core::Impl::finish(Rank& rank, Launch& launch) {
     const bool passed = launch.phase == Phase::passed || !launch.running() || launch.ungated();
     if (launch.phase == Phase::waiting) rank.stop_waiting(launch);
-    launch.running() ? rank.forecast.ended(launch, now) : rank.forecast.started(launch, now);
+    launch.running() ? rank.forecast.ended(launch, now) : rank.forecast.started(launch, now, rank.launches);
     rank.forecast_due |= launch.programme.needs != 0;
     launch.phase = Phase::done;
     rank.offers_due = true;

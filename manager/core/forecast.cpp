@@ -11,11 +11,23 @@ namespace {
 constexpr std::uint32_t kMaxPhase = 4096;  // launches of a phase that are foretold
 constexpr TimeNs kTogether = 1'000'000;    // as good as one moment
 constexpr TimeNs kLate = 2'000'000;        // a circuit that is idle for so long may be of use to others
+constexpr std::size_t kNear = 16;          // launches posted that may come next
 constexpr unsigned kSizeClass = 3;         // a class is 2^3 wide
 
 // Its peers wait for it as it does for them.
 bool are_of_all(const std::vector<LaunchKey>& keys) {
     return keys.size() > 1 || (!keys.empty() && keys.front().range.first.kind == KeyKind::coll);
+}
+
+// Among those that may come next.
+bool is_posted(const std::deque<Launch>& launches, std::uint64_t signature) {
+    std::size_t looked = 0;
+    for (const Launch& l : launches) {
+        if (l.phase != Phase::recorded && l.phase != Phase::waiting) continue;
+        if (l.programme.signature == signature) return true;
+        if (++looked == kNear) break;
+    }
+    return false;
 }
 
 bool is_connection(const Key& key) { return key.kind == KeyKind::conn || key.kind == KeyKind::conn_p2p; }
@@ -63,7 +75,7 @@ bool Forecast::regrets(const Launch& launch, TimeNs now) const {
     return between_.signature != 0 && launch.programme.needs == between_.phase && waited && apart && are_of_all(launch.keys);
 }
 
-void Forecast::started(const Launch& launch, TimeNs now) {
+void Forecast::started(const Launch& launch, TimeNs now, const std::deque<Launch>& launches) {
     const Predictor::Launch& p = launch.programme;
     if (p.needs == 0) return;
     std::vector<LaunchKey> keys = launch.keys;
@@ -84,7 +96,7 @@ void Forecast::started(const Launch& launch, TimeNs now) {
         between_ = {p.signature, phase_, -1};
     else
         went_on_ns_ = now;
-    predictor_.observe(p, how);
+    predictor_.observe(p, how, [&launches](std::uint64_t signature) { return is_posted(launches, signature); });
     phase_ = p.needs;
     started_ns_ = now;
     const auto at = std::find_if(under_way_.begin(), under_way_.end(), [&p](const auto& u) { return u.first == p.needs; });

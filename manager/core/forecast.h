@@ -37,8 +37,9 @@ class Forecast {
 public:
     static constexpr std::size_t kMaxLook = 64;  // launches recorded ahead that are looked at
 
-    void started(const Launch& launch, TimeNs now);  // also when it passed
-    void ended(const Launch& launch, TimeNs now);    // one that had started
+    // Also when it passed. `launches`: all of the rank that are not retired.
+    void started(const Launch& launch, TimeNs now, const std::deque<Launch>& launches);
+    void ended(const Launch& launch, TimeNs now);  // one that had started
 
     // A receive that is ready, and nothing else, goes after what this rank is to do before it: by the order that was
     // learned; or because, where it was served the last time, what came next waited for its circuits, and not for what

@@ -74,6 +74,7 @@ std::uint64_t Predictor::due_after_ns() const {
 Predictor::Turn Predictor::turn_of(std::uint64_t signature) const {
     const auto mine = static_cast<Symbol>(find(signature));
     if (mine == kSignatures || state_->known[mine].urgent || at_ == kNowhere) return Turn::now;
+    if (overtaken(mine) != overtakes_) return Turn::now;
     // A whole round long is long enough.
     if (is_owed(mine)) return remembered(at_) && symbol(at_) == mine ? Turn::now : Turn::passed_over;
     for (std::uint64_t p = at_; p < at_ + kMaxAhead && remembered(p); ++p) {
@@ -129,15 +130,57 @@ bool Predictor::pass_over_to(Symbol seen) {
     return true;
 }
 
+// Which of those that were overtaken, or their number.
+std::uint32_t Predictor::overtaken(Symbol s) const {
+    std::uint32_t i = 0;
+    while (i < overtakes_ && symbol(overtaken_[i].place) != s) ++i;
+    return i;
+}
+
+std::uint32_t Predictor::overtaken_soon() const {
+    std::uint32_t n = 0;
+    while (n < overtakes_ && count_ - overtaken_[overtakes_ - 1 - n].since <= kSoon) ++n;
+    return n;
+}
+
+// This one and the next, the last time: of one phase, or at one moment.
+bool Predictor::came_together(std::uint64_t position) const {
+    return remembered(position + 1) &&
+           ((entry(position + 1) & kContested) != 0 || needs(position) == needs(position + 1));
+}
+
+// What streams do at one moment comes in another order now and then. What is overtaken is posted, so it will come.
+bool Predictor::overtake_to(Symbol seen, const Posted& posted) {
+    if (!posted) return false;
+    std::uint64_t place = at_;
+    while (remembered(place) && symbol(place) != seen && place - at_ + overtakes_ < kMaxOvertaken && came_together(place) &&
+           posted(state_->known[symbol(place)].signature))
+        ++place;
+    if (!remembered(place) || symbol(place) != seen) return false;
+    for (; at_ != place; ++at_) overtaken_[overtakes_++] = {at_, count_};
+    return true;
+}
+
+void Predictor::drop_overtaken(std::uint32_t i) {
+    std::copy(overtaken_.begin() + i + 1, overtaken_.begin() + overtakes_, overtaken_.begin() + i);
+    --overtakes_;
+}
+
 // What was learned of the one that is seen, to be learned again.
-Predictor::Patience Predictor::follow(Symbol seen) {
+Predictor::Patience Predictor::follow(Symbol seen, const Posted& posted) {
+    if (const std::uint32_t i = overtaken(seen); i != overtakes_) {  // here it is
+        const Patience kept = patience_of(entry(overtaken_[i].place));
+        drop_overtaken(i);
+        ++matched_;
+        return kept;
+    }
     if (is_owed(seen)) {  // here it is
         const auto end = owed_.begin() + owes_--;
         const auto owed = std::find(owed_.begin(), end, seen);
         std::copy(owed + 1, end, owed);
         return Patience::shown;
     }
-    if (pass_over_to(seen)) {
+    if (at_ != kNowhere && (pass_over_to(seen) || overtake_to(seen, posted))) {
         const Patience kept = patience_of(entry(at_));
         ++at_;
         ++matched_;
@@ -150,7 +193,7 @@ Predictor::Patience Predictor::follow(Symbol seen) {
         resumes_ = std::min(resumes_ + 1, kResume);
     }
     at_ = kNowhere;
-    matched_ = owes_ = 0;
+    matched_ = owes_ = overtakes_ = 0;
     return Patience::none;
 }
 
@@ -213,18 +256,27 @@ void Predictor::score(const Launch& seen) {
         doubt += 2;
 }
 
+bool Predictor::is_sure() const { return matched_ >= kSureMatch + state_->known[last_].doubt; }
+
 void Predictor::foretell() {
     const bool goes_on = forecast_.known && forecast_.remaining > 0 && horizon_ > 0;
     if (!foresees(0)) {
         forecast_ = {};
         return;
     }
+    for (std::uint32_t i = 0; i < overtaken_soon(); ++i)
+        if (const Launch next = expected(i); next.needs != current_needs_) {
+            forecast_ = {true, is_sure(), 0, next};
+            horizon_ = 0;
+            return;
+        }
     if (goes_on) {
         --horizon_;
         --forecast_.remaining;
     } else {
         std::uint64_t position = at_;
         std::uint32_t remaining = 0;
+        for (std::uint32_t i = 0; i < overtaken_soon(); ++i) remaining += expected(i).needs == current_needs_;
         for (; remaining < kMaxRun && position < count_; ++position) {
             if (is_regretted(position)) continue;
             if (state_->known[symbol(position)].needs != current_needs_) break;
@@ -233,18 +285,19 @@ void Predictor::foretell() {
         const bool end_seen = position < count_ && remaining < kMaxRun;
         forecast_.known = end_seen;
         forecast_.remaining = remaining;
-        horizon_ = remaining;
+        horizon_ = overtakes_ == 0 ? remaining : 0;
         forecast_.next =
             end_seen ? Launch{state_->known[symbol(position)].signature, state_->known[symbol(position)].needs} : Launch{};
     }
-    forecast_.sure = forecast_.known && matched_ >= kSureMatch + state_->known[last_].doubt;
+    forecast_.sure = forecast_.known && is_sure();
 }
 
-void Predictor::observe(const Launch& launch, Start how) {
+void Predictor::observe(const Launch& launch, Start how, const Posted& posted) {
     score(launch);
     const std::uint64_t before = at_;
     const Symbol seen = intern(launch);
-    const Patience learned = follow(seen);
+    if (overtakes_ > 0 && count_ - overtaken_[0].since > kMaxAhead) drop_overtaken(0);  // it did not come after all
+    const Patience learned = follow(seen, posted);
     const auto flags =
         static_cast<Symbol>((how.contested ? kContested : 0) | (how.late ? kLate : 0) | class_of(how.after_ns));
     state_->history[count_ % kHistory] =
@@ -262,7 +315,7 @@ void Predictor::observe(const Launch& launch, Start how) {
             at_ = kept;
             matched_ = kept_matched;
         }
-        if (at_ != kept) owes_ = 0;
+        if (at_ != kept) owes_ = overtakes_ = 0;
     }
     if (new_phase || lost || at_ != before + 1) horizon_ = 0;  // look ahead anew
     remember_contexts();

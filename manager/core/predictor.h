@@ -6,6 +6,9 @@
 // is expected to follow now. So one iteration is enough to learn from, nested loops need no model of their
 // own, and what no longer holds is outlived by what does.
 //
+// Launches of several streams that come at one moment come in another order now and then: where what was expected is
+// posted, and came at one moment with what is seen the last time as well, the place is kept, and it is expected next.
+//
 // An interlude (evaluation, a checkpoint) breaks the match; the place where it broke is kept, and is where the
 // search begins once the interlude is over.
 //
@@ -14,6 +17,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <memory>
 
 namespace opus::manager {
@@ -62,14 +66,17 @@ public:
         std::uint64_t after_ns = 0;  // the one before it had begun it was ready; within a factor of five, as remembered
     };
 
+    // Is one of this signature posted, and has not started? Then it will come.
+    using Posted = std::function<bool(std::uint64_t signature)>;
+
     Predictor();
-    void observe(const Launch& launch, Start how);
-    void observe(const Launch& launch) { observe(launch, Start{}); }
+    void observe(const Launch& launch, Start how, const Posted& posted);
+    void observe(const Launch& launch) { observe(launch, Start{}, nullptr); }
     Forecast forecast() const { return forecast_; }
     // The launch expected after `i` others; needs 0: nothing is.
     Launch expected(std::uint32_t i) const {
         if (!foresees(i)) return {};
-        const Known& known = state_->known[symbol(at_ + i)];
+        const Known& known = state_->known[symbol(place(i))];
         return {known.signature, known.needs};
     }
     // It has come so before, and what led to it there has, for a whole round back and at least as far as kRound.
@@ -77,7 +84,7 @@ public:
     // How that one began the last time.
     Start began(std::uint32_t i) const {
         if (!foresees(i)) return {};
-        const Symbol s = entry(at_ + i);
+        const Symbol s = entry(place(i));
         return {(s & kContested) != 0, (s & kLate) != 0, patience_of(s), duration_of(s)};
     }
     // The last one should have come later: the next time it is passed over here.
@@ -102,6 +109,8 @@ private:
     static constexpr std::uint64_t kNowhere = ~0ull;
     static constexpr std::uint32_t kMaxAhead = 512;  // launches looked at for the next one of a signature
     static constexpr std::uint32_t kMaxOwed = 4;     // passed over and not seen since
+    static constexpr std::uint32_t kMaxOvertaken = 4;  // and not seen since
+    static constexpr std::uint32_t kSoon = 4;          // launches within which what was overtaken is expected
     // Beside the number, in the history.
     static constexpr Symbol kContested = 0x8000, kLate = 0x4000, kPatience = 0x3000, kOnePatience = 0x1000,
                             kAfter = 0x0e00, kOneAfter = 0x0200;
@@ -132,7 +141,7 @@ private:
     Symbol symbol(std::uint64_t position) const { return static_cast<Symbol>(entry(position) & (kOneAfter - 1)); }
     std::uint32_t passed_over() const {
         std::uint32_t i = 0;
-        while (i < kMaxOwed && foresees(i) && is_regretted(at_ + i)) ++i;
+        while (i < kMaxOwed && foresees(i) && is_regretted(place(i))) ++i;
         return i;
     }
     static Patience patience_of(Symbol s) { return static_cast<Patience>((s & kPatience) / kOnePatience); }
@@ -143,15 +152,27 @@ private:
     static Symbol class_of(std::uint64_t ns);
     static std::uint64_t duration_of(Symbol s);  // the longest of its class
     bool remembered(std::uint64_t position) const { return position < count_ && position + kHistory > count_; }
-    bool foresees(std::uint32_t i) const { return at_ != kNowhere && remembered(at_ + i); }
+    std::uint64_t needs(std::uint64_t position) const { return state_->known[symbol(position)].needs; }
+    // Of the launch expected after `i` others: what was overtaken just now comes first.
+    std::uint64_t place(std::uint32_t i) const {
+        const std::uint32_t soon = overtaken_soon();
+        return i < soon ? overtaken_[overtakes_ - soon + i].place : at_ + (i - soon);
+    }
+    bool foresees(std::uint32_t i) const { return at_ != kNowhere && remembered(place(i)); }
     std::uint32_t context_slot(std::size_t which) const;
     std::uint32_t match_length(std::uint64_t position, std::uint32_t limit) const;
-    Patience follow(Symbol seen);
+    Patience follow(Symbol seen, const Posted& posted);
     bool pass_over_to(Symbol seen);
+    std::uint32_t overtaken(Symbol s) const;
+    std::uint32_t overtaken_soon() const;
+    bool came_together(std::uint64_t position) const;
+    bool overtake_to(Symbol seen, const Posted& posted);
+    void drop_overtaken(std::uint32_t i);
     bool is_owed(Symbol s) const;
     void search();
     void remember_contexts();
     void score(const Launch& seen);
+    bool is_sure() const;
     void foretell();
 
     std::unique_ptr<State> state_;
@@ -163,6 +184,11 @@ private:
     std::uint32_t resumes_ = 0;
     std::array<Symbol, kMaxOwed> owed_{};  // passed over since at_ was found, and not seen yet
     std::uint32_t owes_ = 0;
+    struct Overtaken {
+        std::uint64_t place = 0, since = 0;  // in the history; launches observed by then
+    };
+    std::array<Overtaken, kMaxOvertaken> overtaken_{};  // oldest first
+    std::uint32_t overtakes_ = 0;
     Forecast forecast_;
     std::uint64_t current_needs_ = 0;
     Symbol last_ = 0;

@@ -42,7 +42,7 @@ TEST_CASE("on rails, with runs, every phase change of a periodic job is foretold
     std::uint64_t changes = 0;
     for (PredictedJob& job : predicted_jobs()) {
         if (job.goal != PredictedJob::Goal::all || job.name.find(',') != std::string::npos) continue;
-        job.learned = 10;
+        job.learned = 12;
         const PredictionRow row = predict_on_rails(job, 25);
         CAPTURE(row.name);
         CHECK(row.ended);

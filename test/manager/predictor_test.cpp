@@ -74,7 +74,7 @@ TEST_CASE("one that should have come later is passed over where it came, and lea
     CHECK(p.due().needs == r.needs);
     Predictor::Start let_wait;
     let_wait.patience = Predictor::Patience::shown;
-    p.observe(r, let_wait);
+    p.observe(r, let_wait, nullptr);
     play(p, "s");
     CHECK(p.turn_of(r.signature) == Predictor::Turn::after_others);  // the fifth A's, as it came
     play(p, "AAAA");
@@ -82,6 +82,47 @@ TEST_CASE("one that should have come later is passed over where it came, and lea
     CHECK(p.expected(1).signature == r.signature);
     p.never_let_wait(r.signature);
     CHECK(p.turn_of(r.signature) == Predictor::Turn::now);
+}
+
+// Send and gather come at one moment, in either order.
+TEST_CASE("what streams do at one moment may change places") {
+    Predictor p;
+    Predictor::Start together;
+    together.contested = true;
+    const auto step = [&](bool swapped, const Predictor::Posted& posted) {
+        p.observe(launch(swapped ? 'A' : 's'), {}, posted);
+        const Predictor::Forecast next = p.forecast();
+        p.observe(launch(swapped ? 's' : 'A'), together, posted);
+        play(p, "AAAr");
+        return next;
+    };
+    const Predictor::Posted posted = [](std::uint64_t) { return true; };
+    for (int i = 0; i < 20; ++i) step(false, posted);
+    for (int i = 0; i < 20; ++i) {
+        const bool swapped = i % 3 == 0;
+        const auto before = p.accuracy();
+        const Predictor::Forecast next = step(swapped, posted);
+        CHECK(next.sure);
+        CHECK(next.next.needs == launch(swapped ? 's' : 'A').needs);
+        CHECK(p.forecast().sure);
+        CHECK(since(p, before).silent == 0);
+    }
+    SUBCASE("not where what was expected is not posted: it may not come at all") {
+        step(true, [](std::uint64_t) { return false; });
+        CHECK_FALSE(p.forecast().sure);
+    }
+}
+
+TEST_CASE("what was overtaken and belongs to the phase is of what remains of it") {
+    Predictor p;
+    const Predictor::Posted posted = [](std::uint64_t) { return true; };
+    for (int i = 0; i < 20; ++i) play(p, "rsAAAA");
+    p.observe(launch('s'), {}, posted);
+    CHECK(p.forecast().sure);
+    CHECK(p.forecast().remaining == 1);  // r
+    p.observe(launch('r'), {}, posted);
+    CHECK(p.forecast().remaining == 0);
+    CHECK(p.forecast().next.needs == launch('A').needs);
 }
 
 TEST_CASE("a run's remaining launches are counted down to the phase change") {

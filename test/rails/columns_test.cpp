@@ -86,7 +86,6 @@ TEST_CASE("with runs no iteration is slower than without, from the second on") {
         const std::string kind = generator.name;
         const replay::Workload job = job_of(kind);
         for (const double dark : {10.0, 25.0, 100.0}) {
-            if (kind == "4d" && dark > 25) continue;  // one is, when its runs begin (docs/simulation.md)
             ColumnOptions o = at(dark, 14);
             o.learned = 1;
             const std::vector<double> with = lengths_ms(play(job, Rails::provisioned, o));
@@ -97,7 +96,8 @@ TEST_CASE("with runs no iteration is slower than without, from the second on") {
             REQUIRE(with.size() == without.size());
             for (std::size_t i = 0; i < with.size(); ++i) {
                 CAPTURE(i);
-                CHECK(with[i] <= without[i] * 1.0005);
+                const bool learns = kind == "4d" && i == 0;  // which of two goes first is still a matter of chance
+                CHECK(with[i] <= (without[i] + (learns ? 2 * dark : 0)) * 1.0005);
             }
         }
     }
@@ -268,6 +268,38 @@ TEST_CASE("what comes a moment before what was foretold lets the light be that w
         std::nth_element(waited.begin(), waited.begin() + 2, waited.end());
         CAPTURE(kind);
         CHECK(waited[2] < 0.5);
+    }
+}
+
+// On a busy computer each launch is seen when somebody comes to it: those of one moment come in another order every time.
+TEST_CASE("a job whose launches are seen late is learned all the same") {
+    struct Late {
+        std::string kind;
+        TimeNs late_ns;
+        double dark_ms;
+        std::uint32_t learned;
+        double waits;  // at most, of what it waits on demand
+    };
+    for (const Late& l : {Late{"llama3-8b", 1'000'000, 100, 3, 0.35}, Late{"4d", 300'000, 25, 8, 0.7},
+                          Late{"cp", 1'000'000, 25, 2, 0.1}, Late{"3d", 1'000'000, 25, 6, 0.6}}) {
+        replay::GenerateOptions generate;
+        if (l.kind != "llama3-8b") generate.gpus = 1;
+        const replay::Workload job =
+            l.kind == "llama3-8b" ? replay::generate_llama3_8b(generate) : replay::generate(l.kind, generate);
+        std::vector<double> waits;
+        for (std::uint64_t seed = 1; seed <= 3; ++seed) {
+            ColumnOptions o = at(l.dark_ms, l.learned + 4);
+            o.learned = l.learned;
+            o.rails.late_ns = l.late_ns;
+            o.rails.seed = seed;
+            const double lit = play(job, Rails::lit, o).iteration_ms, demand = play(job, Rails::on_demand, o).iteration_ms,
+                         ahead = play(job, Rails::provisioned, o).iteration_ms;
+            waits.push_back((ahead - lit) / (demand - lit));
+        }
+        std::sort(waits.begin(), waits.end());
+        CAPTURE(l.kind);
+        MESSAGE(l.kind << ": waits for " << waits[0] << ", " << waits[1] << ", " << waits[2]);
+        CHECK(waits[1] <= l.waits);
     }
 }
 

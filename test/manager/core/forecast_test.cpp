@@ -361,7 +361,7 @@ TEST_CASE("the rest of a phase is told as ranges of its sequences, once a whole 
     TimeNs now = 0;
     const auto start = [&](Launch l) {
         l.waiting_since = now += kSecond;
-        forecast.started(l, now);
+        forecast.started(l, now, {});
     };
     for (std::uint64_t i = 0; i < kRounds; ++i) {
         // While the order is still being learned a run would change it.
@@ -394,9 +394,9 @@ std::uint32_t offered(TimeNs third_waits, bool transfer_with_third) {
     };
     for (std::uint64_t i = 0; i < kRounds; ++i) {
         for (int k = 0; k < 3; ++k)
-            forecast.started(launch(ring, coll_key(kCommA, n++), k == 2 ? third_waits : 0), now += kSecond);
+            forecast.started(launch(ring, coll_key(kCommA, n++), k == 2 ? third_waits : 0), now += kSecond, {});
         const TimeNs waited = transfer_with_third ? kSecond : 0;
-        forecast.started(launch(pair, p2p_key(kCommB, 0, 1, i), waited), now += kSecond);
+        forecast.started(launch(pair, p2p_key(kCommB, 0, 1, i), waited), now += kSecond, {});
     }
     const auto rest = forecast.rest_of_phase(launch(ring, coll_key(kCommA, n), 0));
     return rest.empty() ? 0 : rest.front().range.count;
@@ -425,7 +425,7 @@ TEST_CASE("what starts in a run is as late as it was when it had to ask") {
             l.keys = {{0, {k == 3 ? p2p_key(kCommB, 0, 1, i) : coll_key(kCommA, n++), 1}}};
             l.firm = i < kRounds - 3;  // later ones start in a run
             l.waiting_since = k == 2 ? now : now + kSecond;
-            forecast.started(l, now += kSecond);
+            forecast.started(l, now += kSecond, {});
         }
     }
     Launch first;
