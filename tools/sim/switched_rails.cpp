@@ -77,6 +77,7 @@ bool SwitchedRails::recorded(Name name, const replay::RehearsedLaunch& launch, s
         event.ops.push_back(map_.record(step, name.rank, launch.lengths[i]));
     }
     if (!crosses) return false;
+    if (options_.late_ns > 0) streams_[{name.rank, name.seq}] = event.stream;
     std::uint64_t& needs = phases_[name.rank].needs[name.seq];
     for (const ring::OpEntry& op : event.ops) {
         const bool transfer =
@@ -94,15 +95,24 @@ void SwitchedRails::reached(Name name, std::int64_t now) {
         later(0, [this, name] { open_.push_back(name); });
     else
         waiting_.insert(launch);
-    const NodeIndex node = map_.node_of(name.rank);
-    const manager::Ready ready{map_.local_rank(name.rank), name.seq};
-    if (options_.late_ns == 0) return see(node, ready, now);
-    later(static_cast<TimeNs>(random_() % static_cast<std::uint64_t>(options_.late_ns)),
-          [this, node, ready] { see(node, ready, now_ - kBegin); });
+    see_late(name, manager::Ready{map_.local_rank(name.rank), name.seq});
 }
 
 void SwitchedRails::ended(Name name, std::int64_t now) {
-    see(map_.node_of(name.rank), manager::DoneSeen{map_.local_rank(name.rank), name.seq}, now);
+    now_ = std::max(now_, now + kBegin);
+    see_late(name, manager::DoneSeen{map_.local_rank(name.rank), name.seq});
+    streams_.erase({name.rank, name.seq});
+}
+
+// What one stream does is seen in order.
+void SwitchedRails::see_late(Name name, manager::Event event) {
+    const NodeIndex node = map_.node_of(name.rank);
+    if (options_.late_ns == 0) return see(node, std::move(event), now_ - kBegin);
+    TimeNs& seen = seen_[{name.rank, streams_[{name.rank, name.seq}]}];
+    const bool ready = std::holds_alternative<manager::Ready>(event);
+    const auto late = static_cast<TimeNs>(ready ? random_() % static_cast<std::uint64_t>(options_.late_ns) : 0);
+    seen = std::max(seen, now_ + late);
+    later(seen - now_, [this, node, event = std::move(event)] { see(node, event, now_ - kBegin); });
 }
 
 std::int64_t SwitchedRails::next_ns() const {

@@ -71,6 +71,7 @@ private:
     void connect();
     void register_ranks(NodeIndex node);
     void see(NodeIndex node, manager::Event event, std::int64_t now);
+    void see_late(Name name, manager::Event event);
     void look(NodeIndex node);
     void tell(NodeIndex node, std::vector<wire::Message> messages);
     void flush(NodeIndex node, manager::Actions& actions);
@@ -101,6 +102,8 @@ private:
     using Launch = std::pair<std::uint32_t, std::uint64_t>;  // rank, seq
     std::set<Launch> ahead_;                                 // let go, and their gates not reached
     std::set<Launch> waiting_;                               // at their gates, and not let go
+    std::map<Launch, std::uint64_t> streams_;                          // of launches, while some are seen late
+    std::map<std::pair<std::uint32_t, std::uint64_t>, TimeNs> seen_;  // by rank and stream: the last event
     std::string fault_;
 };
 
