@@ -280,6 +280,9 @@ struct Core::Impl {
     void read_map(SwitchIndex sw);
     void read_maps_again();
     void notice(PortId p, PortId believed, PortId found, std::vector<std::string>& differences);
+    std::set<PortId> changed_since_asked(const SwitchState& sw) const;
+    void adopt_circuit(const Circuit& circuit);
+    void show_differences(SwitchIndex s, std::vector<std::string> differences);
     void adopt_map(SwitchIndex sw, const MapRead& e);
     void judge_suspects(SwitchIndex sw);
     void blame(PortId p);

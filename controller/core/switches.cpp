@@ -1,5 +1,6 @@
 // Switches: what they say is read back at every session and after every error, and believed.
 #include <algorithm>
+#include <utility>
 
 #include "controller/core/impl.h"
 
@@ -143,6 +144,40 @@ void Core::Impl::notice(PortId p, PortId believed, PortId found, std::vector<std
     trace(std::move(t));
 }
 
+// A map that was asked for before the last change of a port says nothing about it.
+std::set<PortId> Core::Impl::changed_since_asked(const SwitchState& sw) const {
+    std::set<PortId> changed;
+    for (const PortId p : sw.cable) {
+        if (p == kNone) continue;
+        const PortState& port = inventory.port(p);
+        if (port.op != 0 || port.leaves != 0 || port.changed >= sw.read_step || sw.read_ns < port.doubt_until_ns)
+            changed.insert(p);
+    }
+    return changed;
+}
+
+// The map says how the mirrors are set. Where nobody here has seen the light (an older controller made it, or another
+// hand, or the switch got stuck) the circuit is made again before it is used.
+void Core::Impl::adopt_circuit(const Circuit& circuit) {
+    PortState &a = inventory.port(circuit.a), &b = inventory.port(circuit.b);
+    if (a.peer != kNone || b.peer != kNone) return;
+    const bool seen = a.seen == circuit.b && b.seen == circuit.a;
+    inventory.light(circuit, step, now);
+    a.no_light = b.no_light = !seen;
+    Trace t;
+    t.kind = Trace::Kind::circuit_up;
+    t.circuit = circuit;
+    trace(std::move(t));
+}
+
+void Core::Impl::show_differences(SwitchIndex s, std::vector<std::string> differences) {
+    if (differences.empty()) return;
+    for (const std::string& d : differences) log(LogLevel::warn, fabric.switches[s].name + ": " + d);
+    differences.resize(std::min(differences.size(), kMaxDifferences));
+    inventory.sw(s).differences = std::move(differences);
+    inventory.sw(s).differed_ns = now;
+}
+
 void Core::Impl::adopt_map(SwitchIndex s, const MapRead& e) {
     SwitchState& sw = inventory.sw(s);
     std::map<SwitchPort, SwitchPort> says;
@@ -150,16 +185,9 @@ void Core::Impl::adopt_map(SwitchIndex s, const MapRead& e) {
         says[x] = y;
         says[y] = x;
     }
-    // An answer older than the last change of a port says nothing about it. Judged before any change: to darken one
-    // end of a circuit changes the other.
-    std::set<PortId> older;
-    for (const PortId p : sw.cable) {
-        if (p == kNone) continue;
-        const PortState& port = inventory.port(p);
-        if (port.op != 0 || port.leaves != 0 || port.changed >= sw.read_step || sw.read_ns < port.doubt_until_ns)
-            older.insert(p);
-    }
-    const auto stale = [&](PortId p) { return older.count(p) != 0; };
+    // Judged before anything is adopted: to darken one end of a circuit changes the other.
+    const std::set<PortId> changed = changed_since_asked(sw);
+    const auto stale = [&](PortId p) { return changed.count(p) != 0; };
     TimeNs again = now;
     std::vector<std::string> differences;
     std::vector<EdgeId> lost;
@@ -190,26 +218,9 @@ void Core::Impl::adopt_map(SwitchIndex s, const MapRead& e) {
         owed.insert(fabric.gpus[fabric.ports[p].gpu].node);
     }
     for (const auto& [p, peer] : found)
-        if (peer < kForeign && inventory.port(p).peer == kNone && inventory.port(peer).peer == kNone) {
-            // The map says how the mirrors are set. Where nobody here has seen the light (an older controller made it,
-            // or another hand, or the switch got stuck) the circuit is made again before it is used.
-            const bool seen = inventory.port(p).seen == peer && inventory.port(peer).seen == p;
-            inventory.light(make_circuit(p, peer), step, now);
-            inventory.port(p).no_light = inventory.port(peer).no_light = !seen;
-            Trace t;
-            t.kind = Trace::Kind::circuit_up;
-            t.circuit = make_circuit(p, peer);
-            trace(std::move(t));
-        }
-    const bool first = !sw.map_known;
-    sw.map_known = true;
-    if (!differences.empty()) {
-        for (const std::string& d : differences) log(LogLevel::warn, fabric.switches[s].name + ": " + d);
-        differences.resize(std::min(differences.size(), kMaxDifferences));
-        sw.differences = std::move(differences);
-        sw.differed_ns = now;
-    }
-    if (first)
+        if (peer < kForeign) adopt_circuit(make_circuit(p, peer));
+    show_differences(s, std::move(differences));
+    if (!std::exchange(sw.map_known, true))
         log(LogLevel::info, fabric.switches[s].name + ": map read, " + std::to_string(e.circuits.size()) + " circuits");
     judge_suspects(s);
     std::sort(lost.begin(), lost.end());
