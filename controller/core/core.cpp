@@ -145,12 +145,28 @@ void Core::Impl::hear(NodeIndex n, const wire::Retire& m) {
 }
 
 void Core::Impl::hear(NodeIndex n, const wire::Demand& m) {
-    for (const wire::LaunchDemand& d : m.launches) demand(n, d);
+    for (const wire::LaunchDemand& d : m.launches) {
+        not_withheld(n, d.launch);
+        demand(n, d);
+    }
+}
+
+void Core::Impl::not_withheld(NodeIndex n, const wire::LocalLaunch& launch) {
+    std::erase_if(nodes[n].withheld, [&launch](const wire::Withheld& w) { return w.launch == launch; });
+}
+
+void Core::Impl::hear(NodeIndex n, const wire::Heartbeat& m) {
+    nodes[n].withheld.assign(m.withheld.begin(), m.withheld.begin() + static_cast<std::ptrdiff_t>(std::min(
+                                                                          m.withheld.size(), wire::kMaxWithheld)));
+    nodes[n].withheld_ns = now;
 }
 
 void Core::Impl::hear(NodeIndex n, const wire::Done& m) {
     for (const wire::LaunchDone& d : m.launches) hear_done(n, d);
-    for (const wire::LaunchRan& r : m.ran) hear_ran(n, r);
+    for (const wire::LaunchRan& r : m.ran) {
+        not_withheld(n, r.done.launch);
+        hear_ran(n, r);
+    }
     for (const std::uint64_t grant : m.ended)
         if (Run* run = find_run(grant)) node_is_over(*run, n);
     for (const wire::LaunchSeen& s : m.seen) hear_seen(n, s);

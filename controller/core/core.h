@@ -201,7 +201,15 @@ struct Why {
     OpKind op = OpKind::none;
     std::uint64_t bytes = 0;
     TimeNs since_ns = 0;
-    enum class State : std::uint8_t { missing_member, queued, programming, granted, suspended, passed } state{};
+    enum class State : std::uint8_t {
+        missing_member,
+        queued,
+        programming,
+        granted,
+        suspended,
+        passed,
+        withheld
+    } state{};
     std::vector<std::string> reasons;  // "missing n2.g1 (rank 5 of 8): not ready", "port n0.g1.p0 held by ...", ...
 };
 
@@ -221,7 +229,7 @@ public:
     std::vector<GroupStatus> groups() const;
     std::vector<SwitchStatus> switches() const;
     std::vector<NodeStatus> nodes() const;
-    std::vector<Why> why(TimeNs now) const;  // every launch that is ready and not granted, or suspended
+    std::vector<Why> why(TimeNs now) const;  // every launch that is ready and not granted, or suspended, or withheld
     std::string check() const;               // empty, or the first internal invariant that does not hold
 
 private:

@@ -43,6 +43,8 @@ struct NodeState {
     std::uint32_t unsettled = 0;  // adopted launches whose circuits are not known yet
     std::map<RankId, Rank> ranks;
     std::vector<wire::CommVerdict> verdicts;  // to be sent at the end of the step
+    std::vector<wire::Withheld> withheld;     // receives that its last heartbeat told of, less those asked for since
+    TimeNs withheld_ns = 0;                   // it came
 
     bool up() const { return session != 0 && reported; }
 };
@@ -95,7 +97,8 @@ struct Core::Impl {
     void hear(NodeIndex node, const wire::Done& m);
     void hear(NodeIndex node, const wire::Returned& m);
     void hear(NodeIndex node, const wire::Expired& m) { expired(node, m); }
-    void hear(NodeIndex, const wire::Heartbeat&) {}
+    void hear(NodeIndex node, const wire::Heartbeat& m);
+    void not_withheld(NodeIndex node, const wire::LocalLaunch& launch);
     void hear(NodeIndex node, const wire::Next& m);
     template <class ControllersOwn>
     void hear(NodeIndex node, const ControllersOwn&) {
@@ -328,6 +331,9 @@ struct Core::Impl {
     std::vector<Launch*> holders_of(EdgeId e);
     std::vector<Why> why(TimeNs at);
     Why explain(Launch& launch);
+    const wire::Withheld* withheld_at(const Key& key, const Member& member) const;
+    std::string left_text(const wire::Withheld& withheld, const NodeState& node) const;
+    Why explain(NodeIndex node, const wire::Withheld& withheld) const;
     void explain_missing(const Launch& launch, std::vector<std::string>& reasons) const;
     void tell_waiting();
     void explain_ports(Gang& gang, std::vector<std::string>& reasons);

@@ -42,6 +42,7 @@ void Core::Impl::lose_node(NodeIndex n, const std::string& why) {
     node.session = 0;
     node.reported = false;
     node.verdicts.clear();
+    node.withheld.clear();
     node.grace_at_ns = now + options.node_grace_ns;
     arm(node.grace_at_ns, TimerKind::node_grace, n);
     arm(node.last_seen_ns + shortest_hold(node), TimerKind::node_hold, n);
@@ -155,6 +156,7 @@ void Core::Impl::hear(NodeIndex n, const wire::Snapshot& s) {
     NodeState& node = nodes[n];
     const bool first = !node.known;
     node.reported = node.known = true;
+    node.withheld.clear();  // a new session asks for all that is ready
     set_overdue(node, false);
     node.grace_at_ns = 0;
     for (const GpuId gpu : fabric.nodes[n].gpus)

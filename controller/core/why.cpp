@@ -23,6 +23,11 @@ std::string text_of(const Key& key) {
 
 }  // namespace
 
+std::string Core::Impl::left_text(const wire::Withheld& w, const NodeState& node) const {
+    const TimeNs left = TimeNs(w.left_ms) * 1'000'000 - (now - node.withheld_ns);
+    return ", for " + std::to_string(std::max<TimeNs>(0, left) / 1'000'000) + " ms more at most, as things are";
+}
+
 void Core::Impl::explain_missing(const Launch& launch, std::vector<std::string>& reasons) const {
     for (const KeyRef& r : launch.keys) {
         const KeyState& key = *r.key;
@@ -32,6 +37,10 @@ void Core::Impl::explain_missing(const Launch& launch, std::vector<std::string>&
             const std::string who = "missing " + name_of_member(*key.comm, slot) + ": ";
             if (m.presence == Presence::dead || (m.presence == Presence::absent && key.comm->members[slot].gone))
                 reasons.push_back(who + "it has left (" + text_of(key.key) + ")");
+            else if (const wire::Withheld* w = withheld_at(key.key, key.comm->members[slot]);
+                     w != nullptr && m.presence == Presence::absent)
+                reasons.push_back(who + "ready, and withheld by its manager" +
+                                  left_text(*w, nodes[key.comm->members[slot].node]) + " (" + text_of(key.key) + ")");
             else if (m.presence == Presence::absent)
                 reasons.push_back(who + (key.comm->members[slot].registered ? "not ready" : "not registered") + " (" +
                                   text_of(key.key) + ")");
@@ -101,6 +110,31 @@ void Core::Impl::tell_waiting() {
         if (!message.launches.empty()) send(node, std::move(message));
 }
 
+// A receive that nobody has asked for: only its manager knows that it is ready, and has told with its last heartbeat.
+Why Core::Impl::explain(NodeIndex node, const wire::Withheld& w) const {
+    Why why;
+    why.launch = {node, w.launch.rank, w.launch.seq};
+    why.comm = w.keys.first.comm;
+    why.op = OpKind::recv;
+    why.bytes = w.bytes;
+    why.since_ns = std::max<TimeNs>(1, nodes[node].withheld_ns - TimeNs(w.waited_ms) * 1'000'000);
+    why.state = Why::State::withheld;
+    why.reasons.push_back("not asked for yet: what else its rank does next goes first" + left_text(w, nodes[node]) +
+                          " (" + text_of(w.keys.first) + ")");
+    return why;
+}
+
+const wire::Withheld* Core::Impl::withheld_at(const Key& key, const Member& member) const {
+    if (!member.registered || member.gone) return nullptr;
+    for (const wire::Withheld& w : nodes[member.node].withheld) {
+        const Key& first = w.keys.first;
+        if (w.launch.rank == member.rank && sequence_of(first) == sequence_of(key) && first.n <= key.n &&
+            key.n < first.n + w.keys.count)
+            return &w;
+    }
+    return nullptr;
+}
+
 Why Core::Impl::explain(Launch& launch) {
     Why why;
     why.launch = launch.id;
@@ -131,6 +165,9 @@ std::vector<Why> Core::Impl::why(TimeNs at) {
         for (auto& [id, rank] : node.ranks)
             for (auto& [seq, launch] : rank.launches)
                 if (launch->stage != Stage::in_flight) all.push_back(explain(*launch));
+    for (NodeIndex n = 0; n < nodes.size(); ++n)
+        for (const wire::Withheld& w : nodes[n].withheld)
+            if (rank_of(n, w.launch.rank) != nullptr) all.push_back(explain(n, w));
     return all;
 }
 

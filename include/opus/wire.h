@@ -37,6 +37,7 @@ inline constexpr std::size_t kMaxBody = 8u << 20;        // JSON of opus-ctl
 inline constexpr std::size_t kMaxList = 1u << 18;        // elements of any list
 inline constexpr std::size_t kMaxKeysPerLaunch = 65536;  // summed over its ranges
 inline constexpr std::uint32_t kMaxRanks = 1u << 22;     // of one communicator
+inline constexpr std::size_t kMaxWithheld = 64;          // receives that a node tells of
 inline constexpr std::uint32_t kMaxLocal = 64;           // GPUs of a node, ports of a GPU
 
 // --- parts -------------------------------------------------------------------------------------
@@ -207,9 +208,18 @@ struct RankLearned {
     bool operator==(const RankLearned&) const = default;
 };
 
+// A receive that is ready and not asked for yet: what else its rank does goes first. For people.
+struct Withheld {
+    LocalLaunch launch;
+    KeyRange keys;
+    std::uint64_t bytes = 0;
+    std::uint32_t waited_ms = 0, left_ms = 0;  // since it was ready, and until it is asked for at the latest, as things are
+};
+
 struct Heartbeat {  // both ways, once a second
     std::int64_t sent_ns = 0;
     std::vector<RankLearned> learned = {};  // by managers, where there is news
+    std::vector<Withheld> withheld = {};    // by managers: all of them, as far as kMaxWithheld
 };
 
 // --- controller -> manager -----------------------------------------------------------------------

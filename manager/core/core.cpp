@@ -35,8 +35,8 @@ bool Core::pending() const {
 
 const Counters& Core::counters() const { return impl_->counters; }
 
-std::vector<Withheld> Core::withheld() const {
-    return impl_->has_controller() ? impl_->withheld() : std::vector<Withheld>{};
+std::vector<WithheldLaunch> Core::withheld() const {
+    return impl_->has_controller() ? impl_->withheld() : std::vector<WithheldLaunch>{};
 }
 
 std::string Core::check() const {

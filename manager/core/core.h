@@ -165,7 +165,7 @@ struct Counters {
 };
 
 // A receive posted early that the rank can do without for now: not asked for yet.
-struct Withheld {
+struct WithheldLaunch {
     RankId rank = kNone;
     std::uint64_t seq = 0;
     TimeNs since_ns = 0;  // ready
@@ -188,7 +188,7 @@ public:
     // Launches recorded and not done: while there are any with a stream gate, the shell polls.
     bool pending() const;
     const Counters& counters() const;
-    std::vector<Withheld> withheld() const;  // while there is a controller
+    std::vector<WithheldLaunch> withheld() const;  // while there is a controller
     std::string check() const;
 
 private:

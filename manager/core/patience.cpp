@@ -56,8 +56,8 @@ void Core::Impl::ask_late() {
             if (Launch* launch = rank.find(seq)) decide(rank, *launch);
 }
 
-std::vector<Withheld> Core::Impl::withheld() const {
-    std::vector<Withheld> all;
+std::vector<WithheldLaunch> Core::Impl::withheld() const {
+    std::vector<WithheldLaunch> all;
     for (const auto& [id, rank] : ranks)
         for (const std::uint64_t seq : rank.withheld)
             if (const Launch* launch = rank.find(seq); launch != nullptr && !launch->asked)
@@ -67,7 +67,7 @@ std::vector<Withheld> Core::Impl::withheld() const {
 
 TimeNs Core::Impl::next_late_ask() const {
     TimeNs at = std::numeric_limits<TimeNs>::max();
-    for (const Withheld& launch : withheld()) at = std::min(at, launch.until_ns);
+    for (const WithheldLaunch& launch : withheld()) at = std::min(at, launch.until_ns);
     return at;
 }
 

@@ -91,7 +91,19 @@ void Core::Impl::end_runs() {
 void Core::Impl::send_heartbeat() {
     session.last_heartbeat = now;
     untold_due |= !untold.launches.empty() || !untold.ran.empty();
-    emit(Send{wire::Heartbeat{realtime, news_of_phases()}});
+    emit(Send{wire::Heartbeat{realtime, news_of_phases(), withheld_now()}});
+}
+
+// The controller has heard of none of them: who asks it why something waits must be told all the same.
+std::vector<wire::Withheld> Core::Impl::withheld_now() const {
+    const auto ms = [](TimeNs ns) { return static_cast<std::uint32_t>(std::max<TimeNs>(0, ns) / 1'000'000); };
+    std::vector<wire::Withheld> all;
+    for (const WithheldLaunch& w : withheld()) {
+        if (all.size() >= wire::kMaxWithheld) break;
+        const Launch& launch = *ranks.at(w.rank).find(w.seq);
+        all.push_back({{w.rank, w.seq}, launch.keys.front().range, launch.bytes, ms(now - w.since_ns), ms(w.until_ns - now)});
+    }
+    return all;
 }
 
 std::vector<wire::RankLearned> Core::Impl::news_of_phases() {

@@ -106,7 +106,7 @@ struct Core::Impl {
     bool lets_wait(Rank& rank, Launch& launch);
     void ask_late();
     TimeNs patient_until(const Rank& rank, const Launch& launch) const;
-    std::vector<Withheld> withheld() const;
+    std::vector<WithheldLaunch> withheld() const;
     TimeNs next_late_ask() const;
     void start(Rank& rank, Launch& launch, Phase phase, bool abort = false);
     void learn();
@@ -148,6 +148,7 @@ struct Core::Impl {
     void lose_controller(const std::string& why);
     void send_heartbeat();
     std::vector<wire::RankLearned> news_of_phases();
+    std::vector<wire::Withheld> withheld_now() const;
     void end_session(const std::string& reason);
     TimeNs runs_end() const;
     void let_go_of_runs();

@@ -33,7 +33,7 @@ inline std::vector<Message> all() {
              {{{launch(42), 1, 0, 3, true}, {1, 2}, OpKind::send, 77}}},
         Returned{5, {launch(1)}, {launch(2)}, {{transfer(), 2}}, {demand()}},
         Expired{{launch(1), launch(2)}},
-        Heartbeat{-5, {{7, 40, 6, 100, 97, 1, 2}}},
+        Heartbeat{-5, {{7, 40, 6, 100, 97, 1, 2}}, {{launch(43), {transfer(), 2}, 4096, 700, 9'300}}},
         Next{{{7, {{coll(), 1}, {transfer(), 4}}, true}, {8, {}, true}}},
         Welcome{9, 10, 2, {{0, 2, "0000:17:00.0", "r0"}, {1, 2, "", "r1"}}, true, false, 30'000},
         Refused{9, "node n9 is not in the fabric file"},

@@ -36,7 +36,7 @@ void WithheldReceives::look(NodeIndex node) {
     const manager::Core* core = world_.managers[node]->core();
     if (core == nullptr) return;
     std::vector<Receive> now;
-    for (const manager::Withheld& h : core->withheld()) {
+    for (const manager::WithheldLaunch& h : core->withheld()) {
         const std::uint32_t rank = world_.managers[node]->rank_of(h.rank);
         if (rank == kNone) continue;
         const LaunchIndex index = world_.ranks[rank]->launch_of(h.seq);

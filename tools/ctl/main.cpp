@@ -133,7 +133,8 @@ void define(CLI::App& app, Options& options) {
     add_question(app, options, "groups", "communicators: members, verdict", show_groups);
     add_question(app, options, "jobs", "jobs: ranks, nodes, launches", show_jobs);
 
-    auto* why = app.add_subcommand("why", "why a rank waits: missing member, port, holder, since when");
+    auto* why = app.add_subcommand(
+        "why", "why a rank waits: missing member, port, holder, a manager that withholds a receive; since when");
     const auto who = std::make_shared<std::string>();
     why->add_option("RANK", *who,
                     "a GPU (n0.g1), a rank process (n0.r3), a node (n0), or an NCCL rank (5; job:5) as counted in the "
