@@ -100,7 +100,8 @@ void Daemon::hello(const std::string& peer, const wire::Frame& frame, const wire
                           {},
                           options_.core.provision,
                           options_.core.runs,
-                          static_cast<std::uint32_t>(options_.core.node_grace_ns / 1'000'000)};
+                          static_cast<std::uint32_t>(options_.core.node_grace_ns / 1'000'000),
+                          static_cast<std::uint32_t>(options_.core.node_silence_ns / 1'000'000)};
     for (const GpuId id : fabric_.nodes[node].gpus) {
         const Gpu& gpu = fabric_.gpus[id];
         welcome.gpus.push_back(

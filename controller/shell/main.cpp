@@ -81,8 +81,9 @@ void define(CLI::App& app, Arguments& arguments) {
                      "twice the dark time, at least 20");
     add_milliseconds(app, "--register-timeout-ms", core.register_timeout_ns,
                      "first to last member of a communicator; then it passes (10000)");
-    add_milliseconds(app, "--node-silence-ms", core.node_silence_ns,
-                     "a manager not heard of for so long has lost its session (3000)");
+    add_milliseconds(
+        app, "--node-silence-ms", core.node_silence_ns,
+        "a manager not heard of for so long has lost its session, and as long it waits for this controller (3000)");
     add_milliseconds(app, "--node-grace-ms", core.node_grace_ns,
                      "ports of a lost or never seen node stay busy so long; at least four times the silence (30000)");
     add_milliseconds(app, "--map-period-ms", core.map_period_ns,

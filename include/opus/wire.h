@@ -236,9 +236,10 @@ struct Welcome {
     std::uint64_t epoch = 0;
     NodeIndex node = kNone;
     std::vector<GpuAssignment> gpus;
-    bool provision = true;       // it wants to hear Next
-    bool runs = true;            // it wants to hear LaunchDemand::run
-    std::uint32_t grace_ms = 0;  // a node not heard of for so long holds no runs any more; 0: not told
+    bool provision = true;         // it wants to hear Next
+    bool runs = true;              // it wants to hear LaunchDemand::run
+    std::uint32_t grace_ms = 0;    // a node not heard of for so long holds no runs any more; 0: not told
+    std::uint32_t silence_ms = 0;  // a session in which nothing is heard for so long is lost; 0: not told
 };
 
 struct Refused {

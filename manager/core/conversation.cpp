@@ -29,6 +29,11 @@ void Core::Impl::welcome(const wire::Welcome& m) {
     session.retry_at = 0;
     session.last_frame = session.last_heartbeat = heard_ns = now;
     grace_ns = TimeNs(m.grace_ms) * 1'000'000;
+    if (m.silence_ms != 0) {
+        const TimeNs silence = TimeNs(m.silence_ms) * 1'000'000;
+        session.silence_ns = std::max(silence, 2 * options.heartbeat_ns);  // its own heartbeats are no more frequent
+        session.heartbeat_ns = std::clamp(silence / 3, options.heartbeat_ns / 10, options.heartbeat_ns);
+    }
     alone_since.reset();
     outbox.clear();
     refusal.clear();
@@ -63,7 +68,7 @@ void Core::Impl::hear(const wire::Resync& m) {
 }
 
 void Core::Impl::hear(const wire::Heartbeat&) {
-    if (now - session.last_heartbeat >= options.heartbeat_ns / 2) send_heartbeat();
+    if (now - session.last_heartbeat >= session.heartbeat_ns / 2) send_heartbeat();
 }
 
 void Core::Impl::hear(const wire::Verdicts& m) {

@@ -19,7 +19,7 @@ namespace opus::manager {
 
 struct CoreOptions {
     std::uint32_t default_hold_ms = 30'000;
-    TimeNs controller_silence_ns = 3'000'000'000;  // no frame for so long: no controller
+    TimeNs controller_silence_ns = 3'000'000'000;  // no frame for so long: no controller; where it does not say
     TimeNs heartbeat_ns = 1'000'000'000;
 };
 

@@ -22,6 +22,8 @@ void Core::Impl::handle(const ControllerUp& e) {
     session = {};
     session.state = SessionState::greeting;
     session.id = e.session;
+    session.silence_ns = options.controller_silence_ns;
+    session.heartbeat_ns = options.heartbeat_ns;
     session.last_frame = now;
     emit(Send{wire::Hello{node, e.session, known_epoch, program_version()}});
 }
@@ -121,12 +123,12 @@ std::vector<wire::RankLearned> Core::Impl::news_of_phases() {
 void Core::Impl::handle(const Tick&) {
     if (session.retry_at != 0 && now >= session.retry_at && session.state != SessionState::down) {
         end_session("trying again");
-    } else if (session.state == SessionState::greeting && now - session.last_frame >= options.controller_silence_ns) {
+    } else if (session.state == SessionState::greeting && now - session.last_frame >= session.silence_ns) {
         end_session("no answer to hello");
     } else if (session.state == SessionState::up) {
-        if (now - session.last_frame >= options.controller_silence_ns) {
+        if (now - session.last_frame >= session.silence_ns) {
             end_session("silent");
-        } else if (now - session.last_heartbeat >= options.heartbeat_ns) {
+        } else if (now - session.last_heartbeat >= session.heartbeat_ns) {
             send_heartbeat();
         }
     }
@@ -184,12 +186,12 @@ void Core::Impl::expire_overdue() {
 TimeNs Core::Impl::next_deadline() const {
     TimeNs at = std::numeric_limits<TimeNs>::max();
     if (session.state != SessionState::down && session.retry_at != 0) at = session.retry_at;
-    if (session.state == SessionState::greeting) at = std::min(at, session.last_frame + options.controller_silence_ns);
+    if (session.state == SessionState::greeting) at = std::min(at, session.last_frame + session.silence_ns);
     if (session.state == SessionState::up) {
-        at = std::min(at, session.last_frame + options.controller_silence_ns);
+        at = std::min(at, session.last_frame + session.silence_ns);
         // A little late: the controller's own heartbeat, which ours answers, usually comes first, so that
         // an idle manager wakes once for both.
-        at = std::min(at, session.last_heartbeat + options.heartbeat_ns + options.heartbeat_ns / 8);
+        at = std::min(at, session.last_heartbeat + session.heartbeat_ns + session.heartbeat_ns / 8);
         at = std::min(at, next_late_ask());
     } else if (alone_since) {
         for (const auto& [id, rank] : ranks) {

@@ -32,6 +32,8 @@ struct Session {
     std::uint64_t epoch = 0;
     bool provision = false;     // the controller wants to hear what comes next
     bool runs = false;          // and how far a phase will go
+    TimeNs silence_ns = 0;      // without a frame for so long it is lost
+    TimeNs heartbeat_ns = 0;    // ours are so far apart
     TimeNs last_frame = 0;      // or the Hello
     TimeNs last_heartbeat = 0;  // ours
     TimeNs retry_at = 0;        // refused, or asked to start over: end the session then

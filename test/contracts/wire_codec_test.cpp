@@ -149,7 +149,8 @@ TEST_CASE("what a newer minor version adds is ignored") {
         [](Packer& pack) {
             pack.pack_array(2).pack(999).pack(std::map<int, std::string>{{1, "unknown message"}});
             pack.pack_array(3).pack(9);  // Heartbeat with a member and a part too many
-            pack.pack_array(3).pack(77).pack(std::vector<int>{}).pack(std::vector<std::string>{"new", "member"});
+            pack.pack_array(4).pack(77).pack(std::vector<int>{}).pack(std::vector<int>{});
+            pack.pack(std::vector<std::string>{"new", "member"});
             pack.pack(std::string("new part"));
             pack.pack_array(2).pack(19).pack_nil();
         },
@@ -178,6 +179,7 @@ TEST_CASE("members that an older minor version lacks keep their defaults") {
     const auto& welcome = std::get<Welcome>(std::get<Frame>(welcomed).messages.at(0));
     CHECK(welcome.runs);
     CHECK(welcome.grace_ms == 0);
+    CHECK(welcome.silence_ms == 0);
 }
 
 TEST_CASE("an error names the message, the field and what is wrong") {

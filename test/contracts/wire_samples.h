@@ -35,7 +35,7 @@ inline std::vector<Message> all() {
         Expired{{launch(1), launch(2)}},
         Heartbeat{-5, {{7, 40, 6, 100, 97, 1, 2}}, {{launch(43), {transfer(), 2}, 4096, 700, 9'300}}},
         Next{{{7, {{coll(), 1}, {transfer(), 4}}, true}, {8, {}, true}}},
-        Welcome{9, 10, 2, {{0, 2, "0000:17:00.0", "r0"}, {1, 2, "", "r1"}}, true, false, 30'000},
+        Welcome{9, 10, 2, {{0, 2, "0000:17:00.0", "r0"}, {1, 2, "", "r1"}}, true, false, 30'000, 2'500},
         Refused{9, "node n9 is not in the fabric file"},
         Verdicts{{{{1, 2}, Verdict::degraded}, {{1, 3}, Verdict::enforced, {{0, 1}, {2, 3}}}}},
         Grant{18, {launch(41)}, {{coll(), 2}}, {lit(), dark()}},

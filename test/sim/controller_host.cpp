@@ -157,6 +157,7 @@ void ControllerHost::hello(const std::string& peer, const wire::Frame& frame, co
     }
     welcome.provision = s_.provision;
     welcome.grace_ms = static_cast<std::uint32_t>(s_.timing.grace_ns / kMs);
+    welcome.silence_ms = static_cast<std::uint32_t>(s_.timing.silence_ns / kMs);
     const std::uint64_t id = session.id;
     post(node, id, std::move(welcome));
     feed(controller::NodeSession{node, id});

@@ -63,6 +63,29 @@ TEST_CASE("a controller of an older epoch is not followed") {
     CHECK(n.taken<EndSession>().size() == 1);
 }
 
+TEST_CASE("how long a controller may be silent is its own to say; one that does not is given three seconds") {
+    for (const auto& [told_ms, lost_ms, beat_ms] :
+         {std::tuple{0, 3'000, 1'000}, {6'000, 6'000, 1'000}, {1'500, 2'000, 500}, {1, 2'000, 100}}) {
+        CAPTURE(told_ms);
+        Node n;
+        n.look(ControllerUp{++n.session});
+        wire::Welcome welcome{n.session, n.epoch, 0, {{0, 2, "", "r0"}}};
+        welcome.silence_ms = static_cast<std::uint32_t>(told_ms);
+        n.hear(welcome);
+        n.take();
+        const TimeNs heard = n.now;
+        CHECK(n.wake_at <= heard + beat_ms * kMs * 9 / 8);
+        n.advance(beat_ms * kMs - 1);
+        CHECK(n.said<wire::Heartbeat>().empty());
+        n.advance(1);
+        CHECK(n.said<wire::Heartbeat>().size() == 1);
+        n.advance(heard + lost_ms * kMs - 1 - n.now);
+        CHECK(n.taken<EndSession>().empty());
+        n.advance(1);
+        CHECK(n.taken<EndSession>().size() == 1);
+    }
+}
+
 TEST_CASE("a refusal is shown once and tried again later") {
     Node n;
     int shown = 0;
