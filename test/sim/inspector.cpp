@@ -530,6 +530,7 @@ void Inspector::release(LaunchIndex index) {
 }
 
 void Inspector::gone(std::uint32_t rank) {
+    turns_.gone(rank);
     for (auto& list : held_for_)
         std::erase_if(list, [&](LaunchIndex index) { return world_.launches[index].rank == rank; });
 }

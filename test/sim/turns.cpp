@@ -110,6 +110,15 @@ void Turns::finished(LaunchIndex index) {
     std::erase(waiting_, index);
 }
 
+void Turns::gone(std::uint32_t rank) {
+    if (!trusted()) return;
+    std::erase_if(waiting_, [&](LaunchIndex index) {
+        if (world_.launches[index].rank != rank) return false;
+        entry(index).place = Place::done;
+        return true;
+    });
+}
+
 std::vector<PairIndex> Turns::pairs_of(LaunchIndex index) const {
     std::vector<PairIndex> pairs;
     const LaunchRun& run = world_.launches[index];

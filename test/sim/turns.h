@@ -27,6 +27,7 @@ public:
     void resumed(LaunchIndex launch);
     void passed(LaunchIndex launch);  // needs no turn any more, but what it is tied to keeps its ticket
     void finished(LaunchIndex launch);
+    void gone(std::uint32_t rank);  // wants nothing any more: it was told to fail, and has ended
     // Granted in one step. Empty, or who went before whose turn.
     std::string granted(const std::vector<LaunchIndex>& launches);
     // One starts unasked, under a run granted at that time: empty, or who has waited for its ports too long.
