@@ -161,7 +161,7 @@ struct Counters {
     std::uint64_t recorded = 0, ready = 0, gone = 0, done = 0, demand_messages = 0, demand_launches = 0,
                   done_messages = 0, next_messages = 0, passed = 0, expired = 0, rejected = 0;
     std::uint64_t offered = 0, withdrawn = 0;  // gates opened ahead
-    std::uint64_t withheld = 0;  // receives that were not asked for as soon as they were ready
+    std::uint64_t withheld = 0;                // receives that were not asked for as soon as they were ready
 };
 
 // A receive posted early that the rank can do without for now: not asked for yet.

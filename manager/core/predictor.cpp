@@ -145,16 +145,15 @@ std::uint32_t Predictor::overtaken_soon() const {
 
 // This one and the next, the last time: of one phase, or at one moment.
 bool Predictor::came_together(std::uint64_t position) const {
-    return remembered(position + 1) &&
-           ((entry(position + 1) & kContested) != 0 || needs(position) == needs(position + 1));
+    return remembered(position + 1) && ((entry(position + 1) & kContested) != 0 || needs(position) == needs(position + 1));
 }
 
 // What streams do at one moment comes in another order now and then. What is overtaken is posted, so it will come.
 bool Predictor::overtake_to(Symbol seen, const Posted& posted) {
     if (!posted) return false;
     std::uint64_t place = at_;
-    while (remembered(place) && symbol(place) != seen && place - at_ + overtakes_ < kMaxOvertaken && came_together(place) &&
-           posted(state_->known[symbol(place)].signature))
+    while (remembered(place) && symbol(place) != seen && place - at_ + overtakes_ < kMaxOvertaken &&
+           came_together(place) && posted(state_->known[symbol(place)].signature))
         ++place;
     if (!remembered(place) || symbol(place) != seen) return false;
     for (; at_ != place; ++at_) overtaken_[overtakes_++] = {at_, count_};

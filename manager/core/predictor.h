@@ -107,8 +107,8 @@ private:
     static constexpr std::uint32_t kProbes = 8;  // places of the table where a signature may be
     static constexpr std::uint32_t kResume = 4;
     static constexpr std::uint64_t kNowhere = ~0ull;
-    static constexpr std::uint32_t kMaxAhead = 512;  // launches looked at for the next one of a signature
-    static constexpr std::uint32_t kMaxOwed = 4;     // passed over and not seen since
+    static constexpr std::uint32_t kMaxAhead = 512;    // launches looked at for the next one of a signature
+    static constexpr std::uint32_t kMaxOwed = 4;       // passed over and not seen since
     static constexpr std::uint32_t kMaxOvertaken = 4;  // and not seen since
     static constexpr std::uint32_t kSoon = 4;          // launches within which what was overtaken is expected
     // Beside the number, in the history.

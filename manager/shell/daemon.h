@@ -107,7 +107,7 @@ private:
     std::vector<Event> events_;
     std::vector<wire::Message> outgoing_;
     std::vector<Withdrawn> withdrawn_;  // answers to the core, when the actions at hand are carried out
-    bool fed_ = true;  // the core has something to settle
+    bool fed_ = true;                   // the core has something to settle
     bool reconnect_ = false;
     bool stopping_ = false;
     TimeNs wake_at_ = 0;

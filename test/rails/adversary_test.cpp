@@ -49,8 +49,8 @@ struct Adversary {
     std::uint32_t forgiven = 0;  // debts, of the port that was forgiven most
 };
 
-// What one wrong bet costs: the way there, as far as the window does not hide it, or the moment for which its light is let
-// be; and the way back.
+// What one wrong bet costs: the way there, as far as the window does not hide it, or the moment for which its light is
+// let be; and the way back.
 double bet_ms(double window_ms) { return kDarkMs + std::max(kDarkMs / 8, kDarkMs - window_ms); }
 
 wire::Expectation sure_of(const CommId& comm, std::uint64_t n) {

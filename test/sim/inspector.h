@@ -98,10 +98,10 @@ private:
     std::uint64_t heard_ = 0;
     NodeIndex listed_node_ = kNone;  // its snapshot is with the controller in this step
     std::map<RankId, std::uint32_t> listed_;
-    std::vector<std::map<std::uint64_t, Soft>> soft_;       // by node, by grant
-    std::vector<std::map<std::uint64_t, Soft>> left_;       // by node: its dead manager's
+    std::vector<std::map<std::uint64_t, Soft>> soft_;                             // by node, by grant
+    std::vector<std::map<std::uint64_t, Soft>> left_;                             // by node: its dead manager's
     std::vector<std::map<std::uint64_t, std::vector<std::uint64_t>>> returning_;  // by node, by revocation: heard, not answered
-    std::vector<std::map<std::uint64_t, Asked>> asked_;     // by node, by revocation
+    std::vector<std::map<std::uint64_t, Asked>> asked_;                           // by node, by revocation
     std::map<LaunchIndex, std::vector<PairIndex>> robbed_;  // started under runs that were being taken back
     std::vector<FlowIndex> half_done_;                      // transfers that one end has finished alone
     std::vector<bool> dropped_;   // by flow: a launch of it was suspended, or somebody has waited for it

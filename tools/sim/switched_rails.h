@@ -99,10 +99,10 @@ private:
     std::unique_ptr<controller::Core> controller_;
     std::vector<Manager> managers_;
     std::vector<Name> open_;
-    using Launch = std::pair<std::uint32_t, std::uint64_t>;  // rank, seq
-    std::set<Launch> ahead_;                                 // let go, and their gates not reached
-    std::set<Launch> waiting_;                               // at their gates, and not let go
-    std::map<Launch, std::uint64_t> streams_;                          // of launches, while some are seen late
+    using Launch = std::pair<std::uint32_t, std::uint64_t>;           // rank, seq
+    std::set<Launch> ahead_;                                          // let go, and their gates not reached
+    std::set<Launch> waiting_;                                        // at their gates, and not let go
+    std::map<Launch, std::uint64_t> streams_;                         // of launches, while some are seen late
     std::map<std::pair<std::uint32_t, std::uint64_t>, TimeNs> seen_;  // by rank and stream: the last event
     std::string fault_;
 };
