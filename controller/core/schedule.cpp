@@ -196,6 +196,10 @@ bool Core::Impl::wish_more(Gang& gang, const std::vector<EdgeId>& added) {
         const auto& rs = inventory.port(p).reservations;
         return std::any_of(rs.begin(), rs.end(), [&](const Reservation& r) { return r.gang == &gang; });
     };
+    const auto mine_for = [&](PortId p, EdgeId e) {
+        const auto& rs = inventory.port(p).reservations;
+        return std::any_of(rs.begin(), rs.end(), [&](const Reservation& r) { return r.gang == &gang && r.edge == e; });
+    };
     const auto add = [&](EdgeId e, const Circuit& c) {
         for (const PortId p : {c.a, c.b}) {
             inventory.port(p).reservations.push_back({&gang, e});
@@ -207,8 +211,8 @@ bool Core::Impl::wish_more(Gang& gang, const std::vector<EdgeId>& added) {
         const Edge& edge = inventory.edge(e);
         if (!edge.up.empty() || !edge.coming.empty()) {
             const Circuit c = edge.up.empty() ? edge.coming.front() : edge.up.front();
-            if (mine(c.a) && mine(c.b)) continue;
-            if (mine(c.a) || mine(c.b)) return false;
+            if (mine_for(c.a, e) && mine_for(c.b, e)) continue;
+            if (mine(c.a) || mine(c.b)) return false;  // for other pairs
             add(e, c);
             continue;
         }

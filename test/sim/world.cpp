@@ -103,7 +103,7 @@ void World::dispatch(const Entry& e) {
 void World::fail(std::string what) {
     if (failed()) return;
     outcome_.failure = std::move(what);
-    if (journal.on) journal.add(now, "FAILS: " + outcome_.failure);
+    if (journal.on) journal.add(now, "FAILS: " + outcome_.failure + "\n" + why());
 }
 
 std::string World::describe(FlowIndex index) const {
