@@ -1,0 +1,201 @@
+"""Launches let go ahead inside a run (docs/protocol.md, "Gates ahead"), when something takes the run away or dies: whoever
+starts has its circuits, and nothing hangs. What is ahead is read from the rings, as a manager would."""
+import mmap
+import signal
+import struct
+import sys
+import time
+
+from cases import SLOW, case, expect, run, wait_for
+from cluster import Play, Shape
+from workload_text import Workload
+
+SHAPE = Shape(nodes=4, gpus=2, ports=1, dark_ms=2)
+SIZE = 40_000
+ENDLESS = 1_000_000  # iterations
+HOLD_MS = 20_000 * SLOW  # nobody is to wait so long
+HEADER_SLOTS, SLOT, COMMS = 16, 64, 4096 + 256 * 192  # include/opus/launch_ring.h
+
+
+def phases(launches: int, us: int) -> Workload:
+    """Long phases of n0 and n1, and short ones of each with n2, all of rail 0: what a run is for."""
+    w = Workload("phases", [(0, 0), (1, 0), (2, 0)], ENDLESS)
+    w.comm("long", [[0, 1]])
+    w.comm("p12", [[1, 2]])
+    w.comm("p02", [[0, 2]])
+    for _ in range(launches):
+        for rank in (0, 1):
+            w.step(rank, "compute", stream="s", us=us)
+        w.collective("all_reduce", "long", [0, 1], size=SIZE)
+    for a, b in ((1, 2), (0, 2)):
+        w.collective("all_reduce", f"p{a}{b}", [a, b], size=SIZE)
+    return w
+
+
+def passing(iterations: int = ENDLESS) -> Workload:
+    """Another job: from n1's other GPU to n3's first, so over the port that n1's long phases use."""
+    w = Workload("passing", [(1, 1), (3, 0)], iterations)
+    w.comm("across", [[0, 1]])
+    w.step(0, "compute", stream="s", us=20_000)
+    w.send("across", 0, 1, SIZE)
+    return w
+
+
+def launch(cluster, workload: Workload, name: str):
+    path = workload.write(cluster.folder / f"{name}.jsonl")
+    return cluster.start_job(Play(path, timeout_s=60 * SLOW, env={
+        "OPUS_GATE": "stream", "OPUS_REQUIRE": "1", "OPUS_HOLD_MS": str(HOLD_MS)}), name)
+
+
+def start(cluster, workload: Workload, name: str):
+    job = launch(cluster, workload, name)
+    wait_for(lambda: all(job.progress(r) >= 1 for r in range(len(job.ranks))), "the job to begin", job)
+    return job
+
+
+def words(segment: mmap.mmap, slots: int, kind: int) -> list[int]:
+    begin = COMMS + (1 + kind) * slots * SLOT
+    return [value for value, in struct.iter_unpack("=Q56x", segment[begin:begin + slots * SLOT])]
+
+
+def gates(cluster, node: int) -> tuple[int, int]:
+    """Launches of this node's ranks that were let go and are not ready, and those taken back and not let go again."""
+    ahead = back = 0
+    for path in cluster.runtime(node).glob("rank-*.seg"):
+        with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as segment:
+            slots, = struct.unpack_from("=I", segment, HEADER_SLOTS)
+            go = words(segment, slots, 2)  # first: one that is reached in between does not count
+            for slot, (word, ready) in enumerate(zip(go, words(segment, slots, 0))):
+                taken_back = word % slots == slot  # else its number and one
+                ahead += word > ready and not taken_back
+                back += word > 0 and taken_back
+    return ahead, back
+
+
+def await_ahead(cluster, job, node: int = 0) -> None:
+    wait_for(lambda: gates(cluster, node)[0] > 1, f"launches of n{node} to be let go ahead", job)
+
+
+def goes_on(job, iterations: int = 1) -> None:
+    for rank in range(len(job.ranks)):
+        progress = job.progress(rank)
+        wait_for(lambda: job.progress(rank) >= progress + iterations, f"rank {rank} to go on", job)
+
+
+def nothing_in_the_dark(cluster, *jobs) -> None:
+    light, counters = cluster.light(), cluster.counters()
+    expect(light.lost_bytes == 0 and light.misdelivered_bytes == 0, f"{light}")
+    expect(counters["passes"] == 0 and counters["aborts"] == 0, f"{counters}")
+    expect(not any("wrong result" in rank.output() for job in jobs for rank in job.ranks), "a result was wrong")
+
+
+@case("another job takes the circuits of launches that were let go ahead: they start when they have them again")
+def taken(context) -> None:
+    with context.cluster(SHAPE, controller_options=["--runs", "on"]) as cluster:
+        job = start(cluster, phases(100, 2000), "phases")
+        await_ahead(cluster, job)
+        other = start(cluster, passing(), "passing")
+        for _ in range(5):
+            await_ahead(cluster, job)
+            goes_on(other, 3)
+        wait_for(lambda: gates(cluster, 0)[1] > 0, "launches to be taken back", job)
+        goes_on(job)
+        nothing_in_the_dark(cluster, job, other)
+
+
+@case("a manager is stopped with launches let go ahead, and their run is taken back meanwhile")
+def stopped(context) -> None:
+    with context.cluster(SHAPE, controller_options=["--runs", "on"]) as cluster:
+        job = start(cluster, phases(100, 2000), "phases")
+        for number in range(3):
+            stop_ahead(cluster, job)
+            before = cluster.counters()["revocations"]
+            other = launch(cluster, passing(3), f"passing{number}")
+            wait_for(lambda: cluster.counters()["revocations"] > before, "the run to be asked for", other)
+            time.sleep(0.1)  # those that were let go ahead go
+            cluster.managers[0].signal(signal.SIGCONT)
+            expect(other.wait(60 * SLOW).total("mismatches") == 0, "a result was wrong")
+            goes_on(job)
+        nothing_in_the_dark(cluster, job)
+
+
+def stop_ahead(cluster, job) -> None:
+    """Stops n0's manager when it has let launches go ahead."""
+    while True:
+        await_ahead(cluster, job)
+        cluster.managers[0].signal(signal.SIGSTOP)
+        if gates(cluster, 0)[0] > 0:
+            return
+        cluster.managers[0].signal(signal.SIGCONT)
+
+
+@case("a manager is killed with launches let go ahead: the next one takes them back and the job goes on")
+def manager(context) -> None:
+    with context.cluster(SHAPE, controller_options=["--runs", "on"]) as cluster:
+        job = start(cluster, phases(40, 20_000), "phases")
+        await_ahead(cluster, job)
+        other = start(cluster, passing(), "passing")
+        for _ in range(3):
+            await_ahead(cluster, job)
+            cluster.restart_manager(0)
+            goes_on(other, 2)
+        goes_on(job)
+        nothing_in_the_dark(cluster, job, other)
+
+
+@case("a rank is killed with launches let go ahead: it is forgotten, and another job is served")
+def rank(context) -> None:
+    with context.cluster(SHAPE, controller_options=["--runs", "on"]) as cluster:
+        job = start(cluster, phases(100, 2000), "phases")
+        await_ahead(cluster, job)
+        job.ranks[0].kill()
+        wait_for(lambda: not cluster.waiting(), "nobody to wait for the dead rank")
+        job.stop()
+        other = start(cluster, passing(), "passing")
+        goes_on(other, 5)
+        expect(not any("wrong result" in r.output() for r in other.ranks), "a result was wrong")
+
+
+@case("the controller dies with launches let go ahead: they go on, and its successor moves nothing under them")
+def controller(context) -> None:
+    with context.cluster(SHAPE, controller_options=["--runs", "on"]) as cluster:
+        job = start(cluster, phases(40, 20_000), "phases")
+        await_ahead(cluster, job)
+        other = start(cluster, passing(), "passing")
+        for _ in range(3):
+            await_ahead(cluster, job)
+            cluster.restart_controller()
+            goes_on(other)
+        goes_on(job)
+        nothing_in_the_dark(cluster, job, other)
+
+
+@case("the controller is away for the grace time: what was let go ahead is taken back, and waits for its successor")
+def away(context) -> None:
+    short = ["--node-silence-ms", str(1500 * SLOW), "--node-grace-ms", str(6000 * SLOW)]
+    with context.cluster(SHAPE, controller_options=["--runs", "on", *short]) as cluster:
+        job = start(cluster, phases(100, 2000), "phases")
+        await_stuck(cluster, job)
+        cluster.controller.kill()
+        expect(gates(cluster, 0)[0] > 0, "what was let go ahead has not been left to it without a controller")
+        wait_for(lambda: gates(cluster, 0)[0] == 0, "what was let go ahead to be taken back", job)
+        cluster.start_controller(cluster.address)
+        job.ranks[1].signal(signal.SIGCONT)
+        goes_on(job, 2)
+        nothing_in_the_dark(cluster, job)
+
+
+def await_stuck(cluster, job) -> None:
+    """Until n1's rank is stopped, and n0's waits for it with launches let go ahead behind that."""
+    while True:
+        await_ahead(cluster, job)
+        job.ranks[1].signal(signal.SIGSTOP)
+        time.sleep(0.1 * SLOW)
+        if gates(cluster, 0)[0] > 1:
+            return
+        job.ranks[1].signal(signal.SIGCONT)
+        goes_on(job)
+
+
+if __name__ == "__main__":
+    sys.exit(run())
