@@ -313,7 +313,6 @@ struct Core::Impl {
     void note_lost(PortId p, TimeNs lost);
     void note_word(const Speculation& s, bool came_true);
     void make_amends(PortId p, bool came_true);
-    bool is_there(const RankName& who, const Word& word, TimeNs then);
     void settle_words(const Gang& gang);
     std::string check_speculations();
     void tell_losers();

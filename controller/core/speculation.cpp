@@ -353,22 +353,10 @@ void Core::Impl::make_amends(PortId p, bool came_true) {
     log(LogLevel::debug, fabric.ports[p].name + " may be bet on again");
 }
 
-// What the rank said was there as well when another of its gangs was given its ports: it would have found its light.
-bool Core::Impl::is_there(const RankName& who, const Word& word, TimeNs then) {
-    const Rank* rank = rank_of(who.first, who.second);
-    if (rank == nullptr) return false;
-    return std::any_of(rank->launches.begin(), rank->launches.end(), [&](const auto& entry) {
-        const Gang* gang = entry.second->gang;
-        return gang != nullptr && gang->sorted && complete_since(*gang) <= then &&
-               std::includes(gang->edges.begin(), gang->edges.end(), word.edges.begin(), word.edges.end());
-    });
-}
-
 // The ranks of a gang that starts: their words have come true, or not. Those that were to start with them and
 // do not go on waiting with what is left.
 void Core::Impl::settle_words(const Gang& gang) {
     if (gang.edges.empty() || spec.words.empty()) return;
-    const TimeNs began = gang.state == Gang::State::programming ? gang.placed_ns : now;
     std::vector<RankName> left;
     for (const Launch* launch : gang.launches) {
         if (launch->open) continue;
@@ -378,11 +366,7 @@ void Core::Impl::settle_words(const Gang& gang) {
         // The gang may be larger than what the rank knew of.
         const bool came_true =
             std::includes(gang.edges.begin(), gang.edges.end(), word->second.edges.begin(), word->second.edges.end());
-        const auto s = spec.open.find(word->second.speculation);
-        if (s != spec.open.end() && !came_true && is_there(who, word->second, began)) {
-            note_word(s->second, true);
-            close_speculation(word->second.speculation, true);
-        } else if (s != spec.open.end() && came_true) {
+        if (const auto s = spec.open.find(word->second.speculation); came_true && s != spec.open.end()) {
             counters.speculations_used += s->second.moved;
             note_word(s->second, true);
             left.insert(left.end(), s->second.ranks.begin(), s->second.ranks.end());
