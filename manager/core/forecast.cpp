@@ -68,10 +68,13 @@ Predictor::Launch programme_of(OpKind op, std::uint64_t bytes, const std::vector
     return {signature, needs != 0 ? needs : 1};
 }
 
-// It did not wait for the receive that was served before it, but for its circuits to come back from there.
+// It did not wait for the receive that was served before it, but for its circuits to come back from there: it was ready
+// before the receive was over, or sooner afterwards than it has ever been after what it does wait for.
 bool Forecast::regrets(const Launch& launch, TimeNs now) const {
     const bool waited = launch.firm && now - launch.waiting_since > kLate;
-    const bool apart = between_.ended_ns < 0 || launch.waiting_since < between_.ended_ns;
+    bool apart = between_.ended_ns < 0 || launch.waiting_since < between_.ended_ns;
+    if (!apart && predictor_.repeats() && predictor_.expected(0).signature == launch.programme.signature)
+        apart = launch.waiting_since < between_.ended_ns + static_cast<TimeNs>(predictor_.least_gap_ns(launch.programme.signature));
     return between_.signature != 0 && launch.programme.needs == between_.phase && waited && apart && are_of_all(launch.keys);
 }
 
@@ -91,12 +94,15 @@ void Forecast::started(const Launch& launch, TimeNs now, const std::deque<Launch
     if (regrets(launch, now)) predictor_.regret();
     how.patience = launch.patience;
     how.after_ns = static_cast<std::uint64_t>(std::max<TimeNs>(0, launch.waiting_since - went_on_ns_));
+    const bool follows = p.needs == phase_ && between_.signature == 0 && under_way_.empty();
+    const TimeNs gap = launch.waiting_since - ended_ns_;
     between_ = {};
     if (launch.is_one(OpKind::recv) && p.needs != phase_)
         between_ = {p.signature, phase_, -1};
     else
         went_on_ns_ = now;
     predictor_.observe(p, how, [&launches](std::uint64_t signature) { return is_posted(launches, signature); });
+    if (follows) predictor_.note_gap(static_cast<std::uint64_t>(std::max<TimeNs>(0, gap)));
     phase_ = p.needs;
     started_ns_ = now;
     const auto at = std::find_if(under_way_.begin(), under_way_.end(), [&p](const auto& u) { return u.first == p.needs; });
@@ -127,6 +133,7 @@ void Forecast::never_let_wait(const Launch& launch) { predictor_.never_let_wait(
 void Forecast::ended(const Launch& launch, TimeNs now) {
     const std::uint64_t needs = launch.programme.needs;
     if (needs == 0) return;
+    ended_ns_ = now;
     if (launch.programme.signature == between_.signature) between_.ended_ns = now;
     const auto at =
         std::find_if(under_way_.begin(), under_way_.end(), [needs](const auto& u) { return u.first == needs; });

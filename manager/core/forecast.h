@@ -86,6 +86,7 @@ private:
     std::vector<std::pair<std::uint64_t, std::uint32_t>> under_way_;  // needs, launches
     std::uint64_t phase_ = 0;                                         // needs of the last that started
     TimeNs started_ns_ = 0;                                           // it did
+    TimeNs ended_ns_ = 0;                                             // the last that has
     struct Between {  // the last that started: a receive in the midst of another phase
         std::uint64_t signature = 0, phase = 0;
         TimeNs ended_ns = -1;

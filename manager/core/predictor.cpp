@@ -1,6 +1,7 @@
 #include "manager/core/predictor.h"
 
 #include <algorithm>
+#include <bit>
 #include <vector>
 
 namespace opus::manager {
@@ -45,7 +46,7 @@ Predictor::Symbol Predictor::intern(const Launch& launch) {
         const Known &k = state_->known[slot], &o = state_->known[oldest];
         if (o.used && (!k.used || count_ - k.last_seen > count_ - o.last_seen)) oldest = slot;
     }
-    state_->known[oldest] = {launch.signature, launch.needs, static_cast<std::uint32_t>(count_), 0, false, true};
+    state_->known[oldest] = {launch.signature, launch.needs, static_cast<std::uint32_t>(count_), 0, false, true, kNoGap};
     return static_cast<Symbol>(oldest);
 }
 
@@ -57,6 +58,26 @@ Predictor::Symbol Predictor::class_of(std::uint64_t ns) {
 }
 
 std::uint64_t Predictor::duration_of(Symbol s) { return kFirstAfterNs << 2 * ((s & kAfter) / kOneAfter); }
+
+// Microseconds, cut after the first four binary digits.
+std::uint8_t Predictor::gap_of(std::uint64_t ns) {
+    const std::uint64_t us = std::min<std::uint64_t>(ns / 1000, 0x7fffffff);
+    if (us < 8) return static_cast<std::uint8_t>(us);
+    const unsigned shift = static_cast<unsigned>(std::bit_width(us)) - 4;
+    return static_cast<std::uint8_t>((shift + 1) * 8 + ((us >> shift) & 7));
+}
+
+void Predictor::note_gap(std::uint64_t ns) {
+    std::uint8_t& least = state_->known[last_].least_gap;
+    least = std::min(least, gap_of(ns));
+}
+
+std::uint64_t Predictor::least_gap_ns(std::uint64_t signature) const {
+    const std::uint32_t slot = find(signature);
+    const std::uint8_t gap = slot == kSignatures ? kNoGap : state_->known[slot].least_gap;
+    if (gap == kNoGap) return 0;
+    return 1000 * (gap < 8 ? gap : std::uint64_t{8u + gap % 8} << (gap / 8 - 1));
+}
 
 // Also of one that was called needed: then too little had been waited for.
 void Predictor::regret() {

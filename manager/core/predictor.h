@@ -97,6 +97,10 @@ public:
     Turn turn_of(std::uint64_t signature) const;
     void never_let_wait(std::uint64_t signature);
     bool knows(std::uint64_t signature) const { return find(signature) != kSignatures; }
+    // Of the last launch: it was ready so long after the one before it, of its phase, had ended.
+    void note_gap(std::uint64_t ns);
+    // The shortest that has been seen of a launch; somewhat less, at most an eighth. 0: none.
+    std::uint64_t least_gap_ns(std::uint64_t signature) const;
     const Accuracy& accuracy() const { return accuracy_; }
     Knowledge knowledge() const;  // walks the table: for people, now and then
 
@@ -115,6 +119,7 @@ private:
     static constexpr Symbol kContested = 0x8000, kLate = 0x4000, kPatience = 0x3000, kOnePatience = 0x1000,
                             kAfter = 0x0e00, kOneAfter = 0x0200;
     static_assert(kSignatures <= kOneAfter);
+    static constexpr std::uint8_t kNoGap = 0xff;
 
     struct Known {
         std::uint64_t signature = 0;
@@ -123,6 +128,7 @@ private:
         std::uint8_t doubt = 0;  // grows when the phase change after this launch was foretold wrongly
         bool urgent = false;     // a receive that is never let wait
         bool used = false;
+        std::uint8_t least_gap = kNoGap;
     };
 
     struct State {
@@ -151,6 +157,7 @@ private:
     bool is_regretted(std::uint64_t position) const { return patience_of(entry(position)) == Patience::regretted; }
     static Symbol class_of(std::uint64_t ns);
     static std::uint64_t duration_of(Symbol s);  // the longest of its class
+    static std::uint8_t gap_of(std::uint64_t ns);
     bool remembered(std::uint64_t position) const { return position < count_ && position + kHistory > count_; }
     std::uint64_t needs(std::uint64_t position) const { return state_->known[symbol(position)].needs; }
     // Of the launch expected after `i` others: what was overtaken just now comes first.

@@ -286,6 +286,59 @@ TEST_CASE("a receive that the rest of its phase had not waited for is asked for 
     CHECK_FALSE(served_between(p));
 }
 
+namespace {
+
+// A receive that is ready at once; four collectives, 10 ms between them, and a send. If the receive is asked for before
+// the third, it is served then, and the third is ready so long after its end, and waits. True: it was.
+bool served_before_third(Program& p, TimeNs after) {
+    p.node.take();
+    const std::uint64_t receive = p.seq;
+    p.record('r');
+    p.node.ready(0, receive);
+    p.node.flush();
+    const auto compute_and_gather = [&p] {
+        p.node.advance(10 * kMs);
+        p.play("A");
+    };
+    for (int i = 0; i < 2; ++i) compute_and_gather();
+    const bool before = has_asked(p, p2p_key(kCommB, 1, 0, p.r - 1));
+    if (before) {
+        const std::uint64_t third = p.seq;
+        p.record('A');
+        p.node.grant(++p.grants, {{0, receive}});
+        p.node.advance(10 * kMs);
+        p.node.done(0, receive);
+        p.node.advance(after);
+        p.node.ready(0, third);
+        p.node.flush();
+        p.node.advance(5 * kMs);
+        p.node.grant(++p.grants, {{0, third}});
+        p.node.done(0, third);
+        p.node.flush();
+        compute_and_gather();
+    } else {
+        for (int i = 0; i < 2; ++i) compute_and_gather();
+        p.node.grant(++p.grants, {{0, receive}});
+        p.node.done(0, receive);
+        p.node.flush();
+    }
+    p.play("s");
+    return before;
+}
+
+bool learns_to_wait(TimeNs third_after) {
+    Program p;
+    for (std::uint32_t i = 0; i < Predictor::kRound / 4; ++i) served_before_third(p, third_after);
+    return !served_before_third(p, third_after);
+}
+
+}  // namespace
+
+TEST_CASE("what is ready sooner after a receive than it can be computed from that had not waited for it") {
+    CHECK(learns_to_wait(3 * kMs));
+    CHECK_FALSE(learns_to_wait(12 * kMs));
+}
+
 TEST_CASE("a receive that is to wait is asked for when nothing else happens") {
     Program p;
     for (int i = 0; i < 8; ++i) served_between(p);
