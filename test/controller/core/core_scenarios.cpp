@@ -63,12 +63,12 @@ TEST_CASE("a gang that grows while it waits reserves ports for a pair that has l
     // r2 joins them, and with it the pair n1-n2. What comes afterwards and is lit must not take the other port of n2.
     Job job;
     job.comms = {{0, 1, 2, 3}, {1, 2}, {0, 1, 2}, {0, 2}};
-    const LaunchSpec ring = lasting(250 * kMs, on(0, {coll(2)}));
-    job.ranks = {rank_on(0, {ring, later(220 * kMs, on(2, {send(3, 1)}))}),
-                 rank_on(1, {on(0, {coll(1)}), ring, later(120 * kMs, on(1, {send(0, 3)})), on(1, {send(0, 2)})}),
-                 rank_on(2, {on(0, {coll(1)}), ring, later(150 * kMs, on(1, {send(0, 3), recv(0, 1)})),
-                             later(220 * kMs, on(2, {recv(3, 0)}))}),
-                 rank_on(3, {later(120 * kMs, on(1, {recv(0, 1), recv(0, 2)}))})};
+    const LaunchSpec ring = lasting(400 * kMs, on(0, {coll(2)}));
+    job.ranks = {rank_on(0, {ring, later(520 * kMs, on(2, {send(3, 1)}))}),
+                 rank_on(1, {on(0, {coll(1)}), ring, later(420 * kMs, on(1, {send(0, 3)})), on(1, {send(0, 2)})}),
+                 rank_on(2, {on(0, {coll(1)}), ring, later(450 * kMs, on(1, {send(0, 3), recv(0, 1)})),
+                             later(520 * kMs, on(2, {recv(3, 0)}))}),
+                 rank_on(3, {later(420 * kMs, on(1, {recv(0, 1), recv(0, 2)}))})};
     REQUIRE(ends_without_opus(job));
     World world({.nodes = 4, .ports = 2}, job);
     must_end(world);
