@@ -189,7 +189,7 @@ TEST_CASE("a pipeline of phases does first what the future needs first, where re
         const char* kind;
         double dark_ms, share;
     } goals[] = {{"4d", 10, 0.95},     {"4d", 25, 0.95},     {"4d", 100, 0.95},
-                 {"4d-moe", 10, 0.95}, {"4d-moe", 25, 0.85}, {"4d-moe", 100, 0.95}};
+                 {"4d-moe", 10, 0.95}, {"4d-moe", 25, 0.95}, {"4d-moe", 100, 0.95}};
     for (const auto& goal : goals) {
         const replay::Workload job = job_of(goal.kind);
         ColumnOptions o = at(goal.dark_ms, 18);
