@@ -14,6 +14,8 @@ using namespace opus::sim;
 
 namespace {
 
+const doctest::test_suite oracle("oracle");  // what a clairvoyant is asked for as well: half of the time
+
 ColumnOptions at(double dark_ms, std::uint32_t iterations = 8) {
     ColumnOptions o;
     o.dark_ns = static_cast<TimeNs>(dark_ms * 1e6);
@@ -128,7 +130,7 @@ TEST_CASE("in runs, the managers of the job of the paper send two frames a node 
     CHECK((after.frames_up - before.frames_up) / (after.phases - before.phases) <= 2);
 }
 
-TEST_CASE("where nothing is ever dark the oracle and its bound are the job itself") {
+TEST_CASE("where nothing is ever dark the oracle and its bound are the job itself" * oracle) {
     for (const replay::Workload& job : small_jobs()) {
         ColumnOptions o = at(0, 6);
         o.oracle.trials = 30;
@@ -140,7 +142,7 @@ TEST_CASE("where nothing is ever dark the oracle and its bound are the job itsel
     }
 }
 
-TEST_CASE("nobody is faster than the oracle, nor the oracle than the bound") {
+TEST_CASE("nobody is faster than the oracle, nor the oracle than the bound" * oracle) {
     for (const replay::Workload& job : small_jobs())
         for (const double dark : {10.0, 25.0}) {
             ColumnOptions o = at(dark, 10);
@@ -157,7 +159,7 @@ TEST_CASE("nobody is faster than the oracle, nor the oracle than the bound") {
         }
 }
 
-TEST_CASE("a pipeline that fills hides nine tenths of what can be") {
+TEST_CASE("a pipeline that fills hides nine tenths of what can be" * oracle) {
     for (const char* kind : {"pp", "zero-bubble"}) {
         const replay::Workload job = job_of(kind);
         ColumnOptions o = at(25, 30);
@@ -169,7 +171,7 @@ TEST_CASE("a pipeline that fills hides nine tenths of what can be") {
     }
 }
 
-TEST_CASE("all-to-alls of a run wait for nobody's look") {
+TEST_CASE("all-to-alls of a run wait for nobody's look" * oracle) {
     replay::GenerateOptions generate;
     generate.gpus = 1;
     const replay::Workload job = replay::generate("ep", generate);
@@ -184,7 +186,7 @@ TEST_CASE("all-to-alls of a run wait for nobody's look") {
     }
 }
 
-TEST_CASE("a pipeline of phases does first what the future needs first, where receives are posted early") {
+TEST_CASE("a pipeline of phases does first what the future needs first, where receives are posted early" * oracle) {
     const struct {
         const char* kind;
         double dark_ms, share;
@@ -303,7 +305,7 @@ TEST_CASE("a job whose launches are seen late is learned all the same") {
     }
 }
 
-TEST_CASE("the job of the paper waits for no more dark than if the future were known") {
+TEST_CASE("the job of the paper waits for no more dark than if the future were known" * oracle) {
     replay::GenerateOptions o;
     const replay::Workload job = replay::generate_llama3_8b(o);
     for (const double dark : {10.0, 25.0, 100.0}) {
