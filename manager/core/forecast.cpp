@@ -74,7 +74,8 @@ bool Forecast::regrets(const Launch& launch, TimeNs now) const {
     const bool waited = launch.firm && now - launch.waiting_since > kLate;
     bool apart = between_.ended_ns < 0 || launch.waiting_since < between_.ended_ns;
     if (!apart && predictor_.repeats() && predictor_.expected(0).signature == launch.programme.signature)
-        apart = launch.waiting_since < between_.ended_ns + static_cast<TimeNs>(predictor_.least_gap_ns(launch.programme.signature));
+        apart = launch.waiting_since <
+                between_.ended_ns + static_cast<TimeNs>(predictor_.least_gap_ns(launch.programme.signature));
     return between_.signature != 0 && launch.programme.needs == between_.phase && waited && apart && are_of_all(launch.keys);
 }
 

@@ -46,7 +46,8 @@ Predictor::Symbol Predictor::intern(const Launch& launch) {
         const Known &k = state_->known[slot], &o = state_->known[oldest];
         if (o.used && (!k.used || count_ - k.last_seen > count_ - o.last_seen)) oldest = slot;
     }
-    state_->known[oldest] = {launch.signature, launch.needs, static_cast<std::uint32_t>(count_), 0, false, true, kNoGap};
+    state_->known[oldest] = {
+        launch.signature, launch.needs, static_cast<std::uint32_t>(count_), 0, false, true, kNoGap};
     return static_cast<Symbol>(oldest);
 }
 
