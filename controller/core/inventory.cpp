@@ -76,6 +76,18 @@ void Inventory::see(const Circuit& circuit) {
     }
 }
 
+bool Inventory::reserved_by(const Gang& gang, PortId p) const {
+    for (const Reservation& r : ports_[p].reservations)
+        if (r.gang == &gang) return true;
+    return false;
+}
+
+bool Inventory::reserved_by(const Gang& gang, PortId p, EdgeId edge) const {
+    for (const Reservation& r : ports_[p].reservations)
+        if (r.gang == &gang && r.edge == edge) return true;
+    return false;
+}
+
 bool Inventory::reserved_earlier(PortId p, const Gang& gang, EdgeId but_for) const {
     for (const Reservation& r : ports_[p].reservations)
         if (r.gang != &gang && r.gang->order() < gang.order() && r.edge != but_for) return true;

@@ -134,6 +134,8 @@ public:
     Obstacle obstacle(PortId p, const Gang& gang) const;
     // For using its circuit as it is, if it is of `edge`; else as above.
     Obstacle obstacle(const Wish& wish, const Gang& gang) const;
+    bool reserved_by(const Gang& gang, PortId p) const;
+    bool reserved_by(const Gang& gang, PortId p, EdgeId edge) const;  // for this pair
     bool reserved_earlier(PortId p, const Gang& gang, EdgeId but_for) const;
     bool reserved_by_other(PortId p, const Gang& gang, EdgeId but_for) const;
 

@@ -183,23 +183,13 @@ void Core::Impl::set_wishes(Gang& gang, std::vector<Wish> wishes) {
     for (const Wish& w : old)
         std::erase_if(inventory.port(w.port).reservations, [&](const Reservation& r) { return r.gang == &gang; });
     for (const Wish& w : gang.wishes) inventory.port(w.port).reservations.push_back({&gang, w.edge});
-    for (const Wish& w : old) {
-        const auto& left = inventory.port(w.port).reservations;
-        const auto same = [&](const Reservation& r) { return r.gang == &gang && r.edge == w.edge; };
-        if (!left.empty() && std::none_of(left.begin(), left.end(), same)) touch(fabric.ports[w.port].gpu);
-    }
+    for (const Wish& w : old)
+        if (!inventory.port(w.port).reservations.empty() && !inventory.reserved_by(gang, w.port, w.edge))
+            touch(fabric.ports[w.port].gpu);
 }
 
 // The gang grew while it waits for something else: reserve for the new part alone. False: look at it whole.
 bool Core::Impl::wish_more(Gang& gang, const std::vector<EdgeId>& added) {
-    const auto mine = [&](PortId p) {
-        const auto& rs = inventory.port(p).reservations;
-        return std::any_of(rs.begin(), rs.end(), [&](const Reservation& r) { return r.gang == &gang; });
-    };
-    const auto mine_for = [&](PortId p, EdgeId e) {
-        const auto& rs = inventory.port(p).reservations;
-        return std::any_of(rs.begin(), rs.end(), [&](const Reservation& r) { return r.gang == &gang && r.edge == e; });
-    };
     const auto add = [&](EdgeId e, const Circuit& c) {
         for (const PortId p : {c.a, c.b}) {
             inventory.port(p).reservations.push_back({&gang, e});
@@ -211,8 +201,8 @@ bool Core::Impl::wish_more(Gang& gang, const std::vector<EdgeId>& added) {
         const Edge& edge = inventory.edge(e);
         if (!edge.up.empty() || !edge.coming.empty()) {
             const Circuit c = edge.up.empty() ? edge.coming.front() : edge.up.front();
-            if (mine_for(c.a, e) && mine_for(c.b, e)) continue;
-            if (mine(c.a) || mine(c.b)) return false;  // for other pairs
+            if (inventory.reserved_by(gang, c.a, e) && inventory.reserved_by(gang, c.b, e)) continue;
+            if (inventory.reserved_by(gang, c.a) || inventory.reserved_by(gang, c.b)) return false;  // for other pairs
             add(e, c);
             continue;
         }
@@ -220,7 +210,7 @@ bool Core::Impl::wish_more(Gang& gang, const std::vector<EdgeId>& added) {
         for (const PortId p : fabric.gpus[edge.a].ports)
             for (const PortId q : fabric.gpus[edge.b].ports) {
                 if (found || inventory.port(p).fenced || inventory.port(q).fenced || !fabric.can_join(p, q)) continue;
-                if (mine(p) || mine(q)) continue;
+                if (inventory.reserved_by(gang, p) || inventory.reserved_by(gang, q)) continue;
                 add(e, make_circuit(p, q));
                 found = true;
             }
@@ -242,11 +232,8 @@ bool Core::Impl::still_blocked(Gang& gang) {
         return false;
     revoke_for(gang, gang.wishes[gang.scan]);
     const GpuId gpu = fabric.ports[gang.wishes[gang.scan].port].gpu;
-    for (const PortId p : fabric.gpus[gpu].ports) {  // another port of it may do
-        const auto& rs = inventory.port(p).reservations;
-        const bool mine = std::any_of(rs.begin(), rs.end(), [&](const Reservation& r) { return r.gang == &gang; });
-        if (!mine && inventory.obstacle(p, gang) == Obstacle::none) return false;
-    }
+    for (const PortId p : fabric.gpus[gpu].ports)  // another port of it may do
+        if (!inventory.reserved_by(gang, p) && inventory.obstacle(p, gang) == Obstacle::none) return false;
     unwatch(gang);
     watch(gang);
     gang.blocked = true;
