@@ -58,7 +58,7 @@ Course begin_stream_gated(Communicator& c, ring::OpEntry op, cudaStream_t stream
         if (flight.connections == kFull) c.count_lost();
         op.flags = 0;
     }
-    const LaunchHead head{ring::Gate::stream, 1, std::uint16_t(record_flags(1) | ring::kLaunchFenced)};
+    const LaunchHead head{ring::Gate::stream, 1, record_flags(1, ring::Gate::stream)};
     flight.seq = push(process.view, head, stream_name(c, stream), op);
     if (flight.seq == kFull) {
         c.count_lost();
@@ -92,7 +92,7 @@ __attribute__((noinline)) Course begin(Communicator& c, ring::OpEntry op, cudaSt
     const ring::Gate gate = gate_for(c, stream);
     prepare_straight(c, stream, gate);
     if (gate == ring::Gate::stream) return begin_stream_gated(c, op, stream, flight);
-    const LaunchHead head{gate, 1, std::uint16_t(record_flags(1) | ungated_flags(gate))};
+    const LaunchHead head{gate, 1, record_flags(1, gate)};
     flight.seq = push(process.view, head, stream_name(c, stream), op);
     if (flight.seq == kFull) [[unlikely]] {
         c.count_lost();

@@ -117,8 +117,7 @@ private:
     bool begin_straight() {
         Communicator& c = *group_.parts[0].comm;
         gather_ops(kNone);
-        const LaunchHead head(c.straight.gate, group_.launch_ops.size(),
-                              std::uint16_t(record_flags(1) | fence_flags(c.straight.gate)));
+        const LaunchHead head(c.straight.gate, group_.launch_ops.size(), record_flags(1, c.straight.gate));
         const std::uint64_t seq = push(process.view, head, c.straight.stream_name, group_.launch_ops.data());
         if (seq == kFull) {
             c.count_lost();
@@ -293,8 +292,8 @@ private:
         const std::uint32_t count = group_.launch_ops.size();
         if (recordable(process.view, count)) {
             const GroupPart& part = group_.parts[lead];
-            const std::uint16_t flags = record_flags(group_.launch_streams.size()) | ungated_flags(gate_) |
-                                        fence_flags(gate_) | (holds_up_others(set) ? ring::kLaunchMixed : 0);
+            const std::uint16_t flags =
+                record_flags(group_.launch_streams.size(), gate_) | (holds_up_others(set) ? ring::kLaunchMixed : 0);
             const LaunchHead head{gate_, count, flags};
             launch.seq = push(process.view, head, stream_name(*part.comm, part.launch_stream), group_.launch_ops.data());
         }

@@ -91,7 +91,7 @@ std::uint64_t hold_connections(const ring::OpEntry* ops, std::uint32_t count, st
 
 void mark_ready(std::uint64_t seq, const LaunchStream& at) {
     ring::GateWord& word = process.view.ready[seq & process.view.mask];
-    if (ungated_flags(ring::Gate::none) != 0) {
+    if (stream_writes) {
         const InContext current(*at.context);
         if (driver.cuStreamWriteValue64(at.stream, device_address(&word.value), seq + 1, CU_STREAM_WRITE_VALUE_DEFAULT) !=
             CUDA_SUCCESS)

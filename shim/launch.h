@@ -38,17 +38,18 @@ inline ring::Gate gate_for(const Communicator& c, cudaStream_t stream) {
     return c.gate == ring::Gate::stream && !stream_gate_serves(stream) ? ring::Gate::host : c.gate;
 }
 
-// Flags of a record whose finish will be written for `streams` launch streams.
-inline std::uint16_t record_flags(std::uint32_t streams) {
-    return streams == 1 ? process.lone_flags : process.lone_flags | ring::kLaunchHostDone;
-}
-
-// What a launch with no gate is flagged with, and how it says that its stream got there (OPUS_GATE=none, OPUS_MODE=observe).
-inline std::uint16_t ungated_flags(ring::Gate gate) {
+// A launch with no gate says that its stream got there, if it can (OPUS_GATE=none, OPUS_MODE=observe). The gate kernel
+// has a fence between its ready and its first look.
+inline std::uint16_t gate_flags(ring::Gate gate) {
+    if (gate == ring::Gate::stream) return ring::kLaunchFenced;
     return gate == ring::Gate::none && stream_writes ? ring::kLaunchMarksReady : 0;
 }
-// The gate kernel has a fence between its ready and its first look.
-inline std::uint16_t fence_flags(ring::Gate gate) { return gate == ring::Gate::stream ? ring::kLaunchFenced : 0; }
+
+// Flags of a record whose finish will be written for `streams` launch streams.
+inline std::uint16_t record_flags(std::uint32_t streams, ring::Gate gate) {
+    return process.lone_flags | gate_flags(gate) | (streams == 1 ? 0 : ring::kLaunchHostDone);
+}
+
 void mark_ready(std::uint64_t seq, const LaunchStream& at);
 
 // LaunchRecord::stream: equal for what becomes ready in order.

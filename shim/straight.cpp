@@ -31,7 +31,7 @@ void prepare_straight(Communicator& c, cudaStream_t stream, ring::Gate gate) {
         return;
     way.stream = stream;
     way.stream_name = stream_name(c, stream);
-    way.head = LaunchHead(gate, 1, std::uint16_t(record_flags(1) | fence_flags(gate))).word();
+    way.head = LaunchHead(gate, 1, record_flags(1, gate)).word();
     way.gate = gate;
     way.context = c.context->handle;
     way.function = c.context->gate;
