@@ -285,7 +285,8 @@ void Predictor::foretell() {
         forecast_ = {};
         return;
     }
-    for (std::uint32_t i = 0; i < overtaken_soon(); ++i)
+    const std::uint32_t soon = overtaken_soon();
+    for (std::uint32_t i = 0; i < soon; ++i)
         if (const Launch next = expected(i); next.needs != current_needs_) {
             forecast_ = {true, is_sure(), 0, next};
             horizon_ = 0;
@@ -296,19 +297,17 @@ void Predictor::foretell() {
         --forecast_.remaining;
     } else {
         std::uint64_t position = at_;
-        std::uint32_t remaining = 0;
-        for (std::uint32_t i = 0; i < overtaken_soon(); ++i) remaining += expected(i).needs == current_needs_;
+        std::uint32_t remaining = soon;
         for (; remaining < kMaxRun && position < count_; ++position) {
             if (is_regretted(position)) continue;
-            if (state_->known[symbol(position)].needs != current_needs_) break;
+            if (needs(position) != current_needs_) break;
             ++remaining;
         }
         const bool end_seen = position < count_ && remaining < kMaxRun;
         forecast_.known = end_seen;
         forecast_.remaining = remaining;
         horizon_ = overtakes_ == 0 ? remaining : 0;
-        forecast_.next =
-            end_seen ? Launch{state_->known[symbol(position)].signature, state_->known[symbol(position)].needs} : Launch{};
+        forecast_.next = end_seen ? launch_at(position) : Launch{};
     }
     forecast_.sure = forecast_.known && is_sure();
 }

@@ -74,11 +74,7 @@ public:
     void observe(const Launch& launch) { observe(launch, Start{}, nullptr); }
     Forecast forecast() const { return forecast_; }
     // The launch expected after `i` others; needs 0: nothing is.
-    Launch expected(std::uint32_t i) const {
-        if (!foresees(i)) return {};
-        const Known& known = state_->known[symbol(place(i))];
-        return {known.signature, known.needs};
-    }
+    Launch expected(std::uint32_t i) const { return foresees(i) ? launch_at(place(i)) : Launch{}; }
     // It has come so before, and what led to it there has, for a whole round back and at least as far as kRound.
     bool repeats() const { return at_ != kNowhere && matched_ >= kRound && matched_ >= count_ - at_; }
     // How that one began the last time.
@@ -159,7 +155,11 @@ private:
     static std::uint64_t duration_of(Symbol s);  // the longest of its class
     static std::uint8_t gap_of(std::uint64_t ns);
     bool remembered(std::uint64_t position) const { return position < count_ && position + kHistory > count_; }
-    std::uint64_t needs(std::uint64_t position) const { return state_->known[symbol(position)].needs; }
+    Launch launch_at(std::uint64_t position) const {
+        const Known& known = state_->known[symbol(position)];
+        return {known.signature, known.needs};
+    }
+    std::uint64_t needs(std::uint64_t position) const { return launch_at(position).needs; }
     // Of the launch expected after `i` others: what was overtaken just now comes first.
     std::uint64_t place(std::uint32_t i) const {
         const std::uint32_t soon = overtaken_soon();
