@@ -460,7 +460,7 @@ void Core::Impl::expect_next() {
         rank.forecast_due = false;
         std::size_t looked = 0;
         for (Launch& launch : rank.launches) {
-            if (launch.phase != Phase::recorded && launch.phase != Phase::waiting) continue;
+            if (!launch.pending()) continue;
             if (++looked > Forecast::kMaxLook) break;
             describe(rank, launch);
         }

@@ -23,7 +23,7 @@ bool are_of_all(const std::vector<LaunchKey>& keys) {
 bool is_posted(const std::deque<Launch>& launches, std::uint64_t signature) {
     std::size_t looked = 0;
     for (const Launch& l : launches) {
-        if (l.phase != Phase::recorded && l.phase != Phase::waiting) continue;
+        if (!l.pending()) continue;
         if (l.programme.signature == signature) return true;
         if (++looked == kNear) break;
     }
@@ -158,7 +158,7 @@ std::vector<Forecast::Head> Forecast::heads(const std::deque<Launch>& launches) 
     std::vector<std::uint32_t> families;
     std::size_t looked = 0;
     for (const Launch& launch : launches) {
-        if (launch.phase != Phase::recorded && launch.phase != Phase::waiting) continue;
+        if (!launch.pending()) continue;
         if (++looked > kMaxLook) break;
         bool first = true;
         for (const std::uint32_t family : launch.families) {

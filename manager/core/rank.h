@@ -64,6 +64,7 @@ struct Launch {
                (flags & ring::kLaunchFenced) != 0;
     }
     bool ungated() const { return (flags & ring::kLaunchUngated) != 0; }
+    bool pending() const { return phase == Phase::recorded || phase == Phase::waiting; }
     bool running() const { return phase == Phase::started || phase == Phase::suspended || phase == Phase::passed; }
 };
 
