@@ -1,5 +1,6 @@
 """Launches let go ahead inside a run (docs/protocol.md, "Gates ahead"), when something takes the run away or dies: whoever
 starts has its circuits, and nothing hangs. What is ahead is read from the rings, as a manager would."""
+import contextlib
 import mmap
 import signal
 import struct
@@ -82,6 +83,18 @@ def goes_on(job, iterations: int = 1) -> None:
         wait_for(lambda: job.progress(rank) >= progress + iterations, f"rank {rank} to go on", job)
 
 
+@contextlib.contextmanager
+def contended(context, workload: Workload):
+    """The job `workload`, with launches let go ahead, and another that takes their circuits away over and over."""
+    with context.cluster(SHAPE, controller_options=["--runs", "on"]) as cluster:
+        job = start(cluster, workload, "phases")
+        await_ahead(cluster, job)
+        other = start(cluster, passing(), "passing")
+        yield cluster, job, other
+        goes_on(job)
+        nothing_in_the_dark(cluster, job, other)
+
+
 def nothing_in_the_dark(cluster, *jobs) -> None:
     light, counters = cluster.light(), cluster.counters()
     expect(light.lost_bytes == 0 and light.misdelivered_bytes == 0, f"{light}")
@@ -91,16 +104,11 @@ def nothing_in_the_dark(cluster, *jobs) -> None:
 
 @case("another job takes the circuits of launches that were let go ahead: they start when they have them again")
 def taken(context) -> None:
-    with context.cluster(SHAPE, controller_options=["--runs", "on"]) as cluster:
-        job = start(cluster, phases(100, 2000), "phases")
-        await_ahead(cluster, job)
-        other = start(cluster, passing(), "passing")
+    with contended(context, phases(100, 2000)) as (cluster, job, other):
         for _ in range(5):
             await_ahead(cluster, job)
             goes_on(other, 3)
         wait_for(lambda: gates(cluster, 0)[1] > 0, "launches to be taken back", job)
-        goes_on(job)
-        nothing_in_the_dark(cluster, job, other)
 
 
 @case("a manager is stopped with launches let go ahead, and their run is taken back meanwhile")
@@ -131,16 +139,11 @@ def stop_ahead(cluster, job) -> None:
 
 @case("a manager is killed with launches let go ahead: the next one takes them back and the job goes on")
 def manager(context) -> None:
-    with context.cluster(SHAPE, controller_options=["--runs", "on"]) as cluster:
-        job = start(cluster, phases(40, 20_000), "phases")
-        await_ahead(cluster, job)
-        other = start(cluster, passing(), "passing")
+    with contended(context, phases(40, 20_000)) as (cluster, job, other):
         for _ in range(3):
             await_ahead(cluster, job)
             cluster.restart_manager(0)
             goes_on(other, 2)
-        goes_on(job)
-        nothing_in_the_dark(cluster, job, other)
 
 
 @case("a rank is killed with launches let go ahead: it is forgotten, and another job is served")
@@ -158,16 +161,11 @@ def rank(context) -> None:
 
 @case("the controller dies with launches let go ahead: they go on, and its successor moves nothing under them")
 def controller(context) -> None:
-    with context.cluster(SHAPE, controller_options=["--runs", "on"]) as cluster:
-        job = start(cluster, phases(40, 20_000), "phases")
-        await_ahead(cluster, job)
-        other = start(cluster, passing(), "passing")
+    with contended(context, phases(40, 20_000)) as (cluster, job, other):
         for _ in range(3):
             await_ahead(cluster, job)
             cluster.restart_controller()
             goes_on(other)
-        goes_on(job)
-        nothing_in_the_dark(cluster, job, other)
 
 
 @case("the controller is away for the grace time: what was let go ahead is taken back, and waits for its successor")

@@ -17,6 +17,13 @@ std::vector<wire::LocalLaunch> of_rank_0(std::initializer_list<std::uint64_t> se
     return launches;
 }
 
+// What rank 0 says of it is all that has been said since.
+void reach(Node& n, std::uint64_t seq) {
+    n.take();
+    n.ready(0, seq);
+    n.flush();
+}
+
 std::vector<std::uint64_t> offered(Node& n) {
     std::vector<std::uint64_t> seqs;
     for (const Offer& offer : n.taken<Offer>()) seqs.push_back(offer.seq);
@@ -32,15 +39,11 @@ TEST_CASE("what a run covers is let go before it is ready, and starts without a 
     CHECK(offered(n).empty());
     n.grant(1, {}, {{coll_key(kCommA, 1), 3}});
     CHECK(offered(n) == std::vector<std::uint64_t>{1, 2, 3});
-    n.take();
-    n.ready(0, 0);
-    n.flush();
+    reach(n, 0);
     CHECK(n.said<wire::Demand>().size() == 1);
     n.grant(2, of_rank_0({0}));
     n.done(0, 0);
-    n.take();
-    n.ready(0, 1);
-    n.flush();
+    reach(n, 1);
     CHECK(n.went(0, 1));  // the word that a manager after this one reads
     CHECK(n.said<wire::Demand>().empty());
 }
@@ -78,9 +81,7 @@ TEST_CASE("a run is returned only when it is known which of its launches have go
         n.look(Withdrawn{of_rank_0({0, 1, 2}), {}});
         REQUIRE(n.said<wire::Returned>().size() == 1);
         CHECK(n.said<wire::Returned>()[0].started.empty());
-        n.take();
-        n.ready(0, 0);
-        n.flush();
+        reach(n, 0);
         CHECK_FALSE(n.went(0, 0));
         CHECK(n.said<wire::Demand>().size() == 1);  // as any other
     }
@@ -134,9 +135,7 @@ TEST_CASE("runs that lapse are taken back first") {
     CHECK(n.taken<EndSession>().empty());
     n.look(Withdrawn{of_rank_0({0, 1}), {}});
     CHECK(n.taken<EndSession>().size() == 1);  // the next snapshot tells of no run
-    n.take();
-    n.ready(0, 0);
-    n.flush();
+    reach(n, 0);
     CHECK_FALSE(n.went(0, 0));
 }
 

@@ -64,6 +64,16 @@ public:
         node.flush();
         serve(seq);
     }
+    // It is known by the second round what comes, and what that cost.
+    void withhold() {
+        begin_round();
+        CHECK(asked_for_receive());
+        CHECK(node.core.withheld().empty());
+        end_round();
+        begin_round();
+        CHECK_FALSE(asked_for_receive());
+        REQUIRE(node.core.withheld().size() == 1);
+    }
     std::uint64_t receive() const { return receive_; }
     Node node;
 
@@ -103,13 +113,7 @@ TEST_CASE(
     "a receive for which its rank lost its circuits is asked for when its turn has come, and told of until then") {
     Job job;
     Node& n = job.node;
-    job.begin_round();
-    CHECK(job.asked_for_receive());
-    CHECK(n.core.withheld().empty());
-    job.end_round();
-    job.begin_round();  // it is known by now what comes, and what that cost
-    CHECK_FALSE(job.asked_for_receive());
-    REQUIRE(n.core.withheld().size() == 1);
+    job.withhold();
     CHECK(n.core.withheld()[0].seq == job.receive());
     CHECK(n.core.counters().withheld == 1);
 
@@ -139,10 +143,7 @@ TEST_CASE(
 TEST_CASE("a new session asks for a receive that was withheld") {
     Job job;
     Node& n = job.node;
-    job.begin_round();
-    job.end_round();
-    job.begin_round();
-    REQUIRE(n.core.withheld().size() == 1);
+    job.withhold();
     n.look(ControllerDown{});
     CHECK(n.core.withheld().empty());
     n.take();
@@ -157,10 +158,7 @@ TEST_CASE("a new session asks for a receive that was withheld") {
 TEST_CASE("a receive beside which a launch has operations that nobody here sees is never withheld") {
     Job job;
     Node& n = job.node;
-    job.begin_round();
-    job.end_round();
-    job.begin_round();
-    REQUIRE(n.core.withheld().size() == 1);
+    job.withhold();
     job.end_round();
     job.begin_round(ring::kLaunchMixed);
     CHECK(job.asked_for_receive());
