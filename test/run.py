@@ -1,8 +1,6 @@
 #!/usr/bin/env python3
 """Runs every test that meson knows of a build folder and counts cases.
 
-    test/run.py BUILD [SUBSTRING...]     only tests whose name contains one of them; TEST_JOBS at a time
-
 Counts come from doctest's summary, or from a closing line 'N passed, N failed[, N skipped]'; a test that
 prints neither counts as one case by its exit code (77: skipped). A case that lacks what it needs prints
 'SKIP case: why' and is counted as skipped. In a build with a sanitizer, whatever it reports in any process
@@ -10,6 +8,7 @@ of a test is a failure of that test, however the process ended; a test that fail
 others on a machine that is ten times too slow, is run again alone, decides then, and is named at the end.
 Logs: BUILD/test-logs/. Ends with 'N passed, N failed'.
 """
+import argparse
 import concurrent.futures
 import ctypes
 import json
@@ -157,8 +156,14 @@ def report(test: dict, output: str, code: int, seconds: float) -> tuple[int, int
 
 
 def main() -> int:
-    build = pathlib.Path(sys.argv[1]).resolve()
-    wanted = sys.argv[2:]
+    p = argparse.ArgumentParser(prog="test/run.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("build", type=pathlib.Path, help="a build folder, built")
+    p.add_argument("wanted", nargs="*", metavar="part", help="only tests whose name contains one of these")
+    p.epilog = f"TEST_JOBS: tests at a time (default {MOST_JOBS}, or the cores if they are fewer)"
+    a = p.parse_args()
+    build, wanted = a.build.resolve(), a.wanted
+    if not (build / "build.ninja").exists():
+        p.error(f"{a.build}: not a build folder; `make build` makes one")
     tests = json.loads(subprocess.check_output(["meson", "introspect", "--tests", str(build)]))
     tests = [t for t in tests if not wanted or any(w in t["name"] for w in wanted)]
     if not tests:
