@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <fstream>
 
+#include "test/bench/kinds.h"
 #include "tools/replay/generate.h"
 #include "tools/sim/columns.h"
 
@@ -45,7 +46,7 @@ int main(int argc, char** argv) {
     ColumnOptions o;
     opus::replay::GenerateOptions g;
     CLI::App app{"jobs on photonic rails, in virtual time"};
-    app.add_option("kind", kinds, "kinds of opus-replay generate, or 'all'");
+    opus::bench::add_kinds(app, kinds);
     app.add_option("--file", file, "a workload file instead");
     app.add_option("--dark-ms", darks, "dark times");
     app.add_option("--iterations", iterations);
@@ -66,11 +67,6 @@ int main(int argc, char** argv) {
                  "every iteration from the second on, over always lit, in percent, instead of the table");
     app.add_flag("--log", log, "what the cores say, of provisioned");
     CLI11_PARSE(app, argc, argv);
-    if (kinds.front() == "all") {
-        kinds = {"llama3-8b"};
-        for (const auto& generator : opus::replay::generators())
-            if (generator.name != kinds.front()) kinds.push_back(generator.name);
-    }
     if (every != 0) g.optimizer_every = every;
     o.rehearsal.iterations = iterations;
     o.rehearsal.jitter = jitter;
@@ -92,7 +88,7 @@ int main(int argc, char** argv) {
             for (const auto& e : errors) std::fprintf(stderr, "%s:%u: %s\n", file.c_str(), e.line, e.text.c_str());
             if (!errors.empty()) return 2;
         } else {
-            w = kind == "llama3-8b" ? opus::replay::generate_llama3_8b(g) : opus::replay::generate(kind, g);
+            w = opus::replay::generate(kind, g);
         }
         const Column lit = play(w, Rails::lit, o);
         if (each) {

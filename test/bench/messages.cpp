@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 #include <cstdio>
 
+#include "test/bench/kinds.h"
 #include "tools/replay/generate.h"
 #include "tools/sim/columns.h"
 
@@ -14,16 +15,11 @@ int main(int argc, char** argv) {
     opus::replay::GenerateOptions g;
     double scale_bytes = 1.0 / 1024, dark_ms = 25;
     CLI::App app{"frames per node and phase, in virtual time"};
-    app.add_option("kind", kinds, "kinds of opus-replay generate, or 'all'");
+    opus::bench::add_kinds(app, kinds);
     app.add_option("--learn", learn, "iterations before it counts")->capture_default_str();
     app.add_option("--count", count, "iterations that count")->capture_default_str();
     app.add_option("--dark-ms", dark_ms)->capture_default_str();
     CLI11_PARSE(app, argc, argv);
-    if (kinds.front() == "all") {
-        kinds = {"llama3-8b"};
-        for (const auto& generator : opus::replay::generators())
-            if (generator.name != kinds.front()) kinds.push_back(generator.name);
-    }
     o.dark_ns = static_cast<opus::TimeNs>(dark_ms * 1e6);
     o.rehearsal.bytes_per_us /= scale_bytes;
     std::printf(
@@ -32,8 +28,7 @@ int main(int argc, char** argv) {
     std::printf("| --- | --- | --- | --- | --- | --- | --- |\n");
     bool good = true;
     for (const std::string& kind : kinds) {
-        const opus::replay::Workload w =
-            kind == "llama3-8b" ? opus::replay::generate_llama3_8b(g) : opus::replay::generate(kind, g);
+        const opus::replay::Workload w = opus::replay::generate(kind, g);
         for (const bool runs : {false, true}) {
             for (const Rails rails : {Rails::on_demand, Rails::provisioned}) {
                 if (runs && rails == Rails::on_demand) continue;

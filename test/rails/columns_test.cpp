@@ -26,7 +26,7 @@ ColumnOptions at(double dark_ms, std::uint32_t iterations = 8) {
 
 replay::Workload job_of(const std::string& kind, replay::GenerateOptions o = {}) {
     o.gpus = 1;
-    return kind == "llama3-8b" ? replay::generate_llama3_8b(o) : replay::generate(kind, o);
+    return replay::generate(kind, o);
 }
 
 std::vector<replay::Workload> small_jobs() {
@@ -284,10 +284,7 @@ TEST_CASE("a job whose launches are seen late is learned all the same") {
     };
     for (const Late& l : {Late{"llama3-8b", 1'000'000, 100, 3, 0.35}, Late{"4d", 300'000, 25, 8, 0.7},
                           Late{"cp", 1'000'000, 25, 2, 0.1}, Late{"3d", 1'000'000, 25, 6, 0.6}}) {
-        replay::GenerateOptions generate;
-        if (l.kind != "llama3-8b") generate.gpus = 1;
-        const replay::Workload job =
-            l.kind == "llama3-8b" ? replay::generate_llama3_8b(generate) : replay::generate(l.kind, generate);
+        const replay::Workload job = job_of(l.kind);
         std::vector<double> waits;
         for (std::uint64_t seed = 1; seed <= 3; ++seed) {
             ColumnOptions o = at(l.dark_ms, l.learned + 4);
