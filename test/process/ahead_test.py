@@ -1,21 +1,19 @@
 """Launches let go ahead inside a run (docs/protocol.md, "Gates ahead"), when something takes the run away or dies: whoever
 starts has its circuits, and nothing hangs. What is ahead is read from the rings, as a manager would."""
 import contextlib
-import mmap
 import signal
-import struct
 import sys
 import time
 
-from cases import SLOW, case, expect, run, wait_for
+from cases import SLOW, case, expect, nothing_in_the_dark, run, wait_for
 from cluster import Play, Shape
+from rings import GO, READY, rings
 from workload_text import Workload
 
 SHAPE = Shape(nodes=4, gpus=2, ports=1, dark_ms=2)
 SIZE = 40_000
 ENDLESS = 1_000_000  # iterations
 HOLD_MS = 20_000 * SLOW  # nobody is to wait so long
-HEADER_SLOTS, SLOT, COMMS = 16, 64, 4096 + 256 * 192  # include/opus/launch_ring.h
 
 
 def phases(launches: int, us: int) -> Workload:
@@ -54,22 +52,15 @@ def start(cluster, workload: Workload, name: str):
     return job
 
 
-def words(segment: mmap.mmap, slots: int, kind: int) -> list[int]:
-    begin = COMMS + (1 + kind) * slots * SLOT
-    return [value for value, in struct.iter_unpack("=Q56x", segment[begin:begin + slots * SLOT])]
-
-
 def gates(cluster, node: int) -> tuple[int, int]:
     """Launches of this node's ranks that were let go and are not ready, and those taken back and not let go again."""
     ahead = back = 0
-    for path in cluster.runtime(node).glob("rank-*.seg"):
-        with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as segment:
-            slots, = struct.unpack_from("=I", segment, HEADER_SLOTS)
-            go = words(segment, slots, 2)  # first: one that is reached in between does not count
-            for slot, (word, ready) in enumerate(zip(go, words(segment, slots, 0))):
-                taken_back = word % slots == slot  # else its number and one
-                ahead += word > ready and not taken_back
-                back += word > 0 and taken_back
+    for ring in rings(cluster, node):
+        go = ring.words(GO)  # first: one that is reached in between does not count
+        for slot, (word, ready) in enumerate(zip(go, ring.words(READY))):
+            taken_back = word % ring.slots == slot  # else its number and one
+            ahead += word > ready and not taken_back
+            back += word > 0 and taken_back
     return ahead, back
 
 
@@ -93,13 +84,6 @@ def contended(context, workload: Workload):
         yield cluster, job, other
         goes_on(job)
         nothing_in_the_dark(cluster, job, other)
-
-
-def nothing_in_the_dark(cluster, *jobs) -> None:
-    light, counters = cluster.light(), cluster.counters()
-    expect(light.lost_bytes == 0 and light.misdelivered_bytes == 0, f"{light}")
-    expect(counters["passes"] == 0 and counters["aborts"] == 0, f"{counters}")
-    expect(not any("wrong result" in rank.output() for job in jobs for rank in job.ranks), "a result was wrong")
 
 
 @case("another job takes the circuits of launches that were let go ahead: they start when they have them again")

@@ -49,6 +49,14 @@ def wait_for(true, what: str, job=None, seconds: float = 30):
     return found
 
 
+def nothing_in_the_dark(cluster, *jobs) -> None:
+    """Nor was anything let pass, and so far all that these jobs computed is right."""
+    light, counters = cluster.light(), cluster.counters()
+    expect(light.lost_bytes == 0 and light.misdelivered_bytes == 0, f"{light}")
+    expect(counters["passes"] == 0 and counters["aborts"] == 0, f"{counters}")
+    expect(not any("wrong result" in rank.output() for job in jobs for rank in job.ranks), "a result was wrong")
+
+
 class Context:
     """What a case is given."""
 

@@ -1,0 +1,23 @@
+"""The gates of a node's ranks, read from their launch rings (include/opus/launch_ring.h) as its manager would."""
+import mmap
+import pathlib
+import struct
+
+HEADER_SLOTS, SLOT, COMMS = 16, 64, 4096 + 256 * 192
+READY, DONE, GO = range(3)
+
+
+class Ring:
+    def __init__(self, path: pathlib.Path):
+        with open(path, "rb") as file:
+            self._segment = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        self.slots, = struct.unpack_from("=I", self._segment, HEADER_SLOTS)
+
+    def words(self, kind: int) -> list[int]:
+        """By slot."""
+        begin = COMMS + (1 + kind) * self.slots * SLOT
+        return [value for value, in struct.iter_unpack("=Q56x", self._segment[begin:begin + self.slots * SLOT])]
+
+
+def rings(cluster, node: int) -> list[Ring]:
+    return [Ring(path) for path in cluster.runtime(node).glob("rank-*.seg")]
