@@ -280,9 +280,9 @@ void Predictor::score(const Launch& seen) {
 bool Predictor::is_sure() const { return matched_ >= kSureMatch + state_->known[last_].doubt; }
 
 void Predictor::foretell() {
-    const bool goes_on = forecast_.known && forecast_.remaining > 0 && horizon_ > 0;
     if (!foresees(0)) {
         forecast_ = {};
+        horizon_ = 0;
         return;
     }
     const std::uint32_t soon = overtaken_soon();
@@ -292,9 +292,9 @@ void Predictor::foretell() {
             horizon_ = 0;
             return;
         }
-    if (goes_on) {
+    if (horizon_ > 0) {
         --horizon_;
-        --forecast_.remaining;
+        if (forecast_.known) --forecast_.remaining;
     } else {
         std::uint64_t position = at_;
         std::uint32_t remaining = soon;
@@ -306,7 +306,9 @@ void Predictor::foretell() {
         const bool end_seen = position < count_ && remaining < kMaxRun;
         forecast_.known = end_seen;
         forecast_.remaining = remaining;
-        horizon_ = overtakes_ == 0 ? remaining : 0;
+        // Where no end is in sight, a look as far at each launch would be a long one.
+        horizon_ = overtakes_ != 0 ? 0 : end_seen ? remaining : remaining / 2;
+        looked_ += position - at_;
         forecast_.next = end_seen ? launch_at(position) : Launch{};
     }
     forecast_.sure = forecast_.known && is_sure();

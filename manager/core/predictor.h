@@ -97,6 +97,8 @@ public:
     void note_gap(std::uint64_t ns);
     // The shortest that has been seen of a launch; somewhat less, at most an eighth. 0: none.
     std::uint64_t least_gap_ns(std::uint64_t signature) const;
+    // Launches of the past that have been gone over in search of the end of a phase: about two for each observed.
+    std::uint64_t looked() const { return looked_; }
     const Accuracy& accuracy() const { return accuracy_; }
     Knowledge knowledge() const;  // walks the table: for people, now and then
 
@@ -186,7 +188,8 @@ private:
     std::uint64_t count_ = 0;      // launches observed
     std::uint64_t at_ = kNowhere;  // position in history expected to come next
     std::uint32_t matched_ = 0;    // launches before at_ known to agree with the latest ones
-    std::uint32_t horizon_ = 0;    // launches that foretell() may still count down before it looks again
+    std::uint32_t horizon_ = 0;    // launches for which foretell() need not look again
+    std::uint64_t looked_ = 0;
     std::array<std::uint64_t, kResume> resume_{};  // places where a long match broke, newest first
     std::uint32_t resumes_ = 0;
     std::array<Symbol, kMaxOwed> owed_{};  // passed over since at_ was found, and not seen yet

@@ -1,7 +1,7 @@
 #include "test/manager/prediction_row.h"
 
 #include <algorithm>
-#include <chrono>
+#include <ctime>
 #include <map>
 #include <vector>
 
@@ -68,6 +68,12 @@ private:
     std::uint32_t rank_;
 };
 
+std::int64_t cpu_ns() {
+    timespec t{};
+    ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return std::int64_t{t.tv_sec} * 1'000'000'000 + t.tv_nsec;
+}
+
 void score(PredictionRow& row, const Predictor::Forecast& f, std::uint64_t before, std::uint64_t needs) {
     const bool ends = f.sure && f.known && f.remaining == 0;
     if (needs == before) {
@@ -92,7 +98,7 @@ PredictionRow predict(const PredictedJob& job) {
     row.name = job.name;
     row.iterations = job.options.iterations ? job.options.iterations : w.iterations;
     row.ended = rehearsal.ended;
-    std::chrono::nanoseconds spent{0};
+    std::int64_t spent_ns = 0;
     for (std::uint32_t rank = 0; rank < w.world(); ++rank) {
         Describer describer(w, rank);
         std::vector<Predictor::Launch> launches;
@@ -104,16 +110,16 @@ PredictionRow predict(const PredictedJob& job) {
             if (l.iteration < job.learned) learned = launches.size();
         }
         Predictor timed, scored;
-        const auto begin = std::chrono::steady_clock::now();
+        const std::int64_t begin = cpu_ns();
         for (const Predictor::Launch& launch : launches) timed.observe(launch);
-        spent += std::chrono::steady_clock::now() - begin;
+        spent_ns += cpu_ns() - begin;
         for (std::size_t i = 0; i < launches.size(); ++i) {
             if (i >= learned && i > 0) score(row, scored.forecast(), launches[i - 1].needs, launches[i].needs);
             scored.observe(launches[i]);
         }
         row.launches += launches.size();
     }
-    row.ns_a_launch = row.launches ? static_cast<double>(spent.count()) / static_cast<double>(row.launches) : 0;
+    row.ns_a_launch = row.launches ? static_cast<double>(spent_ns) / static_cast<double>(row.launches) : 0;
     return row;
 }
 

@@ -137,6 +137,28 @@ TEST_CASE("a run's remaining launches are counted down to the phase change") {
     CHECK(p.forecast().next.needs == launch('s').needs);
 }
 
+TEST_CASE(
+    "a phase may last for ever, or longer than is foretold at once: the past is not gone over again at each launch") {
+    Predictor p;
+    std::string layers;
+    for (int i = 0; i < 100; ++i) layers += "ABCD"[i % 4], layers += static_cast<char>('E' + i % 7);
+    SUBCASE("for ever") {
+        play(p, repeat(layers, 100));
+        CHECK_FALSE(p.forecast().known);
+        CHECK(p.looked() < 4 * 100 * layers.size());
+    }
+    SUBCASE("longer than is foretold at once") {
+        const std::string round = repeat(layers, 30) + "s";
+        REQUIRE(round.size() > Predictor::kMaxRun);
+        play(p, repeat(round, 2));
+        const auto before = p.accuracy();
+        play(p, repeat(round, 4));
+        CHECK(since(p, before).transitions == 8);
+        CHECK(since(p, before).foretold == 8);
+        CHECK(p.looked() < 4 * 6 * round.size());
+    }
+}
+
 TEST_CASE("an interlude is survived: the job goes on where it was") {
     Predictor p;
     play(p, repeat(iteration(), 3));
