@@ -64,7 +64,7 @@ std::uint64_t Predictor::duration_of(Symbol s) { return kFirstAfterNs << 2 * ((s
 std::uint8_t Predictor::gap_of(std::uint64_t ns) {
     const std::uint64_t us = std::min<std::uint64_t>(ns / 1000, 0x7fffffff);
     if (us < 8) return static_cast<std::uint8_t>(us);
-    const unsigned shift = static_cast<unsigned>(std::bit_width(us)) - 4;
+    const auto shift = static_cast<std::uint64_t>(std::bit_width(us)) - 4;
     return static_cast<std::uint8_t>((shift + 1) * 8 + ((us >> shift) & 7));
 }
 
