@@ -293,13 +293,14 @@ struct Core::Impl {
     TimeNs command_time(SwitchIndex sw) const;
     void doubt_all();
 
-    // speculation.cpp: circuits that are moved before they are asked for
+    // words.cpp: what ranks have said they want next
     void take_word(NodeIndex node, const wire::Expectation& e);
     void drop_word(const RankName& who);
     bool wants_too(GpuId gpu, EdgeId e) const;
     void join_words(const RankName& who);
     void add_edges(Comm& comm, const wire::KeyRange& range, std::vector<EdgeId>& edges);
     void close_speculation(std::uint64_t id, bool replaced);
+    // speculation.cpp: circuits that are moved before they are asked for
     void speculate();
     void speculate(Speculation& s);
     bool may_speculate(const Speculation& s) const;

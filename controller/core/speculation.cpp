@@ -12,7 +12,6 @@
 namespace opus::controller {
 namespace {
 
-constexpr std::size_t kMaxRangesPerWord = 256;
 constexpr std::uint32_t kAmends = 8, kMostDoubled = 24;
 
 // So long a gang lets be the light that was made ahead for another.
@@ -23,137 +22,7 @@ bool sends(const Launch& launch) {
                        [](const KeyRef& r) { return r.key->key.kind == KeyKind::p2p && r.slot == 0; });
 }
 
-void sort_once(std::vector<EdgeId>& edges) {
-    std::sort(edges.begin(), edges.end());
-    edges.erase(std::unique(edges.begin(), edges.end()), edges.end());
-}
-
 }  // namespace
-
-// --- words ----------------------------------------------------------------------------------------
-
-void Core::Impl::hear(NodeIndex node, const wire::Next& m) {
-    if (!options.provision) return;
-    for (const wire::Expectation& e : m.ranks) take_word(node, e);
-}
-
-void Core::Impl::take_word(NodeIndex node, const wire::Expectation& e) {
-    const RankName who{node, e.rank};
-    drop_word(who);
-    Rank* rank = rank_of(node, e.rank);
-    if (rank == nullptr || e.keys.empty() || e.keys.size() > kMaxRangesPerWord) return;
-    Word word;
-    word.sure = e.sure;
-    for (const wire::KeyRange& range : e.keys) {
-        const auto member = rank->comms.find(range.first.comm);
-        if (member == rank->comms.end() || member->second.slots.size() != 1) continue;
-        const Comm& comm = *member->second.comm;
-        const std::uint32_t slot = member->second.slots.front();
-        const Key& key = range.first;
-        if (comm.verdict != Verdict::enforced || !comm.complete()) continue;
-        const bool directed = key.kind == KeyKind::p2p || key.kind == KeyKind::conn_p2p;
-        if (directed && (key.src >= comm.size || key.dst >= comm.size || (key.src != slot && key.dst != slot)))
-            continue;
-        if (const auto known = comm.keys.find(key); known != comm.keys.end())
-            if (const Launch* l = known->second->members[place_of(key, slot)].launch; l != nullptr && !l->waits())
-                return;  // said before it heard that this is granted
-        if (word.edges.size() > kMaxRangesPerWord * fabric.gpus.size()) return;
-        word.gpu = comm.members[slot].gpu;
-        word.collective |= !directed;
-        add_edges(*member->second.comm, range, word.edges);
-    }
-    if (word.edges.empty() || word.gpu == kNone) return;
-    sort_once(word.edges);
-    spec.by_gpu[word.gpu].push_back(who);
-    spec.words[who] = std::move(word);
-    join_words(who);
-}
-
-// It has started something, has said something else, or is gone.
-void Core::Impl::drop_word(const RankName& who) {
-    const auto at = spec.words.find(who);
-    if (at == spec.words.end()) return;
-    if (at->second.speculation != 0) close_speculation(at->second.speculation, false);
-    std::erase(spec.by_gpu[at->second.gpu], who);
-    spec.words.erase(at);
-}
-
-bool Core::Impl::wants_too(GpuId gpu, EdgeId e) const {
-    const auto& ranks = spec.by_gpu[gpu];
-    return !ranks.empty() && std::all_of(ranks.begin(), ranks.end(), [&](const RankName& who) {
-        const auto& edges = spec.words.at(who).edges;
-        return std::binary_search(edges.begin(), edges.end(), e);
-    });
-}
-
-// Those that want it, those that they want besides, and so on: all of them, or nothing. Takes the place of
-// smaller ones.
-void Core::Impl::join_words(const RankName& who) {
-    std::vector<RankName> ranks{who};
-    std::set<RankName> seen{who};
-    Speculation s;
-    for (std::size_t i = 0; i < ranks.size(); ++i)
-        for (const EdgeId e : spec.words.at(ranks[i]).edges)
-            for (const GpuId gpu : {inventory.edge(e).a, inventory.edge(e).b}) {
-                if (!wants_too(gpu, e)) return;
-                for (const RankName& other : spec.by_gpu[gpu])
-                    if (seen.insert(other).second) ranks.push_back(other);
-            }
-    const std::uint64_t id = spec.next++;
-    s.gang.id = id;
-    s.gang.ticket = std::numeric_limits<std::uint64_t>::max();
-    s.gang.speculative = true;
-    for (const RankName& rank : ranks) {
-        Word& word = spec.words.at(rank);
-        s.gang.sure &= word.sure;
-        if (const auto old = spec.open.find(word.speculation); old != spec.open.end()) {
-            s.moved |= old->second.moved;
-            close_speculation(word.speculation, true);
-        }
-        s.gang.edges.insert(s.gang.edges.end(), word.edges.begin(), word.edges.end());
-    }
-    sort_once(s.gang.edges);
-    s.ranks = std::move(ranks);
-    for (const RankName& rank : s.ranks) {
-        Word& word = spec.words.at(rank);
-        word.speculation = id;
-        spec.of_gpu[word.gpu] = id;
-    }
-    spec.open.emplace(id, std::move(s));
-    spec.due.insert(id);
-}
-
-void Core::Impl::add_edges(Comm& comm, const wire::KeyRange& range, std::vector<EdgeId>& edges) {
-    KeyState state;
-    state.key = range.first;
-    state.comm = &comm;
-    state.mesh = range.mesh;
-    const auto [begin, end] = edges_of(state);
-    edges.insert(edges.end(), begin, end);
-}
-
-// `replaced`: by a larger one, which goes on.
-void Core::Impl::close_speculation(std::uint64_t id, bool replaced) {
-    const auto at = spec.open.find(id);
-    if (at == spec.open.end()) return;
-    const Speculation& s = at->second;
-    if (!replaced) note_word(s, false);
-    if (s.moved && !replaced) {
-        ++counters.speculations_wrong;
-        log(LogLevel::debug, "speculation of " + std::to_string(s.ranks.size()) +
-                                 " ranks came to nothing: " + fabric.nodes[s.ranks.front().first].name + ".r" +
-                                 std::to_string(s.ranks.front().second) + " does not do what it expected");
-    }
-    for (const RankName& rank : s.ranks)
-        if (const auto word = spec.words.find(rank); word != spec.words.end() && word->second.speculation == id) {
-            word->second.speculation = 0;
-            if (spec.of_gpu[word->second.gpu] == id) spec.of_gpu[word->second.gpu] = 0;
-        }
-    spec.due.erase(id);
-    spec.open.erase(at);
-}
-
-// --- bets -----------------------------------------------------------------------------------------
 
 // At the end of a step, when every gang has had its turn.
 void Core::Impl::speculate() {
