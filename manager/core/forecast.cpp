@@ -93,6 +93,8 @@ void Forecast::started(const Launch& launch, TimeNs now, const std::deque<Launch
     how.late = launch.firm ? now - launch.waiting_since > kLate
                            : predictor_.expected(0).signature == p.signature && predictor_.began(0).late;
     if (regrets(launch, now)) predictor_.regret();
+    how.first_anyway = in_vain(launch);
+    gave_way_ = false;
     how.patience = launch.patience;
     how.after_ns = static_cast<std::uint64_t>(std::max<TimeNs>(0, launch.waiting_since - went_on_ns_));
     const bool follows = p.needs == phase_ && between_.signature == 0 && under_way_.empty();
@@ -217,15 +219,22 @@ std::optional<wire::Expectation> Forecast::posted(const std::vector<Head>& heads
 }
 
 // Where a transfer that this rank waits to receive and one that it is to send come at one time, the second goes first:
-// its receiver has nothing to do before, and this rank has just made what it sends (the last time it had to wait).
+// its receiver has nothing to do before, and this rank has just made what it sends (the last time it had to wait). Not
+// where that was said in vain: the receiver had something else to do, and nothing was made ready for either.
 bool Forecast::gives_way(const std::vector<Head>& heads, const Predictor::Launch& next) const {
-    if (!predictor_.began(1).contested) return false;
+    if (!predictor_.began(1).contested || predictor_.began(0).first_anyway) return false;
     bool receives = false, sends = false;
     for (const Head& h : heads) {
         receives |= h.needs == phase_ && h.launch->phase == Phase::waiting && h.launch->is_one(OpKind::recv);
         sends |= h.needs == next.needs && h.launch->is_one(OpKind::send);
     }
     return receives && sends;
+}
+
+// It starts though this rank has said that it gives way. While an order is still being learned that says nothing: light
+// may have been made for nobody yet.
+bool Forecast::in_vain(const Launch& launch) const {
+    return gave_way_ && launch.is_one(OpKind::recv) && launch.programme.needs == phase_ && predictor_.repeats();
 }
 
 // Of each communicator, what is expected first is what is recorded first, as far as either can be seen. The end of a
@@ -252,7 +261,7 @@ bool Forecast::agrees(const std::vector<Head>& heads) const {
     return true;
 }
 
-std::optional<wire::Expectation> Forecast::next_phase(const std::deque<Launch>& launches, const Lit& lit) const {
+std::optional<wire::Expectation> Forecast::next_phase(const std::deque<Launch>& launches, const Lit& lit) {
     const auto is_phase = [this](const auto& u) { return u.first == phase_; };
     if (phase_ == 0 || std::any_of(under_way_.begin(), under_way_.end(), is_phase)) return std::nullopt;
     const Predictor::Forecast f = predictor_.forecast();
@@ -264,7 +273,9 @@ std::optional<wire::Expectation> Forecast::next_phase(const std::deque<Launch>& 
     if (news) return recorded(ahead, lit);
     if (f.known && !agrees(ahead)) return posted(ahead, true, lit);
     if (!f.sure) return recorded(ahead, lit);
-    if (f.remaining == 0 || (f.remaining == 1 && gives_way(ahead, f.next))) return foretold(f.next, ahead, lit);
+    const bool yields = f.remaining == 1 && gives_way(ahead, f.next);
+    gave_way_ |= yields;
+    if (f.remaining == 0 || yields) return foretold(f.next, ahead, lit);
     const auto e = foretold(predictor_.due(), ahead, lit);
     return e && !lit(e->keys) ? e : std::nullopt;
 }

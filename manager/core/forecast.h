@@ -55,7 +55,7 @@ public:
     // The first launch of the next phase, once nothing of this one is under way or expected. Inside a phase, the
     // next launch, if its circuits have gone to others meanwhile; or the next phase, if what is left of this one
     // waits for its peers and made the next one wait the last time.
-    std::optional<wire::Expectation> next_phase(const std::deque<Launch>& launches, const Lit& lit) const;
+    std::optional<wire::Expectation> next_phase(const std::deque<Launch>& launches, const Lit& lit);
 
     // What of this rank's phase is expected to follow `first`, which is the next to start: how many keys of which
     // sequences, from the first that is not part of `first`. Nothing while the order is still being learned.
@@ -80,6 +80,7 @@ private:
     bool agrees(const std::vector<Head>& heads) const;
     bool regrets(const Launch& launch, TimeNs now) const;
     bool gives_way(const std::vector<Head>& heads, const Predictor::Launch& next) const;
+    bool in_vain(const Launch& launch) const;
 
     Predictor predictor_;
     KnownLaunches launches_;
@@ -92,6 +93,7 @@ private:
         TimeNs ended_ns = -1;
     } between_;
     TimeNs went_on_ns_ = 0;  // the last that is none of these started
+    bool gave_way_ = false;  // since the last that started
 };
 
 static_assert(Forecast::kBytes <= std::size_t{64} * 1024);

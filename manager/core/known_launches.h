@@ -14,7 +14,7 @@ namespace opus::manager {
 
 class KnownLaunches {
 public:
-    static constexpr std::size_t kSequences = 256, kLaunches = 512, kParts = 1024;
+    static constexpr std::size_t kSequences = 256, kLaunches = 512, kParts = 1000;
     static constexpr std::size_t kPartsPerLaunch = 64;  // a launch of more is not remembered
 
     KnownLaunches() : tables_(std::make_unique<Tables>()) {}

@@ -319,7 +319,10 @@ void Predictor::observe(const Launch& launch, Start how, const Posted& posted) {
     const std::uint64_t before = at_;
     const Symbol seen = intern(launch);
     if (overtakes_ > 0 && count_ - overtaken_[0].since > kMaxAhead) drop_overtaken(0);  // it did not come after all
+    const bool in_turn = foresees(0) && place(0) == before && symbol(before) == seen;
     const Patience learned = follow(seen, posted);
+    if (!in_turn && count_ > 0) state_->first_anyway[(count_ - 1) % kHistory] = false;  // the two have changed places
+    state_->first_anyway[count_ % kHistory] = in_turn && (how.first_anyway || first_anyway(before));
     const auto flags =
         static_cast<Symbol>((how.contested ? kContested : 0) | (how.late ? kLate : 0) | class_of(how.after_ns));
     state_->history[count_ % kHistory] =

@@ -16,6 +16,7 @@
 #pragma once
 
 #include <array>
+#include <bitset>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -64,6 +65,7 @@ public:
         bool late = false;       // its peers were: it had long been ready
         Patience patience = Patience::none;
         std::uint64_t after_ns = 0;  // the one before it had begun it was ready; within a factor of five, as remembered
+        bool first_anyway = false;  // the next one was said to go before it, in vain; as long as these two follow each other
     };
 
     // Is one of this signature posted, and has not started? Then it will come.
@@ -81,7 +83,7 @@ public:
     Start began(std::uint32_t i) const {
         if (!foresees(i)) return {};
         const Symbol s = entry(place(i));
-        return {(s & kContested) != 0, (s & kLate) != 0, patience_of(s), duration_of(s)};
+        return {(s & kContested) != 0, (s & kLate) != 0, patience_of(s), duration_of(s), first_anyway(place(i))};
     }
     // The last one should have come later: the next time it is passed over here.
     void regret();
@@ -131,6 +133,7 @@ private:
 
     struct State {
         std::array<Symbol, kHistory> history{};
+        std::bitset<kHistory> first_anyway{};  // of each in the history
         std::array<Known, kSignatures> known{};
         std::array<std::array<std::uint32_t, kIndexSlots>, kContexts.size()> index{};  // position + 1, modulo 2^32
     };
@@ -153,6 +156,7 @@ private:
         return static_cast<Symbol>((s & ~kPatience) | static_cast<unsigned>(p) * kOnePatience);
     }
     bool is_regretted(std::uint64_t position) const { return patience_of(entry(position)) == Patience::regretted; }
+    bool first_anyway(std::uint64_t position) const { return state_->first_anyway[position % kHistory]; }
     static Symbol class_of(std::uint64_t ns);
     static std::uint64_t duration_of(Symbol s);  // the longest of its class
     static std::uint8_t gap_of(std::uint64_t ns);

@@ -43,7 +43,7 @@ public:
     }
 
     Node node;
-    std::uint64_t seq = 0, a = 0, s = 0, r = 0, grants = 0;
+    std::uint64_t seq = 0, a = 0, s = 0, r = 0, sent_c = 0, grants = 0;
 };
 
 TEST_CASE("once its phase is over a rank says which keys come next, with their numbers") {
@@ -234,6 +234,48 @@ TEST_CASE("what a rank is to send goes before what it waits to receive, where bo
     CHECK(said.front().keys.front().first == p2p_key(kCommC, 0, 2, 11));
     CHECK(said.front().sure);
     CHECK(said_before(kSecond).empty());
+}
+
+// A receive, then, posted with a send of another communicator that is ready with it, a receive. Says whether the rank
+// has said that it sends first.
+bool gave_way(Program& p, bool sends_first) {
+    p.play("r");
+    p.node.take();
+    const std::uint64_t receive = p.seq, sent = p.seq + 1;
+    const Key next = p2p_key(kCommC, 0, 2, p.sent_c);
+    p.record('r');
+    p.node.record(0, p.seq++, {send(2, 2, p.sent_c++)});
+    p.node.ready(0, receive);
+    p.node.flush();
+    const auto said = p.said();
+    p.node.advance(kSecond);
+    p.node.ready(0, sent);
+    for (const std::uint64_t seq : {sends_first ? sent : receive, sends_first ? receive : sent}) {
+        p.node.grant(++p.grants, {{0, seq}});
+        p.node.done(0, seq);
+        p.node.flush();
+    }
+    p.node.advance(kSecond);
+    return std::any_of(said.begin(), said.end(),
+                       [&](const auto& e) { return !e.keys.empty() && e.keys.front().first == next; });
+}
+
+TEST_CASE("a rank that has long given way in vain does so no more there, until the two have changed places") {
+    Program p;
+    p.node.comm(0, 2, kCommC, 0, 3);
+    p.node.flush();
+    p.node.enforce(kCommC);
+    for (int i = 0; i < 20; ++i) gave_way(p, false);
+    CHECK(gave_way(p, false));  // its order may still be a matter of chance
+    for (int i = 0; i < 20; ++i) gave_way(p, false);
+    CHECK_FALSE(gave_way(p, false));
+    CHECK_FALSE(gave_way(p, false));
+    gave_way(p, true);
+    int times = 0;
+    for (int i = 0; i < 12; ++i) times += gave_way(p, false);
+    CHECK(times > 0);
+    for (int i = 0; i < 40; ++i) gave_way(p, false);
+    CHECK_FALSE(gave_way(p, false));
 }
 
 bool has_asked(const Program& p, const Key& key) {
