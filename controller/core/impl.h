@@ -297,8 +297,13 @@ struct Core::Impl {
     void take_word(NodeIndex node, const wire::Expectation& e);
     void drop_word(const RankName& who);
     bool wants_too(GpuId gpu, EdgeId e) const;
+    bool is_lent(GpuId gpu) const;
+    bool lends(GpuId gpu, EdgeId e);
+    bool can_do_without(const RankName& who, EdgeId e);
+    bool is_due_soon(const Word& word) const;
     void join_words(const RankName& who);
     void add_edges(Comm& comm, const wire::KeyRange& range, std::vector<EdgeId>& edges);
+    void join_again();
     void close_speculation(std::uint64_t id, bool replaced);
     // speculation.cpp: circuits that are moved before they are asked for
     void speculate();

@@ -26,6 +26,7 @@ bool sends(const Launch& launch) {
 
 // At the end of a step, when every gang has had its turn.
 void Core::Impl::speculate() {
+    join_again();
     while (!spec.due.empty()) {
         const std::uint64_t id = *spec.due.begin();
         spec.due.erase(spec.due.begin());

@@ -22,6 +22,7 @@ struct Word {
     std::vector<EdgeId> edges;  // what its keys need, sorted
     bool sure = false;
     bool collective = false;
+    TimeNs due_ns = std::numeric_limits<TimeNs>::max();  // it comes then at the latest; for all that is known
     GpuId gpu = kNone;
     std::uint64_t speculation = 0;
 };
@@ -31,6 +32,7 @@ struct Word {
 struct Speculation {
     Gang gang;  // its circuits; id and order for the planner. No launches
     std::vector<RankName> ranks;
+    std::vector<GpuId> lenders;  // whose ranks want something else first
     bool moved = false;
 };
 
@@ -51,6 +53,7 @@ struct Speculations {
     std::vector<std::uint64_t> of_gpu;  // whose GPU it is, of the open ones; 0: nobody's
     std::vector<Bet> bets;              // by port
     std::set<std::uint64_t> due;        // to be looked at at the end of the step
+    std::set<RankName> again;           // what they have lent is free: their words may meet others now
     std::uint64_t next = 1;
 };
 

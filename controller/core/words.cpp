@@ -8,6 +8,7 @@ namespace opus::controller {
 namespace {
 
 constexpr std::size_t kMaxRangesPerWord = 256;
+constexpr TimeNs kSoon = 5;  // dark times; managers know times to a factor of five
 
 void sort_once(std::vector<EdgeId>& edges) {
     std::sort(edges.begin(), edges.end());
@@ -28,6 +29,7 @@ void Core::Impl::take_word(NodeIndex node, const wire::Expectation& e) {
     if (rank == nullptr || e.keys.empty() || e.keys.size() > kMaxRangesPerWord) return;
     Word word;
     word.sure = e.sure;
+    if (e.due_ms != 0) word.due_ns = now + TimeNs(e.due_ms) * 1'000'000;
     for (const wire::KeyRange& range : e.keys) {
         const auto member = rank->comms.find(range.first.comm);
         if (member == rank->comms.end() || member->second.slots.size() != 1) continue;
@@ -70,6 +72,38 @@ bool Core::Impl::wants_too(GpuId gpu, EdgeId e) const {
     });
 }
 
+// Some of them want something else first, which they cannot have yet: whom they want it with has something else to do.
+// What others send them can be served meanwhile, if it is to come before long. Until then nobody else gets their light.
+bool Core::Impl::lends(GpuId gpu, EdgeId e) {
+    const auto& ranks = spec.by_gpu[gpu];
+    return !ranks.empty() && !spec.open.contains(spec.of_gpu[gpu]) &&
+           std::all_of(ranks.begin(), ranks.end(), [&](const RankName& who) { return can_do_without(who, e); });
+}
+
+bool Core::Impl::can_do_without(const RankName& who, EdgeId e) {
+    const Word& word = spec.words.at(who);
+    for (const EdgeId wanted : word.edges)
+        for (const GpuId end : {inventory.edge(wanted).a, inventory.edge(wanted).b})
+            if (end != word.gpu && (spec.by_gpu[end].empty() || wants_too(end, wanted))) return false;
+    const Rank* rank = rank_of(who.first, who.second);
+    return rank != nullptr && std::any_of(rank->launches.begin(), rank->launches.end(), [&](const auto& entry) {
+               const Launch& l = *entry.second;
+               if (!l.waits() || l.op != OpKind::recv || l.keys.size() != 1) return false;
+               const auto [begin, end] = edges_of(*l.keys.front().key);
+               return begin != end && *begin == e;
+           });
+}
+
+bool Core::Impl::is_lent(GpuId gpu) const {
+    const auto s = spec.open.find(spec.of_gpu[gpu]);
+    return s != spec.open.end() && !s->second.lenders.empty();
+}
+
+bool Core::Impl::is_due_soon(const Word& word) const {
+    const TimeNs dark = fabric.switch_of(fabric.gpus[word.gpu].ports.front()).dark_ns;
+    return word.sure && word.due_ns <= now + kSoon * dark;
+}
+
 // Those that want it, those that they want besides, and so on: all of them, or nothing. Takes the place of
 // smaller ones.
 void Core::Impl::join_words(const RankName& who) {
@@ -79,7 +113,12 @@ void Core::Impl::join_words(const RankName& who) {
     for (std::size_t i = 0; i < ranks.size(); ++i)
         for (const EdgeId e : spec.words.at(ranks[i]).edges)
             for (const GpuId gpu : {inventory.edge(e).a, inventory.edge(e).b}) {
-                if (!wants_too(gpu, e)) return;
+                if (!wants_too(gpu, e)) {
+                    if (!is_due_soon(spec.words.at(who)) || !lends(gpu, e)) return;
+                    s.lenders.push_back(gpu);
+                    continue;
+                }
+                if (is_lent(gpu)) return;
                 for (const RankName& other : spec.by_gpu[gpu])
                     if (seen.insert(other).second) ranks.push_back(other);
             }
@@ -103,6 +142,7 @@ void Core::Impl::join_words(const RankName& who) {
         word.speculation = id;
         spec.of_gpu[word.gpu] = id;
     }
+    for (const GpuId gpu : s.lenders) spec.of_gpu[gpu] = id;
     spec.open.emplace(id, std::move(s));
     spec.due.insert(id);
 }
@@ -133,8 +173,18 @@ void Core::Impl::close_speculation(std::uint64_t id, bool replaced) {
             word->second.speculation = 0;
             if (spec.of_gpu[word->second.gpu] == id) spec.of_gpu[word->second.gpu] = 0;
         }
+    for (const GpuId gpu : s.lenders) {
+        if (spec.of_gpu[gpu] == id) spec.of_gpu[gpu] = 0;
+        spec.again.insert(spec.by_gpu[gpu].begin(), spec.by_gpu[gpu].end());
+    }
     spec.due.erase(id);
     spec.open.erase(at);
+}
+
+void Core::Impl::join_again() {
+    for (const RankName& who : std::exchange(spec.again, {}))
+        if (const auto word = spec.words.find(who); word != spec.words.end() && word->second.speculation == 0)
+            join_words(who);
 }
 
 }  // namespace opus::controller

@@ -190,7 +190,8 @@ struct Returned {  // answer to Revoke and Recall
 struct Expectation {
     RankId rank = kNone;
     std::vector<KeyRange> keys;
-    bool sure = false;  // worth moving circuits for that somebody may still want
+    bool sure = false;         // worth moving circuits for that somebody may still want
+    std::uint32_t due_ms = 0;  // this, or what may change places with it, is ready by then at the latest; 0: not known
 };
 struct Next {
     std::vector<Expectation> ranks;

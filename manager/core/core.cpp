@@ -1,6 +1,7 @@
 #include "manager/core/core.h"
 
 #include <algorithm>
+#include <limits>
 #include <set>
 
 #include "manager/core/state.h"
@@ -453,6 +454,12 @@ bool Core::Impl::is_lit(const std::vector<wire::KeyRange>& keys) const {
     });
 }
 
+std::uint32_t Core::Impl::due_ms(const Forecast& forecast) const {
+    if (!forecast.knows_due()) return 0;
+    const TimeNs ms = (forecast.due_until() - now) / 1'000'000;
+    return static_cast<std::uint32_t>(std::clamp<TimeNs>(ms, 1, std::numeric_limits<std::uint32_t>::max()));
+}
+
 // What each rank whose phase is over will want next: said once, and again when it turns out otherwise.
 void Core::Impl::expect_next() {
     for (auto& [id, rank] : ranks) {
@@ -468,6 +475,7 @@ void Core::Impl::expect_next() {
                                   .value_or(wire::Expectation{});
         if (e.keys == rank.said.keys && (e.sure == rank.said.sure || e.keys.empty())) continue;
         e.rank = id;
+        if (!e.keys.empty()) e.due_ms = due_ms(rank.forecast);
         rank.said = e;
         outbox.next.ranks.push_back(std::move(e));
     }

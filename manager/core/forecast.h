@@ -47,6 +47,7 @@ public:
     bool can_wait(const Launch& launch) const;
     bool is_due(const Launch& launch) const;  // or another for these circuits: next, of those that are not passed over
     TimeNs due_until() const;                 // afterwards it is late
+    bool knows_due() const { return predictor_.due().needs != 0; }
     void never_let_wait(const Launch& launch);
 
     // Do the circuits of these keys lead where they must, as far as this node has been told?

@@ -123,6 +123,7 @@ struct Core::Impl {
     std::uint32_t local_members(const Key& key) const;
     void describe(Rank& rank, Launch& launch);  // for the forecast
     bool is_local(const Key& key) const;        // a transfer that stays on this node
+    std::uint32_t due_ms(const Forecast& forecast) const;
     void expect_next();
     bool is_lit(const std::vector<wire::KeyRange>& keys) const;
 

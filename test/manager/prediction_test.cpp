@@ -36,8 +36,7 @@ TEST_CASE("over 99 of 100 phase changes are foretold among evaluations and check
     CHECK(changes > 1000);
 }
 
-// What Opus holds back shows its managers another order: it is learned, too, and then lasts. Two pairs of stages of
-// `interleaved` take turns in two orders for good (docs/workloads.md).
+// What Opus holds back shows its managers another order: it is learned, too, and then lasts.
 TEST_CASE("on rails, with runs, every phase change of a periodic job is foretold once its order has settled") {
     std::uint64_t changes = 0;
     for (PredictedJob& job : predicted_jobs()) {
@@ -47,7 +46,7 @@ TEST_CASE("on rails, with runs, every phase change of a periodic job is foretold
         CAPTURE(row.name);
         CHECK(row.ended);
         changes += row.transitions;
-        CHECK(row.share() >= (row.name == "interleaved" ? 0.97 : 1));
+        CHECK(row.share() == 1);
     }
     CHECK(changes > 1000);
 }

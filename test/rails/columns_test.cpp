@@ -171,6 +171,23 @@ TEST_CASE("a pipeline that fills hides nine tenths of what can be" * oracle) {
     }
 }
 
+// The goal of all kinds is 95 %; one dark time of an iteration is missing (docs/simulation.md).
+TEST_CASE("stages in a ring hide more than eight ninths of what can be, and come to rest" * oracle) {
+    const replay::Workload job = job_of("interleaved");
+    for (const double dark : {10.0, 25.0, 100.0}) {
+        ColumnOptions o = at(dark, 24);
+        o.learned = 12;
+        o.oracle.trials = 300;
+        const Column demand = play(job, Rails::on_demand, o), ahead = play(job, Rails::provisioned, o);
+        CAPTURE(dark);
+        CHECK(ahead.fault == "");
+        CHECK(hidden_share(demand, ahead, play_known(job, {&demand, &ahead}, o).best.iteration_ms) > 8.0 / 9);
+        const std::vector<double> lengths = lengths_ms(ahead);
+        for (std::size_t i = o.learned; i < lengths.size(); ++i)
+            CHECK(lengths[i] == doctest::Approx(lengths[i - 1]).epsilon(1e-5));
+    }
+}
+
 TEST_CASE("all-to-alls of a run wait for nobody's look" * oracle) {
     replay::GenerateOptions generate;
     generate.gpus = 1;

@@ -278,6 +278,22 @@ TEST_CASE("a rank that has long given way in vain does so no more there, until t
     CHECK_FALSE(gave_way(p, false));
 }
 
+TEST_CASE("a rank says when what it expects is due") {
+    Program p;
+    const auto play = [&p] {
+        p.play("AAA");
+        p.node.advance(kSecond);
+        p.play("s");
+        p.node.advance(kSecond);
+    };
+    for (int i = 0; i < 5; ++i) play();
+    p.node.take();
+    p.play("AAA");
+    REQUIRE(p.said().size() == 1);
+    CHECK(p.said().front().due_ms >= 1000);
+    CHECK(p.said().front().due_ms <= 5000);
+}
+
 bool has_asked(const Program& p, const Key& key) {
     for (const wire::Demand& demand : p.node.said<wire::Demand>())
         for (const wire::LaunchDemand& d : demand.launches)
