@@ -279,6 +279,8 @@ std::string Core::Impl::check_speculations() {
         for (const RankName& who : s.ranks)
             if (const auto word = spec.words.find(who); word == spec.words.end() || word->second.speculation != id)
                 return "a speculation of a rank that has said nothing of it";
+        for (const GpuId gpu : s.lenders)
+            if (spec.of_gpu[gpu] != id) return "light is lent twice";
     }
     for (PortId p = 0; p < fabric.ports.size(); ++p) {
         const Bet& bet = spec.bets[p];
