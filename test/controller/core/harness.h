@@ -225,5 +225,6 @@ private:
 };
 
 CommId comm_id(std::size_t comm);
+std::uint32_t rank_in(const Job& job, std::size_t comm, std::size_t rank);  // number of a rank in the communicator
 
 }  // namespace opus::controller::test
