@@ -3,6 +3,7 @@
 #include <map>
 #include <set>
 #include <stdexcept>
+#include <vector>
 
 #include "controller/fabric/fabric_names.h"
 #include "controller/fabric/spelling.h"
@@ -179,18 +180,28 @@ namespace {
 
 using NcclRanks = std::map<std::pair<NodeIndex, RankId>, std::uint32_t>;
 
-// NCCL ranks as people count them: in the largest communicator of the job, once all its members are there.
+// NCCL ranks as people count them: in the largest communicator of the job, once all its members are there. Where two of
+// the same size count differently, none is the one that people mean.
 NcclRanks nccl_ranks(const Core& core) {
-    std::map<std::string, GroupStatus> largest;
-    for (GroupStatus& group : core.groups()) {
+    struct Largest {
+        std::uint32_t size = 0;
+        std::vector<NcclRanks::key_type> processes;  // by rank; none: two say otherwise
+    };
+    std::map<std::string, Largest> of_job;
+    for (const GroupStatus& group : core.groups()) {
         if (group.registered != group.size || group.members.size() != group.size) continue;
-        GroupStatus& before = largest[group.job];
-        if (group.size > before.size) before = std::move(group);
+        Largest& largest = of_job[group.job];
+        if (group.size < largest.size) continue;
+        std::vector<NcclRanks::key_type> processes;
+        for (const auto& [gpu, launch] : group.members) processes.emplace_back(launch.node, launch.rank);
+        if (group.size > largest.size)
+            largest = {group.size, std::move(processes)};
+        else if (processes != largest.processes)
+            largest.processes.clear();
     }
     NcclRanks ranks;
-    for (const auto& [job, group] : largest)
-        for (std::uint32_t i = 0; i < group.size; ++i)
-            ranks.try_emplace({group.members[i].second.node, group.members[i].second.rank}, i);
+    for (const auto& [job, largest] : of_job)
+        for (std::uint32_t i = 0; i < largest.processes.size(); ++i) ranks.try_emplace(largest.processes[i], i);
     return ranks;
 }
 

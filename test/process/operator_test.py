@@ -110,6 +110,17 @@ def missing(context) -> None:
         job.stop()
 
 
+@case("where the largest communicators of a job count their ranks differently, nobody is called by such a number")
+def unnumbered(context) -> None:
+    with context.cluster(NARROW) as cluster:
+        job = start(cluster, rivals(100_000))
+        wait_for(lambda: job.progress() >= 2, "the job to begin")
+        expect("no rank" in (text := refused(cluster, "why", "1")), text)
+        waits = wait_for(cluster.waiting, "a launch to wait")
+        expect(all(w["nccl_rank"] is None for w in waits), f"{waits}")
+        job.stop()
+
+
 @case("why names the port, who holds it and since when; moves under a launch are refused, unless forced")
 def held(context) -> None:
     with context.cluster(NARROW) as cluster:

@@ -138,7 +138,7 @@ void define(CLI::App& app, Options& options) {
     const auto who = std::make_shared<std::string>();
     why->add_option("RANK", *who,
                     "a GPU (n0.g1), a rank process (n0.r3), a node (n0), or an NCCL rank (5; job:5) as counted in the "
-                    "largest communicator of its job; default: all");
+                    "largest communicator of its job, if it has one; default: all");
     why->callback([&options, who] {
         options.chosen = [&options, who] { return ask(options, "why", {{"who", *who}}, show_why); };
     });
