@@ -144,8 +144,9 @@ struct Counters {
                   unroutable = 0,
                   crowded = 0,  // gangs that ports can serve only launch by launch: opened, and lit in turn
         differences = 0,        // ports found leading elsewhere than was believed
-        speculations = 0, speculations_used = 0, speculations_wrong = 0, runs = 0, run_launches = 0,
-                  revocations = 0;  // run_launches: started without being asked for
+        speculations = 0, speculations_used = 0, speculations_wrong = 0, lendings = 0, runs = 0,
+                  run_launches = 0,  // started without being asked for
+        revocations = 0;
     // Sum over granted gangs from completion to grant, without the time switches took (control-plane
     // time), and that time itself.
     TimeNs control_ns = 0, dark_wait_ns = 0, queue_wait_ns = 0;

@@ -143,6 +143,7 @@ void Core::Impl::join_words(const RankName& who) {
         spec.of_gpu[word.gpu] = id;
     }
     for (const GpuId gpu : s.lenders) spec.of_gpu[gpu] = id;
+    counters.lendings += s.lenders.size();
     spec.open.emplace(id, std::move(s));
     spec.due.insert(id);
 }

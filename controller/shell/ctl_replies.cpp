@@ -41,6 +41,7 @@ json counters_json(const Counters& c) {
             {"speculations", c.speculations},
             {"speculations_used", c.speculations_used},
             {"speculations_wrong", c.speculations_wrong},
+            {"lendings", c.lendings},
             {"runs", c.runs},
             {"run_launches", c.run_launches},
             {"revocations", c.revocations},
