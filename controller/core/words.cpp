@@ -118,10 +118,12 @@ void Core::Impl::join_words(const RankName& who) {
                     s.lenders.push_back(gpu);
                     continue;
                 }
-                if (is_lent(gpu)) return;
                 for (const RankName& other : spec.by_gpu[gpu])
                     if (seen.insert(other).second) ranks.push_back(other);
             }
+    // Also where light goes by another GPU than the rank's own.
+    if (std::any_of(ranks.begin(), ranks.end(), [&](const auto& rank) { return is_lent(spec.words.at(rank).gpu); }))
+        return;
     const std::uint64_t id = spec.next++;
     s.gang.id = id;
     s.gang.ticket = std::numeric_limits<std::uint64_t>::max();
