@@ -47,6 +47,7 @@ CampaignResult Campaign::run(FaultClass fault_class, const CampaignOptions& opti
         result.speculations += o.speculations;
         result.used += o.used;
         result.wrong += o.wrong;
+        result.lendings += o.lendings > 0;
         result.withheld += o.withheld > 0;
         result.receives_withheld += o.withheld;
         for (std::uint32_t i = 0; i < kMeanwhile; ++i) result.meanwhile[i] += o.meanwhile >> i & 1;

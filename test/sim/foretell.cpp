@@ -21,23 +21,46 @@ wire::KeyRange keys_of(const Scenario& s, std::uint32_t rank, const OpPlan& op) 
     return {key, op.count, op.kind == OpKind::all_to_all || op.kind == OpKind::gather || op.kind == OpKind::scatter};
 }
 
+// Of each sequence of a rank's, the first number that has not started.
+std::map<Key, std::uint64_t> begun_by(const World& world, std::uint32_t rank, const LaunchRun* besides) {
+    std::map<Key, std::uint64_t> begun;
+    for (const LaunchRun& other : world.launches) {
+        if (other.rank != rank || other.plan == nullptr ||
+            (&other != besides && !other.go && other.state < LaunchRun::State::running))
+            continue;
+        for (const OpPlan& op : other.plan->ops) {
+            const wire::KeyRange keys = keys_of(world.scenario, rank, op);
+            std::uint64_t& end = begun[sequence_of(keys.first)];
+            end = std::max(end, keys.first.n + keys.count);
+        }
+    }
+    return begun;
+}
+
 }  // namespace
+
+wire::Expectation draw_word(const World& world, std::uint32_t rank, Random& random) {
+    const Scenario& s = world.scenario;
+    std::map<Key, std::uint64_t> begun = begun_by(world, rank, nullptr);
+    std::uint32_t skip = random.chance(850) ? 0 : random.below(4);
+    wire::Expectation word;
+    for (const Call& call : s.ranks[rank].calls)
+        for (const LaunchPlan& plan : call.launches) {
+            const wire::KeyRange keys = keys_of(s, rank, plan.ops.front());
+            if (!word.keys.empty() || keys.first.n < begun[sequence_of(keys.first)] || skip-- > 0) continue;
+            word.keys.push_back(keys);
+        }
+    word.sure = random.chance(900);
+    const auto dark_ms = static_cast<std::uint32_t>(s.fabric.switches[0].dark_ns / 1'000'000);
+    word.due_ms = random.chance(200) ? 0 : 1 + random.below(8 * (dark_ms + 1));
+    return word;
+}
 
 std::vector<wire::KeyRange> foretell(const World& world, LaunchIndex first, Random& random) {
     const LaunchRun& run = world.launches[first];
     const Scenario& s = world.scenario;
     const std::uint32_t ahead = random.below(9), beyond = random.chance(250) ? 1 + random.below(3) : 0;
-    std::map<Key, std::uint64_t> begun;  // sequence -> first number that has not started
-    for (const LaunchRun& other : world.launches) {
-        if (other.rank != run.rank || other.plan == nullptr ||
-            (&other != &run && !other.go && other.state < LaunchRun::State::running))
-            continue;
-        for (const OpPlan& op : other.plan->ops) {
-            const wire::KeyRange keys = keys_of(s, run.rank, op);
-            std::uint64_t& end = begun[sequence_of(keys.first)];
-            end = std::max(end, keys.first.n + keys.count);
-        }
-    }
+    std::map<Key, std::uint64_t> begun = begun_by(world, run.rank, &run);
     std::map<Key, wire::KeyRange> ranges;
     std::uint32_t taken = 0;
     bool after = false;

@@ -193,7 +193,25 @@ void ManagerHost::perform(manager::Send& a) {
                     launch != kNone && world_.launches[launch].plan != nullptr)
                     d.run = foretell(world_, launch, random_);
     world_.inspector.manager_says(node_, a.message);
+    wire::Next words = s_.drawn_words ? words_beside(a.message) : wire::Next{};
     outgoing_.push_back(std::move(a.message));
+    if (!words.ranks.empty()) outgoing_.push_back(std::move(words));
+}
+
+// Of ranks that ask for something, or have ended something.
+wire::Next ManagerHost::words_beside(const wire::Message& message) {
+    wire::Next next;
+    const auto draw = [&](RankId id) {
+        const std::uint32_t rank = rank_of(id);
+        if (rank == kNone || !random_.chance(500)) return;
+        next.ranks.push_back(draw_word(world_, rank, random_));
+        next.ranks.back().rank = id;
+    };
+    if (const auto* demand = std::get_if<wire::Demand>(&message))
+        for (const wire::LaunchDemand& d : demand->launches) draw(d.launch.rank);
+    if (const auto* done = std::get_if<wire::Done>(&message))
+        for (const wire::LaunchDone& d : done->launches) draw(d.launch.rank);
+    return next;
 }
 
 void ManagerHost::perform(const manager::SetGo& a) {

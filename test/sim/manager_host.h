@@ -30,6 +30,7 @@ public:
     bool attach(std::uint32_t rank);  // false: nobody answers
     void rank_gone(std::uint32_t rank);
     void look_soon(std::uint32_t rank, TimeNs after);
+    wire::Next words_beside(const wire::Message& message);
     std::uint32_t rank_of(RankId id) const;  // the latest that had this number
 
     // Calendar.

@@ -42,6 +42,7 @@ public:
         }
         if (s_.fault_class == FaultClass::silence) return write_silent();
         if (s_.fault_class == FaultClass::early && s_.jobs[job_].early) return write_early();
+        if (s_.jobs[job_].ring) return write_ring();
         make_comms();
         if (s_.fault_class == FaultClass::windows || random_.chance(250)) {
             iterate();
@@ -126,6 +127,39 @@ private:
             if (round % often == 0)
                 for (const std::uint32_t r : all) raw_[r].push_back({Call::Kind::sync, 0, 0, 0, {}});
         }
+        barrier_and_destroy();
+        resolve();
+    }
+
+    // Each rank posts its receive from the one before it, computes, sends to the next, and waits for what it receives:
+    // what each wants next is often wanted of somebody who wants something else. Now and then a round is otherwise.
+    void write_ring() {
+        const std::vector<std::uint32_t> all = ranks();
+        const auto count = static_cast<std::uint32_t>(all.size());
+        const TimeNs dark = s_.fabric.switches[0].dark_ns, least = dark / 2 + 4 * s_.timing.wire_high_ns;
+        std::vector<TimeNs> work;
+        add_comm(all);
+        const std::uint32_t pairs = first_comm_ + 1;
+        for (std::uint32_t i = 0; i < count; ++i) {
+            add_comm({all[i], all[(i + 1) % count]});
+            s_.comms.back().family = static_cast<std::uint32_t>(s_.comms.size());  // a receive holds no send up
+            s_.ranks[all[i]].streams = std::max(2u, s_.ranks[all[i]].streams);
+            work.push_back(random_.spread(least, 12 * least));
+        }
+        // Connected one after the other: who first receives from the one before would wait all around the ring.
+        for (std::uint32_t i = 0; i < count; ++i) transfer_on(0, pairs + i, 0, 1);
+        const std::uint32_t rounds = 10 + random_.below(20), odd = random_.below(3) * 60;
+        for (std::uint32_t round = 0; round < rounds; ++round)
+            for (std::uint32_t i = 0; i < count; ++i) {
+                auto& calls = raw_[all[i]];
+                const std::uint32_t event = s_.ranks[all[i]].events++;
+                const TimeNs ns = random_.chance(odd) ? random_.below(4) * work[i] : work[i];
+                calls.push_back({Call::Kind::launch, 0, 0, 0, {{pairs + (i + count - 1) % count, OpKind::recv, 0, 1}}});
+                calls.push_back({Call::Kind::record, event, 1, 0, {}});
+                calls.push_back({Call::Kind::compute, 0, 0, random_.between(ns, ns + ns / 16), {}});
+                calls.push_back({Call::Kind::launch, 0, 0, 0, {{pairs + i, OpKind::send, 1, 0}}});
+                calls.push_back({Call::Kind::wait, event, 0, 0, {}});
+            }
         barrier_and_destroy();
         resolve();
     }

@@ -10,7 +10,7 @@
 namespace opus::sim {
 namespace {
 
-enum Stream : std::uint64_t { kFabric = 1, kJobs, kTiming, kFaults, kPrograms, kSilence = 64, kEarly };
+enum Stream : std::uint64_t { kFabric = 1, kJobs, kTiming, kFaults, kPrograms, kSilence = 64, kEarly, kRing };
 
 void add_job(Scenario& s, Random& random) {
     const auto index = static_cast<std::uint32_t>(s.jobs.size());
@@ -66,6 +66,21 @@ void add_early_jobs(Scenario& s, Random& random) {
     if (others == 2) add_job(s, random);
 }
 
+// Stages in a ring, a GPU of each node.
+void add_ring_job(Scenario& s, Random& random) {
+    const std::uint32_t gpu = random.below(s.fabric.nodes[0].gpus.size());
+    JobPlan job;
+    job.ring = true;
+    for (NodeIndex node = 0; node < s.fabric.nodes.size(); ++node) {
+        RankPlan rank;
+        rank.node = node;
+        rank.gpu = gpu;
+        job.ranks.push_back(static_cast<std::uint32_t>(s.ranks.size()));
+        s.ranks.push_back(std::move(rank));
+    }
+    s.jobs.push_back(std::move(job));
+}
+
 // Two jobs of two ranks each: the second wants the ports of the first one's second rank.
 void add_silent_jobs(Scenario& s, Random& random) {
     const auto nodes = static_cast<NodeIndex>(s.fabric.nodes.size());
@@ -89,7 +104,15 @@ void add_silent_jobs(Scenario& s, Random& random) {
 void add_jobs(Scenario& s, Random random) {
     if (s.fault_class == FaultClass::silence) return add_silent_jobs(s, random);
     if (s.fault_class == FaultClass::early) return add_early_jobs(s, random);
-    const std::uint32_t count = random.chance(600) ? 1 : 2 + random.below(2);
+    std::uint32_t count = random.chance(600) ? 1 : 2 + random.below(2);
+    const bool may_be_ring = s.fault_class == FaultClass::windows || s.fault_class == FaultClass::mixed;
+    Random ring(s.seed, kRing);
+    if (may_be_ring && s.fabric.nodes.size() > 2 && ring.chance(400)) {
+        s.provision = true;
+        s.drawn_words = ring.chance(500);
+        add_ring_job(s, ring);
+        --count;
+    }
     for (std::uint32_t i = 0; i < count; ++i) add_job(s, random);
 }
 

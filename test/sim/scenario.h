@@ -151,6 +151,7 @@ struct JobPlan {
     std::uint32_t after = kNone;  // starts when that job has ended
     std::vector<std::uint32_t> ranks;
     bool early = false;  // of class early: it posts receives early
+    bool ring = false;   // each rank sends to the next, out of step
 };
 
 // Time constants: the daemons' own in proportion, shorter, so that a schedule has fewer heartbeats.
@@ -173,7 +174,8 @@ struct Scenario {
     FaultClass fault_class{};
     Mutation mutation{};
     Timing timing;
-    bool provision = true;  // the controller moves circuits for what ranks expect
+    bool provision = true;     // the controller moves circuits for what ranks expect
+    bool drawn_words = false;  // beside what managers expect: anything (foretell.h)
     Fabric fabric;
     std::vector<JobPlan> jobs;
     std::vector<CommPlan> comms;
