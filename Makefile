@@ -7,6 +7,8 @@ WERROR  ?= $(if $(CI),true,false)
 JOBS    ?= $(shell nproc)
 
 CONFIGURE = ./tools/configure.sh
+# Each library as one unit: for who wants the programs and changes no source. A folder that is there stays as it is.
+AT_ONCE   = --new -Dunity_libs=true
 RELEASE   = -Dbuildtype=release -Dlibdir=lib -Dwerror=$(WERROR)
 # Line numbers, and little optimisation: what the sanitizers need, at half the time to compile.
 SANITIZED = -Doptimization=1 -Ddebug=false -Dwerror=$(WERROR) -Db_lundef=false
@@ -16,20 +18,26 @@ ADDRESS   = -Db_sanitize=address,undefined '-Dcpp_args=-g1 -fno-sanitize=null,al
 # ThreadSanitizer does not follow fences; ours stand between atomics, where there is nothing for it to report.
 THREAD    = -Db_sanitize=thread '-Dcpp_args=-g1 -Wno-tsan'
 
-.PHONY: help build test demo install clean sanitize sanitize-address sanitize-thread lint format fuzz bench gpu-bundle soak sweep
+.PHONY: help build programs test demo install clean sanitize sanitize-address sanitize-thread lint format fuzz bench gpu-bundle soak sweep
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 26
 
-build: ## install what is missing, configure, compile (release)
+build: ## install what is missing, configure, compile everything, tests too (release)
 	@./tools/bootstrap.sh build
 	@$(CONFIGURE) $(BUILD) $(RELEASE)
 	@ninja -C $(BUILD) -j $(JOBS)
 
-demo: build ## the main job: 16 ranks, 4 nodes, 4 emulated optical rails, with and without Opus
+programs: ## what jobs on emulated switches run, and no tests
+	@./tools/bootstrap.sh build
+	@$(CONFIGURE) $(BUILD) $(AT_ONCE) $(RELEASE)
+	@echo "opus: compiling the programs and what they run on here, without the tests: about 2 minutes on 2 cores the first time"
+	@ninja -C $(BUILD) -j $(JOBS) programs
+
+demo: programs ## the main job: 16 ranks, 4 nodes, 4 emulated optical rails, with and without Opus
 	@python3 tools/opus-demo --build $(BUILD)
 
-sweep: build ## the same job at 1 to 1000 ms of dark time: table, plot; 15 min, goes on when stopped (SWEEP=--quick: 4 min)
+sweep: programs ## the same job at 1 to 1000 ms of dark time: table, plot; 15 min, goes on when stopped (SWEEP=--quick: 4 min)
 	@./tools/bootstrap.sh plot
 	@/usr/bin/python3 tools/opus-sweep --build $(BUILD) $(SWEEP)  # Debian's own, which has its packages
 
@@ -51,9 +59,12 @@ sanitize-thread:
 	@ninja -C $(BUILD)-tsan -j $(JOBS)
 	@python3 test/run.py $(BUILD)-tsan
 
-install: build ## PREFIX (default /usr/local) and DESTDIR are honoured
+install: ## compile what is installed, and install it; PREFIX (default /usr/local) and DESTDIR are honoured
+	@./tools/bootstrap.sh build
+	@$(CONFIGURE) $(BUILD) $(AT_ONCE) $(RELEASE)
 	@meson configure $(BUILD) --prefix $(abspath $(PREFIX))
-	@meson install -C $(BUILD) --quiet $(if $(DESTDIR),--destdir $(abspath $(DESTDIR)))
+	@ninja -C $(BUILD) -j $(JOBS) installed
+	@meson install -C $(BUILD) --no-rebuild --quiet $(if $(DESTDIR),--destdir $(abspath $(DESTDIR)))
 
 lint: ## clang-format (no change wanted) and clang-tidy
 	@./tools/bootstrap.sh build lint
@@ -73,14 +84,19 @@ bench: build ## the figures, as ratios in one run; writes bench-results/
 	@./tools/bootstrap.sh bench
 	@python3 test/bench/run.py $(BUILD)
 
-soak: build ## the long campaigns: simulated schedules (SOAK_SCHEDULES, a million) and random jobs (SOAK_WORKLOADS, 1000)
+soak: programs ## simulated schedules (SOAK_SCHEDULES, a million), random jobs (SOAK_WORKLOADS of each of three kinds, 3334), drawn training jobs (200)
+	@ninja -C $(BUILD) -j $(JOBS) test/sim/opus_sim_test test/bench/bench_layered_jobs
 	@python3 test/sim/soak.py $(BUILD) --schedules $${SOAK_SCHEDULES:-1000000}
-	@OPUS_RANDOM_WORKLOADS=$${SOAK_WORKLOADS:-1000} OPUS_RANDOM_JOURNAL=$(BUILD)/soak python3 test/process/random_test.py $(BUILD)
+	@OPUS_RANDOM_WORKLOADS=$${SOAK_WORKLOADS:-3334} OPUS_RANDOM_JOURNAL=$(BUILD)/soak python3 test/process/random_test.py $(BUILD)
+	@$(BUILD)/test/bench/bench_layered_jobs
 	@./tools/bootstrap.sh model
 	@docs/model/scenarios.py
 	@docs/model/scenarios.py --random $${SOAK_PROGRAMS:-100} 1 --features
 
-gpu-bundle: build ## a folder that runs on a machine with a GPU where nothing can be installed; BUNDLE, default build/gpu-bundle
+gpu-bundle: ## a folder that runs on a machine with a GPU where nothing can be installed; BUNDLE, default build/gpu-bundle
+	@./tools/bootstrap.sh build
+	@$(CONFIGURE) $(BUILD) $(AT_ONCE) $(RELEASE)
+	@ninja -C $(BUILD) -j $(JOBS) bundled
 	@tools/gpu-bundle $(BUILD) $(or $(BUNDLE),$(BUILD)/gpu-bundle)
 
 clean: ## remove what was built (headers fetched into .deps/ stay)

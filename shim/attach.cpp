@@ -37,7 +37,8 @@ AttachRequest request_of(const Settings& settings, Mode mode, Policy policy) {
     request.minor = attach::kVersionMinor;
     request.mode = std::uint32_t(mode);
     request.policy = std::uint32_t(policy);
-    request.hold_ms = std::uint32_t(settings.OPUS_HOLD_MS);
+    const char* hold = getenv("OPUS_HOLD_MS");
+    request.hold_ms = hold != nullptr && hold[0] != '\0' ? std::uint32_t(settings.OPUS_HOLD_MS) : 0;
     request.slots = std::uint32_t(settings.OPUS_RING_SLOTS);
     const char* slurm = getenv("SLURM_JOB_ID");
     if (settings.OPUS_JOB[0] != '\0')

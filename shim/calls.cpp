@@ -1,5 +1,6 @@
 // The handlers of collectives and transfers, from the table. The path of a lone call: a few dozen
 // instructions of the application's thread beside the gate itself.
+#include "shim/first_uses.h"
 #include "shim/group.h"
 #include "shim/hooks.h"
 #include "shim/host_gate.h"
@@ -21,8 +22,15 @@ inline void count_passed() { process.view.header->passed.fetch_add(1, std::memor
 
 enum class Admission { pass, plain, straight, grouped, careful };
 
+// The verdict of which a call of this kind goes straight: of what has its connections.
+constexpr std::uint32_t Communicator::*straight_verdict_of(OpKind kind) {
+    if (is_transfer(kind) || kMutation == Mutation::go_straight_unconnected) return &Communicator::straight_verdict;
+    return is_made_of_transfers(kind) ? &Communicator::mesh_verdict : &Communicator::ring_verdict;
+}
+
 // What a call may become: nothing, for what the shim does not know, for NCCL calling itself, and for what
 // needs no circuit and no key. Leaves a plain one's communicator in the thread's words.
+template <OpKind kind>
 inline Admission admit(ncclComm_t comm) {
     ThreadWords& words = thread_words;
     Communicator* c = communicators.glance(comm);
@@ -33,12 +41,13 @@ inline Admission admit(ncclComm_t comm) {
         words.admitted = c;
         return Admission::plain;
     }
-    if (verdict == c->straight_verdict && words.anywhere == 0) {
+    const std::uint32_t straight_verdict = c->*straight_verdict_of(kind);
+    if (verdict == straight_verdict && words.anywhere == 0) {
         words.admitted = c;
         return Admission::straight;
     }
     if (words.inside != 0) return Admission::pass;
-    if (verdict == c->straight_verdict && words.buffers != nullptr) {
+    if (verdict == straight_verdict && words.buffers != nullptr) {
         words.admitted = c;
         return Admission::grouped;
     }
@@ -83,6 +92,7 @@ bool on_capturing_stream(const Communicator& c, cudaStream_t stream) {
 
 __attribute__((noinline)) Course begin(Communicator& c, ring::OpEntry op, cudaStream_t stream, Flight& flight) {
     flight.connections = kFull;
+    if (note_use(c, OpKind{op.kind}, op.peer)) op.flags = ring::kOpFirstUse;
     if (!records(c)) return Course::pass;
     if (has_driver && on_capturing_stream(c, stream)) {
         // A graph's launches repeat without a call: they pass until graphs are served.
@@ -110,14 +120,7 @@ __attribute__((noinline)) Course begin(Communicator& c, ring::OpEntry op, cudaSt
 
 inline ring::OpEntry entry_of(const Communicator& c, OpKind kind, ncclDataType_t type, std::uint32_t peer,
                               std::uint64_t n, std::uint64_t bytes) {
-    return {std::uint8_t(kind),
-            std::uint8_t(type),
-            std::uint16_t(c.index),
-            peer,
-            n,
-            1,
-            n == 0 ? ring::kOpFirstUse : 0,
-            bytes};
+    return {std::uint8_t(kind), std::uint8_t(type), std::uint16_t(c.index), peer, n, 1, 0, bytes};
 }
 
 // The whole of a hooked call. `call` is the real one.
@@ -132,6 +135,13 @@ inline ncclResult_t run(Communicator& c, OpKind kind, ncclDataType_t type, std::
         }
         collect(c, {&c, stream, bytes, peer, kind, std::uint8_t(type)}, result);
         return result;
+    }
+    if (is_rooted_transfers(kind) || (is_made_of_transfers(kind) && c.unconnected != 0)) {
+        // Several operations: as in a group of its own.
+        if (const ncclResult_t started = handlers::ncclGroupStart(); started != ncclSuccess) return started;
+        const ncclResult_t result = run(c, kind, type, peer, bytes, stream, sequence, call);
+        const ncclResult_t ended = handlers::ncclGroupEnd();
+        return result == ncclSuccess ? ended : result;
     }
     const Inside inside;
     const ring::OpEntry op = entry_of(c, kind, type, peer, sequence++, bytes);
@@ -154,7 +164,7 @@ __attribute__((noinline)) ncclResult_t plain_done(std::uint64_t seq) {
 // has happened: the careful way is to be taken.
 inline bool record_plainly(Communicator& c, OpKind kind, ncclDataType_t type, std::uint32_t peer, std::uint64_t bytes,
                            cudaStream_t stream, std::uint64_t& sequence, std::uint64_t& seq) {
-    if (bytes == 0 || !claim_at_once(process.view, seq)) [[unlikely]]
+    if (!claim_at_once(process.view, seq)) [[unlikely]]
         return false;
     ring::SegmentHeader& header = *process.view.header;
     ring::LaunchRecord& record = process.view.record(seq);
@@ -167,6 +177,8 @@ inline bool record_plainly(Communicator& c, OpKind kind, ncclDataType_t type, st
         ring_doorbell_now();
     return true;
 }
+
+constexpr bool is_forgotten(std::size_t count) { return kMutation == Mutation::forget_empty_transfers && count == 0; }
 
 // What was admitted may have been overwritten by NCCL calling itself: the record knows its communicator.
 __attribute__((noinline)) ncclResult_t fail_plainly(std::uint64_t seq, ncclResult_t result) {
@@ -216,7 +228,7 @@ __attribute__((noinline)) Communicator* admit_carefully(ncclComm_t comm) {
 // jumped to and finds the communicator in the thread's words.
 #define OPUS_STEPS(name, params, args)                             \
     ncclResult_t handlers::name params {                           \
-        switch (admit(comm)) {                                     \
+        switch (admit<kind_of_##name>(comm)) {                     \
             case Admission::plain: return plain_##name args;       \
             case Admission::straight: return straight_##name args; \
             case Admission::grouped: return grouped_##name args;   \
@@ -240,49 +252,54 @@ __attribute__((noinline)) Communicator* admit_carefully(ncclComm_t comm) {
     const ncclResult_t result = real.name args;                                                                        \
     return finish_straight(seq, result);
 
-#define OPUS_COLL(name, params, args, kind, root, elements)                                                            \
-    __attribute__((noinline)) static ncclResult_t held_##name params {                                                 \
-        Communicator* found = admit_carefully(comm);                                                                   \
-        if (found == nullptr || count == 0) return real.name args;                                                     \
-        Communicator& c = *found;                                                                                      \
-        [[maybe_unused]] const std::uint64_t ranks = c.size;                                                           \
-        return run(c, OpKind::kind, datatype, std::uint32_t(root), width(datatype) * (elements), stream,               \
-                   c.collectives, [&] { return real.name args; });                                                     \
-    }                                                                                                                  \
-    __attribute__((noinline)) static ncclResult_t plain_##name params {                                                \
-        Communicator& c = *thread_words.admitted;                                                                      \
-        [[maybe_unused]] const std::uint64_t ranks = c.size;                                                           \
-        std::uint64_t seq = 0;                                                                                         \
-        if (!record_plainly(c, OpKind::kind, datatype, std::uint32_t(root), width(datatype) * (elements), stream,      \
-                            c.collectives, seq))                                                                       \
-            return held_##name args;                                                                                   \
-        thread_words.inside = 1;                                                                                       \
-        const ncclResult_t result = real.name args;                                                                    \
-        return finish_plainly(seq, result);                                                                            \
-    }                                                                                                                  \
-    __attribute__((noinline)) static ncclResult_t grouped_##name params {                                              \
-        Communicator& c = *thread_words.admitted;                                                                      \
-        [[maybe_unused]] const std::uint64_t ranks = c.size;                                                           \
-        if (count == 0 || !collect_first({&c, stream, width(datatype) * (elements), std::uint32_t(root), OpKind::kind, \
-                                          std::uint8_t(datatype)})) [[unlikely]]                                       \
-            return held_##name args;                                                                                   \
-        thread_words.inside = 1;                                                                                       \
-        return finish_grouped(real.name args);                                                                         \
-    }                                                                                                                  \
-    __attribute__((noinline)) static ncclResult_t straight_##name params {                                             \
-        Communicator& c = *thread_words.admitted;                                                                      \
-        [[maybe_unused]] const std::uint64_t ranks = c.size;                                                           \
-        if (count == 0) [[unlikely]]                                                                                   \
-            return held_##name args;                                                                                   \
-        OPUS_STRAIGHT(name, args, kind, root, elements, c.collectives)                                                 \
-    }                                                                                                                  \
+#define OPUS_COLL(name, params, args, kind, root, elements)                                                       \
+    static constexpr OpKind kind_of_##name = OpKind::kind;                                                        \
+    __attribute__((noinline)) static ncclResult_t held_##name params {                                            \
+        Communicator* found = admit_carefully(comm);                                                              \
+        if (found == nullptr || count == 0) return real.name args;                                                \
+        Communicator& c = *found;                                                                                 \
+        [[maybe_unused]] const std::uint64_t ranks = c.size;                                                      \
+        return run(c, OpKind::kind, datatype, std::uint32_t(root), width(datatype) * (elements), stream,          \
+                   c.collectives, [&] { return real.name args; });                                                \
+    }                                                                                                             \
+    __attribute__((noinline)) static ncclResult_t plain_##name params {                                           \
+        Communicator& c = *thread_words.admitted;                                                                 \
+        [[maybe_unused]] const std::uint64_t ranks = c.size;                                                      \
+        std::uint64_t seq = 0;                                                                                    \
+        if (count == 0 || is_rooted_transfers(OpKind::kind) ||                                                    \
+            !record_plainly(c, OpKind::kind, datatype, std::uint32_t(root), width(datatype) * (elements), stream, \
+                            c.collectives, seq)) [[unlikely]]                                                     \
+            return held_##name args;                                                                              \
+        thread_words.inside = 1;                                                                                  \
+        const ncclResult_t result = real.name args;                                                               \
+        return finish_plainly(seq, result);                                                                       \
+    }                                                                                                             \
+    __attribute__((noinline)) static ncclResult_t grouped_##name params {                                         \
+        Communicator& c = *thread_words.admitted;                                                                 \
+        [[maybe_unused]] const std::uint64_t ranks = c.size;                                                      \
+        if (count == 0 || is_rooted_transfers(OpKind::kind) ||                                                    \
+            !collect_first({&c, stream, width(datatype) * (elements), std::uint32_t(root), OpKind::kind,          \
+                            std::uint8_t(datatype)})) [[unlikely]]                                                \
+            return held_##name args;                                                                              \
+        thread_words.inside = 1;                                                                                  \
+        return finish_grouped(real.name args);                                                                    \
+    }                                                                                                             \
+    __attribute__((noinline)) static ncclResult_t straight_##name params {                                        \
+        Communicator& c = *thread_words.admitted;                                                                 \
+        [[maybe_unused]] const std::uint64_t ranks = c.size;                                                      \
+        if (count == 0 || is_rooted_transfers(OpKind::kind)) [[unlikely]]                                         \
+            return held_##name args;                                                                              \
+        OPUS_STRAIGHT(name, args, kind, root, elements, c.collectives)                                            \
+    }                                                                                                             \
     OPUS_STEPS(name, params, args)
 
 #define OPUS_P2P(name, params, args, kind)                                                                                  \
+    static constexpr OpKind kind_of_##name = OpKind::kind;                                                                  \
     __attribute__((noinline)) static ncclResult_t held_##name params {                                                      \
         Communicator* found = admit_carefully(comm);                                                                        \
         const auto other = std::uint32_t(peer);                                                                             \
-        if (found == nullptr || count == 0 || other == found->rank || other >= found->size) return real.name args;          \
+        if (found == nullptr || is_forgotten(count) || other == found->rank || other >= found->size)                        \
+            return real.name args;                                                                                          \
         Communicator& c = *found;                                                                                           \
         return run(c, OpKind::kind, datatype, other, width(datatype) * count, stream, c.kind##s[other].next,                \
                    [&] { return real.name args; });                                                                         \
@@ -291,7 +308,7 @@ __attribute__((noinline)) Communicator* admit_carefully(ncclComm_t comm) {
         Communicator& c = *thread_words.admitted;                                                                           \
         const auto other = std::uint32_t(peer);                                                                             \
         std::uint64_t seq = 0;                                                                                              \
-        if (other == c.rank || other >= c.size ||                                                                           \
+        if (is_forgotten(count) || other == c.rank || other >= c.size ||                                                    \
             !record_plainly(c, OpKind::kind, datatype, other, width(datatype) * count, stream, c.kind##s[other].next, seq)) \
             return held_##name args;                                                                                        \
         thread_words.inside = 1;                                                                                            \
@@ -301,7 +318,7 @@ __attribute__((noinline)) Communicator* admit_carefully(ncclComm_t comm) {
     __attribute__((noinline)) static ncclResult_t grouped_##name params {                                                   \
         Communicator& c = *thread_words.admitted;                                                                           \
         const auto other = std::uint32_t(peer);                                                                             \
-        if (count == 0 || other == c.rank || other >= c.size ||                                                             \
+        if (is_forgotten(count) || other == c.rank || other >= c.size ||                                                    \
             !collect_first({&c, stream, width(datatype) * count, other, OpKind::kind, std::uint8_t(datatype)}))             \
             [[unlikely]]                                                                                                    \
             return held_##name args;                                                                                        \
@@ -311,7 +328,7 @@ __attribute__((noinline)) Communicator* admit_carefully(ncclComm_t comm) {
     __attribute__((noinline)) static ncclResult_t straight_##name params {                                                  \
         Communicator& c = *thread_words.admitted;                                                                           \
         const auto other = std::uint32_t(peer);                                                                             \
-        if (other == c.rank || other >= c.size || c.kind##s[other].next == 0 || count == 0) [[unlikely]]                    \
+        if (is_forgotten(count) || other == c.rank || other >= c.size || !c.kind##s[other].connected) [[unlikely]]          \
             return held_##name args;                                                                                        \
         OPUS_STRAIGHT(name, args, kind, other, count, c.kind##s[other].next)                                                \
     }                                                                                                                       \

@@ -11,16 +11,19 @@
 
 #include "opus/launch_ring.h"
 #include "shim/cuda_driver.h"
+#include "shim/lock.h"
 
 namespace opus::shim {
 
 struct DeferredDone;
+struct PendingChild;
 
 // Transfers to, or from, one peer.
 struct PeerSequence {
     std::uint64_t next = 0;   // key number of the next
     std::uint64_t group = 0;  // the group (its stamp) in which `entry` is this peer's OpEntry
     std::uint32_t entry = 0;
+    bool connected = false;  // NCCL has, for a transfer or a collective that is made of some
 };
 
 inline constexpr std::uint32_t kNotPlain = kNone;
@@ -49,8 +52,13 @@ struct Communicator {
     std::uint32_t size = 0;
     std::uint32_t slow = 0;                      // kSlow*: something is to be settled before its next launch
     std::uint32_t plain_verdict = kNotPlain;     // while this is its verdict, launches take the plain way (calls.cpp)
-    std::uint32_t straight_verdict = kNotPlain;  // likewise the straight way, which holds them
+    std::uint32_t straight_verdict = kNotPlain;  // likewise transfers the straight way, which holds them
+    std::uint32_t ring_verdict = kNotPlain;      // and collectives, where their ring is connected
+    std::uint32_t mesh_verdict = kNotPlain;      // and those that are made of transfers, where every pair is
     ring::Gate gate = ring::Gate::host;          // of its launches; stream: where the stream allows (stream_gate.h)
+
+    bool ring_connected = false;
+    std::uint32_t unconnected = 0;  // transfers to and from this rank that are not connected yet: peers, twice
 
     ncclComm_t handle = nullptr;
     StraightWay straight{};
@@ -64,7 +72,10 @@ struct Communicator {
     std::uint64_t splits = 0;  // ncclCommSplit calls on it so far
     DriverContext* context = nullptr;
     DeferredDone* deferred = nullptr;  // kSlowDeferred
+    PendingChild* children = nullptr;  // kSlowChildren
+    std::uint64_t made_ns = 0;         // kSlowRequired: NCCL's creation has ended
     bool lost_once = false;
+    bool told_unheld = false;  // its user
 
     // Scratch of the group that has it (group.cpp).
     std::uint64_t group = 0;
@@ -73,10 +84,15 @@ struct Communicator {
     ring::CommEntry* entry() const;
     // A launch of it went, or will go, unrecorded although others may wait for it.
     void count_lost();
+    // The short ways are open to what has its connections, or to nothing.
+    void open_straight();
+    void close_straight() { straight_verdict = ring_verdict = mesh_verdict = kNotPlain; }
 };
 
 inline constexpr std::uint32_t kSlowDeferred = 1;    // launches whose done waits for ncclInProgress to end
-inline constexpr std::uint32_t kSlowIncomplete = 2;  // non-blocking split: rank and size not known yet
+inline constexpr std::uint32_t kSlowCreating = 2;  // NCCL's creation of it goes on; a child's rank and size are not known
+inline constexpr std::uint32_t kSlowChildren = 4;  // NCCL makes children of it, and has not given their pointers yet
+inline constexpr std::uint32_t kSlowRequired = 8;  // OPUS_REQUIRE=enforce: its user is told ncclInProgress until it is judged
 
 extern const std::atomic<std::uint32_t> kAlwaysIntra;
 extern const std::atomic<std::uint32_t> kAlwaysPasses;
@@ -111,10 +127,12 @@ private:
 };
 
 [[gnu::visibility("hidden")]] extern CommunicatorTable communicators;
+[[gnu::visibility("hidden")]] extern Lock creation_lock;
 
 // What a creation knows before NCCL is asked.
 struct Creation {
     ncclComm_t* out = nullptr;
+    ncclComm_t from = nullptr;  // its parent
     CommId id;
     CommId parent;
     std::uint32_t rank = kNone;  // kNone: the getters will say
@@ -128,13 +146,21 @@ struct Creation {
     DriverContext* context = nullptr;  // of the thread that asked
 };
 
-// Claims and publishes an entry where rank and size are known and more than one rank takes part.
+// Before the real call, always: once that has returned on any member, a manager can know of all of them. Claims and
+// publishes an entry, unless it is known to be of one rank.
 void register_early(Creation& creation);
-// After the real call: `result` of it. Makes the communicator known, or takes the registration back.
+// After the real call: `result` of it. Makes the communicator known, or takes the registration back; one that NCCL goes on
+// to make is known when that ends.
 // Returns it where it wants a verdict before its first launch (await_verdict), else null.
 Communicator* conclude(Creation& creation, ncclResult_t result);
-// A non-blocking child whose rank and size were not known: asks NCCL again. True once they are.
-bool complete(Communicator& c);
+// NCCL's creation has ended, of a communicator that was known before (kSlowCreating).
+void created(Communicator& c, ncclResult_t result);
+// The same of children whose pointers are given only then: `result` is what their parent says. What it is to say now.
+ncclResult_t settle_children(Communicator& parent, ncclResult_t result);
+// Their parent is about to go: NCCL ends what it makes of it.
+void forget_children(Communicator& parent);
+// Of a communicator whose user is to hear of it as NCCL does (kSlowRequired): ncclInProgress until it is judged.
+ncclResult_t required_state(Communicator& c);
 
 // Takes it out of the table: NCCL may give its pointer to another as soon as the real call frees it.
 Communicator* forget(ncclComm_t comm);
@@ -143,6 +169,18 @@ void retire(Communicator* c);
 
 // Waits, bounded by the hold time, until the manager has judged it. Returns its verdict, or `passes`.
 Verdict await_verdict(Communicator& c);
+// Says once, in one line, that its launches are not held, and why.
+void tell_unheld(Communicator& c);
+// After a creation that has ended: waits for the verdict. With OPUS_REQUIRE=enforce a communicator that is not held is
+// refused: the result is an error.
+ncclResult_t admit_created(Communicator& c, ncclComm_t* out);
+// Ends a communicator that NCCL has made and its user is not to have. `*out` is null then.
+void refuse(Communicator& c, ncclComm_t* out);
+
+// After an entry was written: the manager looks at the table when this has grown.
+void tell_change();
+void retire_entry(std::uint32_t index);
+void release(Communicator* c);
 
 std::uint64_t occurrence_of(const CommId& what);
 

@@ -4,6 +4,7 @@
 
 #include <cstring>
 
+#include "shim/first_uses.h"
 #include "shim/hooks.h"
 #include "shim/host_gate.h"
 #include "shim/straight.h"
@@ -26,16 +27,31 @@ void GroupBuffers::clear() {
     streams.clear();
     unheld_streams.clear();
     entries.clear();
+    pairs.clear();
     launches.clear();
     failed = false;
     connections = kFull;
 }
 
+namespace {
+
+// A Gather or a Scatter as its transfers.
+bool add_operation(GroupBuffers& group, const PendingOp& op) {
+    if (!is_rooted_transfers(op.kind)) return group.ops.add(op);
+    bool all = true;
+    transfers_of(*op.comm, op.kind, op.peer, [&](OpKind direction, std::uint32_t peer) {
+        all = group.ops.add({op.comm, op.stream, op.bytes, peer, direction, op.dtype}) && all;
+    });
+    return all;
+}
+
+}  // namespace
+
 void collect(Communicator& c, const PendingOp& op, ncclResult_t result) {
     GroupBuffers* group = group_buffers();
     if (group != nullptr && result != ncclSuccess && result != ncclInProgress)
         group->failed = true;
-    else if (group == nullptr || !group->ops.add(op))
+    else if (group == nullptr || !add_operation(*group, op))
         c.count_lost();
 }
 
@@ -49,6 +65,9 @@ public:
 
     // Numbers the operations, and records and holds what is to be held. False: do not start.
     bool begin() {
+        // Calls on communicators of one node pass at once. One that came meanwhile, perhaps in another thread, may be
+        // in this group.
+        holds_up_unseen_ = process.view.header->passed.load(std::memory_order_relaxed) != group_.passed;
         number();
         if (group_.entries.empty()) return true;
         if (may_go_straight()) return begin_straight();
@@ -107,7 +126,7 @@ private:
 
     // What most groups are: one communicator on one stream, as before, and no first use.
     bool may_go_straight() const {
-        if (group_.parts.size() != 1 || group_.streams.size() != 1 || first_uses_ != 0)
+        if (group_.parts.size() != 1 || group_.streams.size() != 1 || first_uses_ != 0 || holds_up_unseen_)
             return false;  // so none is unheld
         const Communicator& c = *group_.parts[0].comm;
         return c.straight_verdict == std::uint32_t(Verdict::enforced) && group_.streams[0].at.stream == c.straight.stream &&
@@ -135,7 +154,7 @@ private:
             Communicator& c = *op.comm;
             if (c.group != stamp_ && !add_part(c)) continue;
             GroupPart& part = group_.parts[c.group_part];
-            if (op.kind == OpKind::send || op.kind == OpKind::recv)
+            if (is_transfer(op.kind))
                 number_transfer(part, op);
             else
                 number_collective(part, op);
@@ -159,6 +178,7 @@ private:
         if (c.sends == nullptr || op.peer >= c.size) return;
         PeerSequence& peer = (op.kind == OpKind::send ? c.sends : c.recvs)[op.peer];
         const std::uint64_t n = peer.next++;
+        const bool first = n == 0 && note_transfer(c, peer);
         if (!part.recorded) return;
         if (peer.group == stamp_) {
             extend(group_.entries[peer.entry].op, op);
@@ -166,11 +186,15 @@ private:
         }
         peer.group = stamp_;
         peer.entry = group_.entries.size();
-        add_entry(op, n);
+        add_entry(op, n, first);
     }
 
     void number_collective(GroupPart& part, const PendingOp& op) {
-        const std::uint64_t n = op.comm->collectives++;
+        Communicator& c = *op.comm;
+        if (c.sends == nullptr) return;
+        const std::uint64_t n = c.collectives++;
+        const bool first = note_use(c, op.kind, op.peer);
+        note_pairs(c, op.kind, op.dtype, [&](const ring::OpEntry& pair) { add_pair(part, c, pair); });
         if (!part.recorded) return;
         if (part.collective != kNone) {
             ring::OpEntry& last = group_.entries[part.collective].op;
@@ -180,7 +204,7 @@ private:
             }
         }
         part.collective = group_.entries.size();
-        add_entry(op, n);
+        add_entry(op, n, first);
     }
 
     static void extend(ring::OpEntry& entry, const PendingOp& op) {
@@ -188,12 +212,18 @@ private:
         entry.bytes += op.bytes;
     }
 
-    void add_entry(const PendingOp& op, std::uint64_t n) {
+    void add_entry(const PendingOp& op, std::uint64_t n, bool first) {
         const Communicator& c = *op.comm;
-        const ring::OpEntry entry{std::uint8_t(op.kind),          op.dtype, std::uint16_t(c.index), op.peer, n, 1,
-                                  n == 0 ? ring::kOpFirstUse : 0, op.bytes};
-        if (n == 0) ++first_uses_;
+        const ring::OpEntry entry{std::uint8_t(op.kind),         op.dtype, std::uint16_t(c.index), op.peer, n, 1,
+                                  first ? ring::kOpFirstUse : 0, op.bytes};
+        if (first) ++first_uses_;
         if (!group_.entries.add({entry, c.group_part})) op.comm->count_lost();
+    }
+
+    void add_pair(const GroupPart& part, Communicator& c, const ring::OpEntry& pair) {
+        if (!part.recorded) return;
+        ++first_uses_;
+        if (!group_.pairs.add({pair, c.group_part})) c.count_lost();
     }
 
     void add_stream(GroupPart& part, std::uint32_t index, LaunchStream at) {
@@ -249,10 +279,12 @@ private:
         group_.launch_ops.clear();
         for (const GroupEntry& e : group_.entries)
             if ((e.op.flags & ring::kOpFirstUse) != 0) group_.launch_ops.add(e.op);
+        for (const GroupEntry& e : group_.pairs) group_.launch_ops.add(e.op);
         if (group_.launch_ops.empty()) return true;
         bool fail = false;
-        group_.connections = hold_connections(group_.launch_ops.data(), group_.launch_ops.size(),
-                                              group_.unheld_streams.empty() ? 0 : ring::kLaunchMixed, fail);
+        group_.connections =
+            hold_connections(group_.launch_ops.data(), group_.launch_ops.size(),
+                             holds_up_unseen_ || !group_.unheld_streams.empty() ? ring::kLaunchMixed : 0, fail);
         if (group_.connections == kFull) count_lost(kNone);
         for (GroupEntry& e : group_.entries) e.op.flags = 0;
         return !fail;
@@ -276,6 +308,7 @@ private:
 
     // The gate of the set stands before operations that nobody will hear of.
     bool holds_up_others(std::uint32_t set) const {
+        if (holds_up_unseen_) return true;
         for (std::uint32_t i = 0; i < group_.unheld_streams.size(); ++i) {
             if (gate_ != ring::Gate::stream) return true;
             for (std::uint32_t k = 0; k < group_.streams.size(); ++k)
@@ -308,6 +341,8 @@ private:
         group_.launch_ops.clear();
         for (const GroupEntry& e : group_.entries)
             if (in_set(e.part, set)) group_.launch_ops.add(e.op);
+        if (brings_pairs(gate_))
+            for (const GroupEntry& e : group_.pairs) group_.launch_ops.add(e.op);
     }
 
     // The distinct streams that the set's kernels stand on.
@@ -383,6 +418,7 @@ private:
     std::uint64_t stamp_ = 0;
     std::uint64_t straight_seq_ = kFull;  // of a group that went straight
     std::uint32_t first_uses_ = 0;
+    bool holds_up_unseen_ = false;  // operations of the group that are not in it
     ring::Gate gate_ = ring::Gate::none;
 };
 
@@ -394,17 +430,18 @@ ncclResult_t end_without_launch() {
     return ncclSystemError;
 }
 
-// Communicators made or destroyed inside the group take effect at its end.
-void conclude_members(GroupBuffers& group, ncclResult_t result) {
+// Communicators made or destroyed inside the group take effect at its end. All are known before the first is waited for.
+__attribute__((noinline)) ncclResult_t conclude_members(GroupBuffers& group, ncclResult_t result) {
     for (Communicator* c : group.leaving) retire(c);
-    Array<Creation>& creations = group.creations;
-    std::uint32_t waiting = 0;
-    for (std::uint32_t i = 0; i < creations.size(); ++i) {
-        Communicator* c = conclude(creations[i], result);
-        if (c != nullptr) creations[waiting++].context = nullptr, creations[waiting - 1].out = &c->handle;
+    const ncclResult_t said = result;
+    for (Creation& creation : group.creations)
+        if (conclude(creation, said) == nullptr) creation.out = nullptr;
+    for (const Creation& creation : group.creations) {
+        if (creation.out == nullptr) continue;
+        if (Communicator* c = communicators.find(*creation.out); c != nullptr)
+            if (const ncclResult_t admitted = admit_created(*c, creation.out); admitted != ncclSuccess) result = admitted;
     }
-    for (std::uint32_t i = 0; i < waiting; ++i)
-        if (Communicator* c = communicators.find(*creations[i].out); c != nullptr) await_verdict(*c);
+    return result;
 }
 
 bool outermost() { return thread_words.depth != 0 && --thread_words.depth == 0; }
@@ -414,8 +451,13 @@ bool outermost() { return thread_words.depth != 0 && --thread_words.depth == 0; 
 ncclResult_t handlers::ncclGroupStart() {
     if (thread_words.inside != 0) return real.ncclGroupStart();
     const ncclResult_t result = real.ncclGroupStart();
-    if (result == ncclSuccess && thread_words.depth++ == 0 && thread_words.buffers != nullptr)
-        thread_words.buffers->clear();
+    if (result != ncclSuccess || thread_words.depth++ != 0) return result;
+    GroupBuffers* group = thread_words.buffers;
+    if (group == nullptr) [[unlikely]]
+        group = group_buffers();
+    if (group == nullptr) return result;
+    group->clear();
+    group->passed = process.view.header != nullptr ? process.view.header->passed.load(std::memory_order_relaxed) : 0;
     return result;
 }
 
@@ -429,9 +471,10 @@ ncclResult_t handlers::ncclGroupEnd() {
     const bool start = group->ops.empty() || formation.begin();
     const ncclResult_t result = start ? real.ncclGroupEnd() : end_without_launch();
     if (!group->ops.empty()) formation.end(result);
-    conclude_members(*group, result);
+    const bool members = !group->creations.empty() || !group->leaving.empty();
+    const ncclResult_t concluded = members ? conclude_members(*group, result) : result;
     group->clear();
-    return result;
+    return concluded;
 }
 
 #if NCCL_VERSION_CODE >= NCCL_VERSION(2, 22, 0)

@@ -98,11 +98,13 @@ struct GroupBuffers {
     Array<Creation> creations;
     Array<Communicator*> leaving;  // destroyed inside the group
     bool failed;                   // a call in it failed: NCCL will launch nothing
+    std::uint64_t passed;          // the segment's counter when it began
 
     Array<GroupPart> parts;
     Array<GroupStream> streams;
     Array<LaunchStream> unheld_streams;  // of communicators that are not recorded, and reach others
     Array<GroupEntry> entries;
+    Array<GroupEntry> pairs;  // that its collectives connect
     Array<GroupLaunch> launches;
     Array<ring::OpEntry> launch_ops;     // scratch: of one launch
     Array<LaunchStream> launch_streams;  // scratch: of one launch

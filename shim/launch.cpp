@@ -55,19 +55,26 @@ bool records_slowly(Communicator& c) {
     if (process.mode == Mode::observe && c.index != kNone && verdict != Verdict::intra) return true;
     if (verdict == Verdict::unknown) verdict = await_verdict(c);
     if (verdict == Verdict::enforced) return true;
+    if (!c.told_unheld && verdict != Verdict::intra && process.mode == Mode::enforce) tell_unheld(c);
     process.view.header->passed.fetch_add(1, std::memory_order_relaxed);
     return false;
 }
 
 void settle_slow(Communicator& c) {
-    if ((c.slow & kSlowIncomplete) != 0) complete(c);
-    if ((c.slow & kSlowDeferred) == 0) return;
     ncclResult_t result = ncclSuccess;
     {
         const Inside inside;
         if (real.ncclCommGetAsyncError(c.handle, &result) != ncclSuccess) return;
     }
-    settle_deferred(c, result);
+    settle_slow(c, result);
+}
+
+ncclResult_t settle_slow(Communicator& c, ncclResult_t result) {
+    if ((c.slow & kSlowCreating) != 0) created(c, result);
+    if ((c.slow & kSlowDeferred) != 0) settle_deferred(c, result);
+    if ((c.slow & kSlowChildren) != 0) result = settle_children(c, result);
+    if ((c.slow & kSlowRequired) != 0 && result == ncclSuccess) result = required_state(c);
+    return result;
 }
 
 // The default streams: one for each device, or (2) for each device and thread.
@@ -80,7 +87,7 @@ std::uint64_t default_stream_name(const Communicator& c, std::uintptr_t stream) 
 std::uint64_t hold_connections(const ring::OpEntry* ops, std::uint32_t count, std::uint16_t flags, bool& fail) {
     fail = false;
     if (!recordable(process.view, count)) return kFull;
-    const LaunchHead head{ring::Gate::host, count, std::uint16_t(ring::kLaunchConn | ring::kLaunchHostDone | flags)};
+    const LaunchHead head{ring::Gate::host, count, std::uint16_t(ring::kLaunchConn | ring::kLaunchHostDone | ring::kLaunchSkips | flags)};
     const std::uint64_t seq = push(process.view, head, 0, ops);
     if (seq == kFull) return kFull;
     process.view.header->recorded.fetch_add(1, std::memory_order_relaxed);
@@ -133,7 +140,8 @@ void defer_done(Communicator& c, std::uint64_t seq, const LaunchStream* streams,
     while (*last != nullptr) last = &(*last)->next;
     *last = deferred;
     c.slow |= kSlowDeferred;
-    c.plain_verdict = c.straight_verdict = kNotPlain;
+    c.plain_verdict = kNotPlain;
+    c.close_straight();
 }
 
 void settle_deferred(Communicator& c, ncclResult_t result) {

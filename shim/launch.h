@@ -32,10 +32,17 @@ inline bool records(Communicator& c) {
 
 // Settles what `c.slow` says before its next launch.
 void settle_slow(Communicator& c);
+// The same, where ncclCommGetAsyncError has said `result`. What its user is to hear.
+ncclResult_t settle_slow(Communicator& c, ncclResult_t result);
 
 // Where a launch of `c` on `stream` is held.
 inline ring::Gate gate_for(const Communicator& c, cudaStream_t stream) {
     return c.gate == ring::Gate::stream && !stream_gate_serves(stream) ? ring::Gate::host : c.gate;
+}
+
+// A host gate's launch holds its connections as well. A manager that does not know a pair's flag would count a transfer.
+inline bool brings_pairs(ring::Gate gate) {
+    return gate == ring::Gate::host && (process.view.header->version.load(std::memory_order_relaxed) & 0xffff) >= 3;
 }
 
 // A launch with no gate says that its stream got there, if it can (OPUS_GATE=none, OPUS_MODE=observe). The gate kernel

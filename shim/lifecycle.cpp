@@ -9,6 +9,7 @@
 #include "shim/host_gate.h"
 #include "shim/identity.h"
 #include "shim/launch.h"
+#include "shim/message.h"
 #include "shim/process.h"
 #include "shim/thread_state.h"
 
@@ -53,15 +54,19 @@ ncclResult_t concluded(Creation& creation, ncclResult_t result) {
         GroupBuffers* group = group_buffers();
         if (group != nullptr && group->creations.add(creation)) return result;
     }
-    if (Communicator* c = conclude(creation, result); c != nullptr && thread_words.depth == 0) await_verdict(*c);
-    return result;
+    Communicator* c = conclude(creation, result);
+    return c != nullptr && thread_words.depth == 0 ? admit_created(*c, creation.out) : result;
+}
+
+// OPUS_REQUIRE=enforce, and there is no manager to hold it.
+bool is_refused(int size) {
+    return process.require == Require::enforcement && process.mode == Mode::enforce && size > 1 && !process.attached;
 }
 
 template <class Call>
 ncclResult_t create_root(ncclComm_t* out, const ncclUniqueId* id, int size, int rank, const ncclConfig_t* config, Call call) {
-    if (thread_words.inside != 0 || out == nullptr || id == nullptr || size < 1 || rank < 0 || rank >= size ||
-        !process.attach())
-        return call();
+    if (thread_words.inside != 0 || out == nullptr || id == nullptr || size < 1 || rank < 0 || rank >= size) return call();
+    if (!process.attach()) return is_refused(size) ? ncclSystemError : call();
     const Inside inside;
     Creation creation;
     creation.out = out;
@@ -78,6 +83,7 @@ ncclResult_t create_root(ncclComm_t* out, const ncclUniqueId* id, int size, int 
 Creation child_of(const Communicator& parent, ncclComm_t* out, const ncclConfig_t* config) {
     Creation creation;
     creation.out = out;
+    creation.from = parent.handle;
     creation.parent = parent.id;
     creation.device = parent.device;
     creation.split_shares = parent.split_shares;
@@ -152,7 +158,7 @@ ncclResult_t handlers::ncclCommInitAll(ncclComm_t* comms, int ndev, const int* d
         register_early(creation);
         conclude(creation, result);
     }
-    // Only now can the last member be known, and with it the verdict.
+    // Only now can the last member be known, and with it the verdict: they are on one node.
     for (int rank = 0; rank < ndev && process.mode == Mode::enforce; ++rank) {
         Communicator* c = communicators.find(comms[rank]);
         if (c != nullptr && c->index != kNone) await_verdict(*c);
@@ -170,6 +176,8 @@ ncclResult_t handlers::ncclCommSplit(ncclComm_t comm, int color, int key, ncclCo
     if (environment_says("NCCL_COMM_SPLIT_SHARE_RESOURCES", parent->split_shares)) creation.family = parent->family;
     creation.context = parent->context;
     *newcomm = nullptr;
+    if (color == NCCL_SPLIT_NOCOLOR) return real.ncclCommSplit(comm, color, key, newcomm, config);
+    register_early(creation);
     return concluded(creation, real.ncclCommSplit(comm, color, key, newcomm, config));
 }
 
@@ -189,6 +197,7 @@ ncclResult_t handlers::ncclCommShrink(ncclComm_t comm, int* excluded, int count,
         creation.family = parent->family;
     creation.context = parent->context;
     *newcomm = nullptr;
+    register_early(creation);
     return concluded(creation, real.ncclCommShrink(comm, excluded, count, newcomm, config, flags));
 }
 #endif
@@ -202,8 +211,15 @@ ncclResult_t handlers::ncclCommGetUniqueId(ncclComm_t comm, ncclUniqueId* id) {
 // pass: it stays unknown, and its launches, and those of its children, pass.
 ncclResult_t handlers::ncclCommGrow(ncclComm_t comm, int nranks, const ncclUniqueId* id, int rank, ncclComm_t* newcomm,
                                     ncclConfig_t* config) {
-    if (thread_words.inside != 0) return real.ncclCommGrow(comm, nranks, id, rank, newcomm, config);
+    if (thread_words.inside != 0 || process.mode != Mode::enforce)
+        return real.ncclCommGrow(comm, nranks, id, rank, newcomm, config);
     const Inside inside;
+    const bool required = process.require == Require::enforcement;
+    say(required ? Level::error : Level::warn,
+        "ncclCommGrow to %d ranks%s: Opus cannot tell the members of a grown communicator, so its launches are not held "
+        "for circuits; make it anew with ncclCommInitRank",
+        nranks, required ? " is refused (OPUS_REQUIRE=enforce)" : "");
+    if (required) return ncclInvalidUsage;
     return real.ncclCommGrow(comm, nranks, id, rank, newcomm, config);
 }
 #endif
@@ -230,6 +246,7 @@ ncclResult_t handlers::ncclCommAbort(ncclComm_t comm) {
     const Inside inside;
     Communicator* c = forget(comm);
     open_gates(c);
+    if (c != nullptr) forget_children(*c);
     if (c != nullptr && c->deferred != nullptr) settle_deferred(*c, ncclSystemError);
     const ncclResult_t result = real.ncclCommAbort(comm);
     left(c);
@@ -267,8 +284,7 @@ ncclResult_t handlers::ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* erro
     Communicator* c = communicators.find(comm);
     if (c == nullptr || c->slow == 0 || *error == ncclInProgress) return result;
     const Inside inside;
-    if ((c->slow & kSlowIncomplete) != 0 && *error == ncclSuccess) complete(*c);
-    if ((c->slow & kSlowDeferred) != 0) settle_deferred(*c, *error);
+    *error = settle_slow(*c, *error);
     return result;
 }
 

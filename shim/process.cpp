@@ -17,6 +17,7 @@ void Process::read_settings() {
     mode = settings.mode();
     policy = settings.policy();
     gate = settings.gate();
+    require = settings.require();
     hold_ns = settings.OPUS_HOLD_MS * 1'000'000;
 }
 
@@ -41,12 +42,14 @@ bool Process::attach() {
     attach_tried_ = true;
     const Attachment met = meet_manager(settings, mode, policy);
     if (met.base == nullptr) {
-        if (settings.OPUS_REQUIRE != 0)
-            say(Level::error, "%s; this process runs without Opus (start opus-manager, or set OPUS_SOCKET)", met.why);
-        retreat();
+        if (require != Require::nothing)
+            say(Level::error, "%s; %s (start opus-manager, or set OPUS_SOCKET)", met.why,
+                require == Require::enforcement ? "OPUS_REQUIRE=enforce: it makes no communicator"
+                                                : "this process runs without Opus");
+        if (require != Require::enforcement) retreat();  // else the hooks refuse
         return false;
     }
-    lone_flags = std::uint16_t(ring::kLaunchHostDone | (mode == Mode::observe ? ring::kLaunchUngated : 0));
+    lone_flags = std::uint16_t(ring::kLaunchSkips | ring::kLaunchHostDone | (mode == Mode::observe ? ring::kLaunchUngated : 0));
     view.lie_on(ring::view_of(met.base, met.slots));
     socket = met.socket;
     doorbell = met.doorbell;

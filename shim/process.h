@@ -15,14 +15,17 @@ namespace opus::shim {
 // The segment, and what this process remembers of it.
 struct Ring : ring::View {
     std::atomic<std::uint64_t>* head = nullptr;  // the header's: one instruction less on the way of a push
-    // Slots below may be claimed: `retired` as last looked at, plus the slots. Only grows; spares the usual
+    // Slots from the head to here may be claimed, by the manager's words as last looked at. Only grows; spares the usual
     // push the manager's cache line.
     std::atomic<std::uint64_t> limit{0};
+    // The heartbeat through which somebody waited for a slot in vain. While it stays that, nobody waits again.
+    std::atomic<std::uint64_t> full_beat{0};
 
     void lie_on(const ring::View& view) {
         static_cast<ring::View&>(*this) = view;
         head = view.header != nullptr ? &view.header->head : nullptr;
         limit.store(0, std::memory_order_relaxed);
+        full_beat.store(0, std::memory_order_relaxed);
     }
 };
 
@@ -31,6 +34,7 @@ struct Process {
     Mode mode = Mode::off;
     Policy policy = Policy::proceed;
     GateChoice gate = GateChoice::automatic;
+    Require require = Require::nothing;
     std::uint64_t hold_ns = 0;
     std::uint16_t lone_flags = 0;  // of the record of a launch on one stream
 

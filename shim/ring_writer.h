@@ -14,7 +14,8 @@ namespace opus::shim {
 
 inline constexpr std::uint64_t kFull = ~std::uint64_t{0};
 
-// Looks at what is retired, and waits for it, at most OPUS_RING_WAIT_MS, until `slots` are free. False: full.
+// Looks which slots are free, and waits until so many in a row are: at most OPUS_RING_WAIT_MS, never where nothing is
+// held (observe mode), nor again while the manager gives no sign of life. False: full.
 bool await_space(Ring& ring, std::uint64_t slots);
 
 // The sequence of the first of `slots` free slots, now the caller's; kFull after a bounded wait.

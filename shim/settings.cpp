@@ -76,6 +76,14 @@ Policy Settings::policy() const {
     return static_cast<Policy>(choose("OPUS_POLICY", OPUS_POLICY, choices, 0, "proceed or abort"));
 }
 
+Require Settings::require() const {
+    static const Choice choices[] = {{"0", int(Require::nothing)},
+                                     {"1", int(Require::manager)},
+                                     {"enforce", int(Require::enforcement)},
+                                     {"", int(Require::nothing)}};
+    return static_cast<Require>(choose("OPUS_REQUIRE", OPUS_REQUIRE, choices, 0, "0, 1 or enforce"));
+}
+
 GateChoice Settings::gate() const {
     static const Choice choices[] = {{"auto", int(GateChoice::automatic)},
                                      {"none", int(GateChoice::none)},

@@ -8,6 +8,7 @@
 namespace opus::shim {
 
 enum class GateChoice { automatic, none, host, stream };
+enum class Require { nothing, manager, enforcement };
 
 struct Settings {
     using text = const char*;
@@ -21,6 +22,7 @@ struct Settings {
     Mode mode() const;
     Policy policy() const;
     GateChoice gate() const;
+    Require require() const;
 };
 
 // "123" to 123; false for anything else, and for what does not fit.

@@ -21,8 +21,8 @@ void end_flight(Communicator& c, const Flight& flight, LaunchStream at, ncclResu
 
 void prepare_straight(Communicator& c, cudaStream_t stream, ring::Gate gate) {
     StraightWay& way = c.straight;
-    if (c.straight_verdict != kNotPlain && way.stream == stream && way.gate == gate) return;
-    c.straight_verdict = kNotPlain;
+    if (c.straight_verdict != kNotPlain && way.stream == stream && way.gate == gate) return c.open_straight();
+    c.close_straight();
     // The default stream that each thread has of its own has another name in each.
     if (c.slow != 0 || c.sends == nullptr || reinterpret_cast<std::uintptr_t>(stream) == 2) return;
     if (gate != ring::Gate::host && gate != ring::Gate::stream) return;
@@ -37,7 +37,7 @@ void prepare_straight(Communicator& c, cudaStream_t stream, ring::Gate gate) {
     way.function = c.context->gate;
     fill_gate_arguments(way.arguments, c);
     way.arguments.list(way.list);
-    c.straight_verdict = std::uint32_t(Verdict::enforced);
+    c.open_straight();
 }
 
 // --- what is said to the stream -------------------------------------------------------------------

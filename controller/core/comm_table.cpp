@@ -33,19 +33,21 @@ Comm* CommTable::by_number(std::uint64_t number) {
     return it == in_order_.end() ? nullptr : it->second;
 }
 
-Verdict judge(const Comm& comm) {
-    if (comm.conflict) return Verdict::passes;
-    if (!comm.complete()) return Verdict::unknown;
-    if (comm.inherited != Verdict::unknown) return comm.inherited;
+Judgement judge(const Comm& comm) {
+    if (comm.conflict) return {Verdict::passes, Reason::size};
+    if (!comm.complete()) return {};
+    if (comm.inherited != Verdict::unknown) return {comm.inherited};
     bool one_node = true;
-    for (const Member& m : comm.members) {
-        if (m.mode != Mode::enforce || m.gone) return Verdict::passes;
+    for (std::uint32_t slot = 0; slot < comm.size; ++slot) {
+        const Member& m = comm.members[slot];
+        if (m.mode != Mode::enforce) return {Verdict::passes, Reason::mode, slot};
+        if (m.gone) return {Verdict::passes, Reason::left, slot};
         one_node &= m.node == comm.members.front().node;
     }
-    if (one_node) return Verdict::intra;
-    for (const Member& m : comm.members)
-        if (m.gpu == kNone) return Verdict::passes;
-    return Verdict::enforced;
+    if (one_node) return {Verdict::intra};
+    for (std::uint32_t slot = 0; slot < comm.size; ++slot)
+        if (comm.members[slot].gpu == kNone) return {Verdict::passes, Reason::gpu, slot};
+    return {Verdict::enforced};
 }
 
 namespace {

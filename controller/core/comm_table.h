@@ -3,6 +3,7 @@
 
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -26,6 +27,12 @@ struct Member {
     bool gone = false;  // destroyed it, or died
 };
 
+// What a collective needs, for all ranks that say that it is next.
+struct EdgeList {
+    std::vector<EdgeId> edges;   // sorted
+    std::size_t in_the_way = 0;  // the one that somebody did not want, when it was looked at last
+};
+
 struct Comm {
     CommId id;
     CommId parent;
@@ -34,6 +41,10 @@ struct Comm {
     std::uint32_t registered = 0;
     std::uint32_t gone = 0;
     Verdict verdict = Verdict::unknown;
+    Reason reason = Reason::none;     // why it is not held
+    std::uint32_t reason_rank = kNone;  // the member that it is about
+    std::string why;                    // the same in words
+    TimeNs judge_at_ns = 0;  // who has not registered, nor entered NCCL's creation, by then has no shim; 0: not known yet
     Verdict inherited = Verdict::unknown;  // passes or degraded by the word of an older controller
     bool conflict = false;                 // members disagree about its size
     TimeNs since_ns = 0;
@@ -42,10 +53,17 @@ struct Comm {
     std::unordered_map<Key, Finished> finished;  // by sequence (n = 0): all that is known of it, told or concluded
     std::vector<std::uint64_t> runs;             // grants whose run covers keys of it
     std::uint32_t cuts = 0;                      // keys of a cut
+    std::uint32_t unsettled = 0;                 // keys of it in adopted launches whose circuits are not known yet
+    std::set<NodeIndex> kept;                    // whose lit ports stay until then
+    std::vector<std::uint32_t> came;             // members that have come meanwhile: their nodes are to be kept
+    std::uint64_t overdue_at = 0;                // Core::Impl::overdue_changes + 1 when `overdue` was looked up
+    bool overdue = false;                        // a member's node is
+    std::uint64_t mark = 0;                      // of the current walk (Core::Impl::next_mark)
 
     // Circuits of a collective, once all members are known (EdgeIds, in ring order).
     bool ring_known = false, mesh_known = false;
     std::vector<EdgeId> ring, mesh;
+    std::shared_ptr<EdgeList> ring_list, mesh_list;      // the same, once a rank has said that it wants it next
     std::uint64_t ring_routable = 0, mesh_routable = 0;  // Inventory::fence_generation + 1 when found routable
 
     bool complete() const { return registered == size; }
@@ -71,8 +89,14 @@ private:
     std::uint64_t next_number_ = 1;
 };
 
+struct Judgement {
+    Verdict verdict = Verdict::unknown;
+    Reason reason = Reason::none;
+    std::uint32_t rank = kNone;  // the member that the reason is about
+};
+
 // What the members that are there make of a communicator; `unknown` until all are.
-Verdict judge(const Comm& comm);
+Judgement judge(const Comm& comm);
 
 // The circuits of a collective: for each rail the ring in NCCL's node order (nodes by first appearance in
 // rank order), or each pair of nodes for a mesh. Between node n and the next an edge joins GPU r of both

@@ -41,11 +41,14 @@ void Core::Impl::on(const Event& event, TimeNs at, Actions& actions) {
 // Decisions first, then what nodes are told, then what switches are told: a node hears that a port goes
 // dark before the port does.
 void Core::Impl::finish_step() {
-    if (adoption_due) settle_adopted(false);
+    if (adoption_due) settle_adopted();
+    if (pacers_due) choose_pacers();
     if (!unheard.empty()) tell_again();
+    if (!by_hand.empty()) drain_ports();
     schedule();
     speculate();
     schedule();
+    if (!to_try.empty()) try_ports();
     if (!gangs.empty() && !waiting_armed) {
         waiting_armed = true;
         arm(now + kTellWaiting, TimerKind::waiting, 0);
@@ -57,6 +60,8 @@ void Core::Impl::finish_step() {
         NodeState& node = nodes[n];
         if (!node.verdicts.empty()) send(n, wire::Verdicts{std::move(node.verdicts)});
         node.verdicts.clear();
+        if (!node.provisions.empty()) send(n, wire::Provision{std::move(node.provisions)});
+        node.provisions.clear();
         if (node.tell && node.up()) {
             node.tell = false;
             send_grant(n, 0, {});
@@ -92,7 +97,7 @@ void Core::Impl::fire(TimerKind kind, std::uint64_t id) {
             break;
         case TimerKind::run_quantum: quantum_over(id); break;
         case TimerKind::comm_register:
-            if (Comm* c = comms.by_number(id)) register_timeout(*c);
+            if (Comm* c = comms.by_number(id)) look_for_missing(*c);
             break;
         case TimerKind::node_grace:
             for (NodeIndex n = 0; n < nodes.size(); ++n)
@@ -102,6 +107,7 @@ void Core::Impl::fire(TimerKind kind, std::uint64_t id) {
         case TimerKind::node_hold: node_hold_over(static_cast<NodeIndex>(id)); break;
         case TimerKind::switch_read: read_map(static_cast<SwitchIndex>(id)); break;
         case TimerKind::switches_again: break;  // it was only to wake us: on() has looked
+        case TimerKind::port_trial: trial_due(static_cast<PortId>(id)); break;
         case TimerKind::silence: watch_silence(); break;
         case TimerKind::waiting: tell_waiting(); break;
     }
@@ -129,16 +135,18 @@ void Core::Impl::handle(const NodeMessage& e) {
 
 void Core::Impl::hear(NodeIndex n, const wire::Register& m) {
     register_ranks(n, m.ranks);
+    for (const wire::CommEntrant& entrant : m.entering) enter_creation(n, entrant);
     for (const wire::CommMember& member : m.comms) register_member(n, member);
 }
 
 void Core::Impl::hear(NodeIndex n, const wire::Retire& m) {
     for (const wire::CommGone& gone : m.comms) member_gone(n, gone.rank, gone.comm);
+    for (const wire::CommEntrant& e : m.failed) creation_failed(n, e.rank, e.comm, Reason::left);
     for (const wire::CommGone& lost : m.degraded) {
         const Rank* rank = rank_of(n, lost.rank);
         Comm* comm = comms.find(lost.comm);
         if (comm == nullptr || rank == nullptr || rank->comms.count(lost.comm) == 0) continue;
-        degrade(*comm, Policy::proceed,
+        degrade(*comm, Policy::proceed, Reason::unrecorded,
                 fabric.nodes[n].name + ".r" + std::to_string(lost.rank) + " let launches pass unrecorded or alone");
     }
     for (const RankId rank : m.ranks) end_rank(n, rank, "ended");

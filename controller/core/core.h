@@ -10,8 +10,12 @@
 // Actions are to be carried out in order: what a node is told comes before the switch is.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <limits>
 #include <memory>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -22,18 +26,26 @@
 
 namespace opus::controller {
 
+inline constexpr TimeNs kDefaultHoldNs = 30'000'000'000;
+
+// The least hold time with which a switch can serve: one command may fail as late as commands do, and another be
+// carried out.
+constexpr TimeNs needed_hold_ns(TimeNs dark_ns) { return 8 * dark_ns + 100'000'000; }
+
 struct CoreOptions {
     std::uint64_t epoch = 1;
     TimeNs t_break_ns = 0;                        // 0: twice the dark time of the switches concerned, at least 20 ms
-    TimeNs register_timeout_ns = 10'000'000'000;  // first to last member of a communicator; then it passes
+    TimeNs register_timeout_ns = 3'000'000'000;   // from NCCL's return on one member to the last one's registration
     TimeNs node_silence_ns = 3'000'000'000;       // no frame for so long: the node's session is lost
     TimeNs node_grace_ns = 30'000'000'000;        // a lost or never seen node keeps its ports busy so long
     TimeNs switch_timeout_ns = 0;                 // deadline of one change set; 0: 4 x dark time + 1 s
     TimeNs map_period_ns = 10'000'000'000;        // the map of a switch at rest is read again so often; 0: never
     bool first = true;  // no controller just before it: else what that one sent is waited out to its deadline
     std::uint32_t port_failures_to_fence = 3;
+    TimeNs port_trial_ns = 1'000'000'000;  // a port that failed is tried after so long, then after twice that, ...
     bool provision = true;  // move circuits for what ranks expect next, before they ask
     bool runs = true;       // grants cover what all members expect to follow
+    bool guard = true;      // of a job that is slower for it neither is done (guard.h)
     bool observe = false;   // there are no switches to command: every communicator passes
 };
 
@@ -66,9 +78,19 @@ struct CtlDisconnect {
     PortId port = kNone;
     bool force = false;
 };
+struct CtlFence {
+    std::uint64_t id = 0;
+    PortId port = kNone;
+    std::string why;
+};
+struct CtlUnfence {
+    std::uint64_t id = 0;
+    PortId port = kNone;
+};
 struct Tick {};  // at or after the time of the last WakeAt
 
-using Event = std::variant<NodeSession, NodeMessage, NodeLost, SwitchEvent, CtlConnect, CtlDisconnect, Tick>;
+using Event = std::variant<NodeSession, NodeMessage, NodeLost, SwitchEvent, CtlConnect, CtlDisconnect, CtlFence,
+                           CtlUnfence, Tick>;
 
 // --- actions --------------------------------------------------------------------------------------
 
@@ -117,6 +139,7 @@ struct Trace {
         resume,
         pass,
         port_fenced,
+        port_unfenced,
         circuit_lost,  // by another hand, or a fault: nobody here moved it
     };
     Kind kind{};
@@ -155,13 +178,21 @@ struct Counters {
 };
 
 enum class PortUse : std::uint8_t { dark, idle, busy, moving, reserved, unknown, fenced, absent };
+struct FenceStatus {  // of a port that is not used for new circuits
+    bool by_hand = false;
+    TimeNs since_ns = 0;
+    std::string why;
+    TimeNs tried_ns = 0;  // it is tried then; 0: never by itself
+};
 struct PortStatus {
     PortId port = kNone;
     PortUse use{};
     PortId peer = kNone;
-    std::vector<LaunchId> holders;
+    std::vector<LaunchId> holders;  // the first of them
+    std::size_t holder_count = 0;
     TimeNs since_ns = 0;
     std::string note;
+    std::optional<FenceStatus> fence;
 };
 struct RankStatus {
     NodeIndex node = kNone;
@@ -172,6 +203,7 @@ struct GroupStatus {
     CommId comm;
     std::uint32_t size = 0, registered = 0;
     Verdict verdict{};
+    std::string why;  // it is not held
     std::vector<std::pair<GpuId, LaunchId>> members;
     std::string job;
 };
@@ -195,6 +227,19 @@ struct NodeStatus {
     bool given_up = false;  // silent for longer than the grace time: what it ran holds nothing
 };
 
+// Whether a job is provisioned, and why not.
+struct JobStatus {
+    std::string job;
+    std::uint32_t ranks = 0;
+    bool guarded = false;                  // its laps are timed; else it is provisioned as the controller's options say
+    bool provision = false, runs = false;  // now
+    std::string state;                     // one line
+    std::uint32_t laps = 0;                // in this state
+    std::uint32_t fallbacks = 0;           // to on demand, so far
+    TimeNs lap_ns = 0;                     // on demand; 0: not known
+    double ratio = 0;                      // of the last provisioned lap to that; 0: none yet
+};
+
 // Why a launch waits: one line each, in the order in which they must end.
 struct Why {
     LaunchId launch;
@@ -214,6 +259,17 @@ struct Why {
     std::vector<std::string> reasons;  // "missing n2.g1 (rank 5 of 8): not ready", "port n0.g1.p0 held by ...", ...
 };
 
+// A part of the answer: where there are many, all at once would be long in the making, and longer than a message may be.
+struct WhyQuestion {
+    std::function<bool(NodeIndex, RankId)> of;  // only of these ranks
+    std::size_t from = 0;                       // without the first so many
+    std::size_t most = std::numeric_limits<std::size_t>::max();
+};
+struct WhyPage {
+    std::vector<Why> waiting;
+    std::size_t all = 0;  // so many wait, told here or not
+};
+
 class Core {
 public:
     Core(const Fabric& fabric, CoreOptions options);  // keeps a reference to fabric
@@ -225,13 +281,16 @@ public:
     void on(const Event& event, TimeNs now, Actions& out);
 
     const Counters& counters() const;
-    std::vector<PortStatus> ports() const;
+    // In their order, beginning with port `from`.
+    std::vector<PortStatus> ports(PortId from = 0, std::size_t most = std::numeric_limits<std::size_t>::max()) const;
     std::vector<RankStatus> ranks() const;
     std::vector<GroupStatus> groups() const;
     std::vector<SwitchStatus> switches() const;
     std::vector<NodeStatus> nodes() const;
+    std::vector<JobStatus> jobs() const;  // by name
     std::vector<Why> why(TimeNs now) const;  // every launch that is ready and not granted, or suspended, or withheld
-    std::string check() const;               // empty, or the first internal invariant that does not hold
+    WhyPage why(TimeNs now, const WhyQuestion& question) const;
+    std::string check() const;  // empty, or the first internal invariant that does not hold
 
 private:
     struct Impl;

@@ -1,6 +1,7 @@
 // How runs end: what was started under them is heard, what is half-started is cut, and what a new session or an
 // older controller's time has left of them is adopted.
 #include <algorithm>
+#include <utility>
 
 #include "controller/core/impl.h"
 
@@ -21,6 +22,7 @@ void Core::Impl::hear(NodeIndex n, const wire::Returned& m) {
 // The node holds no part of it any more.
 void Core::Impl::node_is_over(Run& run, NodeIndex n) {
     if (run.nodes.erase(n) == 0) return;
+    nodes[n].runs.erase(run.grant);
     if (run.unsettled) {
         --nodes[n].unsettled;
         refresh_absent(n);
@@ -31,8 +33,11 @@ void Core::Impl::node_is_over(Run& run, NodeIndex n) {
 void Core::Impl::close_run(Run& run) {
     const std::uint64_t grant = run.grant;
     cut(run);
-    for (const NodeIndex n : run.nodes)
+    for (const NodeIndex n : run.nodes) {
+        nodes[n].runs.erase(grant);
         if (run.unsettled) --nodes[n].unsettled;
+    }
+    runs_again.erase(grant);
     for (const RunSequence& s : run.sequences)
         if (Comm* comm = comms.find(s.sequence.comm)) std::erase(comm->runs, grant);
     const std::vector<EdgeId> edges = std::move(run.edges);
@@ -97,7 +102,8 @@ void Core::Impl::mark_cut(KeyState& key) {
 // Rule (2): a rank of the gang is a laggard of a cut on the gang's circuits. Its key may be behind this launch.
 // Not once somebody has waited for these ports long enough that suspension may help him: laggards could pass him
 // for ever (K2).
-bool Core::Impl::involves_laggard(const Gang& gang) const {
+bool Core::Impl::involves_laggard(const Gang& gang) {
+    const std::uint64_t m = next_mark();
     std::set<std::pair<NodeIndex, RankId>> ranks;
     const auto has_waited = [&](PortId p, EdgeId e) {
         const auto& rs = inventory.port(p).reservations;
@@ -110,14 +116,14 @@ bool Core::Impl::involves_laggard(const Gang& gang) const {
         for (const Circuit& c : inventory.edge(e).up)
             if (has_waited(c.a, e) || has_waited(c.b, e)) return false;
     for (const EdgeId e : gang.edges)
-        for (const KeyState* key : inventory.edge(e).holders) {
-            if (!key->cut) continue;
+        for (KeyState* key : inventory.edge(e).holders) {
+            if (!key->cut || std::exchange(key->mark, m) == m) continue;
             if (ranks.empty())
                 for (const Launch* l : gang.launches) ranks.insert({l->id.node, l->id.rank});
             for (std::uint32_t i = 0; i < key->members.size(); ++i) {
                 if (key->members[i].presence != Presence::absent) continue;
-                const Member& m = key->comm->members[slot_of(key->key, i)];
-                if (ranks.count({m.node, m.rank}) != 0) return true;
+                const Member& member = key->comm->members[slot_of(key->key, i)];
+                if (ranks.count({member.node, member.rank}) != 0) return true;
             }
         }
     return false;
@@ -179,7 +185,8 @@ void Core::Impl::did_untold(KeyState& key, std::uint32_t place) {
     erase_key_if_done(key);
 }
 
-// A rank that asks for the n-th of a sequence has finished all before it: launches of a communicator are in order.
+// A rank that asks for the n-th of a sequence has finished all before it, but for what is known to run: launches of a
+// communicator are in order.
 // Matters for keys of a cut whose reports were lost with a manager.
 void Core::Impl::imply_done(Comm& comm, const Key& key, std::uint32_t slot) {
     std::uint64_t& upto = comm.finished_of(sequence_of(key))[place_of(key, slot)];
@@ -207,6 +214,7 @@ void Core::Impl::end_runs_of(Comm& comm) {
     for (const std::uint64_t grant : std::vector<std::uint64_t>(comm.runs)) {
         Run& run = runs.at(grant);
         std::erase_if(run.sequences, [&](const RunSequence& s) { return s.sequence.comm == comm.id; });
+        if (run.unsettled) runs_again.insert(grant);
         run.sequences.empty() ? close_run(run) : revoke(run, "a communicator of it is gone");
     }
     comm.runs.clear();
@@ -218,8 +226,8 @@ void Core::Impl::adopt_tokens(NodeIndex n, const std::vector<wire::Token>& token
     for (const wire::Token& token : tokens)
         if (!token.soft.empty()) held.insert(token.grant);
     std::vector<std::uint64_t> over;
-    for (const auto& [grant, run] : runs)
-        if (run.nodes.count(n) != 0 && held.count(grant) == 0) over.push_back(grant);
+    for (const std::uint64_t grant : nodes[n].runs)
+        if (held.count(grant) == 0) over.push_back(grant);
     for (const std::uint64_t grant : over) node_is_over(runs.at(grant), n);
     for (const wire::Token& token : tokens)
         if (!token.soft.empty()) adopt_token(n, token);
@@ -238,10 +246,12 @@ void Core::Impl::adopt_token(NodeIndex n, const wire::Token& token) {
     }
     if (!run->unsettled) {  // of this controller's time
         const bool fresh = run->nodes.insert(n).second;
+        nodes[n].runs.insert(run->grant);
         if (run->revoked) send_revoke(*run, n);
         if (fresh) revoke(*run, fabric.nodes[n].name + " holds what it was not known to hold");
         return;
     }
+    runs_again.insert(token.grant);
     for (const wire::KeyRange& range : token.soft) {
         Comm* comm = comms.find(range.first.comm);
         const std::uint32_t highest = std::max(range.first.src, range.first.dst);
@@ -256,6 +266,7 @@ void Core::Impl::adopt_token(NodeIndex n, const wire::Token& token) {
         join_comm(*comm, token.grant);
     }
     if (!run->nodes.insert(n).second) return;
+    nodes[n].runs.insert(run->grant);
     ++nodes[n].unsettled;
     adoption_due = true;
 }
@@ -263,8 +274,8 @@ void Core::Impl::adopt_token(NodeIndex n, const wire::Token& token) {
 // The circuits of adopted runs, once they can be known.
 void Core::Impl::settle_runs() {
     std::vector<std::uint64_t> ready;
-    for (auto& [grant, run] : runs) {
-        if (!run.unsettled) continue;
+    for (const std::uint64_t grant : std::exchange(runs_again, {})) {
+        Run& run = runs.at(grant);
         bool known = true;
         std::vector<EdgeId> edges;
         for (const RunSequence& s : run.sequences) {

@@ -52,6 +52,13 @@ struct Gang {
     std::uint32_t failures = 0;
 
     TimeNs complete_ns = 0;
+    struct Since {
+        std::uint64_t stamp = 0;
+        std::size_t launches = 0;
+        TimeNs last_ns = -1;
+    };
+    mutable Since since;     // Core::Impl::complete_since
+    TimeNs wish_dark_ns = 0;  // the longest dark time of the ports it wants
     TimeNs blocked_ns = -1;  // since when something held it up
     TimeNs placed_ns = 0;
     TimeNs dark_ns = 0;     // longest time a switch took for it

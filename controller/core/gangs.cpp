@@ -2,6 +2,7 @@
 // the members it misses, and the last one to come joins all of them; the smaller of two gangs moves into
 // the larger, so a gang of n costs n log n however it came together.
 #include <algorithm>
+#include <utility>
 
 #include "controller/core/impl.h"
 
@@ -51,9 +52,8 @@ void Core::Impl::join(Gang& gang, Launch& launch) {
     if (launch.complete_ns == 0) launch.complete_ns = now;
     queue(gang, false);
     if (launch.open) return;
-    const Rank* rank = rank_of(launch.id.node, launch.id.rank);
-    const std::uint32_t hold_ms = rank != nullptr && rank->info.hold_ms != 0 ? rank->info.hold_ms : 30'000;
-    const TimeNs at = launch.complete_ns + TimeNs(hold_ms) * 1'000'000;
+    const TimeNs asked = asked_hold(launch);
+    const TimeNs at = launch.complete_ns + (asked != 0 ? asked : kDefaultHoldNs);
     if (gang.hold_at_ns == 0 || at < gang.hold_at_ns) hold(gang, at);
 }
 
@@ -79,6 +79,15 @@ Gang& Core::Impl::merge(Gang& x, Gang& y) {
     return into;
 }
 
+namespace {
+
+// Does it wait for circuits together with others?
+bool gathers(const Launch& launch) {
+    return launch.waits() && !launch.no_light && !launch.unsettled && !launch.alone;
+}
+
+}  // namespace
+
 // The key is full: those of its members that wait are one gang, but for those that run already and are to
 // wait by themselves.
 void Core::Impl::gather(KeyState& key) {
@@ -103,6 +112,49 @@ void Core::Impl::gather(KeyState& key) {
 void Core::Impl::regather(Launch& launch) {
     for (const KeyRef& r : launch.keys)
         if (r.key->full()) gather(*r.key);
+}
+
+// Each of them is as it will be: a key is gathered once.
+void Core::Impl::regather(const std::vector<Launch*>& launches) {
+    const std::uint64_t m = next_mark();
+    for (const Launch* launch : launches)
+        for (const KeyRef& r : launch->keys)
+            if (r.key->full() && std::exchange(r.key->mark, m) != m) gather(*r.key);
+}
+
+// They come to wait one after the other. Those of a key that wait already are one gang, so what has come since is all
+// that is looked at.
+void Core::Impl::regather(Launch& launch, Gathered& gathered) {
+    for (const KeyRef& r : launch.keys) {
+        KeyState& key = *r.key;
+        if (!key.full()) continue;
+        const auto [at, fresh] = gathered.try_emplace(&key, kNone);
+        if (!fresh) {
+            gather(launch, key, at->second);
+            continue;
+        }
+        gather(key);
+        for (std::uint32_t i = 0; i < key.members.size() && at->second == kNone; ++i)
+            if (key.members[i].launch != nullptr && gathers(*key.members[i].launch)) at->second = i;
+    }
+}
+
+// `first` of its members wait together; the launch waits now, too, as if all of them were gathered.
+void Core::Impl::gather(Launch& launch, KeyState& key, std::uint32_t& first) {
+    if (launch.waits() && launch.alone && !launch.no_light && !launch.unsettled) gang_for(launch);
+    if (!gathers(launch)) return;
+    std::uint32_t place = kNone;
+    for (const KeyRef& r : launch.keys)
+        if (r.key == &key) place = std::min(place, r.slot);
+    Launch* before = first < place ? key.members[first].launch : nullptr;
+    Launch* after = first != kNone && first > place ? key.members[first].launch : nullptr;
+    if (before != nullptr && launch.gang == nullptr)
+        join(*before->gang, launch);
+    else if (before != nullptr && launch.gang != before->gang)
+        merge(*before->gang, *launch.gang);
+    else if (Gang& gang = gang_for(launch); after != nullptr && after->gang != &gang)
+        merge(gang, *after->gang);
+    first = std::min(first, place);
 }
 
 void Core::Impl::leave(Launch& launch) {

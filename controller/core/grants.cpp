@@ -15,7 +15,6 @@ void Core::Impl::program(Gang& gang, const Plan& plan) {
     ++gang.attempt;
     for (Launch* launch : gang.launches) launch->stage = Stage::committed;
     for (const EdgeId e : gang.edges) ++inventory.edge(e).claims;
-    std::vector<OpId> ops;
     const TimeNs since = complete_since(gang);
     for (const auto& [edge, circuit] : plan.fresh) {
         if (inventory.port(circuit.a).peer == circuit.b && inventory.usable(circuit)) continue;  // up already
@@ -23,10 +22,10 @@ void Core::Impl::program(Gang& gang, const Plan& plan) {
         // After a failure each circuit goes alone, so that the one at fault shows.
         Op& op = open_op(fabric.ports[circuit.a].sw, gang.failures > 0);
         connect(op, edge, circuit);
-        if (std::find(ops.begin(), ops.end(), op.id) == ops.end()) ops.push_back(op.id);
+        if (!op.gangs.empty() && op.gangs.back().gang == gang.id && op.gangs.back().attempt == gang.attempt) continue;
+        op.gangs.push_back({gang.id, gang.attempt});
+        ++gang.pending_ops;
     }
-    for (const OpId id : ops) inventory.ops().at(id).gangs.push_back({gang.id, gang.attempt});
-    gang.pending_ops = static_cast<std::uint32_t>(ops.size());
     if (gang.pending_ops == 0) grant(gang);
 }
 
@@ -111,13 +110,7 @@ void Core::Impl::settle_op(Op& op, const Applied& applied) {
         std::erase(inventory.edge(edge).coming, circuit);
         for (const PortId p : {circuit.a, circuit.b}) {
             inventory.port(p).op = 0;
-            inventory.port(p).failures = 0;
-            inventory.port(p).note.clear();
-            if (!op.has_ctl || !inventory.port(p).fenced) continue;
-            inventory.port(p).fenced = false;  // an operator has seen to it
-            ++inventory.fence_generation;
-            relight();
-            queue_all();
+            trust(p);
         }
         inventory.light(circuit, step, now);
         inventory.see(circuit);
@@ -138,6 +131,7 @@ void Core::Impl::settle_op(Op& op, const Applied& applied) {
     }
     for (const auto& entry : op.connect) touch_edge(entry.first);
     for (const PortId p : op.dark) touch(fabric.ports[p].gpu);
+    carried_out(op);
     const TimeNs took = applied.settled_ns > applied.sent_ns ? applied.settled_ns - applied.sent_ns : now - op.begun_ns;
     if (op.speculation != 0) bet_settled(op, took);
     if (op.has_ctl) out->push_back(CtlDone{op.ctl, true, {}});
@@ -163,6 +157,7 @@ void Core::Impl::fail_op(Op& op, DriverError error, const std::string& text) {
     ++counters.switch_errors;
     log(LogLevel::error, fabric.switches[op.sw].name + ": change set " + std::to_string(op.id) + " failed: " + text);
     SwitchState& sw = inventory.sw(op.sw);
+    if (!cut_off) not_carried_out(op);
     const auto doubt = [&](PortId p) {
         PortState& s = inventory.port(p);
         s.op = 0;
@@ -174,7 +169,8 @@ void Core::Impl::fail_op(Op& op, DriverError error, const std::string& text) {
     };
     for (const auto& [edge, circuit] : op.connect) {
         std::erase(inventory.edge(edge).coming, circuit);
-        sw.suspects.push_back({circuit, !cut_off, error == DriverError::no_light});
+        sw.suspects.push_back({circuit, !cut_off && op.connect.size() == 1, error == DriverError::no_light, op.begun_ns,
+                               op.tries});
         doubt(circuit.a);
         doubt(circuit.b);
     }
@@ -224,7 +220,7 @@ void Core::Impl::fail_gang(Gang& gang) {
     restamp(gang);
     for (Launch* launch : gang.launches) launch->stage = launch->open ? Stage::suspended : Stage::ready;
     const std::vector<Launch*> launches = gang.launches;
-    for (Launch* launch : launches) regather(*launch);  // others may have come meanwhile
+    regather(launches);  // others may have come meanwhile
 }
 
 // Whole or not at all: every launch of it is in flight from here on. Where a node's session is gone in this

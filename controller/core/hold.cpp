@@ -1,5 +1,6 @@
 // Decisions for a whole gang without circuits: the hold time is over, or circuits are impossible.
 #include <algorithm>
+#include <utility>
 
 #include "controller/core/impl.h"
 
@@ -41,18 +42,70 @@ void Core::Impl::end_holds() {
         if (Gang* gang = find_gang(id)) hold_expired(*gang);
 }
 
+// What its user has asked for; 0: nothing.
+TimeNs Core::Impl::asked_hold(const Launch& launch) {
+    const Rank* rank = rank_of(launch.id.node, launch.id.rank);
+    return rank != nullptr ? TimeNs(rank->info.hold_ms) * 1'000'000 : 0;
+}
+
+SwitchIndex Core::Impl::slowest_switch(GpuId gpu) const {
+    SwitchIndex slowest = kNone;
+    for (const PortId p : fabric.gpus[gpu].ports)
+        if (const SwitchIndex s = fabric.ports[p].sw;
+            slowest == kNone || fabric.switches[s].dark_ns > fabric.switches[slowest].dark_ns)
+            slowest = s;
+    return slowest;
+}
+
+SwitchIndex Core::Impl::slowest_switch(const Gang& gang) const {
+    SwitchIndex slowest = kNone;
+    for (const EdgeId e : gang.edges)
+        if (const SwitchIndex s = slowest_switch(inventory.edge(e).a);
+            s != kNone && (slowest == kNone || fabric.switches[s].dark_ns > fabric.switches[slowest].dark_ns))
+            slowest = s;
+    return slowest;
+}
+
+// A user may hold for less time than a switch takes; then everything that waits for it passes. Said once a job.
+void Core::Impl::look_at_hold(NodeIndex node, const wire::CommMember& member) {
+    if (member.gpu >= fabric.nodes[node].gpus.size()) return;
+    const Rank* rank = rank_of(node, member.rank);
+    const SwitchIndex s = slowest_switch(fabric.nodes[node].gpus[member.gpu]);
+    if (rank == nullptr || rank->info.hold_ms == 0 || s == kNone) return;
+    const TimeNs needed = needed_hold_ns(fabric.switches[s].dark_ns);
+    if (TimeNs(rank->info.hold_ms) * 1'000'000 >= needed || !short_holds.insert(rank->info.job).second) return;
+    log(LogLevel::error, "job " + rank->info.job + " has OPUS_HOLD_MS=" + std::to_string(rank->info.hold_ms) +
+                             ", and " + fabric.switches[s].name + " needs " + std::to_string(needed / 1'000'000) +
+                             ": what waits for it may pass without circuits; raise it, or leave it unset");
+}
+
+// Who has asked for no hold time is held for as long as the slowest switch of its gang may need.
 void Core::Impl::hold_expired(Gang& gang) {
     if (gang.hold_at_ns == 0) return;
-    const bool held = std::any_of(gang.launches.begin(), gang.launches.end(), [](const Launch* l) { return !l->open; });
-    if (!held) {  // until one joins that is
+    const SwitchIndex slowest = slowest_switch(gang);
+    const TimeNs needed = slowest != kNone ? needed_hold_ns(fabric.switches[slowest].dark_ns) : 0;
+    TimeNs due = -1, asked = 0;
+    for (const Launch* launch : gang.launches) {
+        if (launch->open) continue;
+        const TimeNs wanted = asked_hold(*launch);
+        const TimeNs at = launch->complete_ns + (wanted != 0 ? wanted : std::max(kDefaultHoldNs, needed));
+        if (due >= 0 && due <= at) continue;
+        due = at;
+        asked = wanted;
+    }
+    if (due < 0) {  // until one joins that is held
         gang.hold_at_ns = 0;
         return;
     }
-    if (now < gang.hold_at_ns) return hold(gang, gang.hold_at_ns);
+    if (now < due) return hold(gang, due);
     std::vector<std::string> reasons;
-    explain_ports(gang, reasons);
-    pass_gang(gang, "held for the hold time: " + (reasons.empty() ? "not granted" : reasons.front()) +
-                        "; see opus-ctl why, or raise OPUS_HOLD_MS");
+    Explained said(HolderTable(inventory, mark));
+    explain_ports(gang, reasons, said);
+    std::string why = "held for the hold time: " + (reasons.empty() ? "not granted" : reasons.front());
+    if (asked != 0 && asked < needed)
+        why += "; OPUS_HOLD_MS=" + std::to_string(asked / 1'000'000) + " is less than the " +
+               std::to_string(needed / 1'000'000) + " that " + fabric.switches[slowest].name + " needs";
+    pass_gang(gang, why + "; see opus-ctl why, or raise OPUS_HOLD_MS");
 }
 
 // The gang's needs, or a launch's alone, are more than its ports can do.
@@ -79,17 +132,18 @@ void Core::Impl::not_routable(Gang& gang) {
     if (!split && !held.empty())
         return pass_launches(held, Policy::proceed, "together with its peers' other launches, " + why, false);
     for (Launch* launch : running) leave(*launch);
-    for (Launch* launch : running) regather(*launch);
+    regather(running);
 }
 
 // What no ports could serve is looked at again: what started over circuits that broke can end by nothing else.
 void Core::Impl::relight() {
+    Gathered gathered;
     for (NodeState& node : nodes)
         for (auto& [id, rank] : node.ranks)
             for (auto& [seq, launch] : rank.launches) {
                 if (!launch->no_light || policy_of({launch.get()}) == Policy::abort) continue;
                 launch->no_light = false;
-                if (launch->stage == Stage::suspended) regather(*launch);
+                if (launch->stage == Stage::suspended) regather(*launch, gathered);
             }
 }
 
@@ -118,12 +172,12 @@ void Core::Impl::pass_gang(Gang& gang, const std::string& why) {
     const std::string text = who + why;
     const Policy how = policy_of(launches);
     std::vector<Comm*> concerned;
+    const std::uint64_t m = next_mark();
     for (const Launch* launch : launches)
         for (const KeyRef& r : launch->keys)
-            if (std::find(concerned.begin(), concerned.end(), r.key->comm) == concerned.end())
-                concerned.push_back(r.key->comm);
+            if (std::exchange(r.key->comm->mark, m) != m) concerned.push_back(r.key->comm);
     pass_launches(launches, how, text, false);
-    for (Comm* comm : concerned) degrade(*comm, how, text);
+    for (Comm* comm : concerned) degrade(*comm, how, Reason::passed, text);
 }
 
 // Opens those that are held. They run in the dark; unless that is pointless, they queue for circuits, each
@@ -157,8 +211,8 @@ void Core::Impl::pass_launches(const std::vector<Launch*>& launches, Policy how,
     if (!passes.empty())
         log(LogLevel::warn, std::string(how == Policy::abort ? "aborted" : "passed without circuits") + ": " + why);
     for (auto& [node, pass] : passes) send(node, std::move(pass));
-    for (Launch* launch : again)
-        if (!launch->no_light) regather(*launch);
+    std::erase_if(again, [](const Launch* launch) { return launch->no_light; });
+    regather(again);
 }
 
 // A manager had to decide alone. Its launch runs; the rest of its gang is decided alike, and its key stays:
@@ -189,7 +243,7 @@ void Core::Impl::expired(NodeIndex node, const wire::Expired& message) {
     const std::string why = "a member's hold time ran out while " + fabric.nodes[node].name + " had no controller";
     const Policy how = policy_of(concerned);
     pass_launches(concerned, how, why, false);
-    for (Comm* comm : comms_concerned) degrade(*comm, how, why);
+    for (Comm* comm : comms_concerned) degrade(*comm, how, Reason::passed, why);
 }
 
 }  // namespace opus::controller

@@ -13,6 +13,8 @@
 #include "controller/core/comm_table.h"
 #include "controller/core/core.h"
 #include "controller/core/gang.h"
+#include "controller/core/guard.h"
+#include "controller/core/holders.h"
 #include "controller/core/inventory.h"
 #include "controller/core/launch.h"
 #include "controller/core/planner.h"
@@ -26,8 +28,18 @@ struct Membership {
     std::vector<std::uint32_t> slots;  // ranks in the communicator that this process is
 };
 
+struct Job {
+    Guard guard;
+    std::set<RankName> ranks;
+    RankName pacer{kNone, kNone};  // the rank whose laps are timed; none: none of them can be
+    std::uint64_t number = 1;      // of the last word about it
+
+    bool guarded() const { return pacer.first != kNone; }
+};
+
 struct Rank {
     wire::RankInfo info;
+    Job* job = nullptr;
     std::map<CommId, Membership> comms;
     std::map<std::uint64_t, std::unique_ptr<Launch>> launches;  // not done
 };
@@ -40,9 +52,11 @@ struct NodeState {
     bool overdue = false;       // without a manager for its hold time: its ranks have opened their gates, or will
     TimeNs last_seen_ns = 0;
     TimeNs grace_at_ns = 0;       // when silent: what it ran is given up then
-    std::uint32_t unsettled = 0;  // adopted launches whose circuits are not known yet
+    std::uint32_t unsettled = 0;  // adopted launches, their communicators and runs whose circuits are not known yet
+    std::set<std::uint64_t> runs;  // grants of whose runs it holds a part
     std::map<RankId, Rank> ranks;
     std::vector<wire::CommVerdict> verdicts;  // to be sent at the end of the step
+    std::vector<wire::RankProvision> provisions;  // likewise
     std::vector<wire::Withheld> withheld;     // receives that its last heartbeat told of, less those asked for since
     TimeNs withheld_ns = 0;                   // it came
 
@@ -52,6 +66,36 @@ struct NodeState {
 struct GrantRecord {
     std::uint64_t ticket = 0;
     std::uint32_t running = 0;
+};
+
+// What has been said while one question is answered. It is the same for all launches of a key or of a gang.
+struct PortReasons {
+    std::vector<std::string> state, ports;
+};
+struct Explained {
+    explicit Explained(HolderTable table) : holders(std::move(table)) {}
+    HolderTable holders;
+    std::map<std::pair<const KeyState*, bool>, std::vector<std::string>> missing;  // who, to a launch that is open, or not
+    std::map<const Gang*, PortReasons> ports;
+};
+
+// What one look at who might be suspended has found of keys, each looked at once.
+struct KeyLooked {
+    bool half_started = false;
+    std::uint64_t held = 0;  // members that are not let go
+};
+using KeysLooked = std::unordered_map<const KeyState*, KeyLooked>;
+// And of launches that keys tie to each other: by Launch::part, true if one of them may not be able to finish.
+struct TiedLaunches {
+    std::uint64_t mark = 0;
+    std::vector<bool> half_started;
+};
+// Full keys whose members come to wait one after the other: the first of those that do.
+using Gathered = std::unordered_map<const KeyState*, std::uint32_t>;
+struct Suspending {
+    Explained said;
+    KeysLooked looked;
+    Gathered gathered;
 };
 
 // A gang that has waited so long is told of, again as often.
@@ -67,6 +111,7 @@ enum class TimerKind : std::uint8_t {
     node_hold,
     switch_read,
     switches_again,
+    port_trial,
     silence,
     waiting
 };
@@ -82,6 +127,8 @@ struct Core::Impl {
     void handle(const SwitchEvent& e);
     void handle(const CtlConnect& e);
     void handle(const CtlDisconnect& e);
+    void handle(const CtlFence& e);
+    void handle(const CtlUnfence& e);
     void handle(const Tick&);
     void finish_step();
     void arm(TimeNs at, TimerKind kind, std::uint64_t id);
@@ -100,6 +147,7 @@ struct Core::Impl {
     void hear(NodeIndex node, const wire::Heartbeat& m);
     void not_withheld(NodeIndex node, const wire::LocalLaunch& launch);
     void hear(NodeIndex node, const wire::Next& m);
+    void hear(NodeIndex node, const wire::Pace& m);
     template <class ControllersOwn>
     void hear(NodeIndex node, const ControllersOwn&) {
         log(LogLevel::warn, fabric.nodes[node].name + " sent a message that only a controller sends");
@@ -113,14 +161,35 @@ struct Core::Impl {
     void let_go(Comm& comm);      // of all circuits
     void hold_again(Comm& comm);  // those that are known now
     void evaluate(Comm& comm);
-    void set_verdict(Comm& comm, Verdict verdict);
-    void tell_verdict(const Comm& comm, NodeIndex node);
-    void register_timeout(Comm& comm);
+    void set_verdict(Comm& comm, Judgement judged, std::string why = {});
+    wire::CommVerdict verdict_of(const Comm& comm) const;
+    void tell_verdict(const wire::CommVerdict& verdict, NodeIndex node);
+    std::string words_of(const Comm& comm, const Judgement& judged) const;
     void member_gone(NodeIndex node, RankId rank, const CommId& id);
     void comm_lost_member(Comm& comm);
     void end_rank(NodeIndex node, RankId rank, const char* how);
     void erase_comm_if_gone(Comm& comm);
-    void degrade(Comm& comm, Policy how, const std::string& why);
+    void degrade(Comm& comm, Policy how, Reason reason, const std::string& why, std::uint32_t slot = kNone);
+
+    // creation.cpp: who is inside NCCL's creation of a communicator, and who will never come
+    void await_members(Comm& comm, const wire::CommMember& said);
+    void look_for_missing(Comm& comm);
+    bool any_node_unheard(TimeNs since) const;
+    void enter_creation(NodeIndex node, const wire::CommEntrant& entrant);
+    bool leave_creation(NodeIndex node, RankId rank, const CommId& id);
+    void creation_failed(NodeIndex node, RankId rank, const CommId& id, Reason reason);
+    void replace_entrants(NodeIndex node, const wire::Snapshot& snapshot);
+    void end_entrants(NodeIndex node, RankId rank);
+
+    // jobs.cpp: what of them is provisioned
+    void join_job(NodeIndex node, Rank& rank);
+    void leave_job(NodeIndex node, const Rank& rank);
+    void choose_pacer(const std::string& name, Job& job);
+    void choose_pacers();
+    void tell_provision(const Job& job, const RankName& who);
+    void rule_changed(const std::string& name, Job& job);
+    Guard::Rule rule_of(const Job* job) const;
+    Guard::Rule rule_of(const RankName& who) const;
 
     // launches.cpp: keys, and who stands where in them
     Launch* launch_of(const LaunchId& id);
@@ -138,7 +207,8 @@ struct Core::Impl {
     void update_hold(KeyState& key);
     void erase_key_if_done(KeyState& key);
     bool needs_nothing(const Launch& launch);
-    bool misses_gone_member(const Launch& launch) const;
+    static bool misses_gone_member(const KeyState& key);
+    static bool misses_gone_member(const Launch& launch);
     std::pair<const EdgeId*, const EdgeId*> edges_of(KeyState& key);  // empty while not all members are known
     bool is_lit(KeyState& key);                                       // all of them are up, as far as they are known
     bool is_lit(const Launch& launch);
@@ -150,7 +220,10 @@ struct Core::Impl {
     Gang& merge(Gang& x, Gang& y);
     void leave(Launch& launch);
     void gather(KeyState& key);
+    void gather(Launch& launch, KeyState& key, std::uint32_t& first);
     void regather(Launch& launch);
+    void regather(Launch& launch, Gathered& gathered);
+    void regather(const std::vector<Launch*>& launches);
     void erase_gang(Gang& gang);
     Gang* find_gang(std::uint64_t id);
     void queue(Gang& gang, bool whole);
@@ -200,12 +273,14 @@ struct Core::Impl {
     // suspension.cpp: what stands in the way for ever is moved away, and brought back
     TimeNs break_time(const Gang& gang) const;
     void consider_suspension(Gang& gang);
+    bool in_the_way(Gang& gang, std::vector<EdgeId>& pairs);
     bool suspendable(const std::vector<Launch*>& holders, const Gang& gang, TimeNs patience, TimeNs& again);
-    bool half_started(const Launch& launch) const;
-    std::uint64_t awaited_by(const Launch& launch) const;
+    bool half_started(const Launch& launch, KeysLooked& looked) const;
+    std::uint64_t awaited_by(const Launch& launch, KeysLooked& looked) const;
     TimeNs patience_of(const Gang& gang) const;
-    bool waits_for_half_started(Launch& launch);
-    void suspend(Launch& launch, const std::string& why);
+    bool tied_to_half_started(Launch& launch, TiedLaunches& tied, KeysLooked& looked);
+    void suspend(const std::vector<Launch*>& launches, const std::string& why);
+    void suspend(Launch& launch, const std::string& why, Suspending& with);
     void drop_drained(KeyState& key);
     void lost_light(EdgeId e, const std::string& why);
 
@@ -219,6 +294,7 @@ struct Core::Impl {
     Run* run_of(const Comm& comm, const Key& sequence, std::uint64_t begin, std::uint64_t end);
     static bool covers(const Run& run, const KeyState& key);
     void revoke(Run& run, const std::string& why);
+    std::map<NodeIndex, std::vector<wire::PortSteering>> ports_of(const Run& run) const;
     void send_revoke(const Run& run, NodeIndex n);
     void revoke_for(Gang& gang, const Wish& wish);
     void revoke_runs_of(Comm& comm, const std::string& why);
@@ -231,7 +307,7 @@ struct Core::Impl {
     void cut(const Run& run);
     void mark_done(KeyState& key, std::uint32_t place);
     void mark_cut(KeyState& key);
-    bool involves_laggard(const Gang& gang) const;
+    bool involves_laggard(const Gang& gang);
     void hear_ran(NodeIndex n, const wire::LaunchRan& ran);
     void did_untold(const Membership& membership, const wire::KeyRange& range);
     void did_untold(KeyState& key, std::uint32_t place);
@@ -246,6 +322,10 @@ struct Core::Impl {
     void hold(Gang& gang, TimeNs at);
     void hold_expired(Gang& gang);
     void end_holds();
+    TimeNs asked_hold(const Launch& launch);
+    SwitchIndex slowest_switch(GpuId gpu) const;
+    SwitchIndex slowest_switch(const Gang& gang) const;
+    void look_at_hold(NodeIndex node, const wire::CommMember& member);
     void not_routable(Gang& gang);
     void relight();  // a fenced port is back
     bool fits_alone(Launch& launch);
@@ -259,22 +339,33 @@ struct Core::Impl {
     void adopt(NodeIndex node, const wire::LaunchSnapshot& l, bool firm);
     void put_back(Launch& launch);
     void tell_again();
-    void adopt_running(Launch& launch);
-    void keep_ports(Launch& launch);
-    void settle(Launch& launch);
-    void see_light(const Launch& launch);
-    void settle_adopted(bool all);
     void refresh_absent(NodeIndex node);
     void lose_node(NodeIndex node, const std::string& why);
     void node_hold_over(NodeIndex node);
     void set_overdue(NodeState& node, bool overdue);
+    bool has_overdue(Comm& comm) const;
     Comm* held_by_overdue(const Launch& launch) const;
     void pass_overdue(const Launch& launch);
     void give_up_node(NodeIndex node);
     void watch_silence();
     void resync(NodeIndex node, const std::string& why);
 
-    // switches.cpp: sessions, read-back, change sets, fencing
+    // adoption.cpp: what runs, and whose circuits are not known yet
+    void adopt_running(Launch& launch);
+    void keep_node(NodeIndex n);
+    void leave_node(NodeIndex n);
+    void keep_members(Comm& comm);
+    void keep_ports(Launch& launch);
+    void touch_nodes(const Launch& launch, std::uint64_t m);
+    void settle(Launch& launch);
+    void look_again(Comm& comm);
+    void look_again();
+    bool is_read(KeyState& key);
+    void see_light(KeyState& key);
+    std::vector<Launch*> known_now();
+    void settle_adopted();
+
+    // switches.cpp: sessions, read-back, change sets
     void answer(SwitchIndex sw, const SessionUp& e);
     void answer(SwitchIndex sw, const SessionDown& e);
     void answer(SwitchIndex sw, const MapRead& e);
@@ -287,11 +378,26 @@ struct Core::Impl {
     void adopt_circuit(const Circuit& circuit);
     void show_differences(SwitchIndex s, std::vector<std::string> differences);
     void adopt_map(SwitchIndex sw, const MapRead& e);
-    void judge_suspects(SwitchIndex sw);
-    void blame(PortId p);
     TimeNs switch_timeout(SwitchIndex sw) const;
     TimeNs command_time(SwitchIndex sw) const;
     void doubt_all();
+
+    // fences.cpp: which port is at fault, which switch; fences, and who takes them away
+    void not_carried_out(const Op& op);
+    void carried_out(const Op& op);
+    TimeNs rests_until(const Plan& plan) const;
+    void judge_suspects(SwitchIndex sw);
+    void blame(PortId p, const Suspect& suspect);
+    void trust(PortId p);
+    void fence(PortId p, FencedBy by, const std::string& why);
+    void unfence(PortId p, const std::string& why);
+    void try_later(PortId p, TimeNs not_before = 0);
+    void trial_due(PortId p);
+    bool nobody_runs(GpuId gpu) const;
+    bool free_to_try(PortId p) const;
+    void try_ports();
+    bool is_drained(EdgeId e) const;
+    void drain_ports();
 
     // words.cpp: what ranks have said they want next
     void take_word(NodeIndex node, const wire::Expectation& e);
@@ -303,6 +409,9 @@ struct Core::Impl {
     bool is_due_soon(const Word& word) const;
     void join_words(const RankName& who);
     void add_edges(Comm& comm, const wire::KeyRange& range, std::vector<EdgeId>& edges);
+    std::shared_ptr<EdgeList> list_of(Comm& comm, bool mesh);
+    std::shared_ptr<EdgeList> list_of(const std::vector<const wire::KeyRange*>& ranges);
+    bool not_yet(const Word& word);
     void join_again();
     void close_speculation(std::uint64_t id, bool replaced);
     // speculation.cpp: circuits that are moved before they are asked for
@@ -332,16 +441,19 @@ struct Core::Impl {
     std::string name(GpuId gpu) const { return fabric.gpus[gpu].name; }
     std::string name(const LaunchId& id) const;
     std::string name_of_member(const Comm& comm, std::uint32_t slot) const;
-    std::string holders_text(EdgeId e) const;
-    std::vector<Launch*> holders_of(EdgeId e);
-    std::vector<Why> why(TimeNs at);
-    Why explain(Launch& launch);
+    std::string holders_text(EdgeId e, HolderTable& table) const;
+    std::vector<Launch*> holders_of(EdgeId e);  // all of them
+    WhyPage why(TimeNs at, const WhyQuestion& question);
+    Why explain(Launch& launch, Explained& said);
     const wire::Withheld* withheld_at(const Key& key, const Member& member) const;
     std::string left_text(const wire::Withheld& withheld, const NodeState& node) const;
     Why explain(NodeIndex node, const wire::Withheld& withheld) const;
-    void explain_missing(const Launch& launch, std::vector<std::string>& reasons) const;
+    std::vector<std::string> explain_missing(const KeyState& key, bool open) const;
+    void explain_missing(const Launch& launch, std::vector<std::string>& reasons, Explained& said) const;
     void tell_waiting();
-    void explain_ports(Gang& gang, std::vector<std::string>& reasons);
+    bool explain_state(const Gang& gang, std::vector<std::string>& reasons) const;
+    const PortReasons& explain_ports(const Gang& gang, Explained& said) const;
+    void explain_ports(const Gang& gang, std::vector<std::string>& reasons, Explained& said) const;
     std::string check();
     std::string check_ports();
     std::string check_keys();
@@ -360,8 +472,13 @@ struct Core::Impl {
     Inventory inventory;
     Planner planner;
     CommTable comms;
+    // By communicator and process: members inside NCCL's creation of it that do not know their place yet.
+    std::map<CommId, std::map<std::pair<NodeIndex, RankId>, std::uint32_t>> entering;
     std::vector<NodeState> nodes;
+    std::map<std::string, Job> jobs;
+    bool pacers_due = false;  // one has gone, or there is none yet
     std::uint32_t overdue_nodes = 0;
+    std::uint64_t overdue_changes = 0;
     Speculations spec;
 
     std::map<std::uint64_t, std::unique_ptr<Gang>> gangs;
@@ -381,7 +498,13 @@ struct Core::Impl {
     std::vector<OpId> new_ops;                              // to be sent at its end
     std::set<NodeIndex> owed;                               // nodes to be told verdicts or steering at its end
     std::set<LaunchId> adopted;                             // running launches whose circuits are not known yet
+    std::set<LaunchId> adopted_again;                       // of them, those to be looked at
+    std::set<std::uint64_t> runs_again;                     // adopted runs, likewise
+    std::set<std::uint64_t> unsettled_comms;                // communicators whose nodes' ports are kept for them
     std::set<LaunchId> unheard;                             // granted, but their manager's new session does not know
+    std::set<PortId> to_try;                                // at the end of this step, if nobody does
+    std::set<PortId> by_hand;                               // fenced by an operator
+    std::set<std::string> short_holds;                      // jobs whose hold time is too short, and it has been said
     bool adoption_due = false;
     bool waiting_armed = false;  // somebody looks after gangs that wait
 };

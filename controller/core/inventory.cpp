@@ -121,7 +121,7 @@ bool may_bet(const PortState& s, bool sure) {
 
 Obstacle Inventory::obstacle(PortId p, const Gang& gang) const {
     const PortState& s = ports_[p];
-    if (s.fenced) return Obstacle::fenced;
+    if (s.fenced()) return Obstacle::fenced;
     if (s.op != 0) return Obstacle::moving;
     if (s.unknown || !switches_[fabric_->ports[p].sw].map_known) return Obstacle::unknown;
     if (s.absent && s.peer != kNone) return Obstacle::absent;

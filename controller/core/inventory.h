@@ -24,8 +24,8 @@ struct Edge {
     std::vector<Circuit> up;
     std::vector<Circuit> coming;           // in change sets under way
     std::uint32_t claims = 0;              // gangs being programmed that need it
-    std::vector<const KeyState*> holders;  // keys with a launch in flight
-    std::vector<std::uint64_t> runs;       // grants whose run may use it at any time
+    std::vector<KeyState*> holders;   // keys with a launch in flight
+    std::vector<std::uint64_t> runs;  // grants whose run may use it at any time
 
     bool held() const { return !holders.empty() || !runs.empty(); }
     bool busy() const { return claims > 0 || held(); }
@@ -36,6 +36,8 @@ struct Reservation {
     EdgeId edge = kNone;
 };
 
+enum class FencedBy : std::uint8_t { nobody, controller, hand };
+
 struct PortState {
     PortId peer = kNone;  // where its circuit leads, or kForeign
     EdgeId edge = kNone;  // the circuit's pair
@@ -43,10 +45,17 @@ struct PortState {
     OpId leaves = 0;      // this one takes its circuit away, and names its other end only
     bool unknown = true;  // in doubt until read back
     bool absent = true;   // its node has not reported in this epoch: busy if it has a circuit
-    bool fenced = false;
     bool no_light = false;  // joined by the map, but no light was seen
     PortId seen = kNone;    // the last peer to which this controller has seen light
+    // Distrust (fences.cpp): change sets that were to join it alone to another and failed, one after the other.
     std::uint32_t failures = 0;
+    TimeNs failing_ns = 0;  // the first of them began
+    TimeNs trial_ns = 0;    // it is not tried unasked before
+    std::uint32_t trials = 0;
+    FencedBy fenced_by = FencedBy::nobody;
+    TimeNs fenced_ns = 0;
+    std::string fenced_why;
+    bool on_trial = false;  // fenced by the controller, and whoever needs it may try it
     TimeNs doubt_until_ns = 0;  // its switch may still be carrying out a command whose session was lost
     std::uint64_t changed = 0;  // step of the last change: an older read-back says nothing about it
     PortId told = kUntold;      // where its node was last told that it leads; kNone: dark
@@ -58,12 +67,16 @@ struct PortState {
     std::uint32_t amends = 0;          // of them, while more was lost than saved
     std::uint32_t amnesties = 0;       // debts that were forgiven for it
     std::vector<Reservation> reservations;
+
+    bool fenced() const { return fenced_by != FencedBy::nobody && !on_trial; }
 };
 
 struct Suspect {  // what a failed change set should have joined
     Circuit circuit;
-    bool counts = false;    // the failure may be the port's (not a lost session's)
+    bool counts = false;    // the failure may be the port's: not a lost session's, nor that of one circuit among others
     bool no_light = false;  // the map may read right and the light still be missing
+    TimeNs begun_ns = 0;
+    PortId tried = kNone;  // it alone was in question
 };
 
 struct SwitchState {
@@ -78,6 +91,14 @@ struct SwitchState {
     TimeNs differed_ns = 0;
     std::vector<PortId> cable;  // by switch port; kNone: no NIC
     std::vector<Suspect> suspects;
+    // Change sets that failed, and none has been carried out since (fences.cpp).
+    std::uint32_t failed = 0;
+    TimeNs failing_ns = 0;       // the first of them began
+    std::vector<PortId> common;  // ports that all of them turn, sorted
+    bool at_fault = false;       // there is no such port
+    std::uint32_t rests = 0;
+    TimeNs rest_until_ns = 0;    // it is told nothing until then
+    TimeNs carried_out_ns = -1;  // the last one that it carried out began
 };
 
 struct OpGang {
@@ -93,6 +114,7 @@ struct Op {  // a change set under way
     std::vector<PortId> dark;        // every port that loses its circuit and gets none
     std::vector<OpGang> gangs;
     std::uint64_t speculation = 0;  // made for one
+    PortId tries = kNone;           // made to see whether this port works
     std::uint64_t ctl = 0;          // request to answer, if has_ctl
     bool has_ctl = false;
     TimeNs begun_ns = 0;

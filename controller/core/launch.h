@@ -39,7 +39,7 @@ struct Launch {
     bool mixed = false;           // part of it is of a communicator that is not held: whom it meets there is not seen
     bool behind = false;          // may wait for kernels that nobody here is told of, granted or not
     bool unsettled = false;       // adopted in flight, its circuits not known yet
-    std::vector<NodeIndex> kept;  // nodes whose lit ports stay until then
+    bool kept = false;            // until then the lit ports of its nodes stay
     Gang* gang = nullptr;         // while it waits for circuits
     std::uint32_t gang_pos = 0;
     std::uint64_t grant = 0;
@@ -49,6 +49,8 @@ struct Launch {
     TimeNs since_ns = 0;        // when it was demanded
     TimeNs complete_ns = 0;     // when its gang became complete with it
     TimeNs start_ns = 0;        // when its circuits were last given to it
+    std::uint64_t mark = 0;     // of the current walk (Core::Impl::next_mark)
+    std::uint32_t part = 0;     // of those that it is tied to by keys, in that walk
 
     bool waits() const { return stage == Stage::ready || stage == Stage::suspended; }
 };

@@ -60,6 +60,7 @@ std::pair<const EdgeId*, const EdgeId*> Core::Impl::edges_of(KeyState& key) {
                 std::all_of(comm.members.begin(), comm.members.end(), [](const Member& m) { return m.gpu != kNone; });
             edges = placed ? collective_edges(comm, key.mesh, fabric, inventory) : std::vector<EdgeId>{};
             (key.mesh ? comm.mesh_routable : comm.ring_routable) = 0;
+            (key.mesh ? comm.mesh_list : comm.ring_list).reset();
             known = true;
         }
         return {edges.data(), edges.data() + edges.size()};
@@ -91,16 +92,18 @@ bool Core::Impl::needs_nothing(const Launch& launch) {
     return true;
 }
 
-bool Core::Impl::misses_gone_member(const Launch& launch) const {
-    for (const KeyRef& r : launch.keys) {
-        if (r.key->missing == 0 || r.key->comm->gone == 0) continue;
-        for (std::uint32_t i = 0; i < r.key->members.size(); ++i) {
-            const Presence presence = r.key->members[i].presence;
-            const Member& member = r.key->comm->members[slot_of(r.key->key, i)];
-            if (presence == Presence::dead || (presence == Presence::absent && member.gone)) return true;
-        }
+bool Core::Impl::misses_gone_member(const KeyState& key) {
+    if (key.missing == 0 || key.comm->gone == 0) return false;
+    for (std::uint32_t i = 0; i < key.members.size(); ++i) {
+        const Presence presence = key.members[i].presence;
+        const Member& member = key.comm->members[slot_of(key.key, i)];
+        if (presence == Presence::dead || (presence == Presence::absent && member.gone)) return true;
     }
     return false;
+}
+
+bool Core::Impl::misses_gone_member(const Launch& launch) {
+    return std::any_of(launch.keys.begin(), launch.keys.end(), [](const KeyRef& r) { return misses_gone_member(*r.key); });
 }
 
 // Null: known already. Keys of communicators that this process is no member of are left out, and of those that
@@ -158,7 +161,7 @@ void Core::Impl::demand(NodeIndex node, const wire::LaunchDemand& demand) {
     if (misses_gone_member(*launch))
         for (const KeyRef& r : launch->keys)
             if (r.key->comm->gone > 0 && !r.key->comm->open())
-                return degrade(*r.key->comm, Policy::proceed, "a launch waits for a rank that left");
+                return degrade(*r.key->comm, Policy::proceed, Reason::died, "a launch waits for a rank that left");
     pass_overdue(*launch);
 }
 

@@ -14,7 +14,7 @@ constexpr int kMovingCost = 1000, kBusyCost = 2000, kReservedCost = 3000, kUnkno
 
 int Planner::cost(PortId p) const {
     const PortState& s = inventory_->port(p);
-    if (s.fenced) return -1;
+    if (s.fenced()) return -1;
     if (mode_ == Mode::fabric) return 0;
     int base = static_cast<int>(s.failures) * kFailureCost + (s.peer != kNone ? kLitCost : 0) +
                (inventory_->reserved_by_other(p, *gang_, kNone) ? kWantedCost : 0);
@@ -116,11 +116,24 @@ void Planner::undo(Todo& t) {
     y[t.choice % y.size()].used = false;
 }
 
+// Ports of a GPU on one side of one switch lead to the same places: what fails with one fails with the others.
+bool Planner::is_like_one_before(const std::vector<Candidate>& candidates, const Candidate& c) const {
+    const Fabric& fabric = inventory_->fabric();
+    const Port& port = fabric.ports[c.port];
+    const Switch& sw = fabric.switches[port.sw];
+    return std::any_of(candidates.data(), &c, [&](const Candidate& before) {
+        const Port& other = fabric.ports[before.port];
+        return !before.used && other.sw == port.sw &&
+               (sw.sidedness == Sidedness::any_to_any || (other.sw_port <= sw.ingress) == (port.sw_port <= sw.ingress));
+    });
+}
+
 bool Planner::advance(Todo& t) {
     auto &x = at(t.a).candidates, &y = at(t.b).candidates;
     for (++t.choice; t.choice < static_cast<int>(x.size() * y.size()); ++t.choice) {
         Candidate &p = x[t.choice / y.size()], &q = y[t.choice % y.size()];
         if (p.used || q.used || !inventory_->fabric().can_join(p.port, q.port)) continue;
+        if (is_like_one_before(x, p) || is_like_one_before(y, q)) continue;
         p.used = q.used = true;
         return true;
     }

@@ -62,6 +62,7 @@ private:
     bool degrees_fit(Plan& plan);
     void order();
     bool advance(Todo& t);
+    bool is_like_one_before(const std::vector<Candidate>& candidates, const Candidate& c) const;
     void undo(Todo& t);
     bool search(Plan& plan);
     void add_parallels(const std::vector<EdgeId>& edges, Plan& plan);

@@ -1,5 +1,6 @@
 // Ranks and communicators that come and go, and what is thought of them.
 #include <algorithm>
+#include <utility>
 
 #include "controller/core/impl.h"
 
@@ -11,25 +12,29 @@ constexpr std::uint32_t kMaxPlaces = 512;  // every node is told of every member
 }  // namespace
 
 void Core::Impl::register_ranks(NodeIndex node, const std::vector<wire::RankInfo>& infos) {
-    for (const wire::RankInfo& info : infos) nodes[node].ranks[info.rank].info = info;
+    for (const wire::RankInfo& info : infos) {
+        Rank& rank = nodes[node].ranks[info.rank];
+        if (rank.job != nullptr && rank.info.job != info.job) leave_job(node, rank);
+        rank.info = info;
+        join_job(node, rank);
+    }
 }
 
 void Core::Impl::register_member(NodeIndex node, const wire::CommMember& m) {
     Comm* comm = comms.find(m.comm);
-    if (comm == nullptr) {
-        comm = &comms.create(m.comm, m.parent, m.size, now);
-        arm(now + options.register_timeout_ns, TimerKind::comm_register, comm->number);
-    }
+    if (comm == nullptr) comm = &comms.create(m.comm, m.parent, m.size, now);
     if (m.size != comm->size) {
-        log(LogLevel::error, fabric.nodes[node].name + " says that a communicator has " + std::to_string(m.size) +
-                                 " ranks, others say " + std::to_string(comm->size) + ": it passes");
+        const std::string why = fabric.nodes[node].name + " says that it has " + std::to_string(m.size) +
+                                " ranks, others say " + std::to_string(comm->size);
+        log(LogLevel::error, "a communicator passes: " + why);
         comm->conflict = true;
-        set_verdict(*comm, Verdict::passes);
-        nodes[node].verdicts.push_back({m.comm, Verdict::passes});
+        set_verdict(*comm, judge(*comm), why);
+        nodes[node].verdicts.push_back({m.comm, comm->verdict, {}, comm->reason, comm->reason_rank, comm->why});
         owed.insert(node);
         return;
     }
     take_place(*comm, node, m);
+    look_at_hold(node, m);
     for (const wire::KeyRange& range : m.done) {
         const Key sequence = sequence_of(range.first);
         const std::uint32_t place = place_of(sequence, m.rank_in_comm);
@@ -43,9 +48,10 @@ void Core::Impl::register_member(NodeIndex node, const wire::CommMember& m) {
 
     // One that is no longer held stays so: what its members have launched since, nobody here has seen.
     if (comm->verdict != Verdict::unknown) {
-        tell_verdict(*comm, node);
+        tell_verdict(verdict_of(*comm), node);
     } else {
         evaluate(*comm);
+        await_members(*comm, m);
     }
     adoption_due |= !adopted.empty() || !runs.empty();
 }
@@ -78,6 +84,7 @@ void Core::Impl::take_place(Comm& comm, NodeIndex node, const wire::CommMember& 
     member.mode = m.mode;
     member.generation = m.generation;
     member.registered = true;
+    leave_creation(node, m.rank, comm.id);
     if (member.gpu == kNone && m.mode == Mode::enforce)
         log(LogLevel::error, fabric.nodes[node].name + ": rank " + std::to_string(m.rank_in_comm) +
                                  " of a communicator runs on local GPU " + std::to_string(m.gpu) +
@@ -87,7 +94,10 @@ void Core::Impl::take_place(Comm& comm, NodeIndex node, const wire::CommMember& 
     membership.slots.push_back(m.rank_in_comm);
     std::sort(membership.slots.begin(), membership.slots.end());
     comm.ring_known = comm.mesh_known = false;
+    comm.overdue_at = 0;
     hold_again(comm);
+    if (comm.unsettled > 0) comm.came.push_back(m.rank_in_comm);
+    if (comm.verdict != Verdict::unknown) look_again(comm);
 }
 
 // Its node was given up, and is back: what it has under way will be told.
@@ -104,6 +114,7 @@ void Core::Impl::revive(Comm& comm, std::uint32_t slot) {
 // A member is known, or is another GPU now: so are the circuits of what it takes part in. What waits needs them too;
 // what is in flight without them is as good as suspended.
 void Core::Impl::hold_again(Comm& comm) {
+    if (comm.verdict == Verdict::unknown && !comm.complete()) return;  // nothing of it is in flight or waits for ports yet
     std::vector<KeyState*> keys;
     for (auto& entry : comm.keys) {
         if (entry.second->flying > 0 && !entry.second->held) keys.push_back(entry.second.get());
@@ -115,15 +126,16 @@ void Core::Impl::hold_again(Comm& comm) {
     }
     std::sort(keys.begin(), keys.end(), [](const auto* x, const auto* y) { return x->key < y->key; });
     std::vector<Launch*> dark;
+    const std::uint64_t m = next_mark();
     for (KeyState* key : keys) {
         update_hold(*key);
         if (is_lit(*key)) continue;
-        for (const KeyMember& m : key->members)
-            if (m.launch != nullptr && m.launch->stage == Stage::in_flight &&
-                std::find(dark.begin(), dark.end(), m.launch) == dark.end())
-                dark.push_back(m.launch);
+        for (const KeyMember& member : key->members)
+            if (member.launch != nullptr && member.launch->stage == Stage::in_flight &&
+                std::exchange(member.launch->mark, m) != m)
+                dark.push_back(member.launch);
     }
-    for (Launch* launch : dark) suspend(*launch, "its peer is known only now, and is not joined to it");
+    suspend(dark, "its peer is known only now, and is not joined to it");
 }
 
 void Core::Impl::let_go(Comm& comm) {
@@ -142,31 +154,52 @@ void Core::Impl::let_go(Comm& comm) {
 }
 
 void Core::Impl::evaluate(Comm& comm) {
-    const Verdict judged = judge(comm);
-    const Verdict verdict = options.observe && judged == Verdict::enforced ? Verdict::passes : judged;
-    if (verdict != Verdict::unknown && verdict != comm.verdict) set_verdict(comm, verdict);
+    Judgement judged = judge(comm);
+    if (options.observe && judged.verdict == Verdict::enforced) judged = {Verdict::passes, Reason::observe};
+    if (judged.verdict != Verdict::unknown) set_verdict(comm, judged, words_of(comm, judged));
 }
 
-void Core::Impl::tell_verdict(const Comm& comm, NodeIndex node) {
-    wire::CommVerdict verdict{comm.id, comm.verdict};
-    const bool placed =
-        std::all_of(comm.members.begin(), comm.members.end(), [](const Member& m) { return m.gpu != kNone; });
-    if (comm.verdict == Verdict::enforced && placed && comm.size <= kMaxPlaces)
+std::string Core::Impl::words_of(const Comm& comm, const Judgement& judged) const {
+    const std::string who = judged.rank < comm.size ? name_of_member(comm, judged.rank) : "a member";
+    switch (judged.reason) {
+        case Reason::mode: return who + " does not run with OPUS_MODE=enforce";
+        case Reason::gpu: return who + " runs on a GPU that the fabric file does not have";
+        case Reason::left: return who + " left before all had come";
+        case Reason::observe: return "the controller runs with --observe";
+        default: return comm.inherited == judged.verdict ? "an earlier controller, or its manager, decided so" : "";
+    }
+}
+
+wire::CommVerdict Core::Impl::verdict_of(const Comm& comm) const {
+    wire::CommVerdict verdict{comm.id, comm.verdict, {}, comm.reason, comm.reason_rank, comm.why};
+    verdict.why.resize(std::min(verdict.why.size(), wire::kMaxText));
+    const bool few = comm.verdict == Verdict::enforced && comm.size <= kMaxPlaces;
+    if (few && std::all_of(comm.members.begin(), comm.members.end(), [](const Member& m) { return m.gpu != kNone; }))
         for (const Member& m : comm.members) verdict.places.push_back({m.node, fabric.gpus[m.gpu].local});
-    nodes[node].verdicts.push_back(std::move(verdict));
+    return verdict;
+}
+
+void Core::Impl::tell_verdict(const wire::CommVerdict& verdict, NodeIndex node) {
+    nodes[node].verdicts.push_back(verdict);
     owed.insert(node);
 }
 
-void Core::Impl::set_verdict(Comm& comm, Verdict verdict) {
+void Core::Impl::set_verdict(Comm& comm, Judgement judged, std::string why) {
+    const Verdict verdict = judged.verdict;
     if (comm.verdict == verdict) return;
     if (comm.verdict == Verdict::unknown)
         for (auto& entry : comm.keys)
             for (const KeyMember& m : entry.second->members)
                 if (m.launch != nullptr && m.launch->gang != nullptr) queue(*m.launch->gang, true);
     comm.verdict = verdict;
-    std::set<NodeIndex> told;
+    comm.reason = judged.reason;
+    comm.reason_rank = judged.rank;
+    comm.why = std::move(why);
+    look_again(comm);
+    const wire::CommVerdict told = verdict_of(comm);  // the same to all
+    std::set<NodeIndex> of_it;
     for (const Member& m : comm.members)
-        if (m.registered && told.insert(m.node).second) tell_verdict(comm, m.node);
+        if (m.registered && of_it.insert(m.node).second) tell_verdict(told, m.node);
     adoption_due |= !adopted.empty() || !runs.empty();
     if (verdict == Verdict::enforced || verdict == Verdict::unknown) return;
     revoke_runs_of(comm, "its communicator is no longer held");
@@ -177,21 +210,10 @@ void Core::Impl::set_verdict(Comm& comm, Verdict verdict) {
     for (KeyState* key : keys) drop_drained(*key);
 }
 
-void Core::Impl::register_timeout(Comm& comm) {
-    if (comm.verdict != Verdict::unknown || comm.complete()) return;
-    std::string missing;
-    for (std::uint32_t slot = 0; slot < comm.size && missing.empty(); ++slot)
-        if (!comm.members[slot].registered)
-            missing = "rank " + std::to_string(slot) + " of " + std::to_string(comm.size);
-    degrade(comm, Policy::proceed,
-            "not all ranks of the communicator registered (" + missing + " never did); is the shim loaded everywhere?");
-}
-
 // No launch of it is held any more; those that wait are opened.
-void Core::Impl::degrade(Comm& comm, Policy how, const std::string& why) {
+void Core::Impl::degrade(Comm& comm, Policy how, Reason reason, const std::string& why, std::uint32_t slot) {
     if (comm.open()) return;
-    const bool whole = comm.complete();
-    set_verdict(comm, whole ? Verdict::degraded : Verdict::passes);
+    set_verdict(comm, {comm.complete() ? Verdict::degraded : Verdict::passes, reason, slot}, why);
     std::vector<Launch*> waiting;
     std::set<std::pair<NodeIndex, RankId>> seen;
     for (const Member& m : comm.members) {
@@ -203,7 +225,8 @@ void Core::Impl::degrade(Comm& comm, Policy how, const std::string& why) {
                                              [&](const KeyRef& r) { return r.key->comm == &comm; }))
                 waiting.push_back(launch.get());
     }
-    log(waiting.empty() ? LogLevel::info : LogLevel::warn,
+    const bool ends = reason == Reason::died || reason == Reason::left;  // each of a job's ranks does once
+    log(waiting.empty() && ends ? LogLevel::info : LogLevel::warn,
         "a communicator of " + std::to_string(comm.size) + " ranks is no longer held: " + why);
     pass_launches(waiting, how, why, false);
 }
@@ -227,11 +250,16 @@ void Core::Impl::member_gone(NodeIndex node, RankId id, const CommId& comm_id) {
 void Core::Impl::comm_lost_member(Comm& comm) {
     if (comm.gone == comm.registered) return erase_comm_if_gone(comm);
     if (comm.open()) return;
-    if (comm.verdict == Verdict::unknown) return degrade(comm, Policy::proceed, "a member left before all had come");
+    if (comm.verdict == Verdict::unknown)
+        return degrade(comm, Policy::proceed, Reason::left, "a member left before all had come");
+    const std::uint64_t m = next_mark();
     for (auto& entry : comm.keys)
-        for (const KeyMember& m : entry.second->members)
-            if (m.launch != nullptr && !m.launch->open && misses_gone_member(*m.launch))
-                return degrade(comm, Policy::proceed, "a launch waits for a rank that left");
+        for (const KeyMember& member : entry.second->members) {
+            if (member.launch == nullptr || member.launch->open) continue;
+            for (const KeyRef& r : member.launch->keys)
+                if (std::exchange(r.key->mark, m) != m && misses_gone_member(*r.key))
+                    return degrade(comm, Policy::proceed, Reason::died, "a launch waits for a rank that left");
+        }
 }
 
 void Core::Impl::erase_comm_if_gone(Comm& comm) {
@@ -242,12 +270,9 @@ void Core::Impl::erase_comm_if_gone(Comm& comm) {
     std::vector<KeyState*> keys;
     for (auto& entry : comm.keys) keys.push_back(entry.second.get());
     std::sort(keys.begin(), keys.end(), [](const auto* x, const auto* y) { return x->key < y->key; });
-    for (KeyState* key : keys) {
-        key->mark = m;
-        for (KeyMember& member : key->members)
-            if (member.launch != nullptr && std::find(left.begin(), left.end(), member.launch) == left.end())
-                left.push_back(member.launch);
-    }
+    for (const KeyState* key : keys)
+        for (const KeyMember& member : key->members)
+            if (member.launch != nullptr && std::exchange(member.launch->mark, m) != m) left.push_back(member.launch);
     for (Launch* launch : left) finish(*launch, Presence::done);
     keys.clear();
     for (auto& entry : comm.keys) keys.push_back(entry.second.get());
@@ -281,13 +306,15 @@ void Core::Impl::end_rank(NodeIndex node, RankId id, const char* how) {
         }
         if (stayed) concerned.push_back(&comm);
     }
+    end_entrants(node, id);
     for (Comm* comm : concerned) {
         if (comm->gone == comm->registered)
             erase_comm_if_gone(*comm);
         else
-            degrade(*comm, Policy::proceed,
+            degrade(*comm, Policy::proceed, Reason::died,
                     fabric.nodes[node].name + ": a rank of it " + how + "; its peers see what NCCL makes of that");
     }
+    leave_job(node, *rank);
     nodes[node].ranks.erase(id);
 }
 

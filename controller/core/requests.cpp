@@ -4,6 +4,7 @@
 namespace opus::controller {
 
 bool Core::Impl::may_turn(PortId p, bool force, std::string& why) {
+    HolderTable table(inventory, mark);
     const PortState& port = inventory.port(p);
     const std::string& name = fabric.ports[p].name;
     const std::string& sw = fabric.switch_of(p).name;
@@ -16,7 +17,7 @@ bool Core::Impl::may_turn(PortId p, bool force, std::string& why) {
     } else if (port.edge != kNone && inventory.edge(port.edge).claims > 0) {
         why = name + " is taken by a gang whose other circuits are being made; try again";
     } else if (!force && port.edge != kNone && inventory.edge(port.edge).held()) {
-        why = name + " is busy: " + holders_text(port.edge) + "; --force breaks it under them";
+        why = name + " is busy: " + holders_text(port.edge, table) + "; --force breaks it under them";
     } else if (!force && port.absent && port.peer != kNone) {
         why = name + " is kept for its node, whose manager has not reported; --force breaks it";
     }
@@ -40,6 +41,10 @@ void Core::Impl::handle(const CtlConnect& e) {
         return out->push_back(CtlDone{e.id, true, "joined already"});
     if (!why.empty() || !may_turn(e.a, e.force, why) || !may_turn(e.b, e.force, why))
         return out->push_back(CtlDone{e.id, false, why});
+    for (const PortId p : {e.a, e.b})
+        if (inventory.port(p).fenced_by == FencedBy::hand)
+            return out->push_back(
+                CtlDone{e.id, false, fabric.ports[p].name + " is fenced by hand: opus-ctl unfence it first"});
     clear_port(e.a);
     clear_port(e.b);
     Op& op = open_op(fabric.ports[e.a].sw, true);

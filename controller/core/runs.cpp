@@ -41,7 +41,8 @@ Run* Core::Impl::find_run(std::uint64_t grant) {
 bool Core::Impl::runs_apply(const Gang& gang) const {
     if (!options.runs || gang.launches.empty()) return false;
     for (const Launch* l : gang.launches)  // those that come back from the dark have lost their place
-        if (l->open || l->passed || l->mixed || l->alone || !nodes[l->id.node].up()) return false;
+        if (l->open || l->passed || l->mixed || l->alone || !nodes[l->id.node].up() || !rule_of(RankName{l->id.node, l->id.rank}).runs)
+            return false;
     if (gang.revoked_for) return true;  // it has its quantum
     for (const EdgeId e : gang.edges)
         for (const Circuit& c : inventory.edge(e).up)
@@ -86,7 +87,8 @@ std::map<NodeIndex, std::vector<wire::KeyRange>> Core::Impl::begin_run(const Gan
         if (run_of(comm, sequence, offer.begin, offer.end) != nullptr) continue;
         const std::vector<EdgeId> edges = edges_of_sequence(comm, sequence, coll && offer.mesh);
         const bool within = std::all_of(edges.begin(), edges.end(), [&](EdgeId e) {
-            return std::binary_search(gang.edges.begin(), gang.edges.end(), e) && inventory.lit(e) != nullptr;
+            return std::binary_search(gang.edges.begin(), gang.edges.end(), e) && inventory.lit(e) != nullptr &&
+                   !is_drained(e);
         });
         if (!within) continue;
         run.sequences.push_back({sequence, coll && offer.mesh, offer.begin, offer.end});
@@ -110,6 +112,7 @@ std::map<NodeIndex, std::vector<wire::KeyRange>> Core::Impl::begin_run(const Gan
         kept_runs.insert(grant);
     }
     Run& lasting = runs[grant] = std::move(run);
+    for (const NodeIndex n : lasting.nodes) nodes[n].runs.insert(grant);
     for (const RunSequence& s : lasting.sequences) join_comm(*comms.find(s.sequence.comm), grant);
     lie_on_edges(lasting);
     return soft;
@@ -146,17 +149,23 @@ void Core::Impl::revoke(Run& run, const std::string& why) {
     if (run.unsettled) return;  // asked for when its circuits are known
     ++counters.revocations;
     log(LogLevel::debug, "run " + std::to_string(run.grant) + " is revoked: " + why);
-    for (const NodeIndex n : run.nodes) send_revoke(run, n);
+    auto ports = ports_of(run);
+    for (const NodeIndex n : run.nodes) send(n, wire::Revoke{run.grant, std::move(ports[n]), {run.grant}});
+}
+
+std::map<NodeIndex, std::vector<wire::PortSteering>> Core::Impl::ports_of(const Run& run) const {
+    std::map<NodeIndex, std::vector<wire::PortSteering>> ports;
+    for (const EdgeId e : run.edges)
+        for (const Circuit& c : inventory.edge(e).up)
+            for (const PortId p : {c.a, c.b}) {
+                const Gpu& gpu = fabric.gpus[fabric.ports[p].gpu];
+                ports[gpu.node].push_back({gpu.local, fabric.ports[p].index, kNone, kNone, kNone});
+            }
+    return ports;
 }
 
 void Core::Impl::send_revoke(const Run& run, NodeIndex n) {
-    wire::Revoke message{run.grant, {}, {run.grant}};
-    for (const EdgeId e : run.edges)
-        for (const Circuit& c : inventory.edge(e).up)
-            for (const PortId p : {c.a, c.b})
-                if (const Gpu& gpu = fabric.gpus[fabric.ports[p].gpu]; gpu.node == n)
-                    message.ports.push_back({gpu.local, fabric.ports[p].index, kNone, kNone, kNone});
-    send(n, std::move(message));
+    send(n, wire::Revoke{run.grant, std::move(ports_of(run)[n]), {run.grant}});
 }
 
 // What a waiting gang wants is taken from runs of others, once their quantum is over.

@@ -49,7 +49,8 @@ void Core::Impl::attempt(Gang& gang) {
     // Lit, but perhaps not by all the ports it could have: a phase gets the whole bandwidth (design, section 5.6).
     if (Plan plan; planner.place(gang, plan)) {
         if (plan.fresh.empty()) return grant(gang);
-        if (const TimeNs until = spares_until(gang, plan); until > now) return spare(gang, until);
+        if (const TimeNs until = std::max(spares_until(gang, plan), rests_until(plan)); until > now)
+            return spare(gang, until);
         return program(gang, plan);
     }
     if (gang.lit && !reserved) return grant(gang);
@@ -105,11 +106,12 @@ bool Core::Impl::is_routable(Gang& gang) {
     return true;
 }
 
-// On ports that nothing is held against: so there is a way.
+// On ports that nothing is held against, or by light that is in use: so there is a way.
 bool Core::Impl::lies_lit(const Gang& gang) const {
     return std::all_of(gang.edges.begin(), gang.edges.end(), [this](EdgeId e) {
         const Circuit* c = inventory.lit(e);
-        return c != nullptr && !inventory.port(c->a).fenced && !inventory.port(c->b).fenced;
+        if (c == nullptr) return false;
+        return inventory.edge(e).held() || (!inventory.port(c->a).fenced() && !inventory.port(c->b).fenced());
     });
 }
 
@@ -182,7 +184,11 @@ void Core::Impl::set_wishes(Gang& gang, std::vector<Wish> wishes) {
     gang.wishes = std::move(wishes);
     for (const Wish& w : old)
         std::erase_if(inventory.port(w.port).reservations, [&](const Reservation& r) { return r.gang == &gang; });
-    for (const Wish& w : gang.wishes) inventory.port(w.port).reservations.push_back({&gang, w.edge});
+    gang.wish_dark_ns = 0;
+    for (const Wish& w : gang.wishes) {
+        inventory.port(w.port).reservations.push_back({&gang, w.edge});
+        gang.wish_dark_ns = std::max(gang.wish_dark_ns, fabric.switch_of(w.port).dark_ns);
+    }
     for (const Wish& w : old)
         if (!inventory.port(w.port).reservations.empty() && !inventory.reserved_by(gang, w.port, w.edge))
             touch(fabric.ports[w.port].gpu);
@@ -194,6 +200,7 @@ bool Core::Impl::wish_more(Gang& gang, const std::vector<EdgeId>& added) {
         for (const PortId p : {c.a, c.b}) {
             inventory.port(p).reservations.push_back({&gang, e});
             gang.wishes.push_back({p, e});
+            gang.wish_dark_ns = std::max(gang.wish_dark_ns, fabric.switch_of(p).dark_ns);
             revoke_for(gang, gang.wishes.back());
         }
     };
@@ -209,7 +216,8 @@ bool Core::Impl::wish_more(Gang& gang, const std::vector<EdgeId>& added) {
         bool found = false;
         for (const PortId p : fabric.gpus[edge.a].ports)
             for (const PortId q : fabric.gpus[edge.b].ports) {
-                if (found || inventory.port(p).fenced || inventory.port(q).fenced || !fabric.can_join(p, q)) continue;
+                if (found || !fabric.can_join(p, q)) continue;
+                if (inventory.port(p).fenced() || inventory.port(q).fenced()) continue;
                 if (inventory.reserved_by(gang, p) || inventory.reserved_by(gang, q)) continue;
                 add(e, make_circuit(p, q));
                 found = true;

@@ -9,11 +9,10 @@ namespace opus::controller {
 namespace {
 
 TimeNs shortest_hold(const NodeState& node) {
-    constexpr std::uint32_t kDefaultMs = 30'000;
-    std::uint32_t shortest = kDefaultMs;
+    TimeNs shortest = kDefaultHoldNs;
     for (const auto& [id, rank] : node.ranks)
-        if (rank.info.hold_ms > 0) shortest = std::min(shortest, rank.info.hold_ms);
-    return TimeNs{shortest} * 1'000'000;
+        if (rank.info.hold_ms > 0) shortest = std::min(shortest, TimeNs(rank.info.hold_ms) * 1'000'000);
+    return shortest;
 }
 
 }  // namespace
@@ -42,6 +41,8 @@ void Core::Impl::lose_node(NodeIndex n, const std::string& why) {
     node.session = 0;
     node.reported = false;
     node.verdicts.clear();
+    node.provisions.clear();
+    pacers_due = true;
     node.withheld.clear();
     node.grace_at_ns = now + options.node_grace_ns;
     arm(node.grace_at_ns, TimerKind::node_grace, n);
@@ -69,17 +70,28 @@ void Core::Impl::node_hold_over(NodeIndex n) {
 }
 
 void Core::Impl::set_overdue(NodeState& node, bool overdue) {
+    overdue_changes += overdue != node.overdue;
     overdue_nodes += overdue;
     overdue_nodes -= node.overdue;
     node.overdue = overdue;
 }
 
+// Asked for each launch of it; looked up when that may have changed.
+bool Core::Impl::has_overdue(Comm& comm) const {
+    if (comm.overdue_at != overdue_changes + 1) {
+        comm.overdue_at = overdue_changes + 1;
+        comm.overdue = std::any_of(comm.members.begin(), comm.members.end(),
+                                   [this](const Member& m) { return m.registered && nodes[m.node].overdue; });
+    }
+    return comm.overdue;
+}
+
 // A communicator that holds the launch for a member on such a node: one that has not come, or that nobody can tell to start.
 Comm* Core::Impl::held_by_overdue(const Launch& launch) const {
-    if (overdue_nodes == 0) return nullptr;  // all members of all launches are looked at otherwise
+    if (overdue_nodes == 0) return nullptr;
     if (launch.open || launch.stage != Stage::ready) return nullptr;
     for (const KeyRef& r : launch.keys) {
-        if (r.key->comm->open()) continue;
+        if (r.key->comm->open() || !has_overdue(*r.key->comm)) continue;
         for (std::uint32_t i = 0; i < r.key->members.size(); ++i) {
             const Member& member = r.key->comm->members[slot_of(r.key->key, i)];
             if (!member.registered || !nodes[member.node].overdue) continue;
@@ -101,7 +113,7 @@ void Core::Impl::pass_overdue(const Launch& launch) {
         abort |= rank != nullptr && rank->info.policy == Policy::abort;
         if (who.empty()) who = fabric.nodes[member.node].name;
     }
-    degrade(*comm, abort ? Policy::abort : Policy::proceed,
+    degrade(*comm, abort ? Policy::abort : Policy::proceed, Reason::passed,
             who + " has had no manager for the hold time; start opus-manager there");
 }
 
@@ -113,10 +125,7 @@ void Core::Impl::give_up_node(NodeIndex n) {
     if (!node.ranks.empty())
         log(LogLevel::warn, fabric.nodes[n].name + " has not reported for the grace time: what it ran is given up");
     while (!node.ranks.empty()) end_rank(n, node.ranks.begin()->first, "was given up");
-    std::vector<std::uint64_t> held;
-    for (const auto& [grant, run] : runs)
-        if (run.nodes.count(n) != 0) held.push_back(grant);
-    for (const std::uint64_t grant : held)
+    for (const std::uint64_t grant : std::set<std::uint64_t>(node.runs))
         if (Run* run = find_run(grant)) node_is_over(*run, n);
     refresh_absent(n);
     queue_all();
@@ -185,6 +194,7 @@ void Core::Impl::hear(NodeIndex n, const wire::Snapshot& s) {
         for (const auto& [comm, membership] : rank.comms)
             if (memberships.count({id, comm}) == 0) left.insert(left.end(), membership.slots.size(), {id, comm});
     for (const auto& [id, comm] : left) member_gone(n, id, comm);
+    replace_entrants(n, s);
     for (const auto& member : s.comms) register_member(n, member);
 
     // What it no longer lists is done.
@@ -291,86 +301,6 @@ void Core::Impl::adopt(NodeIndex n, const wire::LaunchSnapshot& l, bool firm) {
         adopt_running(*known);
     else
         enter(*known);
-}
-
-// It runs, by an older controller's word. Which circuits it uses is known when its communicators are;
-// until then all lit ports of its node stay, and of the nodes of all its communicators' members: a ring has
-// circuits between others.
-void Core::Impl::adopt_running(Launch& launch) {
-    launch.unsettled = true;
-    adopted.insert(launch.id);
-    keep_ports(launch);
-    adoption_due = true;
-    regather(launch);  // it is present: who waited for it may be complete
-}
-
-void Core::Impl::keep_ports(Launch& launch) {
-    const auto keep = [&](NodeIndex n) {
-        if (std::find(launch.kept.begin(), launch.kept.end(), n) != launch.kept.end()) return;
-        launch.kept.push_back(n);
-        if (++nodes[n].unsettled == 1) refresh_absent(n);
-    };
-    keep(launch.id.node);
-    for (const KeyRef& r : launch.keys)
-        for (const Member& m : r.key->comm->members)
-            if (m.registered && !m.gone) keep(m.node);
-}
-
-void Core::Impl::settle(Launch& launch) {
-    adopted.erase(launch.id);
-    launch.unsettled = false;
-    for (const NodeIndex n : std::exchange(launch.kept, {}))
-        if (--nodes[n].unsettled == 0) refresh_absent(n);
-}
-
-// What runs has seen the light of its circuits: of those that are known to have some, where there are any.
-void Core::Impl::see_light(const Launch& launch) {
-    for (const KeyRef& r : launch.keys) {
-        const auto [begin, end] = edges_of(*r.key);
-        for (const EdgeId* e = begin; e != end; ++e)
-            if (inventory.lit(*e) == nullptr)
-                for (const Circuit& c : inventory.edge(*e).up) inventory.see(c);
-    }
-}
-
-void Core::Impl::settle_adopted(bool all) {
-    adoption_due = false;
-    std::vector<LaunchId> ready;
-    for (const LaunchId& id : adopted) {
-        Launch* launch = launch_of(id);
-        keep_ports(*launch);  // members may have come since
-        const bool judged = std::all_of(launch->keys.begin(), launch->keys.end(),
-                                        [](const KeyRef& r) { return r.key->comm->verdict != Verdict::unknown; });
-        bool read = true;
-        for (const KeyRef& r : launch->keys) {
-            const auto [begin, end] = edges_of(*r.key);
-            for (const EdgeId* e = begin; e != end; ++e)
-                for (const GpuId gpu : {inventory.edge(*e).a, inventory.edge(*e).b})
-                    for (const PortId p : fabric.gpus[gpu].ports)
-                        read &= inventory.sw(fabric.ports[p].sw).map_known && !inventory.port(p).unknown;
-        }
-        if (all || (judged && read)) ready.push_back(id);
-    }
-    std::vector<Launch*> dark, lost;
-    for (const LaunchId& id : ready) {
-        Launch* launch = launch_of(id);
-        settle(*launch);
-        see_light(*launch);
-        take_off(*launch);
-        const bool known = std::all_of(launch->keys.begin(), launch->keys.end(), [](const KeyRef& r) {
-            return r.key->comm->verdict != Verdict::passes || r.key->comm->complete();
-        });
-        if (!is_lit(*launch) || !known) (known ? dark : lost).push_back(launch);
-        for (const KeyRef& r : launch->keys)
-            for (const KeyMember& m : r.key->members)
-                if (m.launch != nullptr && m.launch->gang != nullptr && m.launch->waits()) queue(*m.launch->gang, true);
-    }
-    for (Launch* launch : dark) suspend(*launch, "found running after a restart with its circuits not up");
-    for (Launch* launch : lost)
-        suspend(*launch, "found running after a restart, and not all ranks of its communicator have come again");
-    for (const LaunchId& id : ready)
-        if (Launch* launch = launch_of(id); launch != nullptr && launch->stage == Stage::in_flight) regather(*launch);
-    settle_runs();
 }
 
 }  // namespace opus::controller

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 #include "controller/core/impl.h"
 
@@ -46,7 +47,9 @@ bool Core::Impl::may_speculate(const Speculation& s) const {
             for (const PortId p : fabric.gpus[gpu].ports)
                 if (inventory.obstacle(p, s.gang) == Obstacle::spent) return false;
         }
-    return std::all_of(s.ranks.begin(), s.ranks.end(), [this](const RankName& r) { return nodes[r.first].up(); });
+    return std::all_of(s.ranks.begin(), s.ranks.end(), [this](const RankName& r) {
+        return nodes[r.first].up() && rule_of(r).provision;
+    });
 }
 
 void Core::Impl::speculate(Speculation& s) {
@@ -56,7 +59,7 @@ void Core::Impl::speculate(Speculation& s) {
     std::erase_if(plan.fresh, [this](const auto& f) {
         return inventory.port(f.second.a).peer == f.second.b && inventory.usable(f.second);
     });
-    if (plan.fresh.empty()) return;
+    if (plan.fresh.empty() || rests_until(plan) > now) return;
     if (!s.moved) ++counters.speculations;
     s.moved = true;
     // What was bet on a port and not used yet has not been what it had: the one before counts.
@@ -89,6 +92,8 @@ void Core::Impl::speculate(Speculation& s) {
 // the bet if nothing comes. Not so a rank that is to send, for a collective of its own: the peer that waits for what it
 // sends has nothing else to do.
 TimeNs Core::Impl::spares_until(const Gang& gang, const Plan& plan) const {
+    std::set<std::uint64_t> said;  // what its ranks have said that they want first
+    bool asked = false;
     for (const auto& [edge, circuit] : plan.fresh)
         for (const PortId p : {circuit.a, circuit.b}) {
             const Bet& bet = spec.bets[p];
@@ -97,12 +102,12 @@ TimeNs Core::Impl::spares_until(const Gang& gang, const Plan& plan) const {
                 !s->second.gang.sure || inventory.port(p).edge == edge)
                 continue;
             const TimeNs moment = moment_of(fabric.switch_of(p));
-            const auto says_so = [&](const Launch* l) {
+            for (const Launch* l : std::exchange(asked, true) ? std::vector<Launch*>{} : gang.launches) {
                 const auto word = spec.words.find({l->id.node, l->id.rank});
-                return word != spec.words.end() && word->second.speculation == s->first &&
-                       !(word->second.collective && sends(*l));
-            };
-            if (std::any_of(gang.launches.begin(), gang.launches.end(), says_so)) return complete_since(gang) + moment;
+                if (word != spec.words.end() && !(word->second.collective && sends(*l)))
+                    said.insert(word->second.speculation);
+            }
+            if (said.count(s->first) != 0) return complete_since(gang) + moment;
         }
     return 0;
 }
@@ -135,10 +140,13 @@ void Core::Impl::bet_failed(const Op& op) {
     close_speculation(op.speculation, false);
 }
 
+// Asked for each port of another gang: what has been found holds until a launch joins or leaves.
 TimeNs Core::Impl::complete_since(const Gang& gang) const {
-    TimeNs last = gang.complete_ns;
-    for (const Launch* launch : gang.launches) last = std::max(last, launch->complete_ns);
-    return last;
+    Gang::Since& known = gang.since;
+    if (known.stamp == gang.stamp && known.launches == gang.launches.size() && known.last_ns >= 0) return known.last_ns;
+    known = {gang.stamp, gang.launches.size(), gang.complete_ns};
+    for (const Launch* launch : gang.launches) known.last_ns = std::max(known.last_ns, launch->complete_ns);
+    return known.last_ns;
 }
 
 // A gang is to turn these ports: what a speculation did to them was in vain, and what it cost is what the gang
@@ -228,14 +236,17 @@ void Core::Impl::make_amends(PortId p, bool came_true) {
 void Core::Impl::settle_words(const Gang& gang) {
     if (gang.edges.empty() || spec.words.empty()) return;
     std::vector<RankName> left;
+    std::map<std::shared_ptr<EdgeList>, bool> served;
     for (const Launch* launch : gang.launches) {
         if (launch->open) continue;
         const RankName who{launch->id.node, launch->id.rank};
         const auto word = spec.words.find(who);
         if (word == spec.words.end()) continue;
         // The gang may be larger than what the rank knew of.
-        const bool came_true =
-            std::includes(gang.edges.begin(), gang.edges.end(), word->second.edges.begin(), word->second.edges.end());
+        const auto [at, fresh] = served.try_emplace(word->second.wanted);
+        const std::vector<EdgeId>& wanted = at->first->edges;
+        if (fresh) at->second = std::includes(gang.edges.begin(), gang.edges.end(), wanted.begin(), wanted.end());
+        const bool came_true = at->second;
         if (const auto s = spec.open.find(word->second.speculation); came_true && s != spec.open.end()) {
             counters.speculations_used += s->second.moved;
             note_word(s->second, true);

@@ -4,11 +4,13 @@
 #include <cstdint>
 #include <limits>
 #include <map>
+#include <memory>
 #include <set>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
+#include "controller/core/comm_table.h"
 #include "controller/core/gang.h"
 #include "controller/core/launch.h"
 #include "opus/wire.h"
@@ -19,7 +21,7 @@ using RankName = std::pair<NodeIndex, RankId>;
 
 // A rank's last word in Next, until it starts something.
 struct Word {
-    std::vector<EdgeId> edges;  // what its keys need, sorted
+    std::shared_ptr<EdgeList> wanted;  // what its keys need
     bool sure = false;
     bool collective = false;
     TimeNs due_ns = std::numeric_limits<TimeNs>::max();  // it comes then at the latest; for all that is known

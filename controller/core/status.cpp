@@ -1,5 +1,6 @@
 // What people see of the core: names as in the fabric file.
 #include <algorithm>
+#include <utility>
 
 #include "controller/core/impl.h"
 
@@ -19,23 +20,25 @@ std::string Core::Impl::name_of_member(const Comm& comm, std::uint32_t slot) con
 
 std::vector<Launch*> Core::Impl::holders_of(EdgeId e) {
     std::vector<Launch*> holders;
+    const std::uint64_t m = next_mark();
     for (const KeyState* key : inventory.edge(e).holders)
-        for (const KeyMember& m : key->members)
-            if (m.launch != nullptr && m.launch->stage == Stage::in_flight &&
-                std::find(holders.begin(), holders.end(), m.launch) == holders.end())
-                holders.push_back(m.launch);
+        for (const KeyMember& member : key->members)
+            if (member.launch != nullptr && member.launch->stage == Stage::in_flight &&
+                std::exchange(member.launch->mark, m) != m)
+                holders.push_back(member.launch);
     std::sort(holders.begin(), holders.end(), [](const Launch* x, const Launch* y) { return x->id < y->id; });
     return holders;
 }
 
-std::string Core::Impl::holders_text(EdgeId e) const {
-    const std::vector<Launch*> holders = const_cast<Impl*>(this)->holders_of(e);
-    if (holders.empty() && !inventory.edge(e).runs.empty())
+std::string Core::Impl::holders_text(EdgeId e, HolderTable& table) const {
+    const Holders holders = table.of(e);
+    if (holders.count == 0 && !inventory.edge(e).runs.empty())
         return "held by run " + std::to_string(inventory.edge(e).runs.front()) + ", whose ranks may use it at any time";
-    if (holders.empty()) return "held for bytes still on their way";
-    std::string text = "held by " + name(holders.front()->id) + " since " +
-                       std::to_string((now - holders.front()->start_ns) / 1'000'000) + " ms";
-    if (holders.size() > 1) text += " and " + std::to_string(holders.size() - 1) + " more";
+    if (holders.count == 0) return "held for bytes still on their way";
+    const Launch& first = *holders.first.front();
+    std::string text =
+        "held by " + name(first.id) + " since " + std::to_string((now - first.start_ns) / 1'000'000) + " ms";
+    if (holders.count > 1) text += " and " + std::to_string(holders.count - 1) + " more";
     return text;
 }
 
@@ -43,7 +46,7 @@ namespace {
 
 PortUse use_of(const Inventory& inventory, PortId p) {
     const PortState& s = inventory.port(p);
-    if (s.fenced) return PortUse::fenced;
+    if (s.fenced_by != FencedBy::nobody) return PortUse::fenced;
     if (s.op != 0) return PortUse::moving;
     if (!inventory.known(p)) return PortUse::unknown;
     if (s.edge != kNone && inventory.edge(s.edge).busy()) return PortUse::busy;
@@ -54,9 +57,10 @@ PortUse use_of(const Inventory& inventory, PortId p) {
 
 }  // namespace
 
-std::vector<PortStatus> Core::ports() const {
+std::vector<PortStatus> Core::ports(PortId from, std::size_t most) const {
     std::vector<PortStatus> all;
-    for (PortId p = 0; p < impl_->fabric.ports.size(); ++p) {
+    HolderTable table(impl_->inventory, impl_->mark);
+    for (PortId p = from; p < impl_->fabric.ports.size() && all.size() < most; ++p) {
         const PortState& s = impl_->inventory.port(p);
         PortStatus status;
         status.port = p;
@@ -66,8 +70,14 @@ std::vector<PortStatus> Core::ports() const {
         status.note = s.note;
         if (s.peer == kForeign) status.note = "joined to a switch port of no NIC";
         if (s.no_light && status.note.empty()) status.note = "joined, but no light was seen";
-        if (s.edge != kNone)
-            for (const Launch* launch : impl_->holders_of(s.edge)) status.holders.push_back(launch->id);
+        if (s.fenced_by != FencedBy::nobody)
+            status.fence = {s.fenced_by == FencedBy::hand, s.fenced_ns, s.fenced_why,
+                            s.fenced_by == FencedBy::hand ? 0 : std::max(s.trial_ns, impl_->now)};
+        if (s.edge != kNone) {
+            const Holders holders = table.of(s.edge);
+            status.holder_count = holders.count;
+            for (const Launch* launch : holders.first) status.holders.push_back(launch->id);
+        }
         all.push_back(std::move(status));
     }
     return all;
@@ -95,6 +105,7 @@ std::vector<GroupStatus> Core::groups() const {
         status.size = comm->size;
         status.registered = comm->registered;
         status.verdict = comm->verdict;
+        status.why = comm->why;
         for (const Member& m : comm->members) {
             if (!m.registered) continue;
             status.members.emplace_back(m.gpu, LaunchId{m.node, m.rank, 0});
@@ -117,6 +128,9 @@ std::vector<SwitchStatus> Core::switches() const {
         };
         if (sw.map_known && std::any_of(sw.cable.begin(), sw.cable.end(), doubtful))
             status.note = "waits until a command that nobody answers for must be over";
+        if (sw.at_fault)
+            status.note = "fails whatever it is told: " + std::to_string(sw.failed) + " change sets in " +
+                          std::to_string((impl_->now - sw.failing_ns) / 1'000'000) + " ms; its ports are not blamed";
         for (const PortId p : sw.cable)
             if (p != kNone && impl_->inventory.port(p).peer != kNone)
                 status.circuits += impl_->inventory.port(p).peer == kForeign || p < impl_->inventory.port(p).peer;
@@ -135,7 +149,8 @@ std::vector<NodeStatus> Core::nodes() const {
     return all;
 }
 
-std::vector<Why> Core::why(TimeNs now) const { return impl_->why(now); }
+std::vector<Why> Core::why(TimeNs now) const { return impl_->why(now, {}).waiting; }
+WhyPage Core::why(TimeNs now, const WhyQuestion& question) const { return impl_->why(now, question); }
 std::string Core::check() const { return impl_->check(); }
 
 }  // namespace opus::controller

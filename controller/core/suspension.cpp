@@ -3,8 +3,6 @@
 // first. Seen after T_break; then the launch is marked suspended, its circuits may be moved, and it queues
 // to have them back.
 #include <algorithm>
-#include <deque>
-#include <unordered_set>
 #include <utility>
 
 #include "controller/core/impl.h"
@@ -18,35 +16,42 @@ constexpr TimeNs kLeastBreakNs = 20'000'000;
 constexpr TimeNs kTiedPatience = 8;
 // What comes back from the dark and finds everybody as he was, comes back half as often the next time.
 constexpr TimeNs kMostPatienceNs = 1'000'000'000;
-constexpr std::uint32_t kMostDoubled = 10;
+constexpr std::uint32_t kMostInVain = 10;
+
+bool half_started(const KeyState& key) {
+    const bool all_started = key.left == key.flying && key.left + key.done == key.members.size();
+    if (all_started) return false;  // and nobody has died of it
+    return std::any_of(key.members.begin(), key.members.end(), [](const KeyMember& m) {
+        return m.presence == Presence::absent || m.presence == Presence::dead ||
+               (m.presence == Presence::present && m.launch->stage == Stage::ready);
+    });
+}
+
+const KeyLooked& look_at(const KeyState& key, KeysLooked& looked) {
+    const auto [at, fresh] = looked.try_emplace(&key);
+    if (!fresh) return at->second;
+    at->second.half_started = half_started(key);
+    for (const KeyMember& m : key.members) at->second.held += m.launch != nullptr && !m.launch->open;
+    return at->second;
+}
 
 }  // namespace
 
 TimeNs Core::Impl::break_time(const Gang& gang) const {
     if (options.t_break_ns > 0) return options.t_break_ns;
-    TimeNs dark = 0;
-    for (const Wish& w : gang.wishes) dark = std::max(dark, fabric.switch_of(w.port).dark_ns);
-    return std::max(2 * dark, kLeastBreakNs);
+    return std::max(2 * gang.wish_dark_ns, kLeastBreakNs);
 }
 
-bool Core::Impl::half_started(const Launch& launch) const {
-    for (const KeyRef& r : launch.keys) {
-        const bool all_started = r.key->left == r.key->flying && r.key->left + r.key->done == r.key->members.size();
-        if (all_started) continue;  // and nobody has died of it
-        for (const KeyMember& m : r.key->members) {
-            if (m.presence == Presence::absent || m.presence == Presence::dead) return true;
-            if (m.presence == Presence::present && m.launch->stage == Stage::ready) return true;
-        }
-    }
-    return false;
+bool Core::Impl::half_started(const Launch& launch, KeysLooked& looked) const {
+    return std::any_of(launch.keys.begin(), launch.keys.end(),
+                       [&](const KeyRef& r) { return look_at(*r.key, looked).half_started; });
 }
 
 // Changes when a member comes, starts, is done or dies.
-std::uint64_t Core::Impl::awaited_by(const Launch& launch) const {
+std::uint64_t Core::Impl::awaited_by(const Launch& launch, KeysLooked& looked) const {
     std::uint64_t all = 1;
     for (const KeyRef& r : launch.keys) {
-        std::uint64_t held = 0;
-        for (const KeyMember& m : r.key->members) held += m.launch != nullptr && !m.launch->open;
+        const std::uint64_t held = look_at(*r.key, looked).held;
         for (const std::uint64_t part : {std::uint64_t{r.key->missing}, std::uint64_t{r.key->left}, held})
             all = (all ^ part) * 0x100000001b3ull;
     }
@@ -56,40 +61,47 @@ std::uint64_t Core::Impl::awaited_by(const Launch& launch) const {
 // How long it waits before others are suspended for it. Launches that run already, wait for members that have not
 // come, and had their circuits for so long without any coming, would only take them from each other in turn.
 TimeNs Core::Impl::patience_of(const Gang& gang) const {
-    std::uint32_t in_vain = kMostDoubled;
-    for (const Launch* l : gang.launches)
-        in_vain = std::min(in_vain, l->open && awaited_by(*l) == l->awaited ? l->in_vain : 0);
+    std::uint32_t in_vain = kMostInVain;
+    KeysLooked looked;
+    for (const Launch* l : gang.launches) {
+        in_vain = std::min(in_vain, l->open && awaited_by(*l, looked) == l->awaited ? l->in_vain : 0);
+        if (in_vain == 0) break;
+    }
     const TimeNs least = break_time(gang);
     return std::max(least, std::min(least << in_vain, kMostPatienceNs));
 }
 
-bool Core::Impl::waits_for_half_started(Launch& launch) {
-    const std::uint64_t m = next_mark();
-    std::unordered_set<const Launch*> seen{&launch};
-    std::deque<const Launch*> walk{&launch};
+// All launches that run and that keys tie to it: may one of them not be able to finish? It is the same for each of them.
+bool Core::Impl::tied_to_half_started(Launch& launch, TiedLaunches& tied, KeysLooked& looked) {
+    if (launch.mark == tied.mark) return tied.half_started[launch.part];
+    const auto part = static_cast<std::uint32_t>(tied.half_started.size());
+    bool half = false;
+    std::vector<Launch*> walk{&launch};
+    launch.mark = tied.mark;
     while (!walk.empty()) {
-        const Launch* at = walk.front();
-        walk.pop_front();
-        if (at->mixed || at->behind) return true;  // whom it waits for is not seen
-        for (const KeyRef& r : at->keys) {
-            if (r.key->mark == m) continue;
-            r.key->mark = m;
-            for (const KeyMember& member : r.key->members) {
-                if (member.launch == nullptr || !member.launch->open || !seen.insert(member.launch).second) continue;
-                if (half_started(*member.launch)) return true;
-                walk.push_back(member.launch);
-            }
+        Launch& at = *walk.back();
+        walk.pop_back();
+        at.part = part;
+        half |= at.mixed || at.behind || half_started(at, looked);  // the first two: whom it waits for is not seen
+        for (const KeyRef& r : at.keys) {
+            if (std::exchange(r.key->mark, tied.mark) == tied.mark) continue;
+            for (const KeyMember& member : r.key->members)
+                if (member.launch != nullptr && member.launch->open && std::exchange(member.launch->mark, tied.mark) != tied.mark)
+                    walk.push_back(member.launch);
         }
     }
-    return false;
+    tied.half_started.push_back(half);
+    return half;
 }
 
 // `again`: when it is worth looking again, if not now.
 bool Core::Impl::suspendable(const std::vector<Launch*>& holders, const Gang& gang, TimeNs patience, TimeNs& again) {
     bool all = true;
+    KeysLooked looked;
+    TiedLaunches tied{next_mark(), {}};
     for (Launch* launch : holders) {
-        const bool half = half_started(*launch);
-        if (!half && !waits_for_half_started(*launch)) {
+        const bool half = half_started(*launch, looked);
+        if (!half && !tied_to_half_started(*launch, tied, looked)) {
             all = false;
             continue;
         }
@@ -103,6 +115,24 @@ bool Core::Impl::suspendable(const std::vector<Launch*>& holders, const Gang& ga
     return all;
 }
 
+// The pairs that hold its ports, each once. False: it is not first in line, a switch is at work, or runs are asked back.
+bool Core::Impl::in_the_way(Gang& gang, std::vector<EdgeId>& pairs) {
+    for (const Wish& w : gang.wishes) {
+        const Obstacle obstacle = inventory.obstacle(w, gang);
+        if (obstacle == Obstacle::none) continue;
+        if (obstacle != Obstacle::busy) return false;
+        const EdgeId e = inventory.port(w.port).edge;
+        if (!inventory.edge(e).runs.empty()) {  // who has started what is not known yet
+            for (const Wish& each : std::vector<Wish>(gang.wishes)) revoke_for(gang, each);
+            return false;
+        }
+        pairs.push_back(e);
+    }
+    std::sort(pairs.begin(), pairs.end());
+    pairs.erase(std::unique(pairs.begin(), pairs.end()), pairs.end());
+    return !pairs.empty();
+}
+
 void Core::Impl::consider_suspension(Gang& gang) {
     gang.break_armed = false;
     if (gang.state != Gang::State::waiting || !gang.blocked || gang.offline) return;
@@ -112,33 +142,20 @@ void Core::Impl::consider_suspension(Gang& gang) {
         gang.break_armed = true;
         arm(std::max(again, now + look / 4 + 1), TimerKind::gang_break, gang.id);
     };
-    if (gang.collected < gang.launches.size()) return wait();
-
     std::vector<EdgeId> busy;
-    for (const Wish& w : gang.wishes) {
-        const Obstacle obstacle = inventory.obstacle(w, gang);
-        if (obstacle == Obstacle::none) continue;
-        if (obstacle != Obstacle::busy) return wait();  // not first in line, or a switch is at work
-        const EdgeId e = inventory.port(w.port).edge;
-        if (!inventory.edge(e).runs.empty()) {  // who has started what is not known yet
-            for (const Wish& each : std::vector<Wish>(gang.wishes)) revoke_for(gang, each);
-            return wait();
-        }
-        if (std::find(busy.begin(), busy.end(), e) == busy.end()) busy.push_back(e);
-    }
-    if (busy.empty()) return wait();
+    if (gang.collected < gang.launches.size() || !in_the_way(gang, busy)) return wait();
     std::vector<Launch*> holders;
     std::vector<KeyState*> drained;
-    for (const EdgeId e : busy) {
-        for (const KeyState* held : inventory.edge(e).holders) {
-            KeyState* key = held->comm->keys.at(held->key).get();
-            for (const KeyMember& m : key->members)
-                if (m.launch != nullptr && m.launch->stage == Stage::in_flight &&
-                    std::find(holders.begin(), holders.end(), m.launch) == holders.end())
-                    holders.push_back(m.launch);
+    const std::uint64_t m = next_mark();
+    for (const EdgeId e : busy)
+        for (KeyState* key : inventory.edge(e).holders) {
+            if (std::exchange(key->mark, m) == m) continue;
+            for (const KeyMember& member : key->members)
+                if (member.launch != nullptr && member.launch->stage == Stage::in_flight &&
+                    std::exchange(member.launch->mark, m) != m)
+                    holders.push_back(member.launch);
             if (key->flying == 0) drained.push_back(key);
         }
-    }
     if (!drained.empty() && now < gang.blocked_ns + patience) again = std::min(again, gang.blocked_ns + patience);
     if (!suspendable(holders, gang, patience, again) || (!drained.empty() && now < gang.blocked_ns + patience))
         return wait();
@@ -149,7 +166,7 @@ void Core::Impl::consider_suspension(Gang& gang) {
                             ") has waited for its ports";
     const std::uint64_t id = gang.id;
     for (KeyState* key : drained) drop_drained(*key);
-    for (Launch* launch : holders) suspend(*launch, why);
+    suspend(holders, why);
     if (Gang* still = find_gang(id)) queue(*still, true);  // it may have become part of another meanwhile
 }
 
@@ -159,10 +176,15 @@ void Core::Impl::drop_drained(KeyState& key) {
     update_hold(key);
 }
 
-void Core::Impl::suspend(Launch& launch, const std::string& why) {
+void Core::Impl::suspend(const std::vector<Launch*>& launches, const std::string& why) {
+    Suspending with{Explained(HolderTable(inventory, mark)), {}, {}};
+    for (Launch* launch : launches) suspend(*launch, why, with);
+}
+
+void Core::Impl::suspend(Launch& launch, const std::string& why, Suspending& with) {
     ++counters.suspensions;
     std::vector<std::string> missing;
-    explain_missing(launch, missing);
+    explain_missing(launch, missing, with.said);
     log(LogLevel::warn,
         "suspended " + name(launch.id) + ": " + why + (missing.empty() ? "" : ", and it waits: " + missing.front()));
     Trace t;
@@ -172,22 +194,21 @@ void Core::Impl::suspend(Launch& launch, const std::string& why) {
     t.bytes = launch.bytes;
     trace(std::move(t));
     for (const KeyRef& r : launch.keys) r.key->dropped = true;
-    const std::uint64_t before = std::exchange(launch.awaited, awaited_by(launch));
+    const std::uint64_t before = std::exchange(launch.awaited, awaited_by(launch, with.looked));
     launch.in_vain = before == launch.awaited ? launch.in_vain + 1 : 0;
     leave_flight(launch);
     launch.suspended_step = step;
     send(launch.id.node, wire::Suspended{{{launch.id.rank, launch.id.seq}}, false});
     tell_steering(launch);
-    regather(launch);
+    regather(launch, with.gathered);
 }
 
 // Another hand, or a fault, took light that launches in flight were using: they are as good as suspended. What only
 // those who have finished held is held no more: its laggards bring the circuits back.
 void Core::Impl::lost_light(EdgeId e, const std::string& why) {
     for (const std::uint64_t grant : std::vector<std::uint64_t>(inventory.edge(e).runs)) revoke(runs.at(grant), why);
-    for (Launch* launch : holders_of(e)) suspend(*launch, why);
-    for (const KeyState* held : std::vector<const KeyState*>(inventory.edge(e).holders))
-        drop_drained(*held->comm->keys.at(held->key));
+    suspend(holders_of(e), why);
+    for (KeyState* held : std::vector<KeyState*>(inventory.edge(e).holders)) drop_drained(*held);
 }
 
 }  // namespace opus::controller

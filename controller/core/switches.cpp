@@ -229,50 +229,11 @@ void Core::Impl::adopt_map(SwitchIndex s, const MapRead& e) {
         if (inventory.lit(edge) == nullptr)
             lost_light(edge, fabric.switches[s].name + " no longer joins " + name(inventory.edge(edge).a) + " and " +
                                  name(inventory.edge(edge).b));
+    look_again();
     adoption_due |= !adopted.empty() || !runs.empty();
     for (const PortId p : sw.cable)
         if (p != kNone) touch(fabric.ports[p].gpu);
     if (doubt) arm(again, TimerKind::switch_read, s);
-}
-
-// A failed change set: which of its circuits are not there?
-void Core::Impl::judge_suspects(SwitchIndex s) {
-    const std::vector<Suspect> suspects = std::move(inventory.sw(s).suspects);
-    inventory.sw(s).suspects.clear();
-    for (const Suspect& suspect : suspects) {
-        const auto [a, b] = suspect.circuit;
-        if (inventory.port(a).op != 0 || inventory.port(b).op != 0) continue;
-        if (inventory.port(a).unknown || inventory.port(b).unknown) {  // this answer says nothing about them
-            inventory.sw(s).suspects.push_back(suspect);
-            continue;
-        }
-        const bool joined = inventory.port(a).peer == b;
-        // The map says how the mirrors are set, not that light passes (yet): such a circuit is made again before
-        // it is used.
-        if (joined) {
-            inventory.port(a).no_light = inventory.port(b).no_light = true;
-            inventory.port(a).seen = inventory.port(b).seen = kNone;
-        }
-        if (joined && !suspect.no_light) continue;
-        if (!suspect.counts) continue;
-        blame(a);
-        blame(b);
-    }
-}
-
-void Core::Impl::blame(PortId p) {
-    PortState& port = inventory.port(p);
-    if (++port.failures < options.port_failures_to_fence || port.fenced) return;
-    port.fenced = true;
-    ++inventory.fence_generation;
-    log(LogLevel::error, "fenced " + fabric.ports[p].name + " (" + fabric.switch_of(p).name + " port " +
-                             std::to_string(fabric.ports[p].sw_port) + "): " + std::to_string(port.failures) +
-                             " change sets failed on it; check cable and switch, then opus-ctl connect it");
-    Trace t;
-    t.kind = Trace::Kind::port_fenced;
-    t.circuit = {p, kNone};
-    trace(std::move(t));
-    queue_all();
 }
 
 void Core::Impl::answer(SwitchIndex s, const Applied& e) {

@@ -28,52 +28,77 @@ std::string Core::Impl::left_text(const wire::Withheld& w, const NodeState& node
     return ", for " + std::to_string(std::max<TimeNs>(0, left) / 1'000'000) + " ms more at most, as things are";
 }
 
-void Core::Impl::explain_missing(const Launch& launch, std::vector<std::string>& reasons) const {
+// Whom a launch of the key waits for, at most kMaxReasons of them.
+std::vector<std::string> Core::Impl::explain_missing(const KeyState& key, bool open) const {
+    std::vector<std::string> reasons;
+    for (std::uint32_t i = 0; i < key.members.size() && reasons.size() < kMaxReasons; ++i) {
+        const KeyMember& m = key.members[i];
+        const std::uint32_t slot = slot_of(key.key, i);
+        const Member& member = key.comm->members[slot];
+        const bool held = open && m.presence == Presence::present && m.launch->stage == Stage::ready;
+        if (m.presence != Presence::absent && m.presence != Presence::dead && !held) continue;
+        std::string why;
+        if (held)
+            why = "ready, not granted";
+        else if (m.presence == Presence::dead || member.gone)
+            why = "it has left";
+        else if (const wire::Withheld* w = withheld_at(key.key, member); w != nullptr)
+            why = "ready, and withheld by its manager" + left_text(*w, nodes[member.node]);
+        else
+            why = member.registered ? "not ready" : "not registered";
+        reasons.push_back("missing " + name_of_member(*key.comm, slot) + ": " + why + " (" + text_of(key.key) + ")");
+    }
+    return reasons;
+}
+
+void Core::Impl::explain_missing(const Launch& launch, std::vector<std::string>& reasons, Explained& said) const {
     for (const KeyRef& r : launch.keys) {
-        const KeyState& key = *r.key;
-        for (std::uint32_t i = 0; i < key.members.size() && reasons.size() < kMaxReasons; ++i) {
-            const KeyMember& m = key.members[i];
-            const std::uint32_t slot = slot_of(key.key, i);
-            const std::string who = "missing " + name_of_member(*key.comm, slot) + ": ";
-            if (m.presence == Presence::dead || (m.presence == Presence::absent && key.comm->members[slot].gone))
-                reasons.push_back(who + "it has left (" + text_of(key.key) + ")");
-            else if (const wire::Withheld* w = withheld_at(key.key, key.comm->members[slot]);
-                     w != nullptr && m.presence == Presence::absent)
-                reasons.push_back(who + "ready, and withheld by its manager" +
-                                  left_text(*w, nodes[key.comm->members[slot].node]) + " (" + text_of(key.key) + ")");
-            else if (m.presence == Presence::absent)
-                reasons.push_back(who + (key.comm->members[slot].registered ? "not ready" : "not registered") + " (" +
-                                  text_of(key.key) + ")");
-            else if (m.presence == Presence::present && launch.open && m.launch->stage == Stage::ready)
-                reasons.push_back(who + "ready, not granted (" + text_of(key.key) + ")");
-        }
+        if (reasons.size() >= kMaxReasons) return;
+        const auto [of_key, fresh] = said.missing.try_emplace({r.key, launch.open});
+        if (fresh) of_key->second = explain_missing(*r.key, launch.open);
+        for (const std::string& reason : of_key->second)
+            if (reasons.size() < kMaxReasons) reasons.push_back(reason);
     }
 }
 
-void Core::Impl::explain_ports(Gang& gang, std::vector<std::string>& reasons) {
+// What is not of a port. True: ports have nothing to do with it.
+bool Core::Impl::explain_state(const Gang& gang, std::vector<std::string>& reasons) const {
     if (gang.state == Gang::State::programming) {
         reasons.push_back("its circuits are being made since " + std::to_string((now - gang.placed_ns) / 1'000'000) +
                           " ms");
-        return;
+        return true;
     }
     if (gang.offline) {
         for (const Launch* launch : gang.launches)
             if (!launch->open && !nodes[launch->id.node].up()) {
                 reasons.push_back("the manager of " + fabric.nodes[launch->id.node].name + " has no session");
-                return;
+                return true;
             }
     }
     if (gang.failures > 0 && now < gang.retry_at_ns)
         reasons.push_back("a switch failed; next attempt in " + std::to_string((gang.retry_at_ns - now) / 1'000'000) +
                           " ms");
+    for (SwitchIndex s = 0; s < fabric.switches.size() && !gang.wishes.empty(); ++s)
+        if (const SwitchState& sw = inventory.sw(s);
+            sw.rest_until_ns > now && std::any_of(gang.wishes.begin(), gang.wishes.end(),
+                                                  [&](const Wish& w) { return fabric.ports[w.port].sw == s; }))
+            reasons.push_back(fabric.switches[s].name + " fails whatever it is told; next attempt in " +
+                              std::to_string((sw.rest_until_ns - now) / 1'000'000) + " ms");
+    return false;
+}
+
+const PortReasons& Core::Impl::explain_ports(const Gang& gang, Explained& said) const {
+    const auto [at, fresh] = said.ports.try_emplace(&gang);
+    PortReasons& reasons = at->second;
+    if (!fresh || explain_state(gang, reasons.state)) return reasons;
     for (const Wish& w : gang.wishes) {
-        if (reasons.size() >= kMaxReasons) return;
+        if (reasons.ports.size() >= kMaxReasons) return reasons;
         const Obstacle obstacle = inventory.obstacle(w, gang);
         if (obstacle == Obstacle::none) continue;
         const PortState& s = inventory.port(w.port);
         std::string text = "port " + fabric.ports[w.port].name + " ";
         if (obstacle == Obstacle::busy)
-            text += holders_text(s.edge);
+            text += holders_text(s.edge, said.holders);
         else if (obstacle == Obstacle::reserved)
             for (const Reservation& r : s.reservations) {
                 if (r.gang == &gang || !(r.gang->order() < gang.order())) continue;
@@ -83,14 +108,23 @@ void Core::Impl::explain_ports(Gang& gang, std::vector<std::string>& reasons) {
             }
         else
             text += name_of(obstacle);
-        reasons.push_back(text);
+        reasons.ports.push_back(text);
     }
+    return reasons;
+}
+
+void Core::Impl::explain_ports(const Gang& gang, std::vector<std::string>& reasons, Explained& said) const {
+    const PortReasons& of_gang = explain_ports(gang, said);
+    reasons.insert(reasons.end(), of_gang.state.begin(), of_gang.state.end());
+    for (const std::string& reason : of_gang.ports)
+        if (reasons.size() < kMaxReasons) reasons.push_back(reason);
 }
 
 // Managers hear why their launches wait although all members are there: at most once a second, and of so many.
 void Core::Impl::tell_waiting() {
     waiting_armed = false;
     std::map<NodeIndex, wire::Waiting> told;
+    Explained said(HolderTable(inventory, mark));
     for (const auto& [id, gang] : gangs) {
         if (now - gang->complete_ns < kTellWaiting) continue;
         std::string misses;
@@ -99,7 +133,7 @@ void Core::Impl::tell_waiting() {
             if (launch->open || !nodes[launch->id.node].up() || message.launches.size() >= kMaxWaitingTold) continue;
             if (misses.empty()) {
                 std::vector<std::string> reasons;
-                explain_ports(*gang, reasons);
+                explain_ports(*gang, reasons, said);
                 for (const std::string& reason : reasons) misses += (misses.empty() ? "" : "; ") + reason;
                 if (misses.empty()) misses = "its turn has not come";
             }
@@ -135,7 +169,7 @@ const wire::Withheld* Core::Impl::withheld_at(const Key& key, const Member& memb
     return nullptr;
 }
 
-Why Core::Impl::explain(Launch& launch) {
+Why Core::Impl::explain(Launch& launch, Explained& said) {
     Why why;
     why.launch = launch.id;
     why.op = launch.op;
@@ -146,29 +180,36 @@ Why Core::Impl::explain(Launch& launch) {
     if (launch.open) {
         why.state = launch.passed ? Why::State::passed : Why::State::suspended;
         why.since_ns = std::max(launch.since_ns, launch.start_ns);
-        explain_missing(launch, why.reasons);
-        if (gang != nullptr) explain_ports(*gang, why.reasons);
+        explain_missing(launch, why.reasons, said);
+        if (gang != nullptr) explain_ports(*gang, why.reasons, said);
     } else if (gang == nullptr) {
         why.state = Why::State::missing_member;
-        explain_missing(launch, why.reasons);
+        explain_missing(launch, why.reasons, said);
     } else {
         why.state = gang->state == Gang::State::programming ? Why::State::programming : Why::State::queued;
-        explain_ports(*gang, why.reasons);
+        explain_ports(*gang, why.reasons, said);
     }
     return why;
 }
 
-std::vector<Why> Core::Impl::why(TimeNs at) {
+WhyPage Core::Impl::why(TimeNs at, const WhyQuestion& question) {
     now = std::max(now, at);
-    std::vector<Why> all;
+    WhyPage page;
+    Explained said(HolderTable(inventory, mark));
+    // Is it to be told here?
+    const auto counts = [&](NodeIndex node, RankId rank) {
+        if (question.of && !question.of(node, rank)) return false;
+        return page.all++ >= question.from && page.waiting.size() < question.most;
+    };
     for (NodeState& node : nodes)
         for (auto& [id, rank] : node.ranks)
             for (auto& [seq, launch] : rank.launches)
-                if (launch->stage != Stage::in_flight) all.push_back(explain(*launch));
+                if (launch->stage != Stage::in_flight && counts(launch->id.node, id))
+                    page.waiting.push_back(explain(*launch, said));
     for (NodeIndex n = 0; n < nodes.size(); ++n)
         for (const wire::Withheld& w : nodes[n].withheld)
-            if (rank_of(n, w.launch.rank) != nullptr) all.push_back(explain(n, w));
-    return all;
+            if (rank_of(n, w.launch.rank) != nullptr && counts(n, w.launch.rank)) page.waiting.push_back(explain(n, w));
+    return page;
 }
 
 }  // namespace opus::controller

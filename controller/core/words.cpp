@@ -30,6 +30,8 @@ void Core::Impl::take_word(NodeIndex node, const wire::Expectation& e) {
     Word word;
     word.sure = e.sure;
     if (e.due_ms != 0) word.due_ns = now + TimeNs(e.due_ms) * 1'000'000;
+    std::vector<const wire::KeyRange*> taken;
+    bool alike = true;  // all of it is what one collective needs
     for (const wire::KeyRange& range : e.keys) {
         const auto member = rank->comms.find(range.first.comm);
         if (member == rank->comms.end() || member->second.slots.size() != 1) continue;
@@ -43,13 +45,14 @@ void Core::Impl::take_word(NodeIndex node, const wire::Expectation& e) {
         if (const auto known = comm.keys.find(key); known != comm.keys.end())
             if (const Launch* l = known->second->members[place_of(key, slot)].launch; l != nullptr && !l->waits())
                 return;  // said before it heard that this is granted
-        if (word.edges.size() > kMaxRangesPerWord * fabric.gpus.size()) return;
         word.gpu = comm.members[slot].gpu;
         word.collective |= !directed;
-        add_edges(*member->second.comm, range, word.edges);
+        taken.push_back(&range);
+        alike &= !directed && taken.front()->first.comm == comm.id && taken.front()->mesh == range.mesh;
     }
-    if (word.edges.empty() || word.gpu == kNone) return;
-    sort_once(word.edges);
+    if (taken.empty() || word.gpu == kNone) return;
+    word.wanted = alike ? list_of(*comms.find(taken.front()->first.comm), taken.front()->mesh) : list_of(taken);
+    if (word.wanted == nullptr || word.wanted->edges.empty()) return;
     spec.by_gpu[word.gpu].push_back(who);
     spec.words[who] = std::move(word);
     join_words(who);
@@ -67,7 +70,7 @@ void Core::Impl::drop_word(const RankName& who) {
 bool Core::Impl::wants_too(GpuId gpu, EdgeId e) const {
     const auto& ranks = spec.by_gpu[gpu];
     return !ranks.empty() && std::all_of(ranks.begin(), ranks.end(), [&](const RankName& who) {
-        const auto& edges = spec.words.at(who).edges;
+        const auto& edges = spec.words.at(who).wanted->edges;
         return std::binary_search(edges.begin(), edges.end(), e);
     });
 }
@@ -82,7 +85,7 @@ bool Core::Impl::lends(GpuId gpu, EdgeId e) {
 
 bool Core::Impl::can_do_without(const RankName& who, EdgeId e) {
     const Word& word = spec.words.at(who);
-    for (const EdgeId wanted : word.edges)
+    for (const EdgeId wanted : word.wanted->edges)
         for (const GpuId end : {inventory.edge(wanted).a, inventory.edge(wanted).b})
             if (end != word.gpu && (spec.by_gpu[end].empty() || wants_too(end, wanted))) return false;
     const Rank* rank = rank_of(who.first, who.second);
@@ -104,14 +107,33 @@ bool Core::Impl::is_due_soon(const Word& word) const {
     return word.sure && word.due_ns <= now + kSoon * dark;
 }
 
+// Somebody does not want what the rank wants, and lends nothing. A collective's list remembers where it was looked at
+// last: each of its ranks asks.
+bool Core::Impl::not_yet(const Word& word) {
+    EdgeList& wanted = *word.wanted;
+    const bool soon = is_due_soon(word);
+    for (std::size_t i = 0; i < wanted.edges.size(); ++i) {
+        const EdgeId e = wanted.edges[wanted.in_the_way];
+        for (const GpuId gpu : {inventory.edge(e).a, inventory.edge(e).b})
+            if (!wants_too(gpu, e) && (!soon || !lends(gpu, e))) return true;
+        wanted.in_the_way = (wanted.in_the_way + 1) % wanted.edges.size();
+    }
+    return false;
+}
+
 // Those that want it, those that they want besides, and so on: all of them, or nothing. Takes the place of
 // smaller ones.
 void Core::Impl::join_words(const RankName& who) {
+    if (not_yet(spec.words.at(who))) return;
     std::vector<RankName> ranks{who};
     std::set<RankName> seen{who};
+    std::set<const EdgeList*> looked;
     Speculation s;
-    for (std::size_t i = 0; i < ranks.size(); ++i)
-        for (const EdgeId e : spec.words.at(ranks[i]).edges)
+    for (std::size_t i = 0; i < ranks.size(); ++i) {
+        const EdgeList& wanted = *spec.words.at(ranks[i]).wanted;
+        if (!looked.insert(&wanted).second) continue;
+        s.gang.edges.insert(s.gang.edges.end(), wanted.edges.begin(), wanted.edges.end());
+        for (const EdgeId e : wanted.edges)
             for (const GpuId gpu : {inventory.edge(e).a, inventory.edge(e).b}) {
                 if (!wants_too(gpu, e)) {
                     if (!is_due_soon(spec.words.at(who)) || !lends(gpu, e)) return;
@@ -121,6 +143,7 @@ void Core::Impl::join_words(const RankName& who) {
                 for (const RankName& other : spec.by_gpu[gpu])
                     if (seen.insert(other).second) ranks.push_back(other);
             }
+    }
     // Also where light goes by another GPU than the rank's own.
     if (std::any_of(ranks.begin(), ranks.end(), [&](const auto& rank) { return is_lent(spec.words.at(rank).gpu); }))
         return;
@@ -135,7 +158,6 @@ void Core::Impl::join_words(const RankName& who) {
             s.moved |= old->second.moved;
             close_speculation(word.speculation, true);
         }
-        s.gang.edges.insert(s.gang.edges.end(), word.edges.begin(), word.edges.end());
     }
     sort_once(s.gang.edges);
     s.ranks = std::move(ranks);
@@ -157,6 +179,28 @@ void Core::Impl::add_edges(Comm& comm, const wire::KeyRange& range, std::vector<
     state.mesh = range.mesh;
     const auto [begin, end] = edges_of(state);
     edges.insert(edges.end(), begin, end);
+}
+
+// Null: more than is believed.
+std::shared_ptr<EdgeList> Core::Impl::list_of(const std::vector<const wire::KeyRange*>& ranges) {
+    auto list = std::make_shared<EdgeList>();
+    for (const wire::KeyRange* range : ranges) {
+        if (list->edges.size() > kMaxRangesPerWord * fabric.gpus.size()) return nullptr;
+        add_edges(*comms.find(range->first.comm), *range, list->edges);
+    }
+    sort_once(list->edges);
+    return list;
+}
+
+std::shared_ptr<EdgeList> Core::Impl::list_of(Comm& comm, bool mesh) {
+    KeyState state;
+    state.key.comm = comm.id;
+    state.comm = &comm;
+    state.mesh = mesh;
+    const auto [begin, end] = edges_of(state);
+    auto& list = mesh ? comm.mesh_list : comm.ring_list;
+    if (list == nullptr) list = std::make_shared<EdgeList>(EdgeList{std::vector<EdgeId>(begin, end), 0});
+    return list;
 }
 
 // `replaced`: by a larger one, which goes on.

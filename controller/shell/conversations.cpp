@@ -1,6 +1,8 @@
 // The daemon's conversations with managers: who may say what, and when a session begins and ends.
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
+
 #include "controller/fabric/fabric_names.h"
 #include "controller/fabric/spelling.h"
 #include "controller/shell/daemon.h"
@@ -12,7 +14,6 @@ namespace {
 
 constexpr std::size_t kStrangersRemembered = 4096;
 constexpr std::uint64_t kDecadeMs = 10ull * 365 * 86'400 * 1'000;
-constexpr TimeNs kTwoSeconds = 2'000'000'000;
 
 template <class T, class... List>
 constexpr bool is_one_of = (std::is_same_v<T, List> || ...);
@@ -83,13 +84,13 @@ void Daemon::hello(const std::string& peer, const wire::Frame& frame, const wire
         return refuse(peer, hello.session,
                       "node " + hello.node + " has seen an epoch ten years ahead: is a clock wrong?");
     if (hello.known_epoch > epoch_) raise_epoch(hello.known_epoch);
-    if (const Session* before = sessions_.of_node(node)) {
-        if (before->id == hello.session && before->peer == peer) return;  // said twice
-        if (before->peer != peer && now_ - before->last_seen_ns < kTwoSeconds)
-            spdlog::warn("{}: another manager speaks for this node; if there are two, end one", hello.node);
-    }
+    const Session* before = sessions_.of_node(node);
+    if (before && before->id == hello.session && before->peer == peer) return;  // said twice
+    Speaker speaker{server_.sender_address(), hello.where, hello.seat};
+    if (const Speaker* first = sessions_.other_than(speaker, node, now_, options_.core.node_silence_ns))
+        return refuse_second(peer, hello, speaker, *first);
     outbox_[node].clear();
-    const Session& session = sessions_.open(peer, node, frame, hello.session, now_);
+    const Session& session = sessions_.open(peer, node, frame, hello.session, now_, std::move(speaker));
     strangers_.erase(peer);
     if (heartbeat_at_ <= now_) heartbeat_at_ = now_ + 1'000'000'000;
     spdlog::info("{}: manager {} is connected", hello.node, hello.version);
@@ -101,7 +102,9 @@ void Daemon::hello(const std::string& peer, const wire::Frame& frame, const wire
                           options_.core.provision,
                           options_.core.runs,
                           static_cast<std::uint32_t>(options_.core.node_grace_ns / 1'000'000),
-                          static_cast<std::uint32_t>(options_.core.node_silence_ns / 1'000'000)};
+                          static_cast<std::uint32_t>(options_.core.node_silence_ns / 1'000'000),
+                          fabric_.least_dark_us(node),
+                          options_.core.guard && !options_.core.observe};
     for (const GpuId id : fabric_.nodes[node].gpus) {
         const Gpu& gpu = fabric_.gpus[id];
         welcome.gpus.push_back(
@@ -114,6 +117,16 @@ void Daemon::hello(const std::string& peer, const wire::Frame& frame, const wire
 void Daemon::refuse(const std::string& peer, std::uint64_t session, const std::string& reason) {
     spdlog::warn("refused: {}", reason);
     server_.send(peer, {epoch_, session, 1, {wire::Refused{session, reason}}});
+}
+
+// It asks again, and is let in once the first has been silent; or it is told that for good, and ends.
+void Daemon::refuse_second(const std::string& peer, const wire::Hello& hello, const Speaker& second, const Speaker& first) {
+    const std::string reason = "node " + hello.node + " has a manager already: " + first.name() + "; this one is " +
+                               second.name() + ". End one of them, or give each the name of its own node (--node, OPUS_NODE)";
+    if (seconds_.size() >= kStrangersRemembered) seconds_.clear();
+    if (seconds_.insert(reason).second) spdlog::warn("refused: {}", reason);
+    const auto silence_ms = static_cast<std::uint32_t>(options_.core.node_silence_ns / 1'000'000);
+    server_.send(peer, {epoch_, hello.session, 1, {wire::Refused{hello.session, reason, std::max(silence_ms, 1u)}}});
 }
 
 // A manager has followed a later epoch than ours: the clock went back. Every session begins anew under a
@@ -164,7 +177,7 @@ std::string Daemon::misfit(NodeIndex node, const wire::Message& message) const {
             return text.empty() ? missing_gpu(body.comms) : text;
         } else if constexpr (is_one_of<T, wire::Hello, wire::Welcome, wire::Refused, wire::Verdicts, wire::Grant,
                                        wire::Revoke, wire::Recall, wire::Pass, wire::Suspended, wire::Waiting,
-                                       wire::Resync, wire::CtlRequest, wire::CtlReply>) {
+                                       wire::Resync, wire::Provision, wire::CtlRequest, wire::CtlReply>) {
             return std::string("a manager does not say ") + wire::message_name(message);
         } else {
             return "";

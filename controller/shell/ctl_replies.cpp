@@ -1,5 +1,6 @@
 #include "controller/shell/ctl_replies.h"
 
+#include <algorithm>
 #include <map>
 #include <set>
 #include <stdexcept>
@@ -100,10 +101,27 @@ json status_reply(const ControllerView& view) {
               {"undelivered", view.wire.undelivered}}}};
 }
 
-json ports_reply(const ControllerView& view) {
+namespace {
+
+void note_next(json& reply, std::size_t next, std::size_t all) {
+    if (next < all) reply["next"] = next;
+}
+
+}  // namespace
+
+json ports_reply(const ControllerView& view, std::size_t from) {
     json list = json::array();
-    for (const PortStatus& p : view.core.ports()) {
-        json holders = json::array();
+    from = std::min(from, view.fabric.ports.size());
+    for (const PortStatus& p : view.core.ports(static_cast<PortId>(from), kMostInReply)) {
+        json holders = json::array(), fence;
+        if (p.fence) {
+            fence = {{"by", p.fence->by_hand ? "hand" : "controller"},
+                     {"since_ms", age_ms(view, p.fence->since_ns)},
+                     {"why", p.fence->why}};
+            if (!p.fence->by_hand)
+                fence["tried_in_ms"] =
+                    static_cast<double>(std::max(p.fence->tried_ns, view.now_ns) - view.now_ns) / 1e6;
+        }
         for (const LaunchId& launch : p.holders) holders.push_back(launch_name(view.fabric, launch));
         const Port& port = view.fabric.ports.at(p.port);
         list.push_back({{"port", port.name},
@@ -112,15 +130,20 @@ json ports_reply(const ControllerView& view) {
                         {"use", port_use_name(p.use)},
                         {"peer", p.peer == kNone ? json() : json(fabric::port_name(view.fabric, p.peer))},
                         {"holders", holders},
+                        {"holder_count", p.holder_count},
                         {"since_ms", age_ms(view, p.since_ns)},
+                        {"fence", fence},
                         {"note", p.note}});
     }
-    return {{"ports", list}};
+    json reply = {{"ports", list}};
+    note_next(reply, from + kMostInReply, view.fabric.ports.size());
+    return reply;
 }
 
-json circuits_reply(const ControllerView& view) {
+json circuits_reply(const ControllerView& view, std::size_t from) {
     json list = json::array();
-    for (const PortStatus& p : view.core.ports()) {
+    from = std::min(from, view.fabric.ports.size());
+    for (const PortStatus& p : view.core.ports(static_cast<PortId>(from), kMostInReply)) {
         if (p.peer == kNone || p.peer <= p.port) continue;  // each circuit once, by its lower port
         json holders = json::array();
         for (const LaunchId& launch : p.holders) holders.push_back(launch_name(view.fabric, launch));
@@ -129,10 +152,13 @@ json circuits_reply(const ControllerView& view) {
                         {"switch", view.fabric.switches.at(view.fabric.ports.at(p.port).sw).name},
                         {"use", port_use_name(p.use)},
                         {"holders", holders},
+                        {"holder_count", p.holder_count},
                         {"since_ms", age_ms(view, p.since_ns)},
                         {"note", p.note}});
     }
-    return {{"circuits", list}};
+    json reply = {{"circuits", list}};
+    note_next(reply, from + kMostInReply, view.fabric.ports.size());
+    return reply;
 }
 
 json groups_reply(const ControllerView& view) {
@@ -146,10 +172,22 @@ json groups_reply(const ControllerView& view) {
                         {"size", g.size},
                         {"registered", g.registered},
                         {"verdict", verdict_name(g.verdict)},
+                        {"why", g.why},
                         {"job", g.job},
                         {"members", members}});
     }
     return {{"groups", list}};
+}
+
+void add_guards(const ControllerView& view, json& phases) {
+    for (const JobStatus& s : view.core.jobs())
+        for (json& job : phases["jobs"]) {
+            if (job.value("job", "") != s.job || job.value("ended", false)) continue;
+            job["provision"] = {{"state", s.state}, {"guarded", s.guarded}, {"provision", s.provision},
+                                {"runs", s.runs},   {"laps", s.laps},       {"fallbacks", s.fallbacks}};
+            if (s.lap_ns > 0) job["provision"]["lap_ms"] = static_cast<double>(s.lap_ns) / 1e6;
+            if (s.ratio > 0) job["provision"]["provisioned_to_on_demand"] = s.ratio;
+        }
 }
 
 json jobs_reply(const ControllerView& view) {
@@ -242,14 +280,20 @@ void must_be_known(const ControllerView& view, const std::string& who, const aut
 
 }  // namespace
 
-json why_reply(const ControllerView& view, const std::string& who) {
+json why_reply(const ControllerView& view, const std::string& who, std::size_t from) {
     const auto names = rank_names(view);
     if (!who.empty()) must_be_known(view, who, names);
+    WhyQuestion question;
+    question.of = [&](NodeIndex node, RankId rank) {
+        const auto at = names.find({node, rank});
+        return at != names.end() && at->second.called(who);
+    };
+    question.from = from;
+    question.most = kMostInReply;
+    const WhyPage page = view.core.why(view.now_ns, question);
     json list = json::array();
-    for (const Why& w : view.core.why(view.now_ns)) {
-        const auto at = names.find({w.launch.node, w.launch.rank});
-        if (at == names.end() || !at->second.called(who)) continue;
-        const RankNames& rank = at->second;
+    for (const Why& w : page.waiting) {
+        const RankNames& rank = names.at({w.launch.node, w.launch.rank});
         list.push_back({{"launch", launch_name(view.fabric, w.launch)},
                         {"rank", rank.process},
                         {"gpu", rank.gpu},
@@ -265,7 +309,9 @@ json why_reply(const ControllerView& view, const std::string& who) {
     std::uint32_t in_flight = 0;
     for (const RankStatus& rank : view.core.ranks())
         if (names.at({rank.node, rank.info.rank}).called(who)) in_flight += rank.launches_in_flight;
-    return {{"waiting", list}, {"launches_in_flight", in_flight}};
+    json reply = {{"waiting", list}, {"waiting_count", page.all}, {"launches_in_flight", in_flight}};
+    note_next(reply, from + page.waiting.size(), page.all);
+    return reply;
 }
 
 json trace_event(const Fabric& fabric, const Trace& t) {

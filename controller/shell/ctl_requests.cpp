@@ -1,5 +1,5 @@
-// The daemon's answers to opus-ctl. Commands: status, circuits, ports, groups, jobs, why {who}, connect
-// {a, b, force}, disconnect {port, force}, watch, record {job}, summary {job},
+// The daemon's answers to opus-ctl. Commands: status, circuits {from}, ports {from}, groups, jobs, why {who, from}, connect
+// {a, b, force}, disconnect {port, force}, fence {port, why}, unfence {port}, watch, record {job}, summary {job},
 // phases {job}.
 #include <stdexcept>
 
@@ -21,6 +21,13 @@ std::string text_argument(const json& arguments, const char* key) {
     if (at == arguments.end()) return "";
     if (!at->is_string()) throw std::invalid_argument(std::string("argument ") + key + " must be text");
     return at->get<std::string>();
+}
+
+std::size_t count_argument(const json& arguments, const char* key) {
+    const auto at = arguments.find(key);
+    if (at == arguments.end()) return 0;
+    if (!at->is_number_unsigned()) throw std::invalid_argument(std::string("argument ") + key + " must be a count");
+    return at->get<std::uint32_t>();
 }
 
 PortId port_argument(const Fabric& fabric, const json& arguments, const char* key) {
@@ -51,17 +58,24 @@ void Daemon::ctl(const std::string& peer, const wire::CtlRequest& request) {
         if (!arguments.is_object()) throw std::invalid_argument("arguments must be a JSON object");
         const std::string& command = request.command;
         if (command == "status") return ctl_answer(from, true, false, to_text(status_reply(view())));
-        if (command == "ports") return ctl_answer(from, true, false, to_text(ports_reply(view())));
-        if (command == "circuits") return ctl_answer(from, true, false, to_text(circuits_reply(view())));
+        if (command == "ports")
+            return ctl_answer(from, true, false, to_text(ports_reply(view(), count_argument(arguments, "from"))));
+        if (command == "circuits")
+            return ctl_answer(from, true, false, to_text(circuits_reply(view(), count_argument(arguments, "from"))));
         if (command == "groups") return ctl_answer(from, true, false, to_text(groups_reply(view())));
         if (command == "jobs") return ctl_answer(from, true, false, to_text(jobs_reply(view())));
         if (command == "why")
-            return ctl_answer(from, true, false, to_text(why_reply(view(), text_argument(arguments, "who"))));
-        if (command == "connect" || command == "disconnect") return ctl_move(from, request, arguments);
+            return ctl_answer(from, true, false,
+                              to_text(why_reply(view(), text_argument(arguments, "who"), count_argument(arguments, "from"))));
+        if (command == "connect" || command == "disconnect" || command == "fence" || command == "unfence")
+            return ctl_move(from, request, arguments);
         if (command == "summary")
             return ctl_answer(from, true, false, to_text(recorders_.summary(text_argument(arguments, "job"))));
-        if (command == "phases")
-            return ctl_answer(from, true, false, to_text(recorders_.phases(text_argument(arguments, "job"))));
+        if (command == "phases") {
+            json body = recorders_.phases(text_argument(arguments, "job"));
+            add_guards(view(), body);
+            return ctl_answer(from, true, false, to_text(body));
+        }
         if (command == "record") {
             if (!recorders_.open(from.peer, from.request, text_argument(arguments, "job"), core_, now_))
                 throw std::invalid_argument("too many are recording already");
@@ -87,6 +101,10 @@ void Daemon::ctl_move(const CtlPending& from, const wire::CtlRequest& request, c
     Event event;
     if (request.command == "connect")
         event = CtlConnect{id, port_argument(fabric_, arguments, "a"), port_argument(fabric_, arguments, "b"), force};
+    else if (request.command == "fence")
+        event = CtlFence{id, port_argument(fabric_, arguments, "port"), text_argument(arguments, "why")};
+    else if (request.command == "unfence")
+        event = CtlUnfence{id, port_argument(fabric_, arguments, "port")};
     else
         event = CtlDisconnect{id, port_argument(fabric_, arguments, "port"), force};
     ctl_pending_[id] = from;

@@ -52,7 +52,10 @@ Daemon::~Daemon() {
 }
 
 void Daemon::run(int stop_fd) {
-    if (!options_.core.observe) switches_.start();
+    if (!options_.core.observe) {
+        say_needed_hold();
+        switches_.start();
+    }
     feed(Tick{});
     flush();
     zmq_pollitem_t items[] = {{server_.handle(), 0, ZMQ_POLLIN, 0},
@@ -73,6 +76,19 @@ void Daemon::run(int stop_fd) {
     }
     if (trace_) trace_->close(monotonic_ns());
     deliver_recordings();
+}
+
+void Daemon::say_needed_hold() {
+    const auto slowest = std::max_element(fabric_.switches.begin(), fabric_.switches.end(),
+                                          [](const Switch& x, const Switch& y) { return x.dark_ns < y.dark_ns; });
+    if (slowest == fabric_.switches.end()) return;
+    const TimeNs needed = needed_hold_ns(slowest->dark_ns);
+    const auto level = needed > kDefaultHoldNs ? spdlog::level::warn : spdlog::level::info;
+    spdlog::log(level,
+                "{} is dark for {} ms: launches that wait for it are held for up to {} ms; OPUS_HOLD_MS must not be "
+                "less than {}",
+                slowest->name, static_cast<double>(slowest->dark_ns) / 1e6,
+                std::max(needed, kDefaultHoldNs) / 1'000'000, needed / 1'000'000);
 }
 
 // Rounded up, so that nothing is looked at a little too early, again and again.

@@ -67,6 +67,7 @@ private:
     std::vector<NodeIndex> outbox_nodes_;             // whose outbox is not empty
     std::vector<NodeIndex> unreachable_;              // found so while sending
     std::unordered_set<std::string> strangers_;       // peers told to begin a session
+    std::unordered_set<std::string> seconds_;         // managers refused because there is another, told of once
     std::uint64_t ctl_count_ = 0;
     std::unordered_map<std::uint64_t, CtlPending> ctl_pending_;
     std::vector<CtlPending> watchers_;
@@ -76,6 +77,7 @@ private:
     Latency control_;
 
     // daemon.cpp: the loop
+    void say_needed_hold();
     int timeout_ms() const;
     void look(bool switches);
     void answer();
@@ -94,6 +96,7 @@ private:
     void hear(const std::string& peer, wire::Frame&& frame);
     void hello(const std::string& peer, const wire::Frame& frame, const wire::Hello& hello);
     void refuse(const std::string& peer, std::uint64_t session, const std::string& reason);
+    void refuse_second(const std::string& peer, const wire::Hello& hello, const Speaker& second, const Speaker& first);
     void raise_epoch(std::uint64_t known);
     void post(NodeIndex node, std::uint64_t session, wire::Message&& message);
     void end_session(NodeIndex node, const std::string& reason);

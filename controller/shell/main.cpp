@@ -22,6 +22,7 @@ struct Arguments {
     std::string log = "warn";
     std::string provision = "on";
     std::string runs = "on";
+    std::string guard = "on";
     int ready_fd = -1;
     DaemonOptions daemon;
 };
@@ -76,11 +77,17 @@ void define(CLI::App& app, Arguments& arguments) {
                    "launch is asked for and granted")
         ->check(CLI::IsMember({"on", "off"}))
         ->capture_default_str();
+    app.add_option("--guard", arguments.guard,
+                   "on: a job that is slower provisioned, or in runs, than on demand goes on on demand (opus-ctl phases); "
+                   "off: never, and from its first launch on (tests)")
+        ->check(CLI::IsMember({"on", "off"}))
+        ->capture_default_str();
     add_milliseconds(app, "--break-ms", core.t_break_ns,
                      "wait of a complete gang for a launch in flight that cannot finish, before it is suspended; 0: "
                      "twice the dark time, at least 20");
     add_milliseconds(app, "--register-timeout-ms", core.register_timeout_ns,
-                     "first to last member of a communicator; then it passes (10000)");
+                     "once NCCL has made a communicator on one member, the others register within this time; who has not has "
+                     "no shim, and the communicator passes (3000)");
     add_milliseconds(
         app, "--node-silence-ms", core.node_silence_ns,
         "a manager not heard of for so long has lost its session, and as long it waits for this controller (3000)");
@@ -169,6 +176,7 @@ int main(int argc, char** argv) {
         opus::controller::set_up_log(arguments.log);
         arguments.daemon.core.provision = arguments.provision == "on";
         arguments.daemon.core.runs = arguments.runs == "on";
+        arguments.daemon.core.guard = arguments.guard == "on";
         return opus::controller::run(arguments);
     } catch (const std::exception& error) {
         std::fprintf(stderr, "opus-controller: %s\n", error.what());

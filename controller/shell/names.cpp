@@ -58,6 +58,7 @@ const char* trace_kind_name(Trace::Kind kind) {
         case Trace::Kind::resume: return "resumed";
         case Trace::Kind::pass: return "passed";
         case Trace::Kind::port_fenced: return "port fenced";
+        case Trace::Kind::port_unfenced: return "port unfenced";
     }
     return "unknown";
 }

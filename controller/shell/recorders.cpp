@@ -19,6 +19,7 @@ const char* event_name(Trace::Kind kind) {
         case Trace::Kind::resume:
         case Trace::Kind::pass:
         case Trace::Kind::port_fenced:
+        case Trace::Kind::port_unfenced:
         case Trace::Kind::circuit_lost: return trace_kind_name(kind);
         default: return nullptr;
     }

@@ -1,6 +1,19 @@
 #include "controller/shell/sessions.h"
 
+#include <utility>
+
 namespace opus::controller {
+
+std::string Speaker::name() const {
+    if (address.empty() || where.empty()) return where.empty() ? address : where;
+    return address + " (" + where + ")";
+}
+
+const Speaker* Sessions::other_than(const Speaker& speaker, NodeIndex node, TimeNs now, TimeNs silence_ns) const {
+    const Claim& claim = claims_[node];
+    const bool lives = claim.any && now - claim.heard_ns <= silence_ns;
+    return lives && !speaker.replaces(claim.speaker) ? &claim.speaker : nullptr;
+}
 
 Session* Sessions::of_peer(const std::string& peer) {
     const auto at = nodes_.find(peer);
@@ -12,11 +25,12 @@ Session* Sessions::of_node(NodeIndex node) {
 }
 
 Session& Sessions::open(const std::string& peer, NodeIndex node, const wire::Frame& hello_frame, std::uint64_t id,
-                        TimeNs now) {
+                        TimeNs now, Speaker speaker) {
     if (const Session* before = of_peer(peer)) close(before->node);
     close(node);
     nodes_[peer] = node;
     sessions_[node] = {peer, node, id, hello_frame.sequence, 0, now};
+    claims_[node] = {std::move(speaker), now, true};
     return sessions_[node];
 }
 
@@ -33,7 +47,7 @@ Sessions::Judgement Sessions::judge(const std::string& peer, const wire::Frame& 
         return Judgement::stale;
     if (frame.sequence != session->received + 1) return Judgement::gap;
     session->received = frame.sequence;
-    session->last_seen_ns = now;
+    session->last_seen_ns = claims_[session->node].heard_ns = now;
     return Judgement::take;
 }
 

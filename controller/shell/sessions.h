@@ -12,6 +12,19 @@
 
 namespace opus::controller {
 
+// A manager, as far as can be told from outside.
+struct Speaker {
+    std::string address;     // that its connection comes from; empty: not known
+    std::string where;       // what it says of itself, for people
+    std::uint64_t seat = 0;  // wire::Hello
+
+    // The same process, or the next one in its place: two never hold one seat at a time. An older manager tells none.
+    bool replaces(const Speaker& other) const {
+        return seat != 0 && other.seat != 0 ? seat == other.seat : address == other.address;
+    }
+    std::string name() const;
+};
+
 struct Session {
     std::string peer;  // routing id of the connection
     NodeIndex node = kNone;
@@ -23,14 +36,18 @@ struct Session {
 
 class Sessions {
 public:
-    explicit Sessions(std::size_t nodes) : sessions_(nodes) {}
+    explicit Sessions(std::size_t nodes) : sessions_(nodes), claims_(nodes) {}
 
     Session* of_peer(const std::string& peer);
     Session* of_node(NodeIndex node);
     std::size_t count() const { return nodes_.size(); }
 
+    // Who else speaks for the node: it was heard of within `silence_ns`, in a session that goes on or in one that has
+    // ended, since it may be about to begin another. Null: `speaker` may.
+    const Speaker* other_than(const Speaker& speaker, NodeIndex node, TimeNs now, TimeNs silence_ns) const;
     // Replaces the node's session and whatever the peer had before.
-    Session& open(const std::string& peer, NodeIndex node, const wire::Frame& hello_frame, std::uint64_t id, TimeNs now);
+    Session& open(const std::string& peer, NodeIndex node, const wire::Frame& hello_frame, std::uint64_t id, TimeNs now,
+                  Speaker speaker = {});
     void close(NodeIndex node);
 
     enum class Judgement {
@@ -50,7 +67,13 @@ public:
     }
 
 private:
+    struct Claim {
+        Speaker speaker;
+        TimeNs heard_ns = 0;
+        bool any = false;
+    };
     std::vector<Session> sessions_;                     // by node; one without a session has no node
+    std::vector<Claim> claims_;                         // by node; outlives the session
     std::unordered_map<std::string, NodeIndex> nodes_;  // by peer
 };
 

@@ -155,7 +155,10 @@ void TraceFile::add(const Trace& t) {
             return instant(kRanks, row_of(t.launch.node, t.launch.rank), "circuits are back", t.at_ns);
         case Trace::Kind::pass: return instant(kRanks, row_of(t.launch.node, t.launch.rank), "passed", t.at_ns);
         case Trace::Kind::port_fenced:
-            if (t.circuit.a < fabric_.ports.size()) instant(kCircuits, t.circuit.a + 1, "fenced", t.at_ns);
+        case Trace::Kind::port_unfenced:
+            if (t.circuit.a < fabric_.ports.size())
+                instant(kCircuits, t.circuit.a + 1,
+                        t.kind == Trace::Kind::port_fenced ? "fenced" : "unfenced", t.at_ns);
             return;
     }
 }

@@ -64,7 +64,14 @@ void WireServer::receive_one(zmq::message_t& from, const Handler& handler) {
     auto decoded = wire::decode(payload.to_string_view());
     if (const auto* error = std::get_if<wire::DecodeError>(&decoded))
         return reject(peer, error->text, error->other_version);
+    current_ = &payload;
     handler(peer, std::move(std::get<wire::Frame>(decoded)));
+    current_ = nullptr;
+}
+
+std::string WireServer::sender_address() {
+    const char* address = current_ == nullptr ? nullptr : zmq_msg_gets(current_->handle(), "Peer-Address");
+    return address == nullptr ? "" : address;
 }
 
 bool WireServer::receive(std::size_t most, const Handler& handler) {

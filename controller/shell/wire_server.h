@@ -29,6 +29,8 @@ public:
 
     // Hands over at most `most` frames that have arrived; true when there may be more.
     bool receive(std::size_t most, const Handler& handler);
+    // Of the frame that is being handed over: the address that it came from; empty: not known (ipc).
+    std::string sender_address();
     // False when the peer is gone or does not read.
     bool send(const std::string& peer, const wire::Frame& frame);
 
@@ -43,6 +45,7 @@ private:
     WireCounters counters_;
     std::unordered_set<std::string> complained_;  // peers of which a bad frame was told
     std::string bytes_;
+    zmq::message_t* current_ = nullptr;  // the frame that is being handed over
 
     void reject(const std::string& peer, const std::string& why, bool other_version);
     void receive_one(zmq::message_t& from, const Handler& handler);

@@ -60,8 +60,11 @@ constexpr std::uint64_t last_of(KeyKind) { return kKeyKinds - 1; }
 constexpr std::uint64_t last_of(OpKind) { return kOpKinds - 1; }
 constexpr std::uint64_t last_of(Mode) { return 2; }
 constexpr std::uint64_t last_of(Verdict) { return kVerdicts - 1; }
+constexpr std::uint64_t last_of(Reason) { return kReasons - 1; }
+constexpr std::uint64_t last_of(CreationState) { return kCreationStates - 1; }
 constexpr std::uint64_t last_of(Policy) { return 1; }
 constexpr std::uint64_t last_of(LaunchState) { return 3; }
+constexpr std::uint64_t last_of(PaceKind) { return 4; }
 
 class Reader {
 public:

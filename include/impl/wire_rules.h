@@ -81,6 +81,15 @@ inline Fault rule(const RankLearned& x) {
     if (x.rank == kNone) return {"rank", "missing"};
     return {};
 }
+inline Fault rule(const RankPace& x) {
+    constexpr std::int64_t kYear = std::int64_t{366} * 86400 * 1'000'000'000;  // so that they can be added up
+    if (x.rank == kNone) return {"rank", "missing"};
+    if (x.took_ns < 0 || x.took_ns > kYear) return {"took_ns", "not a time"};
+    if (x.yardstick_ns < 0 || x.yardstick_ns > kYear) return {"yardstick_ns", "not a time"};
+    if (x.lap_ns < 0 || x.lap_ns > kYear) return {"lap_ns", "not a time"};
+    return {};
+}
+inline Fault rule(const RankProvision& x) { return x.rank == kNone ? Fault{"rank", "missing"} : Fault{}; }
 inline Fault rule(const LaunchDone& x) {
     if (x.ready_ns < 0) return {"ready_ns", "negative"};
     if (x.go_ns < 0) return {"go_ns", "negative"};
@@ -113,7 +122,8 @@ inline Fault rule(const Hello& x) {
     if (x.node.empty()) return {"node", "empty"};
     if (x.session == 0) return {"session", "zero"};
     if (auto fault = name_rule("node", x.node)) return fault;
-    return name_rule("version", x.version);
+    if (auto fault = name_rule("version", x.version)) return fault;
+    return text_rule("where", x.where);
 }
 inline Fault rule(const Token& x) { return x.grant == 0 ? Fault{"grant", "zero"} : Fault{}; }
 inline Fault rule(const CommGone& x) {
@@ -137,7 +147,15 @@ inline Fault rule(const Place& x) {
     if (x.node == kNone) return {"node", "missing"};
     return x.gpu >= kMaxLocal ? Fault{"gpu", "must be below 64"} : Fault{};
 }
-inline Fault rule(const CommVerdict& x) { return is_zero(x.comm) ? Fault{"comm", "zero"} : Fault{}; }
+inline Fault rule(const CommVerdict& x) {
+    if (is_zero(x.comm)) return {"comm", "zero"};
+    return text_rule("why", x.why);
+}
+inline Fault rule(const CommEntrant& x) {
+    if (is_zero(x.comm)) return {"comm", "zero"};
+    if (x.rank == kNone) return {"rank", "missing"};
+    return {};
+}
 inline Fault rule(const Grant& x) { return x.id == 0 ? Fault{"id", "zero"} : Fault{}; }
 inline Fault rule(const Revoke& x) { return x.id == 0 ? Fault{"id", "zero"} : Fault{}; }
 inline Fault rule(const Recall& x) { return x.id == 0 ? Fault{"id", "zero"} : Fault{}; }

@@ -25,7 +25,7 @@ struct AttachRequest {
     std::uint16_t minor;
     std::uint32_t mode;    // opus::Mode
     std::uint32_t policy;  // opus::Policy
-    std::uint32_t hold_ms;
+    std::uint32_t hold_ms;  // OPUS_HOLD_MS; 0: not set, so the default, or as much as the switches need
     std::uint32_t slots;  // wanted; 0: the default
     char job[64];         // NUL-terminated; OPUS_JOB, else SLURM_JOB_ID, else the session leader's pid
 };

@@ -9,18 +9,19 @@
 //                 │   line: manager word  heartbeat, open, asleep  │  manager
 //                 │   line: head          next free slot           │  shim threads, by CAS
 //                 │         comm_changes  entries were written     │  shim
-//                 │   line: retired       slots below are free     │  manager
+//                 │   line: retired, reusable  see below           │  manager
 //                 │   line: counters      what the shim did        │  shim
 //   comms_offset  ├───────────────────────────────────────────────┤
 //                 │ CommEntry[kMaxComms]                           │
 //                 │   line 0: identity    written once a life      │  shim
 //                 │   line 1: open, lost                           │  shim
-//                 │   line 2: verdict, freed                       │  manager
+//                 │   line 2: verdict and why, freed               │  manager
 //   slots_offset  ├───────────────────────────────────────────────┤
 //                 │ LaunchRecord / LaunchExtension[slots], 64 B    │  shim
 //   ready_offset  │ GateWord[slots]   ready = seq + 1              │  shim (host gate) or GPU (stream gate)
+//                 │                   skipped = seq + 1            │  shim
 //   done_offset   │ GateWord[slots]   done  = seq + 1              │  GPU, or shim when a call failed
-//   go_offset     │ GateWord[slots]   go    = seq + 1              │  manager
+//   go_offset     │ GateWord[slots]   go    = seq + 1, occupied    │  manager
 //   lit_offset    │ u32[kLitPeers]    epoch of light per peer      │  manager (read by the net gate)
 //                 └───────────────────────────────────────────────┘
 //
@@ -33,12 +34,23 @@
 //     ahead ──the run is taken back──▶ go[s] = seq; is it ready? then go again   manager
 //     go ──kernel finished──▶ done[s] = seq + 1                                  GPU | shim
 //     done, and all before it done──▶ retired > seq: the slot is free            manager
+//     done, and one before it not───▶ reusable > seq: the slot is free           manager
+//
+// Which slots are free: those of sequences below `retired`. As a rule launches end before the ring has gone round. One
+// that does not (a receive posted early) is passed over:
+//   - The manager marks its slots `occupied`, then stores `reusable` beyond it. While reusable > retired, the slots of
+//     sequences below `reusable` are free, but for the occupied ones. When the launch is done its mark goes back to 0.
+//   - A sequence whose slot is occupied has no launch. The shim stores `skipped` for it and takes the next that are free;
+//     the manager reads past it.
+//   - `retired` then stands still for good: a manager older than minor 3, which knows of no skipped sequence, finds more
+//     launches than a ring holds, and opens all gates.
+//   - A shim that does its part says so in each launch (kLaunchSkips). For any other nothing is passed over.
 //
 // Every word has one writer and only grows, so a reader needs no lock and either side may die at any
-// instruction. One exception: a go that was stored ahead may be taken back. For that a gate that is `kLaunchFenced`
-// stores ready, then looks at go, and the manager stores go = seq, then looks at ready, all four in one total order
-// (seq_cst): so one of the two sees the other. What is ready by then has started, whether it has gone or not, and its
-// go is stored again. The manager trusts no byte the shim wrote: it copies, then validates (manager/ring.*).
+// instruction. Exceptions: `occupied`, and a go that was stored ahead, which may be taken back. For that a gate that is
+// `kLaunchFenced` stores ready, then looks at go, and the manager stores go = seq, then looks at ready, all four in one
+// total order (seq_cst): so one of the two sees the other. What is ready by then has started, whether it has gone or
+// not, and its go is stored again. The manager trusts no byte the shim wrote: it copies, then validates (manager/ring.*).
 //
 // A gate is open when  go >= seq + 1,  or `open` of the segment is not 0,  or `open` of its
 // communicator is not 0,  or the heartbeat has stood still for the hold time, or is what it was when
@@ -57,7 +69,8 @@ namespace opus::ring {
 
 inline constexpr std::uint64_t kMagic = 0x31474e525355504full;  // "OPUSRNG1"
 inline constexpr std::uint32_t kVersionMajor = 1;
-inline constexpr std::uint32_t kVersionMinor = 2;  // 1: dead_beat; 2: kLaunchFenced
+// 1: dead_beat; 2: kLaunchFenced; 3: creation and reason, kLaunchSkips, kOpConnects
+inline constexpr std::uint32_t kVersionMinor = 3;
 inline constexpr std::uint32_t kMaxComms = 256;
 inline constexpr std::uint32_t kDefaultSlots = 4096;  // power of two
 inline constexpr std::uint32_t kMaxSlots = 65536;
@@ -82,10 +95,11 @@ struct OpEntry {
     std::uint32_t peer;   // p2p: peer rank; rooted collectives: root; else 0. Below 2^31.
     std::uint64_t n;      // first key number: collectives, or transfers with that peer and direction
     std::uint32_t count;  // consecutive key numbers n .. n + count - 1, at least 1
-    std::uint32_t flags;  // kOpFirstUse
+    std::uint32_t flags;  // kOp*
     std::uint64_t bytes;  // per rank, summed over count
 };
 inline constexpr std::uint32_t kOpFirstUse = 1;  // brings its conn key as well (launch with kLaunchConn, or host gate)
+inline constexpr std::uint32_t kOpConnects = 2;  // brings its conn key only (host gate): a pair that an AlltoAll connects
 
 // First slot of a launch. `commit` is stored last, with release. 64 bytes.
 struct LaunchRecord {
@@ -107,6 +121,8 @@ inline constexpr std::uint16_t kLaunchMixed =
     16;  // its gate also stands before operations of communicators that are not held
 inline constexpr std::uint16_t kLaunchFenced = 32;  // its gate orders its ready before its first look at go
 
+inline constexpr std::uint16_t kLaunchSkips = 64;   // its shim knows occupied slots
+
 // Slots 2.. of a launch: two more ops each. 64 bytes.
 struct LaunchExtension {
     OpEntry op[2];
@@ -114,29 +130,39 @@ struct LaunchExtension {
 
 struct alignas(kLine) GateWord {
     std::atomic<std::uint64_t> value;
-    std::atomic<std::uint32_t> waiter;  // ready words only: a host thread sleeps on go (futex on its low half)
+    std::atomic<std::uint32_t> waiter;    // ready words only: a host thread sleeps on go (futex on its low half)
+    std::atomic<std::uint32_t> occupied;  // go words only. 1: a launch below `reusable` is not done with this slot
+    std::atomic<std::uint64_t> skipped;   // ready words only. seq + 1: there is no launch `seq`
 };
 
-enum class CommState : std::uint32_t { free = 0, registered = 1, retired = 2 };
+// Life of an entry. A member that knows its rank and size before NCCL's creation (ncclCommInit*) registers at once; one
+// that learns them from it (ncclCommSplit, Shrink) is `entering` until that has returned:
+//
+//     free ──┬────────────────────────▶ registered ──destroyed, or its creation failed──▶ retired ──freed──▶ free
+//            └──▶ entering ──returned──────▲
+//                    └──failed, or alone in it──▶ free, at once: no launch has named it
+enum class CommState : std::uint32_t { free = 0, registered = 1, retired = 2, entering = 3 };
 
 // One communicator of this rank. Line 0 is written, then `state` stored with release.
 struct CommEntry {
     alignas(kLine) CommId id;
     CommId parent;  // zero for a root communicator
-    std::uint32_t rank;
+    std::uint32_t rank;                   // kNone while entering, as size
     std::uint32_t size;
-    std::uint32_t device;              // CUDA ordinal as the process sees it
-    std::uint32_t family;              // entries of equal family serialise inside NCCL (splitShare)
-    std::uint32_t generation;          // grows each time the entry is reused
-    std::uint32_t mode;                // Mode
-    std::atomic<std::uint32_t> state;  // CommState
-    std::uint32_t reserved0;
+    std::uint32_t device;                 // CUDA ordinal as the process sees it
+    std::uint32_t family;                 // entries of equal family serialise inside NCCL (splitShare)
+    std::uint32_t generation;             // grows each time the entry is reused
+    std::uint32_t mode;                   // Mode
+    std::atomic<std::uint32_t> state;     // CommState
+    std::atomic<std::uint32_t> creation;  // CreationState
     // line 1
     alignas(kLine) std::atomic<std::uint32_t> open;  // 1: Abort or Revoke: every gate of it is open
     std::atomic<std::uint32_t> lost;                 // launches that passed unrecorded (ring full, too many ops)
     // line 2
     alignas(kLine) std::atomic<std::uint32_t> verdict;  // Verdict; futex word. Back to unknown before `freed` is stored
     std::atomic<std::uint32_t> freed;  // generation whose retirement the manager has seen through: the entry may be reused
+    std::atomic<std::uint32_t> reason;       // Reason; stored before `verdict`
+    std::atomic<std::uint32_t> reason_rank;  // the member that it is about, kNone: none; stored before `verdict`
 };
 
 enum class Open : std::uint32_t { closed = 0, pass = 1, abort = 2 };
@@ -149,7 +175,7 @@ struct SegmentHeader {
     std::uint32_t slots;                 // power of two
     RankId rank_id;
     std::uint32_t pid;  // of the rank, as the manager sees it
-    std::uint32_t hold_ms;
+    std::uint32_t hold_ms;    // of the attach request; 0: not set
     std::uint64_t pid_start;  // start time of pid (/proc/pid/stat field 22): tells a reused pid
     std::uint32_t mode;       // Mode
     std::uint32_t policy;     // Policy
@@ -164,6 +190,7 @@ struct SegmentHeader {
     std::atomic<std::uint64_t> comm_changes;  // grows after each change of a CommEntry, before the doorbell
     // line 3
     alignas(kLine) std::atomic<std::uint64_t> retired;
+    std::atomic<std::uint64_t> reusable;  // counts while it is beyond `retired`
     // line 4, shim, relaxed counters for people
     alignas(kLine) std::atomic<std::uint64_t> recorded;
     std::atomic<std::uint64_t> gated;
@@ -180,13 +207,15 @@ struct SegmentHeader {
 static_assert(sizeof(OpEntry) == 32);
 static_assert(sizeof(LaunchRecord) == 64 && offsetof(LaunchRecord, op) == 32);
 static_assert(sizeof(LaunchExtension) == 64);
-static_assert(sizeof(GateWord) == 64 && offsetof(GateWord, waiter) == 8);
+static_assert(sizeof(GateWord) == 64 && offsetof(GateWord, waiter) == 8 && offsetof(GateWord, occupied) == 12 &&
+              offsetof(GateWord, skipped) == 16);
 static_assert(sizeof(CommEntry) == 192 && offsetof(CommEntry, open) == 64 && offsetof(CommEntry, verdict) == 128);
-static_assert(offsetof(CommEntry, state) == 56);
+static_assert(offsetof(CommEntry, state) == 56 && offsetof(CommEntry, creation) == 60);
+static_assert(offsetof(CommEntry, reason) == 136 && offsetof(CommEntry, reason_rank) == 140);
 static_assert(sizeof(SegmentHeader) == 384);
 static_assert(offsetof(SegmentHeader, heartbeat) == 64 && offsetof(SegmentHeader, open) == 72);
 static_assert(offsetof(SegmentHeader, head) == 128 && offsetof(SegmentHeader, comm_changes) == 136 &&
-              offsetof(SegmentHeader, retired) == 192);
+              offsetof(SegmentHeader, retired) == 192 && offsetof(SegmentHeader, reusable) == 200);
 // The gate kernel knows both by one address.
 static_assert(offsetof(SegmentHeader, dead_beat) == offsetof(SegmentHeader, gave_up) + 8);
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free && std::atomic<std::uint32_t>::is_always_lock_free);

@@ -19,16 +19,19 @@ OPUS_SETTING(OPUS_RUNTIME_DIR, text, "", "shim manager",
              "directory of segments, socket and steering table; empty: $XDG_RUNTIME_DIR/opus, else /run/opus")
 OPUS_SETTING(OPUS_HOLD_MS, number, 30000, "shim",
              "longest time a launch is held because something of Opus or the fabric failed, milliseconds; never counts "
-             "a late peer")
+             "a late peer. Unset, it is longer where a slow switch needs more: 8 dark times and 100 ms")
 OPUS_SETTING(OPUS_POLICY, text, "proceed", "shim",
              "when the hold time is over, or circuits are impossible: proceed without them, or abort with an error")
-OPUS_SETTING(OPUS_REQUIRE, number, 0, "shim", "1: say so in one line when no manager answers; 0: be silent and inert")
+OPUS_SETTING(OPUS_REQUIRE, text, "0", "shim",
+             "0: be silent and inert when no manager answers. 1: say so in one line. enforce: also fail the creation of a "
+             "communicator whose launches would not be held for circuits, with the reason; members on one node need none")
 OPUS_SETTING(OPUS_JOB, text, "", "shim", "name of the job, for people; empty: the Slurm job id, else the session's pid")
 OPUS_SETTING(OPUS_GPU, text, "", "shim",
              "local GPU index of this rank on its node; empty: from CUDA_VISIBLE_DEVICES and the device")
 OPUS_SETTING(OPUS_RING_SLOTS, number, 4096, "shim", "slots of the launch ring, a power of two")
 OPUS_SETTING(OPUS_RING_WAIT_MS, number, 100, "shim",
-             "longest wait for a slot of a full ring before the launch passes unrecorded, milliseconds")
+             "longest wait for a slot of a full ring before the launch passes unrecorded, milliseconds; once while no "
+             "manager gives a sign of life, never in observe mode")
 OPUS_SETTING(OPUS_SPIN_US, number, 20, "shim", "host gate: time to spin before sleeping, microseconds")
 OPUS_SETTING(OPUS_NCCL_LIBRARY, text, "", "shim", "the real NCCL; empty: the libnccl.so.2 that the process has loaded")
 OPUS_SETTING(OPUS_LOG, text, "warn", "shim manager controller", "least severe message shown: debug, info, warn or error")

@@ -102,11 +102,35 @@ enum class Mode : std::uint8_t { off = 0, observe = 1, enforce = 2 };
 enum class Verdict : std::uint32_t {
     unknown = 0,   // not all members have registered yet
     enforced = 1,  // every member registered in enforce mode: launches are gated
-    passes = 2,    // some member is not in enforce mode, or never came: nothing is held
+    passes = 2,    // some member is not in enforce mode, or has no shim: nothing is held
     intra = 3,     // all members on one node: never asks
     degraded = 4,  // a launch was passed (hold expiry, unroutable, ring overflow, dead member)
 };
 inline constexpr std::uint32_t kVerdicts = 5;
+
+// Why a communicator passes or is degraded. Part of the ring and of the wire: never renumber, never reuse.
+enum class Reason : std::uint32_t {
+    none = 0,        // it is held, or an older program does not say
+    missing = 1,     // a member never registered: it has no shim, or its node no manager
+    mode = 2,        // a member is not in enforce mode
+    gpu = 3,         // a member's GPU is not in the fabric file
+    size = 4,        // members disagree about the size
+    left = 5,        // a member left, or its creation failed, before all had come
+    died = 6,        // a member ended, or a launch waits for one that left
+    unrecorded = 7,  // a member let launches pass unrecorded
+    passed = 8,      // a launch was passed: its circuits are impossible, or its hold time was over
+    unjudged = 9,    // nobody judged it within the hold time
+    observe = 10,    // the controller only observes
+};
+inline constexpr std::uint32_t kReasons = 11;
+
+// How far NCCL's creation of a communicator has come on one member.
+enum class CreationState : std::uint8_t {
+    untold = 0,    // an older shim does not say
+    entered = 1,   // the call is about to be made, or goes on
+    returned = 2,  // it has returned without an error: so all members have entered it
+};
+inline constexpr std::uint32_t kCreationStates = 3;
 
 // What to do when a launch cannot have its circuits (OPUS_POLICY).
 enum class Policy : std::uint8_t { proceed = 0, abort = 1 };

@@ -29,7 +29,7 @@ namespace opus::wire {
 
 inline constexpr std::uint32_t kMagic = 0x4f505553;  // "OPUS"
 inline constexpr std::uint32_t kMajor = 1;
-inline constexpr std::uint32_t kMinor = 1;
+inline constexpr std::uint32_t kMinor = 2;
 inline constexpr std::size_t kMaxFrameBytes = 16u << 20;
 inline constexpr std::size_t kMaxName = 255;             // names: printable, one line
 inline constexpr std::size_t kMaxText = 4095;            // reasons: printable, one line
@@ -64,7 +64,7 @@ struct LaunchDemand {
     std::int64_t ready_ns = 0;       // CLOCK_REALTIME when its gate was seen reached
     std::vector<KeyRange> run = {};  // what this rank expects to launch after it in the same phase
     bool mixed = false;              // it holds up operations that have no key here: whom they meet is not seen
-    bool behind = false;             // launches that nobody here is told of may run before it: it shares resources
+    bool behind = false;             // its kernel may come after others that nobody here is told of
 };
 
 struct LaunchDone {
@@ -107,15 +107,24 @@ struct CommMember {  // this node's member of a communicator
     std::uint32_t generation = 0;
     std::vector<KeyRange> done = {};  // snapshot only, one a sequence: this member has finished the keys 0 .. n + count - 1
     Verdict verdict = Verdict::unknown;  // what its launches go by now: a new controller must not hold what an old one passed
+    CreationState creation = CreationState::untold;
+};
+
+// A process that is inside NCCL's creation of a communicator, and does not know its rank and size in it yet. Once it does it
+// is a CommMember.
+struct CommEntrant {
+    CommId comm;
+    RankId rank = kNone;
 };
 
 struct RankInfo {
     RankId rank = kNone;
     std::uint32_t pid = 0;
     std::uint32_t gpu = kNone;  // local GPU index, kNone until known
-    std::uint32_t hold_ms = 0;
+    std::uint32_t hold_ms = 0;  // OPUS_HOLD_MS; 0: not set, so the default, or as much as the switches need
     Policy policy = Policy::proceed;
     std::string job;
+    bool paces = false;  // its manager can time its laps (Pace)
 };
 
 // A port of this node and where its circuit leads. dark: peer_* are kNone.
@@ -132,6 +141,8 @@ struct Hello {  // opens a session; controller answers Welcome or Refused
     std::uint64_t session = 0;
     std::uint64_t known_epoch = 0;  // highest epoch this manager has seen
     std::string version;            // of the program, for people
+    std::string where = {};         // host, process and runtime directory, for people
+    std::uint64_t seat = 0;         // of machine and runtime directory: one manager at a time has it; 0: not told
 };
 
 struct Token {  // what a manager still holds of a grant
@@ -148,11 +159,13 @@ struct Snapshot {
     std::vector<CommMember> comms;
     std::vector<LaunchSnapshot> launches;
     std::vector<Token> tokens;
+    std::vector<CommEntrant> entering = {};
 };
 
-struct Register {  // ranks and communicators that came
+struct Register {  // ranks and communicators that came, and members whose creation has returned
     std::vector<RankInfo> ranks;
     std::vector<CommMember> comms;
+    std::vector<CommEntrant> entering = {};
 };
 
 struct CommGone {
@@ -164,6 +177,7 @@ struct Retire {  // ranks that ended (crashed or detached), communicators destro
     std::vector<RankId> ranks;
     std::vector<CommGone> comms;
     std::vector<CommGone> degraded;  // lost launches: the controller degrades the communicator for all
+    std::vector<CommEntrant> failed = {};  // were entering, and never became members
 };
 
 struct Demand {
@@ -223,6 +237,20 @@ struct Heartbeat {  // both ways, once a second
     std::vector<Withheld> withheld = {};    // by managers: all of them, as far as kMaxWithheld
 };
 
+// How long a rank takes for what it does again and again, against its yardstick: what that took while its circuits
+// moved on demand (manager/core/pace.h). Of ranks of which the controller wants to know (Provision::paced).
+enum class PaceKind : std::uint8_t { ready = 0, lap = 1, excess = 2, lost = 3, longer = 4 };
+struct RankPace {
+    RankId rank = kNone;
+    std::uint64_t number = 0;  // the last Provision that it has heard
+    PaceKind kind = PaceKind::lost;
+    std::int64_t took_ns = 0, yardstick_ns = 0;  // of this lap, as far as it has come
+    std::int64_t lap_ns = 0;                     // a whole one, by the yardstick; 0: there is none yet
+};
+struct Pace {
+    std::vector<RankPace> ranks;
+};
+
 // --- controller -> manager -----------------------------------------------------------------------
 
 struct GpuAssignment {
@@ -241,11 +269,27 @@ struct Welcome {
     bool runs = true;              // it wants to hear LaunchDemand::run
     std::uint32_t grace_ms = 0;    // a node not heard of for so long holds no runs any more; 0: not told
     std::uint32_t silence_ms = 0;  // a session in which nothing is heard for so long is lost; 0: not told
+    std::uint32_t dark_us = 0;     // what moving a circuit of this node takes at least; 0: not told
+    bool by_rank = false;          // Provision says for each rank whether it is provisioned; until then it is not
+};
+
+// Whether what ranks expect may be acted upon. A manager that hears it for a rank asks at once for what it has deferred.
+struct RankProvision {
+    RankId rank = kNone;
+    std::uint64_t number = 0;  // of this word, for RankPace
+    bool provision = false;    // circuits move ahead of demand; receives may be asked for late
+    bool runs = false;         // it may say how its phase goes on (LaunchDemand::run)
+    bool paced = false;        // its pace is wanted
+    bool anew = false;         // and what was called a lap is forgotten
+};
+struct Provision {
+    std::vector<RankProvision> ranks;
 };
 
 struct Refused {
     std::uint64_t session = 0;
     std::string reason;
+    std::uint32_t taken_ms = 0;  // another manager speaks for the node until it has been silent for so long; 0: no matter of time
 };
 
 struct Place {  // of a member
@@ -257,6 +301,9 @@ struct CommVerdict {
     CommId comm;
     Verdict verdict = Verdict::unknown;
     std::vector<Place> places = {};  // by rank in the communicator, where it is enforced and not too large
+    Reason reason = Reason::none;    // why it is not held
+    std::uint32_t reason_rank = kNone;  // in the communicator: the member that this is about
+    std::string why = {};               // the same in words, one line
 };
 struct Verdicts {
     std::vector<CommVerdict> comms;
@@ -321,14 +368,15 @@ struct CtlReply {
 // clang-format off
 #define OPUS_WIRE_MESSAGES(X) \
     X(1, Hello) X(2, Snapshot) X(3, Register) X(4, Retire) X(5, Demand) X(6, Done) X(7, Returned) \
-    X(8, Expired) X(9, Heartbeat) X(10, Next) X(20, Welcome) X(21, Refused) X(22, Verdicts) X(23, Grant) \
+    X(8, Expired) X(9, Heartbeat) X(10, Next) X(11, Pace) X(20, Welcome) X(21, Refused) X(22, Verdicts) X(23, Grant) \
     X(24, Revoke) X(25, Recall) X(26, Pass) X(27, Suspended) X(28, Waiting) X(29, Resync) \
+    X(30, Provision) \
     X(40, CtlRequest) X(41, CtlReply)
 // clang-format on
 
 using Message =
-    std::variant<Hello, Snapshot, Register, Retire, Demand, Done, Returned, Expired, Heartbeat, Next, Welcome, Refused,
-                 Verdicts, Grant, Revoke, Recall, Pass, Suspended, Waiting, Resync, CtlRequest, CtlReply>;
+    std::variant<Hello, Snapshot, Register, Retire, Demand, Done, Returned, Expired, Heartbeat, Next, Pace, Welcome,
+                 Refused, Verdicts, Grant, Revoke, Recall, Pass, Suspended, Waiting, Resync, Provision, CtlRequest, CtlReply>;
 
 struct Frame {
     std::uint64_t epoch = 0;

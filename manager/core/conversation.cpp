@@ -22,7 +22,10 @@ void Core::Impl::welcome(const wire::Welcome& m) {
     leads.clear();  // it will tell all of them
     session.provision = m.provision;
     session.runs = m.runs;
-    for (auto& entry : ranks) {  // this session has heard nothing
+    session.dark_ns = TimeNs{m.dark_us} * 1000;
+    session.by_rank = m.by_rank;
+    for (auto& entry : ranks) {  // this session has heard nothing, and said nothing of what may be acted upon
+        entry.second.provision = {};
         entry.second.said = {};
         entry.second.told_changes = 0;
     }
@@ -37,6 +40,7 @@ void Core::Impl::welcome(const wire::Welcome& m) {
     alone_since.reset();
     outbox.clear();
     refusal.clear();
+    refused_since.reset();
     log(LogLevel::info, "controller of epoch " + std::to_string(m.epoch) + ": this is node " + std::to_string(m.node) +
                             " with " + std::to_string(m.gpus.size()) + " GPUs");
     emit(SetNode{m.node});
@@ -60,6 +64,11 @@ void Core::Impl::hear(const wire::Refused& m) {
     if (session.state == SessionState::up) lose_controller("refused");
     session.state = SessionState::refused;
     session.retry_at = now + 2 * options.heartbeat_ns;
+    if (m.taken_ms == 0) return;
+    if (!refused_since) refused_since = now;
+    // Refused so much later, the other one was heard of meanwhile: it lives. One that has served goes on asking: its ranks
+    // have none but it.
+    if (known_epoch == 0 && now - *refused_since > TimeNs(m.taken_ms) * 1'000'000) emit(End{m.reason});
 }
 
 void Core::Impl::hear(const wire::Resync& m) {
@@ -71,12 +80,37 @@ void Core::Impl::hear(const wire::Heartbeat&) {
     if (now - session.last_heartbeat >= session.heartbeat_ns / 2) send_heartbeat();
 }
 
+bool Core::Impl::is_provisioned(const Rank& rank) const {
+    return session.provision && (!session.by_rank || rank.provision.provision);
+}
+
+bool Core::Impl::offers_runs(const Rank& rank) const {
+    return session.runs && (!session.by_rank || rank.provision.runs);
+}
+
+// What was deferred is looked at again at the end of this look, in any case.
+void Core::Impl::hear(const wire::Provision& m) {
+    for (const wire::RankProvision& p : m.ranks) {
+        const auto at = ranks.find(p.rank);
+        if (at == ranks.end()) continue;
+        Rank& rank = at->second;
+        rank.provision = p;
+        if (p.paced && rank.pace == nullptr) rank.pace = std::make_unique<Pace>();
+        if (!p.paced) rank.pace.reset();
+        if (rank.pace == nullptr) continue;
+        rank.pace->begin(!p.provision && !p.runs);
+        if (p.anew) rank.pace->forget();
+    }
+}
+
 void Core::Impl::hear(const wire::Verdicts& m) {
     for (const wire::CommVerdict& v : m.comms) {
         const auto it = groups.find(v.comm);
         if (it == groups.end() || it->second.verdict == Verdict::intra || v.verdict == Verdict::intra) continue;
         if (!v.places.empty()) it->second.places = v.places;
-        set_verdict(v.comm, v.verdict);
+        if (it->second.verdict != v.verdict && !v.why.empty() && v.reason != Reason::observe)
+            log(LogLevel::warn, "a communicator is not held for circuits: " + v.why);
+        set_verdict(v.comm, v.verdict, v.reason, v.reason_rank);
     }
     decide_all();
 }

@@ -73,6 +73,14 @@ static std::uint32_t stream_family(std::uint64_t stream) {
     return 0x4000'0000u | static_cast<std::uint32_t>(hash_mix(0, stream) & 0x3fff'ffffu);
 }
 
+// What the program does, for its pace: not with whom it has to connect first.
+static std::uint64_t signature_of(const Launch& launch) {
+    std::uint64_t h = hash_mix(0, static_cast<std::uint64_t>(launch.op));
+    for (const LaunchKey& key : launch.keys)
+        h = hash_mix(h, std::hash<Key>{}(sequence_of(key.range.first)) + key.range.count);
+    return h;
+}
+
 Rank* Core::Impl::rank_of(RankId id) {
     const auto it = ranks.find(id);
     if (it != ranks.end()) return &it->second;
@@ -96,10 +104,12 @@ void Core::Impl::handle(const RankUp& e) {
         return;
     }
     it->second.info = e.info;
+    it->second.info.paces = true;
     it->second.mode = e.mode;
     it->second.recovered = e.recovered;
+    it->second.capacity = e.slots;
     it->second.kept_most = std::min(Rank::kMaxKeptSlots, e.slots / 4);
-    outbox.registered.ranks.push_back(e.info);
+    outbox.registered.ranks.push_back(it->second.info);
     log(LogLevel::info, "rank " + std::to_string(e.info.rank) + (e.recovered ? " found again" : " came") + ": pid " +
                             std::to_string(e.info.pid) + ", job " + e.info.job);
 }
@@ -120,12 +130,20 @@ void Core::Impl::handle(const RankDown& e) {
         "rank " + std::to_string(e.rank) + " ended with " + std::to_string(unfinished) + " launches not done");
 }
 
+void Core::Impl::handle(const CommEntering& e) {
+    Rank* rank = rank_of(e.rank);
+    if (rank == nullptr || e.index >= ring::kMaxComms || rank->members[e.index]) return;
+    rank->entering[e.index] = e.comm;
+    outbox.registered.entering.push_back({e.comm, e.rank});
+}
+
 void Core::Impl::handle(const CommUp& e) {
     Rank* rank = rank_of(e.rank);
     if (rank == nullptr || e.index >= ring::kMaxComms || rank->members[e.index]) {
         counters.rejected += rank != nullptr;
         return;
     }
+    rank->entering.erase(e.index);
     auto member = std::make_unique<Member>();
     member->info = e.member;
     member->family = e.family;
@@ -141,17 +159,37 @@ void Core::Impl::handle(const CommUp& e) {
     Group& group = groups[e.member.comm];
     group.members.emplace_back(e.rank, static_cast<std::uint16_t>(e.index));
     if (group.verdict == Verdict::unknown && e.verdict != Verdict::unknown) {
-        set_verdict(e.member.comm, e.verdict);
+        set_verdict(e.member.comm, e.verdict, e.reason, e.reason_rank);
     } else if (group.verdict != Verdict::unknown) {
         rank->members[e.index]->verdict = group.verdict;
-        emit(SetVerdict{e.rank, e.index, group.verdict});
+        emit(SetVerdict{e.rank, e.index, group.verdict, group.reason, group.reason_rank});
     }
     judge_intra(e.member.comm);
 }
 
-void Core::Impl::handle(const CommDown& e) {
+// The controller wants to know only while it waits for others.
+void Core::Impl::handle(const CommCreated& e) {
     Rank* rank = rank_of(e.rank);
     if (rank == nullptr || e.index >= ring::kMaxComms || !rank->members[e.index]) return;
+    Member& member = *rank->members[e.index];
+    member.info.creation = CreationState::returned;
+    member.since = now;
+    if (member.verdict == Verdict::unknown) outbox.registered.comms.push_back(member.info);
+}
+
+// It has no place in the communicator, and will get none.
+bool Core::Impl::creation_failed(Rank& rank, std::uint32_t index) {
+    const auto it = rank.entering.find(index);
+    if (it == rank.entering.end()) return false;
+    outbox.retire.failed.push_back({it->second, rank.info.rank});
+    rank.entering.erase(it);
+    return true;
+}
+
+void Core::Impl::handle(const CommDown& e) {
+    Rank* rank = rank_of(e.rank);
+    if (rank == nullptr || e.index >= ring::kMaxComms || creation_failed(*rank, e.index)) return;
+    if (!rank->members[e.index]) return;
     Member& member = *rank->members[e.index];
     member.retired = true;
     if (member.outstanding == 0) release_member(*rank, static_cast<std::uint16_t>(e.index), true);
@@ -159,7 +197,8 @@ void Core::Impl::handle(const CommDown& e) {
 
 void Core::Impl::handle(const CommLost& e) {
     Rank* rank = rank_of(e.rank);
-    if (rank == nullptr || e.index >= ring::kMaxComms || !rank->members[e.index]) return;
+    if (rank == nullptr || e.index >= ring::kMaxComms || creation_failed(*rank, e.index)) return;
+    if (!rank->members[e.index]) return;
     Member& member = *rank->members[e.index];
     if (member.verdict != Verdict::unknown && member.verdict != Verdict::enforced) return;
     member.lost = true;
@@ -191,16 +230,18 @@ void Core::Impl::release_member(Rank& rank, std::uint16_t index, bool tell) {
 
 // --- verdicts -------------------------------------------------------------------------------------
 
-void Core::Impl::set_verdict(const CommId& comm, Verdict verdict) {
+void Core::Impl::set_verdict(const CommId& comm, Verdict verdict, Reason reason, std::uint32_t reason_rank) {
     const auto it = groups.find(comm);
     if (it == groups.end() || it->second.verdict == verdict) return;
     it->second.verdict = verdict;
+    it->second.reason = reason;
+    it->second.reason_rank = reason_rank;
     for (const auto& [id, index] : it->second.members) {
         Member& member = *ranks.at(id).members[index];
         member.verdict = verdict;
         if (verdict != Verdict::unknown && verdict != Verdict::enforced) member.lost = false;
         ranks.at(id).offers_due = true;
-        emit(SetVerdict{id, index, verdict});
+        emit(SetVerdict{id, index, verdict, reason, reason_rank});
     }
     withdraw({});
 }
@@ -226,7 +267,7 @@ void Core::Impl::judge_intra(const CommId& comm) {
 void Core::Impl::degrade_here(const CommId& comm) {
     const auto it = groups.find(comm);
     if (it == groups.end() || it->second.verdict == Verdict::degraded || it->second.verdict == Verdict::intra) return;
-    set_verdict(comm, Verdict::degraded);
+    set_verdict(comm, Verdict::degraded, Reason::unjudged);
     for (const auto& [id, index] : it->second.members) ranks.at(id).members[index]->lost = true;
 }
 
@@ -241,6 +282,7 @@ void Core::Impl::handle(const Recorded& e) {
     launch.flags = e.flags;
     launch.gate = e.gate;
     launch.stream = e.stream;
+    launch.overtaken = e.occupied;
     for (const ring::OpEntry& op : e.ops) {
         if (op.comm >= ring::kMaxComms || !rank->members[op.comm]) continue;
         if (std::find(launch.members.begin(), launch.members.end(), op.comm) == launch.members.end())
@@ -268,6 +310,8 @@ void Core::Impl::handle(const Recorded& e) {
         return;
     }
     ++counters.recorded;
+    if (rank->pace != nullptr && (e.flags & ring::kLaunchConn) == 0)
+        rank->pace->recorded(e.seq, signature_of(rank->launches.back()));
     rank->forecast_due = rank->offers_due = true;
     consider(*rank, rank->launches.back());
 }
@@ -396,8 +440,10 @@ void Core::Impl::start(Rank& rank, Launch& launch, Phase phase, bool abort) {
     begun_ns = now;
     ++counters.gone;
     counters.passed += phase == Phase::passed;
-    if (soft.empty()) return;
-    for (const LaunchKey& key : launch.keys) soft.started(key.range);
+    if (!soft.empty())
+        for (const LaunchKey& key : launch.keys) soft.started(key.range);
+    for (const std::uint32_t family : launch.families)  // whom another thread waits with, at a host gate
+        if (Launch* next = rank.find(rank.next_of(family, launch.seq))) consider(rank, *next);
 }
 
 // What has started in the last call, for the forecast: no gate waits for that.
@@ -499,8 +545,7 @@ void Core::Impl::tell_done(Rank& rank, Launch& launch, bool passed) {
         if (what.keys.empty())  // its communicators are no longer held
             for (const LaunchKey& key : launch.keys) what.keys.push_back(key.range);
         if (untold.ran.size() < kMaxUntold) untold.ran.push_back({std::move(what), done});
-        launch.untold = true;
-        ++rank.untold;
+        rank.set_untold(launch);
         untold_due |= !goes_on;
     } else if (has_controller() && launch.told) {
         (goes_on ? untold : outbox.done).launches.push_back(done);
@@ -512,13 +557,14 @@ void Core::Impl::tell_done(Rank& rank, Launch& launch, bool passed) {
 // The ring keeps what nobody has been told of: a manager that starts anew reads that it is done, and its peers do
 // not wait for it.
 void Core::Impl::retire(Rank& rank) {
-    const std::uint64_t upto = rank.retire(has_controller());
-    untold_due |= has_controller() && rank.kept_slots() > rank.kept_most;
-    if (upto == 0) return;
-    emit(Retired{rank.info.rank, upto});
-    for (const Freeing& f : rank.freeing)
-        if (f.upto <= upto) emit(FreeComm{rank.info.rank, f.index, f.generation});
-    std::erase_if(rank.freeing, [upto](const Freeing& f) { return f.upto <= upto; });
+    Retired retired = rank.retire(has_controller());
+    untold_due |= has_controller() && (rank.kept_slots() > rank.kept_most || rank.is_crowded());
+    if (retired.upto == 0 && retired.freed.empty()) return;
+    emit(std::move(retired));
+    const auto free = std::partition(rank.freeing.begin(), rank.freeing.end(),
+                                     [&rank](const Freeing& f) { return rank.is_named(f); });
+    for (auto f = free; f != rank.freeing.end(); ++f) emit(FreeComm{rank.info.rank, f->index, f->generation});
+    rank.freeing.erase(free, rank.freeing.end());
 }
 
 void Core::Impl::finish(Rank& rank, Launch& launch) {
@@ -526,9 +572,10 @@ void Core::Impl::finish(Rank& rank, Launch& launch) {
     if (launch.phase == Phase::waiting) rank.stop_waiting(launch);
     launch.running() ? rank.forecast.ended(launch, now) : rank.forecast.started(launch, now, rank.launches);
     rank.forecast_due |= launch.programme.needs != 0;
-    launch.phase = Phase::done;
+    rank.set_done(launch);
     rank.offers_due = true;
     launch.done_ns = realtime;
+    if (rank.pace != nullptr) rank.pace->ended(launch.seq, now);
     ++counters.done;
     tell_done(rank, launch, passed);
     rank.note_finished(launch);

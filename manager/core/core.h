@@ -21,6 +21,8 @@ struct CoreOptions {
     std::uint32_t default_hold_ms = 30'000;
     TimeNs controller_silence_ns = 3'000'000'000;  // no frame for so long: no controller; where it does not say
     TimeNs heartbeat_ns = 1'000'000'000;
+    std::string where = {};  // wire::Hello
+    std::uint64_t seat = 0;
 };
 
 // --- events: from rings (copied and validated by the shell) ---------------------------------------
@@ -35,17 +37,28 @@ struct RankDown {
     RankId rank = kNone;
 };
 
+struct CommEntering {  // an entry says that NCCL's creation begins; rank and size come with CommUp
+    RankId rank = kNone;
+    std::uint32_t index = 0;  // in the rank's table
+    CommId comm;
+};
 struct CommUp {  // an entry became registered
     RankId rank = kNone;
     std::uint32_t index = 0;  // in the rank's table
     std::uint32_t family = 0;
     wire::CommMember member;
-    Verdict verdict = Verdict::unknown;  // what an earlier manager had stored for it
+    Verdict verdict = Verdict::unknown;  // what an earlier manager had stored for it, and why
+    Reason reason = Reason::none;
+    std::uint32_t reason_rank = kNone;
 };
+struct CommCreated {
+    RankId rank = kNone;
+    std::uint32_t index = 0;
+};  // NCCL's creation has returned there
 struct CommDown {
     RankId rank = kNone;
     std::uint32_t index = 0;
-};  // retired
+};  // retired, or it entered and never registered
 struct CommLost {
     RankId rank = kNone;
     std::uint32_t index = 0;
@@ -59,7 +72,8 @@ struct Recorded {  // a committed launch, in ring order
     std::uint64_t stream = 0;
     std::vector<ring::OpEntry> ops;  // comm indices checked to be registered
     std::uint32_t slots = 1;
-    bool go = false;  // recovered: an earlier manager has let it start
+    bool go = false;        // recovered: an earlier manager has let it start
+    bool occupied = false;  // recovered: an earlier manager has passed over it
 };
 // The shim opened gates by itself, because the heartbeat stood still: whatever waits has passed.
 struct GaveUp {
@@ -92,8 +106,8 @@ struct Withdrawn {
     std::vector<wire::LocalLaunch> reached;
 };
 
-using Event = std::variant<RankUp, RankDown, CommUp, CommDown, CommLost, Recorded, Ready, DoneSeen, GaveUp, Withdrawn,
-                           ControllerUp, ControllerDown, FromController, Tick>;
+using Event = std::variant<RankUp, RankDown, CommEntering, CommUp, CommCreated, CommDown, CommLost, Recorded, Ready,
+                           DoneSeen, GaveUp, Withdrawn, ControllerUp, ControllerDown, FromController, Tick>;
 
 // --- actions --------------------------------------------------------------------------------------
 
@@ -118,15 +132,24 @@ struct SetVerdict {
     RankId rank = kNone;
     std::uint32_t index = 0;
     Verdict verdict{};
+    Reason reason = Reason::none;  // why it is not held
+    std::uint32_t reason_rank = kNone;
 };
 struct SetOpen {
     RankId rank = kNone;
     ring::Open open{};
 };
+struct Slots {
+    std::uint64_t seq = 0;  // of the first
+    std::uint32_t count = 1;
+    bool operator==(const Slots&) const = default;
+};
+// Slots below `upto` are free (0: no further than before), but for those that were ever `occupied` and not `freed` since.
 struct Retired {
     RankId rank = kNone;
     std::uint64_t upto = 0;
-};  // slots below are free
+    std::vector<Slots> occupied = {}, freed = {};
+};
 struct FreeComm {
     RankId rank = kNone;
     std::uint32_t index = 0;
@@ -144,6 +167,9 @@ struct ForgetRank {
 struct EndSession {
     std::string reason;
 };  // drop the connection, make another, then ControllerUp anew
+struct End {
+    std::string reason;
+};  // another manager speaks for this node: end this process
 struct WakeAt {
     TimeNs at_ns = 0;
 };  // replaces the last one
@@ -154,7 +180,7 @@ struct Log {
 };
 
 using Action = std::variant<Send, SetGo, Offer, Withdraw, SetVerdict, SetOpen, Retired, FreeComm, Steer, SetNode,
-                            ForgetRank, EndSession, WakeAt, Log>;
+                            ForgetRank, EndSession, End, WakeAt, Log>;
 using Actions = std::vector<Action>;
 
 struct Counters {

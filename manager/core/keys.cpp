@@ -80,8 +80,10 @@ std::vector<LaunchKey> keys_of(const std::vector<ring::OpEntry>& ops, std::uint1
         const wire::CommMember* member = members(op.comm);
         if (member == nullptr || stays_inside(op, *member)) continue;
         const bool mesh = is_mesh(static_cast<OpKind>(op.kind));
-        if (!only_conn) keys.push_back({op.comm, {key_of(op, *member, false), op.count, mesh}});
-        if (only_conn || (gate == ring::Gate::host && (op.flags & ring::kOpFirstUse)))
+        const bool connects = (op.flags & ring::kOpConnects) != 0;
+        const bool first_use = (op.flags & ring::kOpFirstUse) != 0;
+        if (!only_conn && !connects) keys.push_back({op.comm, {key_of(op, *member, false), op.count, mesh}});
+        if (only_conn || (gate == ring::Gate::host && (first_use || connects)))
             keys.push_back({op.comm, {key_of(op, *member, true), 1, mesh}});
     }
     join_neighbours(keys);

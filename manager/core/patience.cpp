@@ -2,7 +2,6 @@
 // To everybody else they are posted late.
 #include <algorithm>
 #include <limits>
-#include <optional>
 #include <utility>
 
 #include "manager/core/state.h"
@@ -10,34 +9,33 @@
 namespace opus::manager {
 namespace {
 
-constexpr TimeNs kLongest = 10'000'000'000, kBehindOneThatWaits = 1'000'000'000;
-
-// Since when what is to go before waits itself, if it is there: perhaps, in the end, for what is withheld.
-std::optional<TimeNs> due_waits_since(const Rank& rank) {
-    std::optional<TimeNs> since;
-    for (const std::uint64_t seq : rank.waiting)
-        if (const Launch* l = rank.find(seq); l != nullptr && l->asked && rank.forecast.is_due(*l))
-            since = std::max(since.value_or(l->waiting_since), l->waiting_since);
-    return since;
+// What is to go before waits itself, if it is there: perhaps, in the end, for what is withheld.
+bool due_waits(const Rank& rank) {
+    return std::any_of(rank.waiting.begin(), rank.waiting.end(), [&rank](std::uint64_t seq) {
+        const Launch* l = rank.find(seq);
+        return l != nullptr && l->asked && rank.forecast.is_due(*l);
+    });
 }
 
 }  // namespace
 
-// When it is asked for though its turn has not come: what goes before it is overdue, or has waited long enough.
+// When it is asked for though its turn has not come: what goes before it is overdue, or it has waited for as long as it
+// takes to move a circuit, which is what all this is to save.
 TimeNs Core::Impl::patient_until(const Rank& rank, const Launch& launch) const {
-    TimeNs until = rank.forecast.due_until();
-    if (const auto since = due_waits_since(rank)) until = std::max(until, *since + kBehindOneThatWaits);
-    return std::min(until, launch.waiting_since + kLongest);
+    const TimeNs longest = launch.waiting_since + session.dark_ns;
+    return due_waits(rank) ? longest : std::min(rank.forecast.due_until(), longest);
 }
 
 bool Core::Impl::lets_wait(Rank& rank, Launch& launch) {
-    if (!session.provision || !launch.is_one(OpKind::recv) || (launch.flags & ring::kLaunchMixed) != 0) return false;
+    if (!is_provisioned(rank) || session.dark_ns == 0 || !launch.is_one(OpKind::recv) ||
+        (launch.flags & ring::kLaunchMixed) != 0)
+        return false;
     if (!begun.empty()) return true;  // flush() looks again, once they are learned from
     describe(rank, launch);
     if (!rank.forecast.can_wait(launch)) return false;
     const bool withheld = launch.patience == Predictor::Patience::shown;
     if (now >= patient_until(rank, launch)) {
-        if (due_waits_since(rank)) rank.forecast.never_let_wait(launch);
+        if (due_waits(rank)) rank.forecast.never_let_wait(launch);
         if (withheld) launch.patience = Predictor::Patience::needed;
         log(LogLevel::debug, name_of({rank.info.rank, launch.seq}) + " could not wait: nothing else happens");
         return false;

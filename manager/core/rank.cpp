@@ -7,6 +7,9 @@
 namespace opus::manager {
 namespace {
 
+constexpr std::uint32_t kLeastFreed = 64;   // a part of the ring
+constexpr std::size_t kMostFreeing = 64;  // entries of communicators that wait for the ring
+
 template <class Launches>
 auto* find_in(Launches& launches, std::uint64_t seq) {
     const auto it = std::lower_bound(launches.begin(), launches.end(), seq,
@@ -20,23 +23,57 @@ Launch* Rank::find(std::uint64_t seq) { return find_in(launches, seq); }
 const Launch* Rank::find(std::uint64_t seq) const { return find_in(launches, seq); }
 
 bool Rank::append(Launch launch) {
-    if (!launches.empty() && launch.seq < launches.back().seq + launches.back().slots) return false;
+    if (!launches.empty() && launch.seq < launches.back().end()) return false;
+    if (launch.overtaken && overtaken_ != launches.size()) return false;
     if (families_.size() > kMostIdleFamilies) std::erase_if(families_, [](const auto& f) { return f.second.empty(); });
     for (const std::uint32_t family : launch.families) families_[family].push_back(launch.seq);
     for (const std::uint16_t m : launch.members)
         if (members[m]) ++members[m]->outstanding;
+    skips_ |= (launch.flags & ring::kLaunchSkips) != 0;
+    overtaken_ += launch.overtaken;
+    if (launch.overtaken) occupied_ += launch.slots;
     launches.push_back(std::move(launch));
     return true;
 }
 
+void Rank::set_done(Launch& launch) {
+    launch.phase = Phase::done;
+    over_ += launch.slots;
+}
+
+void Rank::set_untold(Launch& launch) {
+    if (!std::exchange(launch.untold, true)) untold += launch.slots;
+}
+
 // Connections are made on the host, whatever kernels run: one that waited for an earlier receive would keep the
-// host from posting what lets that receive end. Later launches wait for them all the same.
+// host from posting what lets that receive end. Later launches wait for them all the same. Behind a host gate they are
+// one launch with the call. A host gate keeps the host likewise, whatever comes after it: once all that comes before has
+// been let go, NCCL keeps the order.
 bool Rank::has_turn(const Launch& launch) const {
-    if ((launch.flags & ring::kLaunchConn) != 0) return true;
-    return std::all_of(launch.families.begin(), launch.families.end(), [&](std::uint32_t family) {
-        const auto it = families_.find(family);
-        return it != families_.end() && !it->second.empty() && it->second.front() == launch.seq;
-    });
+    return launch.connects() ||
+           std::all_of(launch.families.begin(), launch.families.end(), [&](std::uint32_t family) {
+               const auto it = families_.find(family);
+               if (it == families_.end() || it->second.empty()) return false;
+               return it->second.front() == launch.seq ||
+                      (launch.gate == ring::Gate::host && all_let_go(it->second, launch.seq));
+           });
+}
+
+// Backwards: what has had its turn in the order tells of all before it.
+bool Rank::all_let_go(const std::deque<std::uint64_t>& order, std::uint64_t upto) const {
+    for (auto at = std::lower_bound(order.begin(), order.end(), upto); at != order.begin();) {
+        const Launch* before = find(*--at);
+        if (before == nullptr || !before->running()) return false;
+        if (!before->connects() && !before->ungated()) return true;
+    }
+    return true;
+}
+
+std::uint64_t Rank::next_of(std::uint32_t family, std::uint64_t seq) const {
+    const auto it = families_.find(family);
+    if (it == families_.end()) return kNoLaunch;
+    const auto next = std::upper_bound(it->second.begin(), it->second.end(), seq);
+    return next != it->second.end() ? *next : kNoLaunch;
 }
 
 bool Rank::shares_unheld(const Launch& launch) const {
@@ -44,6 +81,14 @@ bool Rank::shares_unheld(const Launch& launch) const {
         return member && member->verdict != Verdict::enforced && member->verdict != Verdict::unknown &&
                std::find(launch.families.begin(), launch.families.end(), member->family) != launch.families.end();
     });
+}
+
+bool Rank::is_connecting_before(const Launch& launch) const {
+    for (const Launch& other : launches) {
+        if (other.seq >= launch.seq) break;
+        if ((other.flags & ring::kLaunchConn) != 0 && other.phase != Phase::done) return true;
+    }
+    return false;
 }
 
 void Rank::leave(const Launch& launch, std::vector<std::uint64_t>& heads) {
@@ -98,30 +143,83 @@ void Rank::imply_finished(const Launch& first) {
 
 void Rank::forget_untold() {
     for (auto at = launches.begin(); untold > 0 && at != launches.end(); ++at)
-        untold -= std::exchange(at->untold, false);
+        if (std::exchange(at->untold, false)) untold -= at->slots;
 }
 
-std::uint64_t Rank::retire(bool keep) {
-    std::uint64_t upto = 0;
+// Where nothing ends late this is all that happens: what is done leaves at the front.
+Retired Rank::retire(bool keep) {
+    Retired r{info.rank};
     while (!launches.empty() && launches.front().phase == Phase::done) {
-        if (keep && launches.front().untold) break;
-        untold -= launches.front().untold;
-        upto = launches.front().seq + launches.front().slots;
+        const Launch& front = launches.front();
+        if (front.untold && keep) break;
+        over_ -= front.slots;
+        if (front.untold) untold -= front.slots;
+        if (front.overtaken) {
+            --overtaken_;
+            occupied_ -= front.slots;
+            r.freed.push_back({front.seq, front.slots});
+        } else {
+            r.upto = front.end();
+        }
         launches.pop_front();
     }
-    return upto;
+    if (is_crowded() && over_ - (keep ? untold : 0) >= std::max(1u, capacity / kLeastFreed)) overtake(keep, r);
+    return r;
+}
+
+std::uint64_t Rank::used_slots() const {
+    return occupied_ + (overtaken_ < launches.size() ? launches.back().end() - launches[overtaken_].seq : 0);
+}
+
+// A fair part of the ring at a time: all launches are looked at for it.
+bool Rank::is_crowded() const {
+    const bool few = used_slots() > capacity / 2 || freeing.size() > kMostFreeing;
+    return skips_ && few && over_ >= std::max(1u, capacity / kLeastFreed);
+}
+
+// Up to the last one that is over: those that are go, those that are not stay behind with their slots.
+void Rank::overtake(bool keep, Retired& r) {
+    const auto is_over = [keep](const Launch& l) { return l.phase == Phase::done && !(l.untold && keep); };
+    const auto last = std::find_if(launches.rbegin(), launches.rend(), is_over);
+    const std::uint64_t upto = last != launches.rend() ? last->end() : 0;
+    for (Launch& launch : launches) {
+        if (launch.seq >= upto) break;
+        if (is_over(launch)) {
+            over_ -= launch.slots;
+            if (launch.untold) untold -= launch.slots;
+            if (launch.overtaken) r.freed.push_back({launch.seq, launch.slots});
+        } else if (!launch.overtaken) {
+            launch.overtaken = true;
+            r.occupied.push_back({launch.seq, launch.slots});
+        }
+    }
+    if (overtaken_ < launches.size() && upto > launches[overtaken_].seq) r.upto = upto;
+    std::erase_if(launches, is_over);
+    overtaken_ = occupied_ = 0;
+    for (const Launch& launch : launches) {
+        if (!launch.overtaken) break;
+        ++overtaken_;
+        occupied_ += launch.slots;
+    }
+}
+
+bool Rank::is_named(const Freeing& entry) const {
+    if (overtaken_ < launches.size() && launches[overtaken_].seq < entry.upto) return true;
+    return std::any_of(launches.begin(), launches.begin() + static_cast<std::ptrdiff_t>(overtaken_), [&](const Launch& l) {
+        return std::find(l.members.begin(), l.members.end(), entry.index) != l.members.end();
+    });
 }
 
 std::uint64_t Rank::kept_slots() const {
     if (launches.empty() || launches.front().phase != Phase::done) return 0;
     const auto next =
         std::find_if(launches.begin(), launches.end(), [](const Launch& l) { return l.phase != Phase::done; });
-    return (next != launches.end() ? next->seq : launches.back().seq + launches.back().slots) - launches.front().seq;
+    return (next != launches.end() ? next->seq : launches.back().end()) - launches.front().seq;
 }
 
 std::uint64_t Rank::last_use(std::uint16_t index) const {
     for (auto it = launches.rbegin(); it != launches.rend(); ++it)
-        if (std::find(it->members.begin(), it->members.end(), index) != it->members.end()) return it->seq + it->slots;
+        if (std::find(it->members.begin(), it->members.end(), index) != it->members.end()) return it->end();
     return 0;
 }
 
@@ -135,12 +233,15 @@ std::string Rank::check() const {
     const std::string name = "rank " + std::to_string(info.rank) + ": ";
     std::array<std::uint32_t, ring::kMaxComms> outstanding{};
     std::unordered_map<std::uint32_t, std::vector<std::uint64_t>> expected;
-    std::uint64_t end = 0;
+    std::uint64_t end = 0, over = 0, told_late = 0, occupied = 0;
     std::size_t waits = 0;
     for (const Launch& launch : launches) {
         const std::string which = name + "launch " + std::to_string(launch.seq) + ": ";
         if (launch.seq < end) return which + "out of ring order";
-        end = launch.seq + launch.slots;
+        end = launch.end();
+        over += launch.phase == Phase::done ? launch.slots : 0;
+        told_late += launch.untold ? launch.slots : 0;
+        occupied += launch.overtaken ? launch.slots : 0;
         if (launch.phase == Phase::done) continue;
         for (const std::uint16_t m : launch.members) ++outstanding[m];
         for (const std::uint32_t family : launch.families) expected[family].push_back(launch.seq);
@@ -153,6 +254,9 @@ std::string Rank::check() const {
             return which + "is let go ahead after it was reached";
         if (launch.phase == Phase::recorded && launch.asked) return which + "asked for before it was ready";
     }
+    if (over != over_ || told_late != untold || occupied != occupied_) return name + "miscounts the slots of its launches";
+    if (!std::is_partitioned(launches.begin(), launches.end(), [](const Launch& l) { return l.overtaken; }))
+        return name + "a launch was overtaken, and one before it not";
     if (waits != waiting.size()) return name + "a launch waits twice, or is gone";
     for (const std::uint64_t seq : withheld)
         if (std::find(waiting.begin(), waiting.end(), seq) == waiting.end())

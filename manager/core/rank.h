@@ -1,16 +1,20 @@
 // One rank process of this node: its communicators and its launches, in ring order.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <memory>
 #include <string>
 #include <unordered_map>
 #include <vector>
 
+#include "manager/core/core.h"
 #include "manager/core/forecast.h"
 #include "manager/core/keys.h"
+#include "manager/core/pace.h"
 #include "opus/launch_ring.h"
 #include "opus/wire.h"
 
@@ -48,6 +52,7 @@ struct Launch {
     bool told = false;           // the controller has ever heard of it: it must hear of its end
     bool described = false;      // `programme` is set
     bool untold = false;         // done under a run, and the controller has not heard of it
+    bool overtaken = false;      // the ring is retired beyond it; its slots are marked occupied
     std::uint64_t grant = 0;     // token it may start, or has started, under
     std::string misses;          // what the controller last said that it waits for
     TimeNs waiting_since = 0;
@@ -59,10 +64,20 @@ struct Launch {
     bool in_stream_order() const {
         return gate == ring::Gate::stream && (flags & (ring::kLaunchConn | ring::kLaunchHostDone)) == 0;
     }
+    // Its host has come to it, its streams may not have: what runs there before it, nobody here sees. Connections are
+    // made by the host alone.
+    bool behind_streams() const { return gate == ring::Gate::host && (flags & ring::kLaunchConn) == 0; }
+    // With the call itself, or before it.
+    bool connects() const {
+        return std::any_of(keys.begin(), keys.end(), [](const LaunchKey& key) {
+            return key.range.first.kind == KeyKind::conn || key.range.first.kind == KeyKind::conn_p2p;
+        });
+    }
     bool can_go_ahead() const {
         return phase == Phase::recorded && ahead == Ahead::no && !reached && !firm && !ungated() &&
                (flags & ring::kLaunchFenced) != 0;
     }
+    std::uint64_t end() const { return seq + slots; }  // in the ring
     bool ungated() const { return (flags & ring::kLaunchUngated) != 0; }
     bool pending() const { return phase == Phase::recorded || phase == Phase::waiting; }
     bool running() const { return phase == Phase::started || phase == Phase::suspended || phase == Phase::passed; }
@@ -72,15 +87,18 @@ struct Member {
     wire::CommMember info;
     std::uint32_t family = 0;
     Verdict verdict = Verdict::unknown;
-    TimeNs since = 0;               // registered
+    TimeNs since = 0;               // registered, or since NCCL's creation has returned
     bool retired = false;           // destroyed by the application; freed when its launches are done
     bool lost = false;              // launches passed unrecorded: tell the controller until it degrades it
     std::uint32_t outstanding = 0;  // launches not done
     std::unordered_map<Key, std::uint64_t> finished;  // per sequence: keys below are done
+
+    // Its creator does; while NCCL's creation goes on there is nobody yet to wait.
+    bool awaits_verdict() const { return verdict == Verdict::unknown && info.creation != CreationState::entered; }
 };
 
-// A communicator's entry that is to be free when the ring is retired so far: until then its records name it, and a
-// manager that starts anew reads them.
+// A communicator's entry that is to be free when the ring is retired so far, and no launch that was overtaken names it:
+// until then its records do, and a manager that starts anew reads them.
 struct Freeing {
     std::uint16_t index = 0;
     std::uint32_t generation = 0;
@@ -99,8 +117,10 @@ public:
     Mode mode = Mode::enforce;
     std::array<std::unique_ptr<Member>, ring::kMaxComms> members;
     std::uint32_t used = 0;       // no member at or beyond this entry
-    std::deque<Launch> launches;  // not retired, by seq
+    std::deque<Launch> launches;  // by seq: those overtaken, then those not retired
+    std::uint32_t capacity = ring::kDefaultSlots;  // slots of the ring
     std::vector<Freeing> freeing;
+    std::map<std::uint32_t, CommId> entering;  // by entry: inside NCCL's creation, without a place yet
     std::vector<std::uint64_t> waiting;   // launches in Phase::waiting
     std::vector<std::uint64_t> withheld;  // those of them that may be asked for later: what else it does goes first
     std::size_t sequences = 0;            // entries of all `finished`
@@ -110,26 +130,37 @@ public:
     bool forecast_due = false;       // there may be something new to say
     bool offers_due = false;         // there may be something to let go ahead
     bool recovered = false;          // an earlier manager served it
+    wire::RankProvision provision;   // what the controller last said of it
+    std::unique_ptr<Pace> pace;      // where it wants to know that
     std::uint32_t kept_most = kMaxKeptSlots;
-    std::size_t untold = 0;  // launches that are `untold`
+    std::uint64_t untold = 0;  // slots of launches that are `untold`
 
     Launch* find(std::uint64_t seq);
     const Launch* find(std::uint64_t seq) const;
     // Takes a launch at the end of the ring order. False: out of order, not taken.
     bool append(Launch launch);
-    // Every earlier launch of its families is done.
+    // Every earlier launch of its families is done; behind a host gate: has been let go.
     bool has_turn(const Launch& launch) const;
+    static constexpr std::uint64_t kNoLaunch = ~std::uint64_t{0};
+    std::uint64_t next_of(std::uint32_t family, std::uint64_t seq) const;  // that is not done
     // A communicator that shares its resources is not held: what runs there before it, nobody here sees.
     bool shares_unheld(const Launch& launch) const;
+    // A call that was recorded before it still makes its connections. It may be its own: then its kernel comes after.
+    bool is_connecting_before(const Launch& launch) const;
     // A launch ended: appends the launches that have now come to the head of a family.
     void leave(const Launch& launch, std::vector<std::uint64_t>& heads);
     void stop_waiting(const Launch& launch);
     void withhold(const Launch& launch);  // one that waits
+    void set_done(Launch& launch);
+    void set_untold(Launch& launch);
     void note_finished(const Launch& launch);
     // An earlier manager saw the launches through that come before the first of its sequence found in the ring.
     void imply_finished(const Launch& first);
-    // Ring position below which slots are free now; 0 when nothing new. `keep`: those from the first untold end on.
-    std::uint64_t retire(bool keep);
+    // Forgets what is done, in ring order; where that leaves few slots, what is done behind others too, which are overtaken.
+    // `keep`: not those that are untold, nor in ring order those behind them. What the ring is to be told; upto 0: no further.
+    Retired retire(bool keep);
+    bool is_crowded() const;  // few slots or entries are left, and some more could be freed but for what is untold
+    bool is_named(const Freeing& entry) const;  // by a record that is not retired, or overtaken
     std::uint64_t kept_slots() const;  // done, and not retired
     // Nothing is untold any more, or nothing more is known of it.
     void forget_untold();
@@ -140,6 +171,15 @@ public:
 
 private:
     static constexpr std::size_t kMostIdleFamilies = 256;
+
+    bool all_let_go(const std::deque<std::uint64_t>& order, std::uint64_t upto) const;
+    void overtake(bool keep, Retired& r);
+    std::uint64_t used_slots() const;
+
+    bool skips_ = false;          // its shim knows occupied slots
+    std::size_t overtaken_ = 0;   // so many launches, the first ones
+    std::uint64_t occupied_ = 0;  // their slots
+    std::uint64_t over_ = 0;      // slots of launches that are done, and not forgotten
     // Launches not done, in ring order. A family that is idle keeps its place: it comes again.
     std::unordered_map<std::uint32_t, std::deque<std::uint64_t>> families_;
 };

@@ -25,7 +25,7 @@ void Core::Impl::handle(const ControllerUp& e) {
     session.silence_ns = options.controller_silence_ns;
     session.heartbeat_ns = options.heartbeat_ns;
     session.last_frame = now;
-    emit(Send{wire::Hello{node, e.session, known_epoch, program_version()}});
+    emit(Send{wire::Hello{node, e.session, known_epoch, program_version(), options.where, options.seat}});
 }
 
 void Core::Impl::handle(const ControllerDown&) { lose_controller("connection lost"); }
@@ -155,7 +155,8 @@ void Core::Impl::expire(Rank& rank, Launch& launch) {
     } else if (expired.size() < kMaxExpired) {
         expired.push_back(id);
     }
-    log(LogLevel::error, name_of(id) + ": held for " + std::to_string(rank.info.hold_ms) +
+    const std::uint32_t hold_ms = rank.info.hold_ms != 0 ? rank.info.hold_ms : options.default_hold_ms;
+    log(LogLevel::error, name_of(id) + ": held for " + std::to_string(hold_ms) +
                              " ms without a controller; " + (abort ? "aborted" : "passed without circuits"));
     if (abort) return;
     std::vector<CommId> comms;
@@ -175,9 +176,8 @@ void Core::Impl::expire_overdue() {
             if (now >= hold_deadline(rank, launch->waiting_since)) expire(rank, *launch);
         }
         if (rank.info.policy == Policy::abort) continue;
-        // A communicator nobody can judge: its creator waits on the verdict.
         for (const auto& member : rank.members)
-            if (member && member->verdict == Verdict::unknown && now >= hold_deadline(rank, member->since))
+            if (member && member->awaits_verdict() && now >= hold_deadline(rank, member->since))
                 degrade_here(CommId(member->info.comm));
     }
     decide_all();
@@ -200,7 +200,7 @@ TimeNs Core::Impl::next_deadline() const {
                     at = std::min(at, hold_deadline(rank, launch->waiting_since));
             if (rank.info.policy == Policy::abort) continue;
             for (const auto& member : rank.members)
-                if (member && member->verdict == Verdict::unknown)
+                if (member && member->awaits_verdict())
                     at = std::min(at, hold_deadline(rank, member->since));
         }
     }
@@ -228,6 +228,16 @@ void Core::Impl::told_all() {
     }
 }
 
+void Core::Impl::gather_pace() {
+    for (auto& [id, rank] : ranks) {
+        if (rank.pace == nullptr) continue;
+        rank.pace->look(now);
+        if (const auto n = rank.pace->news())
+            outbox.pace.ranks.push_back({id, rank.provision.number, static_cast<wire::PaceKind>(n->kind), n->took_ns,
+                                         n->yardstick_ns, n->lap_ns});
+    }
+}
+
 bool Core::Impl::flush() {
     bool later = false;
     ask_late();
@@ -245,7 +255,7 @@ bool Core::Impl::flush() {
             if (launch == nullptr || launch->phase != Phase::waiting) continue;
             launch->told = true;
             demand.launches.push_back(demand_of(*rank, *launch));
-            if (!session.runs) continue;
+            if (!offers_runs(*rank)) continue;
             describe(*rank, *launch);
             demand.launches.back().run = run_after(*rank, *launch);
         }
@@ -253,8 +263,9 @@ bool Core::Impl::flush() {
         counters.demand_messages += !demand.launches.empty();
         // What may wait goes along with what does not.
         if (const auto& o = outbox; untold_due || !o.done.launches.empty() || !demand.launches.empty() ||
-                                    !o.next.ranks.empty() || !o.registered.comms.empty() || !o.retire.comms.empty() ||
-                                    !o.retire.ranks.empty() || !o.retire.degraded.empty() ||
+                                    !o.next.ranks.empty() || !o.registered.comms.empty() || !o.registered.entering.empty() ||
+                                    !o.retire.comms.empty() || !o.retire.ranks.empty() || !o.retire.degraded.empty() ||
+                                    !o.retire.failed.empty() ||
                                     untold.ran.size() + untold.launches.size() >= kMaxUntold / 2)
             untold_due = true;
         if (auto ended = soft.take_ended(); !ended.empty()) {
@@ -268,14 +279,17 @@ bool Core::Impl::flush() {
         const auto send_if = [this](bool any, auto& message) {
             if (any) emit(Send{std::move(message)});
         };
-        auto& [registered, done, retire, passed, next, asked] = outbox;
-        send_if(!registered.ranks.empty() || !registered.comms.empty(), registered);
+        gather_pace();
+        auto& [registered, done, retire, passed, next, pace, asked] = outbox;
+        send_if(!registered.ranks.empty() || !registered.comms.empty() || !registered.entering.empty(), registered);
         send_if(any_done, done);
         send_if(!passed.launches.empty(), passed);
         counters.next_messages += !next.ranks.empty();
         send_if(!next.ranks.empty(), next);
+        send_if(!pace.ranks.empty(), pace);
         send_if(!demand.launches.empty(), demand);
-        send_if(!retire.ranks.empty() || !retire.comms.empty() || !retire.degraded.empty(), retire);
+        send_if(!retire.ranks.empty() || !retire.comms.empty() || !retire.degraded.empty() || !retire.failed.empty(),
+                retire);
     }
     outbox.clear();
     if (asks && any_offer_due())

@@ -43,7 +43,7 @@ wire::LaunchDemand Core::Impl::demand_of(const Rank& rank, const Launch& launch)
     demand.bytes = launch.bytes;
     demand.ready_ns = launch.ready_ns;
     demand.mixed = (launch.flags & ring::kLaunchMixed) != 0;
-    demand.behind = rank.shares_unheld(launch);
+    demand.behind = launch.behind_streams() || rank.shares_unheld(launch) || rank.is_connecting_before(launch);
     return demand;
 }
 
@@ -97,6 +97,8 @@ wire::Snapshot Core::Impl::snapshot() {
             s.launches.push_back({std::move(demand), state_of(launch.phase), launch.grant});
         }
     }
+    for (const auto& [id, rank] : ranks)
+        for (const auto& [index, comm] : rank.entering) s.entering.push_back({comm, id});
     soft.snapshot(s.tokens);
     return s;
 }

@@ -21,6 +21,8 @@ namespace opus::manager {
 struct Group {
     std::vector<std::pair<RankId, std::uint16_t>> members;  // rank, its communicator entry
     Verdict verdict = Verdict::unknown;
+    Reason reason = Reason::none;  // why it is not held
+    std::uint32_t reason_rank = kNone;
     std::vector<wire::Place> places;  // of its members by rank, if the controller has told
 };
 
@@ -32,6 +34,8 @@ struct Session {
     std::uint64_t epoch = 0;
     bool provision = false;     // the controller wants to hear what comes next
     bool runs = false;          // and how far a phase will go
+    TimeNs dark_ns = 0;         // what moving a circuit takes; 0: it has not said
+    bool by_rank = false;       // it says of each rank whether that is acted upon
     TimeNs silence_ns = 0;      // without a frame for so long it is lost
     TimeNs heartbeat_ns = 0;    // ours are so far apart
     TimeNs last_frame = 0;      // or the Hello
@@ -46,6 +50,7 @@ struct Outbox {
     wire::Retire retire;
     wire::Expired expired;
     wire::Next next;
+    wire::Pace pace;
     std::vector<wire::LocalLaunch> demand;
     void clear() { *this = {}; }
 };
@@ -73,6 +78,7 @@ struct Core::Impl {
     wire::Done untold;                  // ends of launches of runs that go on
     bool untold_due = false;            // to be said at the end of this look
     std::string refusal;                // last reason shown
+    std::optional<TimeNs> refused_since;  // because another manager speaks for this node
     std::vector<wire::LocalLaunch> begun;  // in the call before, and not learned from yet
     TimeNs begun_ns = 0;
     std::vector<wire::LocalLaunch> expired;  // decided here without a controller, to be told at the next welcome
@@ -93,7 +99,10 @@ struct Core::Impl {
     // Ranks (core.cpp).
     void handle(const RankUp& e);
     void handle(const RankDown& e);
+    void handle(const CommEntering& e);
     void handle(const CommUp& e);
+    void handle(const CommCreated& e);
+    bool creation_failed(Rank& rank, std::uint32_t index);
     void handle(const CommDown& e);
     void handle(const CommLost& e);
     void handle(const Recorded& e);
@@ -139,7 +148,8 @@ struct Core::Impl {
 
     bool is_intra(const Rank& rank, const Launch& launch) const;
     void release_member(Rank& rank, std::uint16_t index, bool tell);
-    void set_verdict(const CommId& comm, Verdict verdict);
+    void set_verdict(const CommId& comm, Verdict verdict, Reason reason = Reason::none,
+                     std::uint32_t reason_rank = kNone);
     void judge_intra(const CommId& comm);
     void degrade_here(const CommId& comm);
 
@@ -175,6 +185,10 @@ struct Core::Impl {
     void hear(const wire::Waiting& m);
     void hear(const wire::Resync& m);
     void hear(const wire::Heartbeat& m);
+    void hear(const wire::Provision& m);
+    bool is_provisioned(const Rank& rank) const;
+    bool offers_runs(const Rank& rank) const;
+    void gather_pace();
     template <class Other>
     void hear(const Other&) {
         ++counters.rejected;

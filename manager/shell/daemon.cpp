@@ -45,6 +45,19 @@ Descriptor open_doorbell(const std::string& path) {
     return fifo;
 }
 
+// Who we are, to a controller that hears of two.
+CoreOptions core_options(const RuntimeDirectory& directory) {
+    std::array<char, 256> host{};
+    ::gethostname(host.data(), host.size() - 1);
+    CoreOptions options;
+    options.where = std::string(host.data()) + ", pid " + std::to_string(::getpid()) + ", " + directory.path();
+    for (char& c : options.where)
+        if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
+    options.where.resize(std::min<std::size_t>(options.where.size(), wire::kMaxName));
+    options.seat = directory.seat();
+    return options;
+}
+
 Descriptor catch_signals() {
     sigset_t set;
     sigemptyset(&set);
@@ -70,24 +83,27 @@ Daemon::Daemon(const DaemonOptions& options)
       signals_(catch_signals()),
       doorbell_(open_doorbell(directory_.doorbell_path())),
       steering_(directory_.steering_path()),
-      core_(options.node, CoreOptions{}) {
+      core_(options.node, core_options(directory_)) {
     ::prctl(PR_SET_TIMERSLACK, 1UL);  // the default adds 50 us to every short sleep
     add(poller_.get(), signals_.get());
     add(poller_.get(), doorbell_.get());
+    started_ = now_ns();
     recover_ranks();
     server_ = std::make_unique<AttachServer>(
         directory_.socket_path(), poller_.get(),
         AttachServer::Sink{
             [this](pid_t pid, const auto& request, auto& accepted) { return attach(pid, request, accepted); },
-            [this](RankId rank) { check_rank(rank); }, [](const std::string& text) { spdlog::warn("{}", text); }});
+            [this](RankId rank) { check_rank(rank, false); }, [](const std::string& text) { spdlog::warn("{}", text); }});
     link_ = std::make_unique<ControllerLink>(
         options_.controller,
         ControllerLink::Sink{[this](std::uint64_t session) {
                                  outgoing_.clear();
-                                 feed(ControllerUp{session});
+                                 to_greet_ = session;
+                                 greet();
                              },
                              [this] {
                                  outgoing_.clear();
+                                 to_greet_ = 0;
                                  feed(ControllerDown{});
                              },
                              [this](std::uint64_t epoch, std::uint64_t session, wire::Message&& message) {
@@ -97,7 +113,7 @@ Daemon::Daemon(const DaemonOptions& options)
     watch_link();
 }
 
-void Daemon::run() {
+bool Daemon::run() {
     while (!stopping_) {
         const bool heard = hear_link();  // an answer first: its launch waits for nothing else
         calm_bells();
@@ -106,6 +122,8 @@ void Daemon::run() {
         // Off the way of a launch: every rank's line is written. What no rank told of: the tables are long.
         const TimeNs now = now_ns();
         beat(now);
+        if (!unserved_.empty()) recover_later(now);
+        if (to_greet_ != 0) greet();
         if (now - last_scan_ >= kScanInterval && look(true)) settle();
         wait();
     }
@@ -118,12 +136,14 @@ void Daemon::run() {
         ::unlink(entry.second.segment.path().c_str());
         return true;
     });
-    if (ranks_.empty()) {
+    if (ranks_.empty() && unserved_.empty()) {
         directory_.remove_all();
     } else {
         ::unlink(directory_.socket_path().c_str());
-        spdlog::info("{} ranks live on; a manager in {} finds them again", ranks_.size(), directory_.path());
+        spdlog::info("{} ranks live on; a manager in {} finds them again", ranks_.size() + unserved_.size(),
+                     directory_.path());
     }
+    return !second_;
 }
 
 // --- one look -------------------------------------------------------------------------------------
@@ -227,7 +247,10 @@ void Daemon::perform(Withdraw& a) {
 void Daemon::perform(const SetVerdict& a) {
     const auto it = ranks_.find(a.rank);
     if (it == ranks_.end()) return;
-    auto& word = it->second.segment.view().comms[a.index].verdict;
+    ring::CommEntry& entry = it->second.segment.view().comms[a.index];
+    entry.reason.store(static_cast<std::uint32_t>(a.reason), std::memory_order_relaxed);
+    entry.reason_rank.store(a.reason_rank, std::memory_order_relaxed);
+    auto& word = entry.verdict;
     word.store(static_cast<std::uint32_t>(a.verdict), std::memory_order_release);
     futex_wake(word);
 }
@@ -245,10 +268,7 @@ void Daemon::open_gates(LocalRank& rank, ring::Open how) {
 }
 
 void Daemon::perform(const Retired& a) {
-    const auto it = ranks_.find(a.rank);
-    if (it == ranks_.end()) return;
-    it->second.ring.retired(a.upto);
-    it->second.segment.view().header->retired.store(a.upto, std::memory_order_release);
+    if (const auto it = ranks_.find(a.rank); it != ranks_.end()) it->second.ring.retired(a);
 }
 
 void Daemon::perform(const FreeComm& a) {
@@ -283,6 +303,11 @@ void Daemon::perform(const EndSession&) {
     reconnect_ = true;
 }
 
+void Daemon::perform(const End& a) {
+    if (!second_) spdlog::error("ends: {}", a.reason);
+    stopping_ = second_ = true;
+}
+
 void Daemon::perform(const WakeAt& a) { wake_at_ = a.at_ns; }
 
 void Daemon::perform(const Log& a) {
@@ -303,13 +328,14 @@ void Daemon::beat(TimeNs now) {
 void Daemon::pace_beats() {
     beat_interval_ = kSecond + kSecond / 8;  // the controller's heartbeat usually wakes us before
     for (const auto& entry : ranks_)
-        beat_interval_ =
-            std::min(beat_interval_, std::max<TimeNs>(10 * kMs, entry.second.segment.view().header->hold_ms * kMs / 4));
+        if (const TimeNs hold = entry.second.segment.view().header->hold_ms * kMs; hold > 0)
+            beat_interval_ = std::min(beat_interval_, std::max<TimeNs>(10 * kMs, hold / 4));
 }
 
 TimeNs Daemon::until_next_deadline(TimeNs now) const {
     TimeNs at = wake_at_;
     if (!ranks_.empty()) at = std::min(at, last_beat_ + beat_interval_);
+    for (const Unserved& segment : unserved_) at = std::min(at, segment.again_at);
     return std::clamp<TimeNs>(at - now, 0, 3600 * kSecond);
 }
 
@@ -371,7 +397,7 @@ bool Daemon::handle_ready(int fd) {
         char rings[256];
         while (::read(fd, rings, sizeof rings) == static_cast<ssize_t>(sizeof rings)) {}
     } else if (const auto it = watches_.find(fd); it != watches_.end()) {
-        check_rank(RankId(it->second));
+        check_rank(RankId(it->second), true);
     } else if (fd == link_descriptors_[0]) {
         link_spoke_ = true;
     } else if (fd == link_descriptors_[1]) {

@@ -31,8 +31,9 @@ struct DaemonOptions {
 class Daemon {
 public:
     explicit Daemon(const DaemonOptions& options);  // throws std::runtime_error: cannot serve
-    // Until SIGTERM or SIGINT. Living ranks keep their segments, for the next manager.
-    void run();
+    // Until SIGTERM or SIGINT; false: until another manager was found to speak for this node. Living ranks keep their
+    // segments, for the next manager.
+    bool run();
 
 private:
     struct LocalRank {
@@ -44,12 +45,23 @@ private:
         bool fault_told = false;
     };
 
+    // A segment that lay there when this manager came, and that it could not serve yet.
+    struct Unserved {
+        RankId id = kNone;
+        std::string path;
+        TimeNs again_at = 0;
+        std::string said;  // of why
+        bool soon = false;  // it may be otherwise before long
+    };
+
     // Ranks that come and go.
     void recover_ranks();
-    void recover_rank(RankId id, const std::string& path);
+    void recover_later(TimeNs now);
+    bool recover(Unserved& segment);
+    void greet();  // unless ranks are still to be recovered: a controller would take them for ended
     attach::AttachStatus attach(pid_t pid, const attach::AttachRequest& request, AttachServer::Accepted& accepted);
     void add_rank(RankId id, Segment segment, std::uint32_t pid, std::uint64_t pid_start, bool recovered);
-    void check_rank(RankId id);  // its socket or its pidfd spoke
+    void check_rank(RankId id, bool ended);  // its socket or its pidfd spoke
     bool lives(const LocalRank& rank) const;
     void check_unwatched();
 
@@ -71,6 +83,7 @@ private:
     void perform(const SetNode& a);
     void perform(const ForgetRank& a);
     void perform(const EndSession& a);
+    void perform(const End& a);
     void perform(const WakeAt& a);
     void perform(const Log& a);
     void open_gates(LocalRank& rank, ring::Open how);
@@ -94,6 +107,9 @@ private:
     SteeringTable steering_;
     Core core_;
     std::map<RankId, LocalRank> ranks_;
+    std::vector<Unserved> unserved_;
+    TimeNs started_ = 0;
+    std::uint64_t to_greet_ = 0;  // session; 0: none
     std::map<int, RankId> watches_;
     RankId next_rank_ = 0;
     std::unique_ptr<AttachServer> server_;
@@ -110,6 +126,7 @@ private:
     bool fed_ = true;                   // the core has something to settle
     bool reconnect_ = false;
     bool stopping_ = false;
+    bool second_ = false;  // another manager speaks for this node
     TimeNs wake_at_ = 0;
     PollPace pace_;
     CoreWaits core_waits_;

@@ -75,7 +75,9 @@ int main(int argc, char** argv) {
         "Each option can also be given by the variable named beside it. When it serves, it prints one line:\n"
         "  opus-manager: ready socket=PATH node=NAME controller=ADDRESS\n"
         "Only one manager serves a runtime directory; a new one finds the living ranks of the last by itself.\n"
-        "Exit codes: 0 ended by a signal; 1 cannot serve, stderr says why; over 100: wrong arguments.");
+        "Only one manager speaks for a node: a second one is refused while the controller hears of the first, and ends.\n"
+        "Exit codes: 0 ended by a signal; 1 cannot serve, stderr says why; 2 another manager speaks for this node, stderr\n"
+        "names both; over 100: wrong arguments.");
     CLI11_PARSE(app, argc, argv);
 
     if (options.node.empty()) options.node = host_name();
@@ -87,7 +89,7 @@ int main(int argc, char** argv) {
         std::printf("opus-manager: ready socket=%s/manager.sock node=%s controller=%s\n",
                     options.runtime_directory.c_str(), options.node.c_str(), options.controller.c_str());
         std::fflush(stdout);
-        daemon.run();
+        if (!daemon.run()) return 2;
     } catch (const std::exception& e) {
         spdlog::error("{}", e.what());
         return 1;

@@ -4,14 +4,25 @@
 #include <sys/epoll.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
+#include <ctime>
 #include <stdexcept>
+#include <utility>
 
 #include "manager/shell/daemon.h"
 #include "manager/shell/process_watch.h"
 
 namespace opus::manager {
 namespace {
+
+constexpr TimeNs kTryAgain = 500'000'000, kLookAgain = 10'000'000'000, kLongestUngreeted = 5'000'000'000;
+
+TimeNs now_monotonic() {
+    timespec t{};
+    ::clock_gettime(CLOCK_MONOTONIC, &t);
+    return TimeNs(t.tv_sec) * 1'000'000'000 + t.tv_nsec;
+}
 
 std::string job_of(const ring::SegmentHeader& header) {
     std::string job(header.job, ::strnlen(header.job, sizeof header.job));
@@ -25,26 +36,53 @@ std::string job_of(const ring::SegmentHeader& header) {
 void Daemon::recover_ranks() {
     for (const auto& [id, path] : directory_.segments()) {
         next_rank_ = std::max(next_rank_, id + 1);
-        try {
-            recover_rank(id, path);
-        } catch (const std::runtime_error& e) {
-            spdlog::warn("{}; removed", e.what());
-            ::unlink(path.c_str());
-        }
+        if (Unserved segment{id, path, 0, {}}; !recover(segment)) unserved_.push_back(std::move(segment));
     }
 }
 
-void Daemon::recover_rank(RankId id, const std::string& path) {
-    Segment segment = Segment::open(path, id);
-    const ring::SegmentHeader& header = *segment.view().header;
-    const std::uint32_t pid = header.pid;
-    const std::uint64_t start = header.pid_start;
-    if (start == 0 || start_time_of(static_cast<pid_t>(pid)) != start || !maps_file(static_cast<pid_t>(pid), path)) {
-        spdlog::info("rank {} (pid {}) ended while no manager was here", id, pid);
-        ::unlink(path.c_str());
-        return;
+void Daemon::recover_later(TimeNs now) {
+    std::erase_if(unserved_, [&](Unserved& segment) { return now >= segment.again_at && recover(segment); });
+}
+
+// False: it is left alone, and looked at again later. Only what nobody has is removed.
+bool Daemon::recover(Unserved& segment) {
+    std::string why;
+    Owner owner = Owner::unknown;
+    bool passing = true;
+    try {
+        Segment found = Segment::open(segment.path, segment.id);
+        const std::uint32_t pid = found.view().header->pid;
+        const std::uint64_t start = found.view().header->pid_start;
+        owner = owner_of(segment.path, static_cast<pid_t>(pid), start);
+        if (owner == Owner::lives) {
+            add_rank(segment.id, std::move(found), pid, start, true);
+            return true;
+        }
+        why = segment.path + ": whether its process (pid " + std::to_string(pid) + ") lives cannot be told now";
+        if (owner == Owner::gone)
+            spdlog::info("rank {} (pid {}) ended while no manager was here", segment.id, pid);
+    } catch (const SegmentFault& fault) {
+        why = fault.what();
+        passing = fault.passing;
+        if (!passing) owner = anyone_of(segment.path);
+        if (owner == Owner::gone) spdlog::warn("{}; no process has it: removed", why);
     }
-    add_rank(id, std::move(segment), pid, start, true);
+    if (owner == Owner::gone) {
+        ::unlink(segment.path.c_str());
+        return true;
+    }
+    segment.soon = owner == Owner::unknown;
+    if (why != segment.said)
+        spdlog::warn("{}; {}", why, segment.soon ? "tried again" : "a living process has it, which is not served: left alone");
+    segment.said = why;
+    segment.again_at = now_monotonic() + (segment.soon ? kTryAgain : kLookAgain);
+    return false;
+}
+
+void Daemon::greet() {
+    const bool lacks = std::any_of(unserved_.begin(), unserved_.end(), [](const Unserved& s) { return s.soon; });
+    if (lacks && now_monotonic() - started_ < kLongestUngreeted) return;
+    feed(ControllerUp{std::exchange(to_greet_, 0)});
 }
 
 attach::AttachStatus Daemon::attach(pid_t pid, const attach::AttachRequest& request, AttachServer::Accepted& accepted) {
@@ -52,7 +90,7 @@ attach::AttachStatus Daemon::attach(pid_t pid, const attach::AttachRequest& requ
         spdlog::warn("refused pid {}: {} ranks are served already (--max-ranks)", pid, ranks_.size());
         return attach::AttachStatus::full;
     }
-    const std::uint64_t start = start_time_of(pid);
+    const std::uint64_t start = start_time_of(pid).value_or(0);
     if (start == 0) return attach::AttachStatus::refused;
     const RankId id = next_rank_;
     const std::string path = directory_.segment_path(id);
@@ -105,15 +143,15 @@ void Daemon::add_rank(RankId id, Segment segment, std::uint32_t pid, std::uint64
     feed(std::move(up));
 }
 
+// Unless it is known to be gone.
 bool Daemon::lives(const LocalRank& rank) const {
-    const auto pid = static_cast<pid_t>(rank.pid);
-    return start_time_of(pid) == rank.pid_start && maps_file(pid, rank.segment.path());
+    return owner_of(rank.segment.path(), static_cast<pid_t>(rank.pid), rank.pid_start) != Owner::gone;
 }
 
-// End of its socket or of its process. A process that only closed every descriptor it found lives on.
-void Daemon::check_rank(RankId id) {
+// End of its socket, or (`ended`) of its process. A process that only closed every descriptor it found lives on.
+void Daemon::check_rank(RankId id, bool ended) {
     const auto it = ranks_.find(id);
-    if (it == ranks_.end() || lives(it->second)) return;
+    if (it == ranks_.end() || (!ended && lives(it->second))) return;
     // What it did last: its launches that ended, ended.
     events_.clear();
     it->second.ring.look(events_, true);
@@ -127,7 +165,7 @@ void Daemon::check_unwatched() {
     std::vector<RankId> unwatched;
     for (const auto& [id, rank] : ranks_)
         if (!rank.watch) unwatched.push_back(id);
-    for (const RankId id : unwatched) check_rank(id);
+    for (const RankId id : unwatched) check_rank(id, false);
 }
 
 }  // namespace opus::manager

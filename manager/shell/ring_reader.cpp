@@ -35,7 +35,11 @@ bool is_directed(std::uint8_t kind) {
 }  // namespace
 
 RingReader::RingReader(ring::View view, RankId rank, bool recovered) : view_(view), rank_(rank), recovered_(recovered) {
-    if (recovered) next_ = retired_ = view_.header->retired.load(std::memory_order_acquire);
+    if (!recovered) return;
+    const std::uint64_t retired = view_.header->retired.load(std::memory_order_acquire);
+    const std::uint64_t reusable = view_.header->reusable.load(std::memory_order_acquire);
+    passes_over_ = reusable > retired;
+    next_ = retired_ = std::max(retired, reusable);
 }
 
 void RingReader::look(std::vector<Event>& events, bool scan, TimeNs now) {
@@ -44,6 +48,7 @@ void RingReader::look(std::vector<Event>& events, bool scan, TimeNs now) {
     if (!broken()) {
         if (scan || recovered_ || changes != comm_changes_) scan_comms(events);
         comm_changes_ = changes;
+        if (recovered_ && passes_over_) recover_occupied(events);
         read_records(events);
         end_entries(events);
     }
@@ -74,7 +79,13 @@ void RingReader::scan_entry(std::uint32_t index, std::vector<Event>& events) {
     const ring::CommEntry& shared = view_.comms[index];
     Entry& entry = entries_[index];
     const auto state = static_cast<ring::CommState>(shared.state.load(std::memory_order_acquire));
+    // It never got its place. The entry may be another's by now: no launch has named it.
+    if (entry.life == Life::entering && (state == ring::CommState::free || shared.generation != entry.generation)) {
+        entry.life = Life::free;
+        events.push_back(CommDown{rank_, index});
+    }
     if (entry.life == Life::free) {
+        if (state == ring::CommState::entering) return enter_entry(index, events);
         if (state != ring::CommState::registered && state != ring::CommState::retired) return;
         // Retired and freed before: its last life, already told.
         if (entry.ever_freed && shared.generation == entry.generation) return;
@@ -87,7 +98,14 @@ void RingReader::scan_entry(std::uint32_t index, std::vector<Event>& events) {
         register_entry(index, events);
         if (entry.life == Life::free) return;
     }
+    if (entry.life == Life::entering && state != ring::CommState::entering) {
+        register_entry(index, events);
+        if (entry.life != Life::live) return;
+    }
     if (entry.life == Life::live) {
+        const auto creation = static_cast<CreationState>(shared.creation.load(std::memory_order_relaxed));
+        if (creation == CreationState::returned && !entry.created) events.push_back(CommCreated{rank_, index});
+        entry.created |= creation == CreationState::returned;
         const std::uint32_t lost = shared.lost.load(std::memory_order_relaxed);
         if (lost > entry.lost) events.push_back(CommLost{rank_, index});
         entry.lost = lost;
@@ -99,6 +117,17 @@ void RingReader::scan_entry(std::uint32_t index, std::vector<Event>& events) {
             break_ring("communicator entry " + std::to_string(index) + " changed while it was registered", events);
         }
     }
+}
+
+// Its rank and size come later. What it says of them until then is not looked at.
+void RingReader::enter_entry(std::uint32_t index, std::vector<Event>& events) {
+    const ring::CommEntry& shared = view_.comms[index];
+    const CommEntering entering{rank_, index, shared.id};
+    const std::uint32_t generation = shared.generation;
+    if (entering.comm == CommId{})
+        return break_ring("communicator entry " + std::to_string(index) + " has no id", events);
+    entries_[index] = {Life::entering, true, generation, 0, 0, false, 0};
+    events.push_back(entering);
 }
 
 void RingReader::register_entry(std::uint32_t index, std::vector<Event>& events) {
@@ -125,8 +154,13 @@ void RingReader::register_entry(std::uint32_t index, std::vector<Event>& events)
     if (recovered_) {
         const std::uint32_t verdict = shared.verdict.load(std::memory_order_relaxed);
         if (verdict < kVerdicts) up.verdict = static_cast<Verdict>(verdict);
+        const std::uint32_t reason = shared.reason.load(std::memory_order_relaxed);
+        if (reason < kReasons) up.reason = static_cast<Reason>(reason);
+        up.reason_rank = shared.reason_rank.load(std::memory_order_relaxed);
     }
-    entries_[index] = {Life::live, true, m.generation, m.size, 0, 0};
+    const std::uint32_t creation = shared.creation.load(std::memory_order_relaxed);
+    if (creation < kCreationStates) m.creation = static_cast<CreationState>(creation);
+    entries_[index] = {Life::live, true, m.generation, m.size, 0, m.creation == CreationState::returned, 0};
     events.push_back(std::move(up));
 }
 
@@ -148,7 +182,51 @@ void RingReader::comm_freed(std::uint32_t index, std::uint32_t generation) {
 
 // --- records --------------------------------------------------------------------------------------
 
-void RingReader::retired(std::uint64_t upto) { retired_ = std::max(retired_, upto); }
+// Marks first, then what makes them count.
+void RingReader::retired(const Retired& a) {
+    for (const Slots& slots : a.occupied) set_occupied(slots, true);
+    passes_over_ |= !a.occupied.empty();
+    if (a.upto > retired_) {
+        retired_ = a.upto;
+        auto& word = passes_over_ ? view_.header->reusable : view_.header->retired;
+        word.store(a.upto, std::memory_order_release);
+    }
+    for (const Slots& slots : a.freed) set_occupied(slots, false);
+}
+
+void RingReader::set_occupied(const Slots& slots, bool occupied) {
+    occupied_.resize(std::size_t(view_.mask) + 1);
+    for (std::uint32_t i = 0; i < slots.count; ++i) {
+        const std::uint64_t slot = (slots.seq + i) & view_.mask;
+        occupied_[slot] = occupied;
+        view_.go[slot].occupied.store(occupied, std::memory_order_release);
+    }
+}
+
+bool RingReader::any_occupied(std::uint64_t seq, std::uint32_t count) const {
+    for (std::uint32_t i = 0; i < count && !occupied_.empty(); ++i)
+        if (occupied_[(seq + i) & view_.mask]) return true;
+    return false;
+}
+
+// What an earlier manager had passed over, in the order of the program. Marks that were set and did not come to count are
+// taken away.
+void RingReader::recover_occupied(std::vector<Event>& events) {
+    std::vector<std::uint64_t> found;
+    for (std::uint64_t slot = 0; slot <= view_.mask; ++slot) {
+        if (view_.go[slot].occupied.load(std::memory_order_relaxed) == 0) continue;
+        const std::uint64_t commit = view_.record(slot).commit.load(std::memory_order_acquire);
+        const std::uint64_t seq = (commit & ring::kSeqMask) - 1;
+        if ((commit & ~ring::kSeqMask) == ring::kCommitTag && (seq & view_.mask) == slot && seq < retired_)
+            found.push_back(seq);
+    }
+    std::sort(found.begin(), found.end());
+    for (const std::uint64_t seq : found)
+        if (broken() || !read_record(seq, retired_, events)) return;
+    occupied_.resize(std::size_t(view_.mask) + 1);
+    for (std::uint64_t slot = 0; slot <= view_.mask; ++slot)
+        if (!occupied_[slot]) view_.go[slot].occupied.store(0, std::memory_order_release);
+}
 
 void RingReader::read_records(std::vector<Event>& events) {
     const std::uint64_t head = view_.header->head.load(std::memory_order_acquire);
@@ -159,34 +237,47 @@ void RingReader::read_records(std::vector<Event>& events) {
                               std::to_string(slots) + " slots",
                           events);
     }
-    while (next_ < head && !broken() && read_record(head, events)) {}
+    while (next_ < head && !broken() && read_next(head, events)) {}
 }
 
 // False: nothing more to read now.
-bool RingReader::read_record(std::uint64_t head, std::vector<Event>& events) {
-    const ring::LaunchRecord& shared = view_.record(next_);
-    if (shared.commit.load(std::memory_order_acquire) != (ring::kCommitTag | (next_ + 1))) return false;
+bool RingReader::read_next(std::uint64_t head, std::vector<Event>& events) {
+    if (view_.record(next_).commit.load(std::memory_order_acquire) == (ring::kCommitTag | (next_ + 1)))
+        return read_record(next_, head, events);
+    if (view_.ready[next_ & view_.mask].skipped.load(std::memory_order_acquire) != next_ + 1) return false;
+    ++next_;
+    return true;
+}
+
+// The launch `seq`, which is committed and may reach as far as `end`. One before those to be read was passed over.
+bool RingReader::read_record(std::uint64_t seq, std::uint64_t end, std::vector<Event>& events) {
+    const ring::LaunchRecord& shared = view_.record(seq);
     Recorded record;
     record.rank = rank_;
-    record.seq = next_;
+    record.seq = seq;
+    record.occupied = seq < next_;
     record.flags = shared.flags;
     record.stream = shared.stream;
     const std::uint16_t gate = shared.gate, op_count = shared.op_count;
-    const std::string name = "launch " + std::to_string(next_);
+    const std::string name = "launch " + std::to_string(seq);
     if (op_count == 0 || op_count > ring::kMaxOps || gate > static_cast<std::uint16_t>(ring::Gate::net)) {
         break_ring(name + ": " + std::to_string(op_count) + " operations, gate " + std::to_string(gate), events);
         return false;
     }
     record.gate = static_cast<ring::Gate>(gate);
     record.slots = ring::slots_for(op_count);
-    if (record.slots > head - next_) {
+    if (record.slots > end - seq) {
         break_ring(name + ": reaches beyond the head of the ring", events);
+        return false;
+    }
+    if (any_occupied(seq, record.slots)) {
+        break_ring(name + ": lies in a slot that is occupied", events);
         return false;
     }
     record.ops.reserve(op_count);
     record.ops.push_back(shared.op);
     for (std::uint32_t i = 1; i < op_count; ++i)
-        record.ops.push_back(view_.extension(next_ + 1 + (i - 1) / 2).op[(i - 1) % 2]);
+        record.ops.push_back(view_.extension(seq + 1 + (i - 1) / 2).op[(i - 1) % 2]);
     std::uint64_t keys = 0;
     for (std::size_t i = 0; i < record.ops.size(); ++i) {
         std::string fault = fault_of(record.ops[i], events);
@@ -197,23 +288,31 @@ bool RingReader::read_record(std::uint64_t head, std::vector<Event>& events) {
         break_ring(std::move(fault), events);
         return false;
     }
-    record.go = recovered_ && stays_gone(next_, record.flags);
-    const bool conn = (record.flags & ring::kLaunchConn) != 0;
-    // Connections are made by whichever thread comes first: each in a lane of its own.
-    Lane& lane = lanes_[{record.stream, conn ? 16 + next_ : gate}];
-    if (lane.launches.empty()) lane.since = now_;
-    lane.launches.push_back({next_, record.flags, record.gate, false, kind_of(record)});
-    next_ += record.slots;
+    if (record.occupied)
+        set_occupied({seq, record.slots}, true);
+    else
+        next_ = seq + record.slots;
+    record.go = recovered_ && stays_gone(seq, record.flags);
+    follow(record);
     events.push_back(std::move(record));
     return true;
+}
+
+// Connections are made by whichever thread comes first: each in a lane of its own.
+void RingReader::follow(const Recorded& record) {
+    const bool conn = (record.flags & ring::kLaunchConn) != 0;
+    Lane& lane = lanes_[{record.stream, conn ? 16 + record.seq : static_cast<std::uint64_t>(record.gate)}];
+    if (lane.launches.empty()) lane.since = now_;
+    lane.launches.push_back({record.seq, record.flags, record.gate, false, kind_of(record)});
 }
 
 std::string RingReader::fault_of(const ring::OpEntry& op, std::vector<Event>& events) {
     if (op.kind == 0 || op.kind >= kOpKinds) return "kind " + std::to_string(op.kind);
     if (op.comm >= entries_.size()) return "communicator entry " + std::to_string(op.comm);
-    if (entries_[op.comm].life == Life::free) scan_entry(op.comm, events);  // registered since the scan
+    const auto unknown = [&] { return entries_[op.comm].life == Life::free || entries_[op.comm].life == Life::entering; };
+    if (unknown()) scan_entry(op.comm, events);  // registered since the scan
     if (broken()) return fault_;
-    if (entries_[op.comm].life == Life::free) return "communicator entry " + std::to_string(op.comm) + " is free";
+    if (unknown()) return "communicator entry " + std::to_string(op.comm) + " is free";
     const std::uint32_t size = entries_[op.comm].size;
     if (is_directed(op.kind) && op.peer >= size)
         return "peer " + std::to_string(op.peer) + " of " + std::to_string(size);

@@ -21,7 +21,8 @@ namespace opus::manager {
 
 class RingReader {
 public:
-    // `recovered`: another manager served this ring; reads on from where that one had retired it.
+    // `recovered`: another manager served this ring; reads what that one had passed over, and on from where it had
+    // retired it.
     RingReader(ring::View view, RankId rank, bool recovered);
 
     // Appends events. `scan`: look at all communicator entries even where the rank did not say that any of
@@ -34,21 +35,22 @@ public:
     // What was let go ahead and is not reached waits again: for the manager that comes next.
     void take_back();
 
-    // Actions of the core.
-    void retired(std::uint64_t upto);
+    // Actions of the core. The shim is told which slots are free.
+    void retired(const Retired& a);
     void comm_freed(std::uint32_t index, std::uint32_t generation);
 
     bool broken() const { return !fault_.empty(); }
     const std::string& fault() const { return fault_; }
 
 private:
-    enum class Life : std::uint8_t { free, live, ending };
+    enum class Life : std::uint8_t { free, entering, live, ending };
     struct Entry {
         Life life = Life::free;
         bool ever_freed = false;
         std::uint32_t generation = 0;  // of its life, or the one last freed
         std::uint32_t size = 0;
         std::uint32_t lost = 0;
+        bool created = false;   // NCCL's creation has returned, and that is told
         std::uint64_t ends_at = 0;  // Life::ending: told when all records before are read
     };
     struct Tracked {
@@ -73,10 +75,16 @@ private:
 
     void scan_comms(std::vector<Event>& events);
     void scan_entry(std::uint32_t index, std::vector<Event>& events);
+    void enter_entry(std::uint32_t index, std::vector<Event>& events);
     void register_entry(std::uint32_t index, std::vector<Event>& events);
     void end_entries(std::vector<Event>& events);
     void read_records(std::vector<Event>& events);
-    bool read_record(std::uint64_t head, std::vector<Event>& events);
+    bool read_next(std::uint64_t head, std::vector<Event>& events);
+    bool read_record(std::uint64_t seq, std::uint64_t end, std::vector<Event>& events);
+    void follow(const Recorded& record);
+    void recover_occupied(std::vector<Event>& events);
+    void set_occupied(const Slots& slots, bool occupied);
+    bool any_occupied(std::uint64_t seq, std::uint32_t count) const;
     std::string fault_of(const ring::OpEntry& op, std::vector<Event>& events);
     void watch_lanes(std::vector<Event>& events);
     void watch_lane(Lane& lane, std::vector<Event>& events);
@@ -93,6 +101,8 @@ private:
     bool recovered_;          // until the first scan is done
     std::uint64_t next_ = 0;  // first position not read
     std::uint64_t retired_ = 0;
+    bool passes_over_ = false;    // has ever passed over a launch
+    std::vector<bool> occupied_;  // by slot; empty before the first
     std::uint64_t gave_up_ = 0;
     std::uint64_t comm_changes_ = 0;
     std::uint32_t first_device_ = kNone;

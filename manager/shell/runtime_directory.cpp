@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <stdexcept>
 
 namespace opus::manager {
@@ -70,8 +71,18 @@ std::vector<std::pair<RankId, std::string>> RuntimeDirectory::segments() const {
     return found;
 }
 
+std::uint64_t RuntimeDirectory::seat() const {
+    std::string boot;
+    std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), boot);
+    std::size_t seat = 0;
+    for (const char c : boot) seat = hash_mix(seat, static_cast<unsigned char>(c));
+    struct stat directory {};
+    ::stat(path_.c_str(), &directory);
+    seat = hash_mix(hash_mix(seat, directory.st_dev), directory.st_ino);
+    return seat != 0 ? seat : 1;
+}
+
 void RuntimeDirectory::remove_all() {
-    for (const auto& segment : segments()) ::unlink(segment.second.c_str());
     for (const std::string& path : {socket_path(), doorbell_path(), steering_path(), path_ + "/lock"})
         ::unlink(path.c_str());
     if (made_) ::rmdir(path_.c_str());

@@ -2,6 +2,7 @@
 // manager owns it at a time, by a lock that its death releases.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <utility>
 #include <vector>
@@ -25,10 +26,13 @@ public:
     std::string steering_path() const { return path_ + "/steering"; }
     std::string segment_path(RankId rank) const { return path_ + "/rank-" + std::to_string(rank) + ".seg"; }
 
+    // Tells it from every other directory of every machine: two managers never have the same at one time. Not 0.
+    std::uint64_t seat() const;
+
     // Segments that lie there, by rank.
     std::vector<std::pair<RankId, std::string>> segments() const;
 
-    // Nobody lives here any more: removes what this manager, or one before it, has made.
+    // Nobody lives here any more, and no segment is left: removes what this manager, or one before it, has made.
     void remove_all();
 
 private:

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <bit>
@@ -19,8 +20,8 @@ namespace {
 constexpr std::uint32_t kMinSlots = 64;
 constexpr std::uint32_t kVersion = ring::kVersionMajor << 16 | ring::kVersionMinor;
 
-std::runtime_error failure(const std::string& path, const std::string& what) {
-    return std::runtime_error(path + ": " + what);
+SegmentFault failure(const std::string& path, const std::string& what, bool passing = false) {
+    return {path + ": " + what, passing};
 }
 
 }  // namespace
@@ -36,7 +37,7 @@ Segment::Segment(std::string path, std::uint32_t slots) : path_(std::move(path))
         const ipc::file_mapping file(path_.c_str(), ipc::read_write);
         region_ = ipc::mapped_region(file, ipc::read_write, 0, ring::Layout{slots}.bytes());
     } catch (const ipc::interprocess_exception& e) {
-        throw failure(path_, std::string("cannot be mapped: ") + e.what());
+        throw failure(path_, std::string("cannot be mapped: ") + e.what(), true);
     }
     view_ = ring::view_of(region_.get_address(), slots);
 }
@@ -53,7 +54,14 @@ Segment Segment::create(const std::string& path, const Identity& identity, const
             throw failure(path, std::string("no room for a segment: ") + std::strerror(error));
         }
     }
-    Segment segment(path, slots);
+    Segment segment = [&] {
+        try {
+            return Segment(path, slots);
+        } catch (const SegmentFault&) {
+            ::unlink(path.c_str());
+            throw;
+        }
+    }();
     ring::SegmentHeader& h = *segment.view_.header;
     h.magic = ring::kMagic;
     h.bytes = static_cast<std::uint32_t>(bytes);
@@ -74,18 +82,26 @@ Segment Segment::create(const std::string& path, const Identity& identity, const
 
 Segment Segment::open(const std::string& path, RankId rank) {
     struct stat status {};
-    if (::stat(path.c_str(), &status) != 0) throw failure(path, std::strerror(errno));
+    if (::stat(path.c_str(), &status) != 0) throw failure(path, std::strerror(errno), true);
     const auto size = static_cast<std::size_t>(status.st_size);
-    // The header says how many slots there are, and the size of the file must agree before all is mapped.
+    // Version and magic first: all else may lie elsewhere in another version. The header says how many slots there are, and
+    // the size of the file must agree before all is mapped.
+    const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+    if (!file) throw failure(path, std::strerror(errno), true);
+    struct {
+        std::uint64_t magic;
+        std::uint32_t version;
+    } begin{};
+    if (::pread(file.get(), &begin, 12, 0) < 0) throw failure(path, std::strerror(errno), true);
+    if (begin.version == 0 || begin.magic != ring::kMagic) throw failure(path, "is no segment, or was never finished");
+    if (begin.version >> 16 != ring::kVersionMajor)
+        throw failure(path, "is a launch ring of version " + std::to_string(begin.version >> 16) + "." +
+                                std::to_string(begin.version & 0xffff) + ", this manager reads version " +
+                                std::to_string(ring::kVersionMajor) + "." + std::to_string(ring::kVersionMinor));
     for (std::uint32_t slots = kMinSlots; slots <= ring::kMaxSlots; slots *= 2) {
         if (ring::Layout{slots}.bytes() != size) continue;
         Segment segment(path, slots);
         const ring::SegmentHeader& h = *segment.view_.header;
-        const std::uint32_t version = h.version.load(std::memory_order_acquire);
-        if (version == 0 || h.magic != ring::kMagic) throw failure(path, "was never finished");
-        if (version >> 16 != ring::kVersionMajor)
-            throw failure(path, "is of version " + std::to_string(version >> 16) + ", this manager reads " +
-                                    std::to_string(ring::kVersionMajor));
         if (h.slots != slots || h.bytes != size || h.rank_id != rank) throw failure(path, "contradicts its own size");
         return segment;
     }

@@ -3,12 +3,19 @@
 
 #include <boost/interprocess/mapped_region.hpp>
 #include <memory>
+#include <stdexcept>
 #include <string>
 
 #include "opus/attach.h"
 #include "opus/launch_ring.h"
 
 namespace opus::manager {
+
+// Why a segment cannot be served.
+struct SegmentFault : std::runtime_error {
+    SegmentFault(const std::string& what, bool may_pass) : std::runtime_error(what), passing(may_pass) {}
+    bool passing;  // it may be otherwise soon: no descriptor, no memory. Else it is no segment that this manager reads
+};
 
 class Segment {
 public:
@@ -20,7 +27,7 @@ public:
 
     // Makes the file (mode 0600, never an old one) and its header. Throws std::runtime_error.
     static Segment create(const std::string& path, const Identity& identity, const attach::AttachRequest& request);
-    // Maps what another manager has made. Throws std::runtime_error that says what is wrong with it.
+    // Maps what another manager has made. Throws SegmentFault.
     static Segment open(const std::string& path, RankId rank);
 
     const ring::View& view() const { return view_; }

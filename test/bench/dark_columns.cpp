@@ -44,6 +44,7 @@ int main(int argc, char** argv) {
     std::uint32_t iterations = 12, every = 0;
     bool held = false, log = false, each = false;
     ColumnOptions o;
+    o.rails.guard = true;
     opus::replay::GenerateOptions g;
     CLI::App app{"jobs on photonic rails, in virtual time"};
     opus::bench::add_kinds(app, kinds);
@@ -62,6 +63,7 @@ int main(int argc, char** argv) {
     app.add_option("--seed", o.rehearsal.seed, "of jitter and lateness");
     app.add_option("--trials", o.oracle.trials, "schedules that the oracle tries");
     app.add_flag("--runs,!--no-runs", o.rails.runs, "provisioned grants cover the rest of a phase, or do not");
+    app.add_flag("--guard,!--no-guard", o.rails.guard, "a job that is slower for it is not provisioned, or is");
     app.add_flag("--held", held, "every operation that was held in the last iteration");
     app.add_flag("--each", each,
                  "every iteration from the second on, over always lit, in percent, instead of the table");

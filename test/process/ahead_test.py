@@ -77,7 +77,7 @@ def goes_on(job, iterations: int = 1) -> None:
 @contextlib.contextmanager
 def contended(context, workload: Workload):
     """The job `workload`, with launches let go ahead, and another that takes their circuits away over and over."""
-    with context.cluster(SHAPE, controller_options=["--runs", "on"]) as cluster:
+    with context.cluster(SHAPE, controller_options=["--guard", "off", "--runs", "on"]) as cluster:
         job = start(cluster, workload, "phases")
         await_ahead(cluster, job)
         other = start(cluster, passing(), "passing")
@@ -97,7 +97,7 @@ def taken(context) -> None:
 
 @case("a manager is stopped with launches let go ahead, and their run is taken back meanwhile")
 def stopped(context) -> None:
-    with context.cluster(SHAPE, controller_options=["--runs", "on"]) as cluster:
+    with context.cluster(SHAPE, controller_options=["--guard", "off", "--runs", "on"]) as cluster:
         job = start(cluster, phases(100, 2000), "phases")
         for number in range(3):
             stop_ahead(cluster, job)
@@ -132,7 +132,7 @@ def manager(context) -> None:
 
 @case("a rank is killed with launches let go ahead: it is forgotten, and another job is served")
 def rank(context) -> None:
-    with context.cluster(SHAPE, controller_options=["--runs", "on"]) as cluster:
+    with context.cluster(SHAPE, controller_options=["--guard", "off", "--runs", "on"]) as cluster:
         job = start(cluster, phases(100, 2000), "phases")
         await_ahead(cluster, job)
         job.ranks[0].kill()
@@ -155,7 +155,7 @@ def controller(context) -> None:
 @case("the controller is away for the grace time: what was let go ahead is taken back, and waits for its successor")
 def away(context) -> None:
     short = ["--node-silence-ms", str(1500 * SLOW), "--node-grace-ms", str(6000 * SLOW)]
-    with context.cluster(SHAPE, controller_options=["--runs", "on", *short]) as cluster:
+    with context.cluster(SHAPE, controller_options=["--guard", "off", "--runs", "on", *short]) as cluster:
         job = start(cluster, phases(100, 2000), "phases")
         await_stuck(cluster, job)
         cluster.controller.kill()

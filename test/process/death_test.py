@@ -87,6 +87,23 @@ def rank(context) -> None:
             serves_again(cluster, moving(3), gate)
 
 
+@case("a rank is killed: what its peer has not received is an error of NCCL, no wrong result")
+def undone(context) -> None:
+    shape = Shape(nodes=2, gpus=1, ports=1)
+    w = Workload("undone", grid(2, 1), iterations=3)
+    w.comm("pair", [[0, 1]])
+    w.step(0, "recv", comm="pair", peer=1, bytes=40_000, stream="s")
+    w.step(1, "send", comm="pair", peer=0, bytes=40_000, stream="s")
+    w.step(1, "host", us=60_000_000, every=2)  # the second time it is sent, but the third it is not
+    with context.cluster(shape, opus=False) as cluster:
+        job = cluster.start_job(Play(w.write(cluster.folder / "job.jsonl"), shim=False, steered=False, timeout_s=PATIENCE_S), "job")
+        wait_for(lambda: job.progress(0) >= 2, "the job to begin its last iteration", job)
+        job.ranks[1].kill()
+        codes = job.wait(60 * SLOW + PATIENCE_S, expect_failure=True).codes
+        said = job.ranks[0].output()
+        expect("wrong result" not in said and codes[0] == 3, f"{codes}: {said}")
+
+
 @case("a manager is killed: its ranks go on after the hold time")
 def manager(context) -> None:
     for gate, source in moments("manager"):

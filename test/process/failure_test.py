@@ -8,6 +8,7 @@ import time
 
 from cases import SLOW, case, expect, run, wait_for
 from cluster import Play, Shape
+from cluster.process import Child
 from workload_text import Workload, grid
 
 PAIR = Shape(nodes=2, gpus=1, ports=1, dark_ms=2)
@@ -84,7 +85,7 @@ def survives_controller(cluster, job, launch_bytes: int) -> bool:
 
 @case("while no controller is there launches go on within their runs, and a new one takes over without a break")
 def within_runs(context) -> None:
-    with context.cluster(RING, controller_options=["--runs", "on"]) as cluster:
+    with context.cluster(RING, controller_options=["--guard", "off", "--runs", "on"]) as cluster:
         job = start(cluster, phases(100, 400), 1)
         before = cluster.light()
         launch_bytes = before.delivered_bytes // max(1, job.progress() * 402)
@@ -141,6 +142,49 @@ def nonsense(context) -> None:
         expect(all(n["session"] for n in cluster.ctl("status")["nodes"]), "a manager lost its session")
         light = cluster.light()
         expect(light.lost_bytes == 0 and light.misdelivered_bytes == 0, f"{light}")
+
+
+def second_manager(cluster) -> Child:
+    """On the same machine, with a runtime directory of its own, by the name of another."""
+    folder = cluster.folder / "second"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    return Child("a second manager of n0", [cluster.build.manager, "--node", "n0", "--controller", cluster.address,
+                                            "--runtime-dir", folder], cluster.logs / "second.log", cluster.env)
+
+
+@case("a second manager that says it is n0 is told of the first and ends; the job of the first does not notice")
+def second(context) -> None:
+    with context.cluster(PAIR) as cluster:
+        job = start(cluster, steady(1500), begun=3)
+        other = second_manager(cluster)
+        try:
+            wait_for(lambda: not other.running(), "the second manager to end", job)
+            said = other.output()
+            expect(other.process.returncode == 2, f"it ended with {other.process.returncode}: {said}")
+            for who in (f"pid {cluster.managers[0].pid}, {cluster.runtime(0)}", f"pid {other.pid}, {cluster.folder}/second", "127.0.0.1", "--node"):
+                expect(who in said, f"it does not say {who}: {said}")
+        finally:
+            other.kill()
+        log = cluster.controller.output()
+        expect(log.count("has a manager already") == 1, f"the controller tells of it {log.count('has a manager already')} times")
+        expect("no manager" not in log and "session ended" not in log, f"the first was disturbed: {log[-2000:]}")
+        expect("controller lost" not in cluster.managers[0].output(), "the first was disturbed")
+        must_end_well(cluster, job)
+
+
+@case("a manager of another place is let in when the first has been silent, one of the same place at once")
+def replaced(context) -> None:
+    with context.cluster(PAIR, env={"OPUS_LOG": "info"}) as cluster:
+        cluster.restart_manager(0)
+        wait_for(lambda: "this is node 0" in cluster.managers[0].output(), "the next manager to be welcomed")
+        expect("refused" not in cluster.controller.output(), "it was refused")
+        cluster.managers[0].kill()
+        other = second_manager(cluster)
+        try:
+            wait_for(lambda: "this is node 0" in other.output() or not other.running(), "the other manager to be welcomed")
+            expect(other.running(), f"it ended: {other.tail()}")
+        finally:
+            other.kill()
 
 
 if __name__ == "__main__":

@@ -12,12 +12,13 @@ from cluster import Play, Shape
 from rings import DONE, GO, READY, rings
 from workload_text import Workload
 
-SHAPE = Shape(nodes=4, gpus=1, ports=1, dark_ms=100)
+DARK_MS = 1500  # for so long a receive may be withheld, and its manager tells of it once a second
+SHAPE = Shape(nodes=4, gpus=1, ports=1, dark_ms=DARK_MS)
 SIZE = 4096
 BEFORE, AFTER = 3, 6   # launches of a phase before and after the receive is ready
 STEP_MS = 270          # from one to the next; so many make up for a manager's telling once a second
 SOON_MS = 20           # the next launch after the receive: while the circuits are away for that
-LONGEST_MS = 10_000 + 1_000 * SLOW  # a receive is withheld for ten seconds at most, and news may be late
+LONGEST_MS = DARK_MS + 1_000 * SLOW  # news may be late
 HOLD_MS = 40_000 * SLOW  # nobody is to wait so long
 GROUPS = {"long": [0, 1], "brought": [2, 0], "other": [0, 3]}
 
@@ -53,7 +54,7 @@ def early() -> Workload:
 
 @contextlib.contextmanager
 def going_on(context):
-    with context.cluster(SHAPE) as cluster:
+    with context.cluster(SHAPE, controller_options=["--guard", "off"]) as cluster:
         job = cluster.start_job(Play(early().write(cluster.folder / "early.jsonl"), timeout_s=60 * SLOW, env={
             "OPUS_GATE": "stream", "OPUS_REQUIRE": "1", "OPUS_HOLD_MS": str(HOLD_MS)}))
         wait_for(lambda: all(job.progress(r) >= 1 for r in range(len(job.ranks))), "the job to begin", job)

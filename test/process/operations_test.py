@@ -8,7 +8,7 @@ import sys
 
 from cases import SLOW, case, expect, run
 from cluster import Play, Shape
-from random_workload import DTYPES, PAIRWISE, REDUCTIONS, RING
+from random_workload import DTYPES, MESH, REDUCTIONS, RING
 from workload_text import Workload, grid
 
 SHAPE = Shape(nodes=2, gpus=2, ports=2, dark_ms=1)
@@ -28,7 +28,7 @@ def every_operation() -> Workload:
     w.comm("nodes", [[0, 1], [2, 3]], "world")
     w.comm("own", [[0, 2]])
     for dtype in DTYPES:
-        for do in RING + PAIRWISE:
+        for do in RING + MESH:
             reductions = REDUCTIONS if do in ("all_reduce", "reduce_scatter", "reduce") else ["sum"]
             for comm, reduction in itertools.product(("world", "rails", "nodes"), reductions):
                 w.collective(do, comm, WORLD, "s", ODD * width(dtype), dtype=dtype, reduction=reduction,

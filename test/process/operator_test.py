@@ -91,6 +91,22 @@ def shown(context) -> None:
         job.stop()
 
 
+@case("phases shows that a job is timed on demand first, and provisioned when its laps are known")
+def guarded(context) -> None:
+    with context.cluster(PAIR) as cluster:
+        job = start(cluster, pair(100_000))
+
+        def provision() -> dict:
+            return next((j.get("provision", {}) for j in cluster.ctl("phases")["jobs"] if j["job"] == "job"), {})
+        wait_for(lambda: provision().get("provision"), "the job to be provisioned", job)
+        found = provision()
+        expect(found["guarded"] and found["runs"] and found["state"].startswith("provisioned"), f"{found}")
+        wait_for(lambda: "provisioned_to_on_demand" in provision(), "a lap of it to be over", job)
+        expect(provision()["lap_ms"] > 0, f"{provision()}")
+        expect("a lap on demand: " in words(cluster, "phases"), "in words it is not told")
+        job.stop()
+
+
 @case("why names the member that is missing, asked by GPU, by process or by NCCL rank")
 def missing(context) -> None:
     with context.cluster(PAIR) as cluster:
@@ -195,6 +211,19 @@ def by_hand(context) -> None:
         cluster.ctl("disconnect", "n2.g0.p0")
         expect(not cluster.ctl("circuits")["circuits"], "still joined")
         expect("n0.g0.p0" in refused(cluster, "connect", "n0.g0.p1", "n1.g0.p0"), "it does not suggest a name")
+
+
+@case("fence takes a port out of use, ports shows by whom and why, unfence brings it back")
+def fences(context) -> None:
+    with context.cluster(NARROW) as cluster:
+        wait_for(lambda: all(p["use"] != "unknown" for p in cluster.ctl("ports")["ports"]), "the switch to be read back")
+        cluster.ctl("fence", "n0.g0.p0", "--why", "cable to be cleaned")
+        expect("fenced by hand" in (text := words(cluster, "ports")) and "cable to be cleaned" in text, text)
+        expect("unfence" in refused(cluster, "connect", "n0.g0.p0", "n2.g0.p0"), "it was connected")
+        cluster.ctl("unfence", "n0.g0.p0")
+        expect("fenced" not in (text := words(cluster, "ports")), text)
+        cluster.ctl("connect", "n0.g0.p0", "n2.g0.p0")
+        expect("n0.g0.p0" in refused(cluster, "fence", "n0.g0.p1"), "it does not suggest a name")
 
 
 if __name__ == "__main__":

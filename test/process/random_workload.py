@@ -1,36 +1,51 @@
 """Random jobs that any packet network would run to the end: the same seed gives the same job.
 
-A global order of operations is drawn; each rank enqueues its own in that order, on random streams. With
-`reorder`, neighbours in a rank's order that lie on different streams and communicators may change
-places, and a receive may be posted well before its turn on a stream of its own: what depends on what
-(streams and communicators are each in order) still follows the global order, so there is no cycle.
-First uses come before, in the global order: NCCL makes its connections on the host then, and a receive
-that is posted early for the first time would hang any program.
+A global order of items is drawn, calls and groups of calls; each rank's program is its own share of it, in that order, on
+random streams. Such a program ends: whatever is the first not to have happened waits for nothing. With `reorder`, ranks
+then do things sooner or later than that, receives much sooner: what NCCL numbers keeps its order, everything else may
+change, and what would hang bare NCCL (bare_nccl.py) is not drawn. First uses come when they come.
+
+Communicators are made of unique ids and of splits, of splits of splits too, before the first iteration or in its midst, and
+may be destroyed and made again. Items are played in each iteration, in the first only or in every n-th.
 
 Never more neighbours than ports: with two ports a GPU, rings and shifts; with one, pairs of nodes.
 """
 import random
 
+from bare_nccl import CALLS, PAIRWISE, stuck, transfers
 from workload_text import Workload, grid
 
 DTYPES = ["int8", "uint8", "int32", "uint32", "int64", "uint64", "float16", "float32", "float64", "bfloat16"]
 REDUCTIONS = ["sum", "prod", "max", "min"]
 RING = ["all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce"]
-PAIRWISE = ["all_to_all", "gather", "scatter"]
+MESH = sorted(PAIRWISE)
 STREAMS = ["a", "b", "c"]
+ALWAYS: dict = {}
+FAR, DARING = 8, 6  # how much sooner a receive may come; other changes of a rank's order that are tried
+
+Item = list[dict]
+
+
+class Group:
+    """One of a communicator's groups of ranks."""
+
+    def __init__(self, comm: str, ranks: list[int], when: dict):
+        self.comm, self.ranks, self.when, self.gone = comm, ranks, when, False
 
 
 class Draw:
     def __init__(self, seed: int, nodes: int, gpus: int, ports: int, operations: int, reorder: bool):
         self.random = random.Random(seed)
         self.nodes, self.gpus, self.ports, self.reorder = nodes, gpus, ports, reorder
-        self.w = Workload(f"random-{seed}", grid(nodes, gpus), iterations=self.random.randint(1, 3))
-        self.items: list[list[list[dict]]] = []  # of each rank: its items, in global order
-        self.program: list[list[list[dict]]] = [[] for _ in range(nodes * gpus)]
+        self.w = Workload(f"random-{seed}", grid(nodes, gpus), iterations=self.random.choice([1, 2, 3, 3, 4, 5]))
+        if self.random.random() < 0.2:
+            self.w.head["lengths"] = [1, 0.5, 2]
+        self.program: list[list[Item]] = [[] for _ in range(nodes * gpus)]  # of each rank: its items, in global order
+        self.events = 0
         self.make_comms()
         for _ in range(operations):
-            self.random.choices([self.collective, self.transfer, self.shift, self.fused, self.pause],
-                                weights=[6, 4, 2, 2, 3])[0]()
+            self.random.choices([self.collective, self.transfer, self.shift, self.fused, self.batch, self.pause, self.order, self.live],
+                                weights=[6, 5, 2, 2, 3, 2, 1, 1])[0]()
 
     def rank(self, node: int, gpu: int) -> int:
         return node * self.gpus + gpu
@@ -38,90 +53,217 @@ class Draw:
     def node(self, rank: int) -> int:
         return rank // self.gpus
 
+    # --- communicators ---------------------------------------------------------------------------
+
     def make_comms(self) -> None:
         everyone = list(range(self.nodes * self.gpus))
-        self.world = self.w.comm("world", [everyone])
-        self.members = {"world": everyone}
-        most = self.nodes if self.ports > 1 else 2
-        for i in range(self.random.randint(1, 4)):
-            nodes = sorted(self.random.sample(range(self.nodes), self.random.randint(min(2, self.nodes), most)))
-            gpus = sorted(self.random.sample(range(self.gpus), self.random.randint(1, self.gpus)))
-            ranks = [self.rank(n, g) for n in nodes for g in gpus]
-            self.members[self.w.comm(f"c{i}", [ranks], self.random.choice(["", "world"]))] = ranks
+        self.groups = [Group(self.w.comm("world", [everyone]), everyone, ALWAYS)]
+        self.unmade: list[dict] = []
+        for i in range(self.random.randint(1, 5)):
+            later = self.random.random() < 0.3
+            parent = self.random.choice(["", *{g.comm: None for g in self.groups}])
+            groups = self.some_ranks() if not parent else [g for p in self.ranks_of(parent) for g in self.parts(p)]
+            if not groups:
+                continue
+            comm = self.w.comm(f"c{i}", groups, parent)
+            if later:
+                self.w.comms[-1]["later"] = True
+                self.unmade.append(self.w.comms[-1])
+            else:
+                self.groups += [Group(comm, g, ALWAYS) for g in groups]
 
-    def spans(self, comm: str) -> int:
-        return len({self.node(r) for r in self.members[comm]})
+    def ranks_of(self, comm: str) -> list[list[int]]:
+        return next(c["groups"] for c in self.w.comms if c["comm"] == comm)
 
-    def usable(self, most_nodes: int) -> list[str]:
-        return [c for c in self.members if self.spans(c) <= most_nodes and len(self.members[c]) > 1]
+    def some_ranks(self) -> list[list[int]]:
+        """The same local indices of some nodes, or of each node its own."""
+        nodes = sorted(self.random.sample(range(self.nodes), self.random.randint(1, self.most_nodes())))
+        gpus = sorted(self.random.sample(range(self.gpus), self.random.randint(1, self.gpus)))
+        if self.random.random() < 0.15:
+            return [[self.rank(n, g) for g in gpus] for n in nodes]
+        return [[self.rank(n, g) for n in nodes for g in gpus]]
+
+    def parts(self, ranks: list[int]) -> list[list[int]]:
+        """What one group of a parent is split into; who is left has no color."""
+        nodes, gpus = sorted({self.node(r) for r in ranks}), sorted({r % self.gpus for r in ranks})
+        way = self.random.random()
+        if way < 0.3:  # a rail each
+            parts = [[r for r in ranks if r % self.gpus == g] for g in gpus]
+        elif way < 0.45:
+            parts = [[r for r in ranks if self.node(r) == n] for n in nodes]
+        else:
+            chosen = self.random.sample(nodes, self.random.randint(min(2, len(nodes)), min(len(nodes), self.most_nodes())))
+            parts = [[r for r in ranks if self.node(r) in chosen]]
+        if self.random.random() < 0.2:
+            for part in parts:
+                self.random.shuffle(part)  # keys of their own
+        return [p for p in parts if p]
+
+    def most_nodes(self) -> int:
+        return self.nodes if self.ports > 1 else min(2, self.nodes)
+
+    def live(self) -> None:
+        """A communicator comes to be, or goes."""
+        if self.unmade and self.random.random() < 0.7:
+            self.create(self.unmade.pop(0))
+            return
+        comm = self.random.choice([g.comm for g in self.groups])
+        if comm != "world" and not any(c.get("parent") == comm for c in self.unmade):
+            self.destroy(comm)
+
+    def create(self, comm: dict) -> None:
+        parent = comm.get("parent", "")
+        if parent and not any(g.comm == parent for g in self.groups):
+            return  # it has gone before
+        when = next(g.when for g in self.groups if g.comm == parent) if parent else ALWAYS
+        when = when or self.random.choice([ALWAYS, ALWAYS, {"every": 2}, {"first_only": True}])
+        asked = self.ranks_of(parent) if parent else comm["groups"]
+        for rank in sorted(r for g in asked for r in g):  # nothing may be under way on a parent that is split
+            self.add(rank, [{"do": "sync", **when}] * bool(parent) + [{"do": "create", "comm": comm["comm"], **when}])
+        # What is made in the first iteration stays; the rest goes at the end of its own.
+        stays = when.get("first_only", False)
+        self.groups += [Group(comm["comm"], g, ALWAYS if stays else when) for g in comm["groups"]]
+        for g in self.groups[-len(comm["groups"]):]:
+            g.gone = not stays
+
+    def destroy(self, comm: str, last: bool = False) -> None:
+        """For good, but what is made in each iteration goes in each."""
+        groups = [g for g in self.groups if g.comm == comm]
+        when = groups[0].when if groups[0].gone else {"every": self.w.head["iterations"]}
+        for group in groups:
+            for rank in group.ranks:
+                self.add(rank, [{"do": "destroy", "comm": comm, **when}])
+        self.groups = [g for g in self.groups if g.comm != comm]
+
+    def spans(self, group: Group) -> int:
+        return len({self.node(r) for r in group.ranks})
+
+    def usable(self, most_nodes: int) -> list[Group]:
+        return [g for g in self.groups if self.spans(g) <= most_nodes]
+
+    # --- items -----------------------------------------------------------------------------------
 
     def size(self) -> int:
-        return self.random.choice([0, 8, 4096, 4096, 40_000, 200_000])
+        return self.random.choice([0, 0, 8, 4096, 4096, 40_000, 200_000])
 
     def stream(self) -> str:
         return self.random.choice(STREAMS)
 
-    def add(self, rank: int, steps: list[dict]) -> None:
-        self.program[rank].append(steps)
+    def when(self, *groups: Group) -> dict:
+        """In which iterations: those in which the communicators are there, or some of them."""
+        own = next((g.when for g in groups if g.when), ALWAYS)
+        more = self.random.choices([ALWAYS, {"first_only": True}, {"every": 2}, {"every": 3}], weights=[14, 2, 2, 1])[0]
+        varies = {"varies": True} if "lengths" in self.w.head and self.random.random() < 0.5 else {}
+        return {**(own or more), **varies}
 
-    # --- items -----------------------------------------------------------------------------------
+    def add(self, rank: int, item: Item) -> None:
+        self.program[rank].append(item)
 
-    def one(self, comms: list[str], size: int) -> dict[int, dict]:
-        """A collective on one of `comms`: the step of each member."""
-        comm = self.random.choice(comms)
-        pairwise = self.spans(comm) <= self.ports + 1
-        do = self.random.choice(RING + (PAIRWISE if pairwise else []))
-        step = {"do": do, "comm": comm, "bytes": size, "dtype": self.random.choice(DTYPES)}
+    def one(self, group: Group, when: dict) -> dict[int, dict]:
+        """A collective of `group`: the step of each member."""
+        do = self.random.choice(RING + (MESH if self.spans(group) <= self.ports + 1 else []))
+        step = {"do": do, "comm": group.comm, "bytes": self.size(), "dtype": self.random.choice(DTYPES), **when}
         if do in ("broadcast", "reduce", "gather", "scatter"):
-            step["root"] = self.random.randrange(len(self.members[comm]))
+            step["root"] = self.random.randrange(len(group.ranks))
         if do in ("all_reduce", "reduce_scatter", "reduce"):
             step["reduction"] = self.random.choice(REDUCTIONS)
-        return {r: dict(step, stream=self.stream()) for r in self.members[comm]}
+        return {r: dict(step, stream=self.stream()) for r in group.ranks}
 
     def collective(self) -> None:
-        comms = self.usable(self.nodes if self.ports > 1 else 2)
-        if comms:
-            for rank, step in self.one(comms, self.size()).items():
+        groups = self.usable(self.most_nodes())
+        if groups:
+            group = self.random.choice(groups)
+            for rank, step in self.one(group, self.when(group)).items():
                 self.add(rank, [step])
 
     def fused(self) -> None:
-        """Several calls in one group, of one communicator's members, alike on all of them."""
-        comms = self.usable(self.nodes if self.ports > 1 else 2)
-        if not comms:
+        """Several collectives in one group, of one or several communicators, alike on all of their members."""
+        groups = self.usable(self.most_nodes())
+        if not groups:
             return
-        comm = self.random.choice(comms)
-        parts = [self.one([comm], self.size()) for _ in range(self.random.randint(2, 4))]
-        for rank in self.members[comm]:
-            self.add(rank, [{"do": "group_begin"}, *(p[rank] for p in parts), {"do": "group_end"}])
+        first = self.random.choice(groups)
+        # Of one time: a communicator that is not always there needs another's word for when.
+        others = [g for g in groups if g.when == first.when and set(g.ranks) & set(first.ranks)]
+        chosen = [first, *self.random.sample(others, self.random.randint(0, min(2, len(others))))]
+        when = self.when(first)
+        parts = [(g, self.one(g, when)) for g in (self.random.choice(chosen) for _ in range(self.random.randint(2, 4)))]
+        if not self.routable([(g, step) for g, part in parts for step in [part[g.ranks[0]]]]):
+            return
+        for rank in sorted({r for g, _ in parts for r in g.ranks}):
+            self.add(rank, self.grouped([p[rank] for _, p in parts if rank in p], when))
+
+    @staticmethod
+    def grouped(steps: Item, when: dict) -> Item:
+        own = {k: v for k, v in when.items() if k != "varies"}
+        return [{"do": "group_begin", **own}, *steps, {"do": "group_end", **own}]
+
+    def pair(self) -> tuple[Group, int, int] | None:
+        group = self.random.choice([g for g in self.groups if len(g.ranks) > 1])
+        source, target = self.random.sample(group.ranks, 2)
+        return group, source, target
+
+    def p2p(self, do: str, group: Group, peer: int, size: int, when: dict) -> dict:
+        stream = "receive" if do == "recv" and self.random.random() < 0.5 else self.stream()
+        return {"do": do, "comm": group.comm, "peer": group.ranks.index(peer), "bytes": size, "stream": stream, **when}
 
     def transfer(self) -> None:
-        comm = self.random.choice(list(self.members))
-        source, target = self.random.sample(self.members[comm], 2) if len(self.members[comm]) > 1 else (0, 0)
-        if source == target:
-            return
-        size = self.size()
-        self.add(source, [self.p2p("send", comm, target, size)])
-        self.add(target, [self.p2p("recv", comm, source, size)])
+        group, source, target = self.pair()
+        size, when = self.size(), self.when(group)
+        self.add(source, [self.p2p("send", group, target, size, when)])
+        self.add(target, [self.p2p("recv", group, source, size, when)])
 
-    def p2p(self, do: str, comm: str, peer: int, size: int) -> dict:
-        stream = "receive" if do == "recv" and self.random.random() < 0.5 else self.stream()
-        return {"do": do, "comm": comm, "peer": self.members[comm].index(peer), "bytes": size, "stream": stream}
+    def batch(self) -> None:
+        """Transfers of several communicators at one time; a rank may make a group of its own, or call one by one.
+
+        Communicators of one group that share a stream launch in an order that nobody knows: all ranks have groups then,
+        or each communicator a stream of its own.
+        """
+        drawn = {}
+        first = self.pair()
+        for _ in range(self.random.randint(2, 6)):
+            group, source, target = self.pair()
+            if group.when == first[0].when and len({c for c, *_ in drawn} | {group.comm}) <= len(STREAMS):
+                drawn[group.comm, source, target] = group
+        when = self.when(first[0])
+        edges = [(g, {"do": "send", "peer": g.ranks.index(target), "rank": source}) for (_, source, target), g in drawn.items()]
+        if not drawn or not self.routable(edges):
+            return
+        comms = list(dict.fromkeys(comm for comm, *_ in drawn))
+        some = self.random.random() < 0.6  # of the ranks have a group
+        own = dict(zip(comms, STREAMS)) if some and len(comms) > 1 else {}
+        calls: dict[int, Item] = {}
+        for (_, source, target), group in drawn.items():
+            size = self.size()
+            calls.setdefault(source, []).append(self.p2p("send", group, target, size, when))
+            calls.setdefault(target, []).append(self.p2p("recv", group, source, size, when))
+        for rank, steps in sorted(calls.items()):
+            for step in steps:
+                step["stream"] = own.get(step["comm"], step["stream"])
+            if len(steps) > 1 and not (some and self.random.random() < 0.4):
+                self.add(rank, self.grouped(steps + (self.to_itself(rank, when) if self.random.random() < 0.1 else []), when))
+            else:
+                for step in steps:
+                    self.add(rank, [step])
+
+    def to_itself(self, rank: int, when: dict) -> Item:
+        group = self.groups[0]
+        size, peer, stream = self.size(), group.ranks.index(rank), "itself"
+        step = {"comm": group.comm, "peer": peer, "bytes": size, "stream": stream, **when}
+        return [{"do": "send", **step}, {"do": "recv", **step}]
 
     def shift(self) -> None:
         """Each sends to the next node's and receives from the one before, in one group."""
-        comms = [c for c in self.usable(self.nodes if self.ports > 1 else 2)
-                 if self.spans(c) * len({r % self.gpus for r in self.members[c]}) == len(self.members[c])]
-        if not comms:
+        groups = [g for g in self.usable(self.most_nodes())
+                  if self.spans(g) * len({r % self.gpus for r in g.ranks}) == len(g.ranks) and self.spans(g) > 1]
+        if not groups:
             return
-        comm = self.random.choice(comms)
-        ranks, size = self.members[comm], self.size()
+        group = self.random.choice(groups)
+        ranks, size, when = sorted(group.ranks), self.size(), self.when(group)
         columns = len({r % self.gpus for r in ranks})
         for i, rank in enumerate(ranks):
             after, before = ranks[(i + columns) % len(ranks)], ranks[(i - columns) % len(ranks)]
-            if after == rank:
-                return
-            self.add(rank, [{"do": "group_begin"}, self.p2p("send", comm, after, size),
-                            self.p2p("recv", comm, before, size), {"do": "group_end"}])
+            self.add(rank, self.grouped([self.p2p("send", group, after, size, when),
+                                         self.p2p("recv", group, before, size, when)], when))
 
     def pause(self) -> None:
         rank = self.random.randrange(len(self.program))
@@ -129,45 +271,122 @@ class Draw:
         self.add(rank, [{"do": "compute", "stream": self.stream(), "us": 0, "jitter_us": us}] if self.random.random() < 0.7
                  else [{"do": "host", "us": 0, "jitter_us": us}])
 
+    def order(self) -> None:
+        """One of a rank's streams waits for another, or its host does."""
+        rank, stream = self.random.randrange(len(self.program)), self.stream()
+        if self.random.random() < 0.4:
+            self.add(rank, [{"do": "sync", "stream": stream}])
+            return
+        self.events += 1
+        after = self.random.choice([s for s in [*STREAMS, "receive"] if s != stream])
+        self.add(rank, [{"do": "record", "stream": after, "event": f"e{self.events}"},
+                        {"do": "wait", "stream": stream, "event": f"e{self.events}"}])
+
+    def routable(self, calls: list[tuple[Group, dict]]) -> bool:
+        """What meets in one launch can have all its circuits at once (docs/protocol.md: needs)."""
+        neighbours: dict[tuple[int, int], set[int]] = {}
+
+        def join(a: int, b: int, rail: int) -> None:
+            if a != b:
+                neighbours.setdefault((a, rail), set()).add(b)
+                neighbours.setdefault((b, rail), set()).add(a)
+
+        for group, step in calls:
+            if step["do"] == "send":
+                target = group.ranks[step["peer"]]
+                join(self.node(step["rank"]), self.node(target), target % self.gpus)
+                continue
+            nodes = list(dict.fromkeys(self.node(r) for r in group.ranks))
+            for i, a in enumerate(nodes):
+                for b in nodes if step["do"] in PAIRWISE else [nodes[(i + 1) % len(nodes)]]:
+                    for rail in {r % self.gpus for r in group.ranks if self.node(r) == b}:
+                        join(a, b, rail)
+        return all(len(n) <= self.ports for n in neighbours.values())
+
     # --- orders ----------------------------------------------------------------------------------
 
     @staticmethod
-    def names(item: list[dict], key: str) -> set[str]:
+    def names(item: Item, key: str) -> set[str]:
         return {s[key] for s in item if key in s}
 
-    def may_pass(self, a: list[dict], b: list[dict]) -> bool:
-        return not (self.names(a, "stream") & self.names(b, "stream")) and not (self.names(a, "comm") & self.names(b, "comm")) \
-            and all(s["do"] != "host" for s in a + b)
-
-    def shuffle(self, items: list[list[dict]]) -> None:
-        for i in range(1, len(items)):
-            early = len(items[i]) == 1 and items[i][0]["do"] == "recv"
-            steps = self.random.randint(0, 8 if early else 1)
-            while i > 0 and steps > 0 and self.may_pass(items[i - 1], items[i]):
-                items[i - 1], items[i] = items[i], items[i - 1]
-                i, steps = i - 1, steps - 1
-
-    def first_uses(self) -> list[list[dict]]:
-        """Of each rank: one small call for every communicator and pair that the program uses."""
-        out: list[list[dict]] = [[] for _ in self.program]
-        steps = [(rank, s) for rank, items in enumerate(self.program) for item in items for s in item if "comm" in s]
-        pairs = {(s["comm"], rank, self.members[s["comm"]][s["peer"]]) for rank, s in steps if s["do"] == "send"}
-        for comm in sorted({s["comm"] for _, s in steps if "peer" not in s}):
-            for rank in self.members[comm]:
-                out[rank].append({"do": "all_reduce", "comm": comm, "bytes": 64, "stream": "a", "first_only": True})
-        for comm, source, target in sorted(pairs):
-            members = self.members[comm]
-            out[source].append({"do": "send", "comm": comm, "peer": members.index(target), "bytes": 64, "stream": "a", "first_only": True})
-            out[target].append({"do": "recv", "comm": comm, "peer": members.index(source), "bytes": 64, "stream": "a", "first_only": True})
+    def numbers(self, rank: int, item: Item) -> set:
+        """What NCCL numbers in an item: it must come in this order on all ranks."""
+        out: set = set()
+        for s in item:
+            if s["do"] in ("create", "destroy"):
+                out |= {(s["comm"], "life"), (self.parent(s["comm"]), "life")}
+            elif s["do"] in CALLS:
+                members = self.w.group_of(s["comm"], rank)
+                out |= {(s["comm"], "coll")} if s["do"] not in ("send", "recv") else set()
+                if s["do"] not in RING:
+                    out |= {(s["comm"], pair) for pair in transfers(s, members, rank)}
         return out
 
+    def parent(self, comm: str) -> str:
+        return next((c.get("parent", "") for c in self.w.comms if c["comm"] == comm), "")
+
+    def may_change(self, rank: int, a: Item, b: Item) -> bool:
+        ours, theirs = self.numbers(rank, a), self.numbers(rank, b)
+        lives = {comm for comm, what in ours | theirs if what == "life"}
+        return not ours & theirs and not (lives & {c for c, _ in ours} and lives & {c for c, _ in theirs})
+
+    def is_free(self, rank: int, a: Item, b: Item) -> bool:
+        """Items of which neither waits for the other."""
+        return not (self.names(a, "stream") & self.names(b, "stream")) and not (self.names(a, "comm") & self.names(b, "comm")) \
+            and all(s["do"] not in ("host", "sync", "create", "destroy") for s in a + b)
+
+    def shuffle(self, rank: int) -> list[Item]:
+        items = list(self.program[rank])
+        for i in range(1, len(items)):
+            early = len(items[i]) == 1 and items[i][0]["do"] == "recv"
+            steps = self.random.randint(0, FAR if early else 1)
+            while i > 0 and steps > 0 and self.is_free(rank, items[i - 1], items[i]) and self.may_change(rank, items[i - 1], items[i]):
+                items[i - 1], items[i] = items[i], items[i - 1]
+                i, steps = i - 1, steps - 1
+        return items
+
+    def dare(self, rank: int) -> list[Item]:
+        """An item comes sooner, whatever waits for it on this rank."""
+        items = list(self.program[rank])
+        i = self.random.randrange(1, len(items))
+        for _ in range(self.random.randint(1, 4)):
+            if i > 0 and self.may_change(rank, items[i - 1], items[i]):
+                items[i - 1], items[i] = items[i], items[i - 1]
+                i -= 1
+        return items
+
+    def ends(self) -> bool:
+        self.w.programs = [[step for item in items for step in item] for items in self.program]
+        return not stuck(self.w)
+
+    def try_orders(self, orders: dict[int, list[Item]]) -> None:
+        """As many of these orders of ranks as still end: all, or each half by itself."""
+        before = {rank: self.program[rank] for rank in orders}
+        for rank, items in orders.items():
+            self.program[rank] = items
+        if self.ends():
+            return
+        for rank, items in before.items():
+            self.program[rank] = items
+        ranks = list(orders)
+        for half in (ranks[:len(ranks) // 2], ranks[len(ranks) // 2:]):
+            if half and len(ranks) > 1:
+                self.try_orders({rank: orders[rank] for rank in half})
+
     def workload(self) -> Workload:
-        first = self.first_uses() if self.reorder else [[] for _ in self.program]
-        for rank, items in enumerate(self.program):
-            if self.reorder:
-                self.shuffle(items)
-            self.w.programs[rank] = first[rank] + [step for item in items for step in item]
-            self.w.programs[rank].append({"do": "sync"})
+        for comm in [g.comm for g in self.groups if g.gone]:
+            if any(g.comm == comm for g in self.groups):
+                self.destroy(comm)
+        if self.reorder:
+            self.try_orders({rank: self.shuffle(rank) for rank in range(len(self.program))})
+            for _ in range(DARING):
+                rank = self.random.randrange(len(self.program))
+                if len(self.program[rank]) > 1:
+                    self.try_orders({rank: self.dare(rank)})
+        if not self.ends():
+            raise AssertionError(f"{self.w.head['name']} does not end: {stuck(self.w)[:3]}")
+        for program in self.w.programs:
+            program.append({"do": "sync"})
         return self.w
 
 

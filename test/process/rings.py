@@ -3,7 +3,7 @@ import mmap
 import pathlib
 import struct
 
-HEADER_SLOTS, SLOT, COMMS = 16, 64, 4096 + 256 * 192
+HEADER_SLOTS, HEADER_HEAD, SLOT, COMMS = 16, 128, 64, 4096 + 256 * 192
 READY, DONE, GO = range(3)
 
 
@@ -12,6 +12,9 @@ class Ring:
         with open(path, "rb") as file:
             self._segment = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         self.slots, = struct.unpack_from("=I", self._segment, HEADER_SLOTS)
+
+    def head(self) -> int:
+        return struct.unpack_from("=Q", self._segment, HEADER_HEAD)[0]
 
     def words(self, kind: int) -> list[int]:
         """By slot."""

@@ -5,7 +5,7 @@ import sys
 import time
 
 from cases import SLOW, case, expect, run, wait_for
-from cluster import Play, Shape
+from cluster import ChildFailed, Play, Shape
 from workload_text import Workload, grid
 
 PAIR = Shape(nodes=2, gpus=1, ports=2, dark_ms=2)
@@ -135,7 +135,54 @@ def one_port_less(context) -> None:
             expect(cluster.light().lost_bytes == 0, "bytes were lost")
 
 
-@case("a port that is needed and refused is fenced; then the policy acts by name, and an operator puts it right")
+@case("a switch that refuses everything for a while fences no port, and the job goes on")
+def all_refused(context) -> None:
+    for lasts_s in (0.3, 4):
+        with context.cluster(RING) as cluster:
+            job = start(cluster, moving(60))
+            cluster.scpi_line(0, ":emulator:fault:refuse 1000000")
+            wait_for(lambda: cluster.counters()["switch_errors"] >= 1, "a refusal", job)
+            time.sleep(lasts_s)
+            if lasts_s > 1:
+                note = cluster.ctl("status")["switches"][0]["note"]
+                expect("fails whatever it is told" in note, f"not shown: {note}")
+            cluster.scpi_line(0, ":emulator:fault:clear")
+            fenced = [p["port"] for p in cluster.ctl("ports")["ports"] if p["use"] == "fenced"]
+            must_end_well(cluster, job)
+            expect(not fenced, f"fenced: {fenced}")
+            counters = cluster.counters()
+            expect(counters["passes"] == 0 and counters["aborts"] == 0, f"{counters}")
+            expect("fenced" not in cluster.controller.output(), "a port was fenced")
+
+
+@case("a port fenced by hand in mid-job goes dark, the job goes on over the other, and it comes back by hand alone")
+def by_hand(context) -> None:
+    with context.cluster(PAIR) as cluster:
+        job = start(cluster, steady(100_000))
+        wait_for(lambda: port(cluster, "n0.g0.p0")["peer"], "both circuits")
+        cluster.ctl("fence", "n0.g0.p0", "--why", "cable to be cleaned")
+        wait_for(lambda: port(cluster, "n0.g0.p0")["peer"] is None, "it to be dark", job)
+        progress = job.progress()
+        wait_for(lambda: job.progress() > progress + 20, "the job to go on", job)
+        shown = port(cluster, "n0.g0.p0")
+        expect(shown["use"] == "fenced" and shown["peer"] is None and shown["fence"]["by"] == "hand"
+               and shown["fence"]["why"] == "cable to be cleaned" and shown["fence"]["since_ms"] > 0, f"{shown}")
+        try:
+            cluster.ctl("connect", "n0.g0.p0", "n1.g0.p0")
+            expect(False, "it was connected")
+        except ChildFailed as refusal:
+            expect("unfence" in str(refusal), str(refusal))
+        cluster.ctl("unfence", "n0.g0.p0")
+        wait_for(lambda: port(cluster, "n0.g0.p0")["peer"], "it to be used again", job)
+        expect(port(cluster, "n0.g0.p0")["fence"] is None, "still fenced")
+        counters = cluster.counters()
+        expect(counters["passes"] == 0 and counters["suspensions"] == 0, f"{counters}")
+        light = cluster.light()
+        expect(light.lost_bytes == 0 and light.misdelivered_bytes == 0, f"{light}")
+        job.stop()
+
+
+@case("a port that is needed and refused is fenced; then the policy acts by name; it is taken back when it works")
 def fenced(context) -> None:
     with context.cluster(RING) as cluster:
         cluster.scpi_line(0, ":oxc:swit:port:dis (@1)")
@@ -143,15 +190,24 @@ def fenced(context) -> None:
         job = cluster.start_job(Play(path, timeout_s=60 * SLOW, env={"OPUS_REQUIRE": "1", "OPUS_POLICY": "abort"}))
         job.wait(60 * SLOW, expect_failure=True)
         expect(all(job.poll()), f"nobody is told: {job.poll()}")
-        expect(port(cluster, "n0.g0.p0")["use"] == "fenced", f"{port(cluster, 'n0.g0.p0')}")
+        shown = port(cluster, "n0.g0.p0")
+        expect(shown["use"] == "fenced" and shown["fence"]["by"] == "controller" and "refused" in shown["fence"]["why"],
+               f"{shown}")
         expect("fenced n0.g0.p0 (ocs-r0 port 1)" in cluster.controller.output(), "not logged")
         expect("aborted: " in cluster.managers[0].output() and "n0.g0" in cluster.managers[0].output(),
                f"its manager does not say why: {cluster.managers[0].tail()}")
         cluster.scpi_line(0, ":oxc:swit:port:enab (@1)")
-        for p in [p["port"] for p in cluster.ctl("ports")["ports"] if p["use"] == "fenced"]:
-            cluster.ctl("connect", p, "n1.g0.p1" if not p.startswith("n1") else "n0.g0.p1")  # by hand: it is seen to
-        expect(all(p["use"] != "fenced" for p in cluster.ctl("ports")["ports"]), "still fenced")
+        wait_for(lambda: all(p["use"] != "fenced" for p in cluster.ctl("ports")["ports"]), "the ports to be taken back",
+                 seconds=60)
+        expect("n0.g0.p0 (ocs-r0 port 1) works again" in cluster.controller.output(), "not logged")
         cluster.run_job(Play(path, timeout_s=60 * SLOW, env={"OPUS_REQUIRE": "1"}), 60 * SLOW, "again")
+
+
+@case("a switch that needs a longer hold time than the default is named at start, with what it needs")
+def slow_switch(context) -> None:
+    with context.cluster(Shape(nodes=2, gpus=1, ports=1, dark_ms=120_000)) as cluster:
+        wait_for(lambda: "ocs-r0 is dark for 120000 ms: launches that wait for it are held for up to 960100 ms"
+                 in cluster.controller.output(), "the controller to say so")
 
 
 @case("a switch reboots, with its circuits or without: the job goes on")

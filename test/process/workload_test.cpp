@@ -3,12 +3,16 @@
 
 #include <algorithm>
 #include <cstring>
+#include <map>
+#include <set>
 #include <sstream>
 #include <stdexcept>
 
 #include "tools/replay/generate.h"
+#include "tools/replay/layered_shape.h"
 #include "tools/replay/pattern.h"
 #include "tools/replay/pipeline_order.h"
+#include "tools/replay/rehearsal.h"
 
 using namespace opus::replay;
 
@@ -80,6 +84,38 @@ TEST_CASE("every mix agrees with itself, with interludes, rare optimizer steps a
             for (const WorkloadError& e : errors) FAIL_CHECK(e.line << ": " << e.text);
             CHECK(text_of(back) == once);
         }
+}
+
+TEST_CASE("jobs that are drawn agree with themselves and run to their end, whatever the seed") {
+    GenerateOptions o;
+    RehearsalOptions bright;
+    bright.iterations = 8;  // every interlude but the rarest
+    for (o.seed = 1; o.seed <= 150; ++o.seed) {
+        CAPTURE(o.seed);
+        const Workload w = generate("layered", o);
+        const std::string once = text_of(w);
+        CHECK(once == text_of(generate("layered", o)));
+        std::vector<WorkloadError> errors;
+        CHECK(text_of(read(once, errors)) == once);
+        for (const WorkloadError& e : errors) FAIL_CHECK(e.line << ": " << e.text);
+        CHECK(rehearse(w, bright).ended);
+    }
+}
+
+TEST_CASE("every sort of job is drawn") {
+    std::set<std::string> seen;
+    const auto note = [&seen](const char* what, auto value) {
+        seen.insert(what + std::to_string(static_cast<int>(value)));
+    };
+    for (std::uint64_t seed = 1; seed <= 500; ++seed) {
+        const LayeredShape s = draw_layered(seed);
+        note("stages ", s.stages), note("replicas ", s.replicas), note("GPUs ", s.gpus);
+        note("gpipe ", s.gpipe), note("order ", s.order), note("exchange ", s.exchange), note("sharding ", s.sharding);
+        note("experts ", s.expert), note("ring of ", s.context), note("slow ", s.slow != kNobody);
+        note("evaluates ", s.evaluate_every != 0), note("optimizer every ", s.optimizer_every), note("norm ", s.norm);
+    }
+    // 4 + 4 + 3 + 2 + 3 + 4 + 3 + 3 + 4 + 2 + 2 + 4 + 3
+    CHECK(seen.size() == 41);
 }
 
 TEST_CASE("groups that do not divide the nodes are refused") {
@@ -175,6 +211,38 @@ TEST_CASE("programs that would hang any NCCL are refused") {
               .empty());
 }
 
+TEST_CASE("communicators are created and destroyed by all of their members, and used in between") {
+    const std::string head = R"({"workload":1,"name":"t","iterations":4,"places":[[0,0],[1,0],[2,0]]}
+{"comm":"all","groups":[[0,1,2]]}
+{"comm":"pair","parent":"all","groups":[[0,1]],"later":true}
+{"role":"a","ranks":[0,1]}
+{"role":"b","ranks":[2]}
+)";
+    const auto step = [](const std::string& role, const std::string& what, const std::string& more = "") {
+        return R"({"role":")" + role + R"(","do":")" + what + R"(","comm":"pair")" + more + "}\n";
+    };
+    const std::string use = R"(,"stream":"s","bytes":4)", twice = R"(,"every":2)";
+    const auto found = [&](const std::string& lines) {
+        std::vector<WorkloadError> errors;
+        read(head + lines, errors);
+        return errors;
+    };
+    CHECK(found(step("a", "create") + step("a", "all_reduce", use) + step("a", "destroy") + step("b", "create")).empty());
+    CHECK(found(step("a", "create", twice) + step("a", "all_reduce", use + twice) + step("a", "destroy", twice) +
+                step("b", "create", twice))
+              .empty());
+    CHECK(mentions(found(step("a", "create") + step("a", "destroy")), 6, "disagree on collective 0 of all"));
+    CHECK(mentions(found(step("a", "all_reduce", use)), 6, "pair is not there"));
+    CHECK(mentions(found(step("a", "create") + step("b", "create")), 6, "pair is there already"));
+    CHECK(mentions(found(step("a", "create", twice) + step("a", "all_reduce", use) + step("a", "destroy", twice) +
+                         step("b", "create", twice)),
+                   7, "pair is not there"));
+    CHECK(mentions(found(step("b", "destroy")), 6, "nothing to do with pair"));
+    std::vector<WorkloadError> errors;
+    const std::string whole = head + step("a", "create") + step("a", "destroy") + step("b", "create");
+    CHECK(text_of(read(whole, errors)).find(R"("groups":[[0,1]],"later":true})") != std::string::npos);
+}
+
 TEST_CASE("a reduction of what the ranks give is what is expected, in every type and order") {
     for (int t = 0; t < 10; ++t)
         for (int r = 0; r < 4; ++r) {
@@ -221,4 +289,43 @@ TEST_CASE("chunks that a transport swaps are found") {
     block.fill(data.data());
     std::swap_ranges(data.begin(), data.begin() + 65536, data.begin() + 131072);
     CHECK(block.mismatch(data.data()));
+}
+
+TEST_CASE("programs drawn at random agree with themselves, end where nothing is dark, and do what NCCL allows") {
+    std::set<std::string> seen;
+    GenerateOptions o;
+    o.gpus = 2;
+    for (o.seed = 1; o.seed <= 150; ++o.seed) {
+        CAPTURE(o.seed);
+        o.nodes = 2 + o.seed % 3;
+        const std::string once = text_of(generate("random", o));
+        CHECK(once == text_of(generate("random", o)));
+        std::vector<WorkloadError> errors;
+        const Workload w = read(once, errors);
+        for (const WorkloadError& e : errors) FAIL_CHECK(e.line << ": " << e.text);
+        CHECK(rehearse(w, {}).ended);
+        for (const Comm& c : w.comms)
+            for (const Comm& parent : w.comms)
+                if (c.parent == parent.name && !parent.parent.empty()) seen.insert("split of a split");
+        for (const Role& role : w.roles) {
+            std::map<std::uint32_t, std::uint32_t> transfers;  // stream of the last, by communicator
+            std::set<std::uint32_t> collectives, group;
+            bool grouped = false;
+            for (const Step& s : role.steps) {
+                if (s.kind == StepKind::group_begin) grouped = true, group.clear();
+                if (s.kind == StepKind::group_end) grouped = false;
+                if (!is_operation(s.kind)) continue;
+                group.insert(s.comm);
+                if (grouped && group.size() > 1) seen.insert("group over several communicators");
+                if (s.every > 1) seen.insert("odd iteration");
+                const bool transfer = s.kind == StepKind::send || s.kind == StepKind::recv;
+                if (transfer && s.bytes == 0) seen.insert("transfer of zero bytes");
+                if (w.streams[s.stream] == "early") seen.insert("receive posted early");
+                if (!transfer && !collectives.count(s.comm) && transfers.count(s.comm) && transfers[s.comm] == s.stream)
+                    seen.insert("first collective after a transfer on its stream");
+                transfer ? void(transfers[s.comm] = s.stream) : void(collectives.insert(s.comm));
+            }
+        }
+    }
+    CHECK(seen.size() == 6);
 }

@@ -2,11 +2,13 @@
 // where the real one does, fails groups that had a failing call, and says ncclInProgress for non-blocking
 // communicators.
 #include <nccl.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <cstdarg>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <mutex>
 
@@ -21,6 +23,8 @@ struct ncclComm {
     int rank, size, device;
     bool blocking;
     int looks;  // ncclCommGetAsyncError calls that still say ncclInProgress
+    ncclComm* child = nullptr;  // made when they are through: a non-blocking parent's
+    ncclComm** child_out = nullptr;
 };
 
 namespace {
@@ -61,6 +65,22 @@ ncclResult_t create(const char* name, ncclComm_t* out, int rank, int size, int d
     const bool blocking = config == nullptr || config->blocking != 0;
     *out = new ncclComm{rank, size, device, blocking, blocking ? 0 : in_progress};
     return blocking ? ncclSuccess : ncclInProgress;
+}
+
+// As NCCL: a non-blocking parent is in progress, and the child's pointer null, until the child is whole.
+ncclResult_t create_child(const char* name, ncclComm_t parent, ncclComm_t* out, const ncclConfig_t* config) {
+    if (const char* gate = getenv("FAKE_CREATION_GATE"); gate != nullptr)
+        while (access(gate, F_OK) != 0) usleep(1000);
+    ncclComm_t child = nullptr;
+    const ncclResult_t result = create(name, &child, child_rank, child_size, parent->device, config);
+    *out = parent->blocking ? child : nullptr;
+    if (parent->blocking || child == nullptr) return result == ncclInProgress ? ncclSuccess : result;
+    child->looks = 0;
+    parent->child = child;
+    parent->child_out = out;
+    parent->looks = in_progress;
+    if (depth > 0) group_in_progress = true;
+    return ncclInProgress;
 }
 
 ncclResult_t simple(const char* name, ncclComm_t comm) {
@@ -124,10 +144,10 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int, ncclComm_t* newcomm,
         *newcomm = nullptr;
         return ncclSuccess;
     }
-    return create("ncclCommSplit", newcomm, child_rank, child_size, comm->device, config);
+    return create_child("ncclCommSplit", comm, newcomm, config);
 }
 ncclResult_t ncclCommShrink(ncclComm_t comm, int*, int, ncclComm_t* newcomm, ncclConfig_t* config, int) {
-    return create("ncclCommShrink", newcomm, child_rank, child_size, comm->device, config);
+    return create_child("ncclCommShrink", comm, newcomm, config);
 }
 ncclResult_t ncclCommGrow(ncclComm_t, int nranks, const ncclUniqueId*, int rank, ncclComm_t* newcomm, ncclConfig_t* config) {
     return create("ncclCommGrow", newcomm, rank, nranks, 0, config);
@@ -149,7 +169,12 @@ ncclResult_t ncclCommSuspend(ncclComm_t comm, int) { return simple("ncclCommSusp
 ncclResult_t ncclCommResume(ncclComm_t comm) { return simple("ncclCommResume", comm); }
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* error) {
     *error = comm->looks > 0 ? ncclInProgress : ncclSuccess;
-    if (comm->looks > 0) --comm->looks;
+    if (comm->looks > 0) {
+        --comm->looks;
+    } else if (comm->child != nullptr) {
+        *comm->child_out = comm->child;
+        comm->child = nullptr;
+    }
     return ncclSuccess;
 }
 ncclResult_t ncclGroupStart() {

@@ -118,9 +118,14 @@ void MiniManager::look_at(RankSeen& rank) {
         const auto state = static_cast<ring::CommState>(e.state.load());
         if (state == ring::CommState::registered && e.verdict == 0 && behaviour.verdict != Verdict::unknown) {
             rank.registered.push_back(e.id);
-            e.verdict = std::uint32_t(i == behaviour.passing ? Verdict::passes : behaviour.verdict);
+            e.reason = std::uint32_t(behaviour.reason);
+            e.reason_rank = behaviour.reason_rank;
+            e.verdict = std::uint32_t(i == behaviour.passing || i >= behaviour.passing_from ? behaviour.passing_verdict
+                                                                                            : behaviour.verdict);
             wake(&e.verdict);
         }
+        if (state == ring::CommState::entering && (rank.entering.empty() || rank.entering.back() != e.id))
+            rank.entering.push_back(e.id);
         if (state == ring::CommState::retired && e.freed != e.generation) {
             e.verdict = 0;
             e.freed = e.generation;
@@ -164,6 +169,14 @@ void MiniManager::await_launch() {
         if (!ranks_.empty() && !ranks_.front().launches.empty()) return;
     }
     throw std::runtime_error("no launch came");
+}
+
+void MiniManager::await_entering() {
+    for (int tries = 0; tries < 60'000; ++tries, usleep(1000)) {
+        const std::lock_guard guard(mutex_);
+        if (!ranks_.empty() && !ranks_.front().entering.empty()) return;
+    }
+    throw std::runtime_error("nobody entered a creation");
 }
 
 RankSeen& MiniManager::rank(std::size_t n) {

@@ -18,7 +18,11 @@ struct Behaviour {
     bool answer = true;  // attach requests
     bool beat = true;
     Verdict verdict = Verdict::enforced;  // unknown: never judges
+    Reason reason = Reason::none;         // why it is not enforced
+    std::uint32_t reason_rank = kNone;
     std::uint32_t passing = kNone;        // the entry that passes whatever the others do
+    std::uint32_t passing_from = kNone;   // so do all from here on
+    Verdict passing_verdict = Verdict::passes;
     bool go = true;
     bool abort = false;  // go with the abort bit
     bool retire = true;
@@ -43,6 +47,7 @@ struct RankSeen {
     std::uint64_t tail = 0, retired = 0;
     std::vector<Captured> launches;  // in ring order
     std::vector<CommId> registered;  // in table order at the end of life of each
+    std::vector<CommId> entering;    // seen inside NCCL's creation, without a place
 };
 
 class MiniManager {
@@ -54,7 +59,8 @@ public:
     const std::string& socket() const { return socket_path_; }
     Behaviour behaviour;  // may be changed between programs; in the midst of one by let_go()
     void let_go();
-    void await_launch();  // of the first rank
+    void await_launch();
+    void await_entering();  // of the first rank
     // After a program ended: everything that it recorded. The n-th to attach.
     RankSeen& rank(std::size_t n);
     std::size_t ranks();

@@ -320,18 +320,22 @@ TEST_CASE("with stream gates a group is one launch for each set of communicators
 }
 
 TEST_CASE("a launch whose gate stands before operations that are not recorded says so") {
-    Behaviour behaviour;
-    behaviour.passing = 2;
-    MiniManager manager(behaviour);
-    Program program = scenario("merged_groups", with(at(manager), kWithCuda));
-    CHECK(program.finish() == 0);
-    const auto& launches = manager.rank(0).launches;
-    REQUIRE(launches.size() == 6);                         // two first uses with their launches, then two
-    CHECK((launches[4].flags & ring::kLaunchMixed) == 0);  // a, on stream 33
-    REQUIRE(launches[5].ops.size() == 1);
-    CHECK(launches[5].ops[0].comm == 1);
-    CHECK((launches[5].flags & ring::kLaunchMixed) != 0);  // b, on the stream of c, which passes
-    for (std::size_t i = 0; i < 4; ++i) CHECK((launches[i].flags & ring::kLaunchMixed) == 0);
+    for (const Verdict verdict : {Verdict::passes, Verdict::intra}) {
+        Behaviour behaviour;
+        behaviour.passing = 2;
+        behaviour.passing_verdict = verdict;
+        MiniManager manager(behaviour);
+        Program program = scenario("merged_groups", with(at(manager), kWithCuda));
+        CHECK(program.finish() == 0);
+        const auto& launches = manager.rank(0).launches;
+        REQUIRE(launches.size() == 6);  // two first uses with their launches, then two
+        // a, on stream 33. What stays in the node is not looked at: it could be on any.
+        CHECK(((launches[4].flags & ring::kLaunchMixed) != 0) == (verdict == Verdict::intra));
+        REQUIRE(launches[5].ops.size() == 1);
+        CHECK(launches[5].ops[0].comm == 1);
+        CHECK((launches[5].flags & ring::kLaunchMixed) != 0);  // b, on the stream of c, which is not held
+        for (std::size_t i = 0; i < 4; ++i) CHECK((launches[i].flags & ring::kLaunchMixed) == 0);
+    }
 }
 
 TEST_CASE("auto chooses the stream gate only where it is safe") {
@@ -452,6 +456,85 @@ TEST_CASE("what comes again is recorded and held as what comes first, whatever c
     }
 }
 
+namespace {
+
+// The launches of a program, as docs/protocol.md's keys: an operation's letter with its peer (or root), its number, and
+// how many. !: connections only. In a launch that is no such: * its own as well, + nothing but the connection.
+std::string text_of(const std::vector<Captured>& launches) {
+    const std::map<OpKind, std::string> letters = {{OpKind::all_reduce, "a"}, {OpKind::all_to_all, "t"},
+                                                   {OpKind::gather, "g"},     {OpKind::scatter, "c"},
+                                                   {OpKind::send, "s"},       {OpKind::recv, "r"}};
+    std::string text;
+    for (const Captured& launch : launches) {
+        const bool only = (launch.flags & ring::kLaunchConn) != 0;
+        text += text.empty() ? "" : " ";
+        text += only ? "!" : "";
+        for (std::size_t i = 0; i < launch.ops.size(); ++i) {
+            const ring::OpEntry& op = launch.ops[i];
+            const bool pair = (op.flags & ring::kOpConnects) != 0, directed = op.kind >= std::uint8_t(OpKind::send);
+            text += (i == 0 ? "" : ",") + letters.at(OpKind(op.kind)) + (directed ? std::to_string(op.peer) : "");
+            if (!only && !pair)
+                text += "#" + std::to_string(op.n) + (op.count > 1 ? "x" + std::to_string(op.count) : "");
+            if (launch.gate == ring::Gate::host && !only && (op.flags & ring::kOpFirstUse) != 0) text += "*";
+            if (!only && pair) text += "+";
+        }
+    }
+    return text;
+}
+
+std::string used(const std::string& uses, Environment environment) {
+    MiniManager manager;
+    environment["USES"] = uses;
+    CHECK(scenario("uses", with(at(manager), environment)).finish() == 0);
+    const RankSeen& rank = manager.rank(0);
+    CHECK(rank.retired == rank.tail);
+    return text_of(rank.launches);
+}
+
+}  // namespace
+
+TEST_CASE("what a call is the first to use asks for its connection, by whichever way the call goes") {
+    // The ring and each pair have first uses of their own. Calls on one stream go the straight way from the second on;
+    // a group of one call does, too.
+    const std::pair<std::string, std::string> behind_stream_gates[] = {
+        {"aassrr", "!a a#0 a#1 !s1 s1#0 s1#1 !r1 r1#0 r1#1"},
+        {"ssaarr", "!s1 s1#0 s1#1 !a a#0 a#1 !r1 r1#0 r1#1"},
+        {"1ss2aa1ra", "!s1 s1#0 s1#1 !a a#0 a#1 !r1 r1#0 a#2"},
+        {"s(a)(a)a", "!s1 s1#0 !a a#0 a#1 a#2"},
+        {"(s)a(s)a", "!s1 s1#0 !a a#0 s1#1 a#1"},
+        {"a(s)(r)sr", "!a a#0 !s1 s1#0 !r1 r1#0 s1#1 r1#1"},
+        {"(as)(as)", "!a,s1 a#0,s1#0 a#1,s1#1"},
+        {"s(1a2r)a", "!s1 s1#0 !a,r1 a#0,r1#0 a#1"},
+        // Collectives that are made of transfers connect the pairs that they find unconnected, and no ring.
+        {"ttaasr", "!s1,r1,s2,r2 t#0 t#1 !a a#2 a#3 s1#0 r1#0"},
+        {"aatt", "!a a#0 a#1 !s1,r1,s2,r2 t#2 t#3"},
+        {"srta", "!s1 s1#0 !r1 r1#0 !s2,r2 t#0 !a a#1"},
+        {"s(t)(ta)", "!s1 s1#0 !r1,s2,r2 t#0 !a t#1,a#2"},
+        {"s(rt)", "!s1 s1#0 !r1,s2,r2 r1#0,t#0"},
+        {"a(r)t", "!a a#0 !r1 r1#0 !s1,s2,r2 t#1"},
+        // Gather and Scatter are recorded as their transfers: who gives to the root waits for it alone.
+        {"ggsGscC", "!r1,r2 r1#0,r2#0 r1#1,r2#1 !s1 s1#0 s1#1 s1#2 !s2 s1#3,s2#0 r1#2"},
+        {"GGCCsrt", "!s1 s1#0 s1#1 !r1 r1#0 r1#1 s1#2 r1#2 !s2,r2 t#0"},
+        {"a(gsC)a", "!a a#0 !r1,r2,s1 r1#0x2,r2#0,s1#0 a#1"},
+        // An empty transfer is one like any other, an empty collective is none.
+        {"EeaEea", "!s1 s1#0 !a a#0 s1#1 a#1"},
+        {"(eEr)e(see)", "!s1,r1 s1#0,r1#0 s1#1 s1#2x3"},
+    };
+    for (const auto& [uses, expected] : behind_stream_gates) CHECK(used(uses, kWithCuda) == expected);
+
+    const std::pair<std::string, std::string> behind_host_gates[] = {
+        {"aassrr", "a#0* a#1 s1#0* s1#1 r1#0* r1#1"},    {"ssaa(a)", "s1#0* s1#1 a#0* a#1 a#2"},
+        {"s(a)(ar)a", "s1#0* a#0* a#1,r1#0* a#2"},       {"sttas", "s1#0* t#0,r1+,s2+,r2+ t#1 a#2* s1#1"},
+        {"s(t)(ta)", "s1#0* t#0,r1+,s2+,r2+ t#1,a#2*"},  {"eEae", "s1#0* a#0* s1#1"},
+        {"gsgt", "r1#0*,r2#0* s1#0* r1#1,r2#1 t#0,s2+"},
+    };
+    for (const auto& [uses, expected] : behind_host_gates) {
+        CHECK(used(uses, with(kWithCuda, {{"OPUS_GATE", "host"}})) == expected);
+        CHECK(used(uses, {{"OPUS_GATE", "host"}}) == expected);
+    }
+    CHECK(used("EeaEetg(e)t", {{"OPUS_GATE", "none"}}) == "s1#0 a#0 s1#1 t#1 r1#0,r2#0 s1#2 t#2");
+}
+
 TEST_CASE("for non-blocking communicators done waits for the end of ncclInProgress") {
     MiniManager manager;
     Program program = scenario("non_blocking", with(at(manager), kWithCuda));
@@ -485,6 +568,99 @@ TEST_CASE("a communicator that nobody judges passes after the hold time, and is 
     CHECK(program.finish() == 0);
     CHECK(manager.rank(0).launches.empty());
     CHECK(manager.rank(0).view.comms[0].lost >= 1);
+    CHECK(lines_of(program.errors).size() == 1);
+}
+
+TEST_CASE("a member says when NCCL's creation has returned, at the latest when it is asked for it") {
+    for (const char* name : {"calls", "creation_in_group", "non_blocking", "init_all"}) {
+        MiniManager manager;
+        CHECK(scenario(name, at(manager), 1).finish() == 0);
+        const RankSeen& rank = manager.rank(0);
+        for (std::size_t i = 0; i < rank.registered.size(); ++i)
+            CHECK(rank.view.comms[i].creation == std::uint32_t(CreationState::returned));
+    }
+}
+
+TEST_CASE("a child is known to be made before NCCL is asked for it, and by its place when NCCL has made it") {
+    char directory[] = "/tmp/opus-shim-XXXXXX";
+    REQUIRE(mkdtemp(directory) != nullptr);
+    const std::string gate = std::string(directory) + "/gate";
+    MiniManager manager;
+    Program program = scenario("split", with(at(manager), {{"FAKE_CREATION_GATE", gate}}));
+    manager.await_entering();  // NCCL makes it now, and will not end before
+    close(open(gate.c_str(), O_CREAT | O_WRONLY | O_CLOEXEC, 0600));
+    CHECK(program.finish() == 0);
+    unlink(gate.c_str());
+    rmdir(directory);
+    const RankSeen& rank = manager.rank(0);
+    REQUIRE(rank.registered.size() == 2);
+    CHECK(rank.entering.at(0) == rank.registered[1]);
+    const ring::CommEntry& child = rank.view.comms[1];
+    CHECK(child.rank == 1);
+    CHECK(child.size == 2);
+    CHECK(child.parent == rank.registered[0]);
+    for (std::uint32_t i = 2; i < 4; ++i)  // alone in it, and not made at all
+        CHECK(rank.view.comms[i].state != std::uint32_t(ring::CommState::registered));
+    CHECK(rank.launches.size() == 1);
+}
+
+TEST_CASE("what is not held is said in one line for each communicator: its rank and size, why, and what to do") {
+    Behaviour behaviour;
+    behaviour.verdict = Verdict::passes;
+    behaviour.reason = Reason::missing;
+    behaviour.reason_rank = 1;
+    MiniManager manager(behaviour);
+    Program program = scenario("merged_groups", at(manager));  // of three communicators
+    CHECK(program.finish() == 0);
+    const auto lines = lines_of(program.errors);
+    REQUIRE(lines.size() == 3);
+    for (const std::string& line : lines)
+        CHECK(line ==
+              "opus: rank 0 of a communicator of 2 runs without Opus, its launches are not held for circuits: rank 1 did "
+              "not register; load libopus_shim.so there, and start opus-manager on its node");
+}
+
+TEST_CASE("nothing is said where the user wants it so: observe, and communicators on one node") {
+    for (const bool observes : {true, false}) {
+        Behaviour behaviour;
+        behaviour.verdict = observes ? Verdict::passes : Verdict::intra;
+        MiniManager manager(behaviour);
+        Program program = scenario("calls", with(at(manager), {{"OPUS_MODE", observes ? "observe" : "enforce"}}), 2);
+        CHECK(program.finish() == 0);
+        CHECK(program.errors.empty());
+    }
+}
+
+TEST_CASE("OPUS_REQUIRE=enforce: what cannot be held is not made, alone, in a group, as a child, or in the background") {
+    Behaviour behaviour;
+    behaviour.reason = Reason::mode;
+    behaviour.reason_rank = 1;
+    for (const Verdict verdict : {Verdict::enforced, Verdict::intra}) {
+        behaviour.verdict = verdict;
+        MiniManager manager(behaviour);
+        Program program = scenario("required", with(at(manager), {{"OPUS_REQUIRE", "enforce"}}));
+        CHECK(program.finish() == 0);
+        CHECK(lines_of(program.errors).size() == 1);  // of the growth
+    }
+    behaviour.verdict = Verdict::enforced;
+    behaviour.passing_from = 1;
+    MiniManager manager(behaviour);
+    Program program = scenario("required", with(at(manager), {{"OPUS_REQUIRE", "enforce"}}), 1);
+    CHECK(program.finish() == 0);
+    const auto lines = lines_of(program.errors);
+    REQUIRE(lines.size() == 5);
+    for (std::size_t i = 0; i < 4; ++i)
+        CHECK(lines[i].find("(OPUS_REQUIRE=enforce): rank 1 does not run with OPUS_MODE=enforce") != std::string::npos);
+    CHECK(lines[4].find("ncclCommGrow to 3 ranks is refused") != std::string::npos);
+    CHECK(program.output.find("ncclCommAbort") != std::string::npos);
+    MiniManager other(behaviour);
+    CHECK(scenario("required_of_a_non_blocking_parent", with(at(other), {{"OPUS_REQUIRE", "enforce"}})).finish() == 0);
+}
+
+TEST_CASE("OPUS_REQUIRE=enforce: without a manager no communicator of several ranks is made") {
+    Program program =
+        scenario("required_without_manager", {{"OPUS_SOCKET", "/nonexistent/manager.sock"}, {"OPUS_REQUIRE", "enforce"}});
+    CHECK(program.finish() == 0);
     CHECK(lines_of(program.errors).size() == 1);
 }
 

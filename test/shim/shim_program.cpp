@@ -257,6 +257,29 @@ void repeated() {  // what comes again, and what comes between
     OK(send(comm, 1, 33));
 }
 
+// Rank 0 of 3 does what USES says, a letter a call: a(ll-reduce), t(o all), g(ather) and c (scatter) to and from rank
+// 0, G and C to and from rank 1, s(end) to and r(eceive) from rank 1, e(mpty send), E(mpty all-reduce). ( and ) are a
+// group; a digit names the stream.
+void uses() {
+    const ncclComm_t comm = comm_named("g", 0, 3);
+    std::uintptr_t on = 17;
+    for (const char* at = getenv("USES"); at != nullptr && *at != '\0'; ++at) switch (*at) {
+            case 'a': OK(all_reduce(comm, on)); break;
+            case 'E': OK(all_reduce(comm, on, 0)); break;
+            case 't': OK(ncclAlltoAll(data, data, 2, ncclInt8, comm, stream(on))); break;
+            case 'g':
+            case 'G': OK(ncclGather(data, data, 2, ncclInt8, *at == 'G', comm, stream(on))); break;
+            case 'c':
+            case 'C': OK(ncclScatter(data, data, 2, ncclInt8, *at == 'C', comm, stream(on))); break;
+            case 's': OK(send(comm, 1, on)); break;
+            case 'r': OK(recv(comm, 1, on)); break;
+            case 'e': OK(ncclSend(data, 0, ncclFloat32, 1, comm, stream(on))); break;
+            case '(': OK(ncclGroupStart()); break;
+            case ')': OK(ncclGroupEnd()); break;
+            default: on = std::uintptr_t(32 + *at - '0');
+        }
+}
+
 void non_blocking() {
     ncclComm_t comm = nullptr;
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
@@ -274,9 +297,78 @@ void non_blocking() {
     ncclComm_t child = nullptr;
     fake_set_child(1, 2);
     CHECK(ncclCommSplit(comm, 1, 0, &child, &config) == ncclInProgress);
+    CHECK(child == nullptr);
     error = ncclInProgress;
-    while (error == ncclInProgress) OK(ncclCommGetAsyncError(child, &error));
+    while (error == ncclInProgress) OK(ncclCommGetAsyncError(comm, &error));
+    CHECK(child != nullptr);
     CHECK(all_reduce(child) == ncclInProgress);
+}
+
+ncclResult_t settled(ncclComm_t comm) {
+    ncclResult_t error = ncclInProgress;
+    while (error == ncclInProgress) OK(ncclCommGetAsyncError(comm, &error));
+    return error;
+}
+
+void split() {
+    const ncclComm_t comm = comm_named("g");
+    ncclComm_t child = nullptr;
+    fake_set_child(1, 2);
+    OK(ncclCommSplit(comm, 3, 0, &child, nullptr));
+    OK(all_reduce(child));
+    ncclComm_t alone = nullptr;
+    fake_set_child(0, 1);
+    OK(ncclCommSplit(comm, 4, 0, &alone, nullptr));
+    OK(all_reduce(alone));
+    fake_fail_next(ncclSystemError);
+    CHECK(ncclCommSplit(comm, 5, 0, &child, nullptr) == ncclSystemError);
+}
+
+// OPUS_REQUIRE=enforce; `argument`: the second communicator, and children, cannot be had.
+void required() {
+    ncclComm_t comm = nullptr, other = nullptr, child = nullptr;
+    const ncclResult_t expected = argument != 0 ? ncclSystemError : ncclSuccess;
+    OK(ncclCommInitRank(&comm, 2, id_named("g"), 0));
+    OK(all_reduce(comm));
+    CHECK(ncclCommInitRank(&other, 2, id_named("h"), 0) == expected);
+    CHECK((other == nullptr) == (argument != 0));
+    fake_set_child(1, 2);
+    CHECK(ncclCommSplit(comm, 3, 0, &child, nullptr) == expected);
+    CHECK((child == nullptr) == (argument != 0));
+    OK(ncclGroupStart());
+    OK(ncclCommInitRank(&other, 2, id_named("i"), 0));
+    CHECK(ncclGroupEnd() == expected);
+    CHECK((other == nullptr) == (argument != 0));
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.blocking = 0;
+    fake_set_in_progress(2);
+    CHECK(ncclCommInitRankConfig(&other, 2, id_named("n"), 0, &config) == ncclInProgress);
+    CHECK(settled(other) == expected);
+    CHECK(settled(other) == expected);  // for good
+    OK(ncclCommAbort(other));
+    OK(all_reduce(comm_named("alone", 0, 1)));
+    CHECK(ncclCommGrow(comm, 3, nullptr, 0, &child, nullptr) == ncclInvalidUsage);
+}
+
+void required_of_a_non_blocking_parent() {
+    ncclComm_t comm = nullptr, child = nullptr;
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.blocking = 0;
+    fake_set_in_progress(2);
+    CHECK(ncclCommInitRankConfig(&comm, 2, id_named("n"), 0, &config) == ncclInProgress);
+    CHECK(settled(comm) == ncclSuccess);
+    fake_set_child(1, 2);
+    CHECK(ncclCommSplit(comm, 1, 0, &child, &config) == ncclInProgress);
+    CHECK(settled(comm) == ncclSystemError);
+    CHECK(child == nullptr);
+    CHECK(settled(comm) == ncclSuccess);
+}
+
+void required_without_manager() {
+    ncclComm_t comm = nullptr;
+    CHECK(ncclCommInitRank(&comm, 2, id_named("g"), 0) == ncclSystemError);
+    CHECK(ncclCommInitRank(&comm, 2, id_named("g"), 0) == ncclSystemError);
+    OK(all_reduce(comm_named("alone", 0, 1)));
 }
 
 void forked() {
@@ -408,7 +500,9 @@ int main(int argc, char** argv) {
         SCENARIO(refused),         SCENARIO(unhooked),      SCENARIO(broadcast),
         SCENARIO(many_comms),      SCENARIO(threads),       SCENARIO(aborted_elsewhere),
         SCENARIO(missing),         SCENARIO(one_sided),     SCENARIO(grown),
-        SCENARIO(draining),
+        SCENARIO(draining),        SCENARIO(split),         SCENARIO(required),      SCENARIO(uses),
+        SCENARIO(required_without_manager),
+        SCENARIO(required_of_a_non_blocking_parent),
     };
     CHECK(argc >= 2);
     if (argc > 2) argument = atoi(argv[2]);

@@ -2,8 +2,10 @@
 #define DOCTEST_CONFIG_IMPLEMENT_WITH_MAIN
 #include <doctest/doctest.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
 #include <set>
 #include <string>
 #include <thread>
@@ -28,12 +30,14 @@ public:
         view.lie_on(ring::view_of(memory_, slots));
         process.view.lie_on(view);
         process.settings.OPUS_RING_WAIT_MS = 1;
+        view.header->heartbeat = 1;
     }
     ~Segment() {
         process.view.lie_on({});
         free(memory_);
     }
     Segment(const Segment&) = delete;
+    void occupy(std::uint32_t slot) { view.go[slot].occupied = 1; }
     Segment& operator=(const Segment&) = delete;
 
     Ring view;
@@ -42,11 +46,20 @@ private:
     void* memory_;
 };
 
+std::atomic<int> pauses{0};
+
 constexpr LaunchHead kOne{ring::Gate::none, 1, 0};
+constexpr ring::OpEntry op{1, 0, 0, 0, 0, 1, 0, 0};
 
 ncclComm_t pointer(std::uintptr_t n) { return reinterpret_cast<ncclComm_t>(n); }
 
 }  // namespace
+
+// What waits in this program is counted.
+extern "C" int nanosleep(const timespec* time, timespec* left) {
+    ++pauses;
+    return clock_nanosleep(CLOCK_REALTIME, 0, time, left);
+}
 
 TEST_CASE("a shrink's identity does not depend on the order of its list, a split's on every argument") {
     const CommId parent{1, 2};
@@ -143,9 +156,10 @@ TEST_CASE("launches of several threads do not overwrite each other, and each is 
 
 TEST_CASE("a full ring refuses after a bounded wait, and takes launches again when slots are retired") {
     Segment segment(64);
-    const ring::OpEntry op{1, 0, 0, 0, 0, 1, 0, 0};
     for (std::uint64_t i = 0; i < 64; ++i) CHECK(push(segment.view, kOne, 0, op) == i);
+    pauses = 0;
     CHECK(push(segment.view, kOne, 0, op) == kFull);
+    CHECK(pauses > 0);
     segment.view.header->retired = 10;
     CHECK(push(segment.view, kOne, 0, op) == 64);
     const ring::OpEntry three[3] = {op, op, op};
@@ -153,6 +167,114 @@ TEST_CASE("a full ring refuses after a bounded wait, and takes launches again wh
     CHECK(segment.view.header->head == 67);
     CHECK_FALSE(recordable(segment.view, 64));
     CHECK(recordable(segment.view, 62));
+}
+
+TEST_CASE("a full ring is waited for once, until its manager gives a sign of life") {
+    Segment segment(64);
+    for (std::uint64_t i = 0; i < 64; ++i) push(segment.view, kOne, 0, op);
+    CHECK(push(segment.view, kOne, 0, op) == kFull);
+    pauses = 0;
+    for (int i = 0; i < 100; ++i) CHECK(push(segment.view, kOne, 0, op) == kFull);
+    CHECK(pauses == 0);
+    segment.view.header->heartbeat = 2;
+    CHECK(push(segment.view, kOne, 0, op) == kFull);
+    CHECK(pauses > 0);
+    segment.view.header->retired = 1;  // room is found without a sign
+    CHECK(push(segment.view, kOne, 0, op) == 64);
+
+    segment.view.header->heartbeat = 3;
+    segment.view.header->dead_beat = 3;  // a gate has given up waiting for it
+    pauses = 0;
+    CHECK(push(segment.view, kOne, 0, op) == kFull);
+    CHECK(pauses == 0);
+}
+
+TEST_CASE("where nothing is held nothing waits for a full ring") {
+    Segment segment(64);
+    process.mode = Mode::observe;
+    for (std::uint64_t i = 0; i < 64; ++i) push(segment.view, kOne, 0, op);
+    pauses = 0;
+    for (std::uint64_t beat = 2; beat < 10; ++beat) {
+        segment.view.header->heartbeat = beat;
+        CHECK(push(segment.view, kOne, 0, op) == kFull);
+    }
+    CHECK(pauses == 0);
+    process.mode = Mode::off;
+}
+
+TEST_CASE("occupied slots are passed over, and what they would have held is said to be skipped") {
+    Segment segment(64);
+    for (std::uint64_t i = 0; i < 64; ++i) push(segment.view, kOne, 0, op);
+    segment.occupy(0);
+    segment.occupy(5);
+    segment.view.header->reusable = 8;
+    for (const std::uint64_t seq : {65, 66, 67, 68, 70, 71}) CHECK(push(segment.view, kOne, 0, op) == seq);
+    CHECK(push(segment.view, kOne, 0, op) == kFull);
+    CHECK(segment.view.ready[0].skipped == 65);
+    CHECK(segment.view.ready[5].skipped == 70);
+    for (const std::uint64_t slot : {1, 4, 6}) CHECK(segment.view.ready[slot].skipped == 0);
+    CHECK(segment.view.record(64).commit == (ring::kCommitTag | 1));  // the launch is still there
+
+    // Several in a row, and the first of all that is free again.
+    segment.view.header->reusable = 64;
+    segment.occupy(11);
+    segment.view.go[0].occupied = 0;
+    const ring::OpEntry seven[7] = {op, op, op, op, op, op, op};
+    CHECK(push(segment.view, LaunchHead{ring::Gate::none, 7, 0}, 0, seven) == 76);
+    for (std::uint64_t seq = 72; seq < 76; ++seq) CHECK(segment.view.ready[seq & 63].skipped == seq + 1);
+    for (std::uint64_t seq = 80; seq < 128; ++seq) CHECK(push(segment.view, kOne, 0, op) == seq);
+    segment.view.header->reusable = 128;
+    CHECK(push(segment.view, kOne, 0, op) == 128);
+}
+
+TEST_CASE("nothing is skipped where no slot is free") {
+    Segment segment(64);
+    for (std::uint64_t i = 0; i < 64; ++i) push(segment.view, kOne, 0, op);
+    for (std::uint32_t slot = 0; slot < 64; ++slot) segment.occupy(slot);
+    segment.view.header->reusable = 64;
+    CHECK(push(segment.view, kOne, 0, op) == kFull);
+    CHECK(segment.view.header->head == 64);
+    segment.view.go[7].occupied = 0;
+    CHECK(push(segment.view, kOne, 0, op) == 71);
+}
+
+TEST_CASE("several threads beside occupied slots take each free one once") {
+    constexpr std::uint64_t kEach = 20'000;
+    Segment segment(64);
+    process.settings.OPUS_RING_WAIT_MS = 60'000;
+    std::atomic<std::uint64_t> taken{0};
+    std::vector<std::thread> threads;
+    for (std::uint32_t t = 0; t < 3; ++t)
+        threads.emplace_back([&, t] {
+            for (std::uint64_t i = 0; i < kEach; ++i) taken += push(segment.view, kOne, t, op) != kFull;
+        });
+    // As a manager: each launch ends when it is read, but every seventh of the first round, which never does.
+    std::set<std::uint64_t> occupied;
+    std::uint64_t read = 0, launches = 0;
+    bool wrong = false;
+    while (launches < 3 * kEach && !wrong) {
+        segment.view.header->heartbeat.fetch_add(1);
+        const std::uint64_t slot = read & 63;
+        if (segment.view.record(read).commit.load() == (ring::kCommitTag | (read + 1))) {
+            wrong = occupied.contains(slot);
+            ++launches;
+            if (read < 64 && read % 7 == 0) {
+                occupied.insert(slot);
+                segment.occupy(std::uint32_t(slot));
+            }
+        } else if (segment.view.ready[slot].skipped.load() == read + 1) {
+            wrong = !occupied.contains(slot);
+        } else {
+            std::this_thread::yield();
+            continue;
+        }
+        segment.view.header->reusable.store(++read);
+    }
+    CHECK_FALSE(wrong);
+    segment.view.header->open = 1;  // whoever still waits gives up
+    for (std::thread& t : threads) t.join();
+    CHECK(taken == 3 * kEach);
+    CHECK(occupied.size() == 10);
 }
 
 TEST_CASE("numbers are whole, and fit") {

@@ -32,7 +32,9 @@ void ControllerHost::start() {
     options.switch_timeout_ns = s_.timing.switch_timeout_ns;
     options.runs = world_.options.runs;
     options.provision = s_.provision;
+    options.guard = s_.guard;
     options.map_period_ns = s_.timing.map_period_ns;
+    options.port_trial_ns = s_.timing.port_trial_ns;
     options.first = life_ == 1;
     core_ = std::make_unique<controller::Core>(s_.fabric, options);
     sessions_ = std::make_unique<controller::Sessions>(s_.fabric.nodes.size());
@@ -72,29 +74,22 @@ void ControllerHost::every_second(std::uint64_t life) {
     sessions_->each([&](controller::Session& session) { all.emplace_back(session.node, session.id); });
     std::sort(all.begin(), all.end());
     for (const auto& [node, session] : all) post(node, session, wire::Heartbeat{kRealtime + world_.now});
-    if (world_.healed()) mend();
     flush();
     world_.after(s_.timing.heartbeat_ns, Kind::controller_second, 0, life_);
 }
 
-// The operator: switches work again, so fenced ports are tried, each with another that nobody uses, or is fenced too.
-void ControllerHost::mend() {
+// A switch that only refuses everything for a while has no bad port.
+void ControllerHost::check_fence(PortId port) {
+    const SwitchIndex sw = s_.fabric.ports[port].sw;
+    for (const Fault& f : s_.faults)
+        if (is_of_switch(f.kind) && f.target == sw && f.kind != FaultKind::refuse_all && !f.left_out) return;
+    world_.fail("a port is fenced for what is its switch's fault: " + s_.fabric.ports[port].name);
+}
+
+bool ControllerHost::fences() const {
+    if (!alive()) return false;
     const auto ports = core_->ports();
-    const auto free = [](const controller::PortStatus& p) {
-        return p.use == controller::PortUse::dark || p.use == controller::PortUse::idle;
-    };
-    for (const auto& fenced : ports) {
-        if (fenced.use != controller::PortUse::fenced) continue;
-        std::vector<PortId> others, fenced_too;
-        for (const auto& other : ports) {
-            if (other.port == fenced.port || !s_.fabric.can_join(fenced.port, other.port)) continue;
-            if (free(other)) others.push_back(other.port);
-            if (other.use == controller::PortUse::fenced) fenced_too.push_back(other.port);
-        }
-        if (others.empty()) others = fenced_too;
-        if (!others.empty())
-            feed(controller::CtlConnect{++mended_, fenced.port, others[mended_ % others.size()], false});
-    }
+    return std::any_of(ports.begin(), ports.end(), [](const controller::PortStatus& p) { return p.fence.has_value(); });
 }
 
 void ControllerHost::closed(std::uint32_t connection) { closed_.insert(peer_name(connection)); }
@@ -156,6 +151,8 @@ void ControllerHost::hello(const std::string& peer, const wire::Frame& frame, co
             {gpu.local, static_cast<std::uint32_t>(gpu.ports.size()), gpu.pci, s_.fabric.rails[gpu.rail].name});
     }
     welcome.provision = s_.provision;
+    welcome.dark_us = s_.fabric.least_dark_us(node);
+    welcome.by_rank = s_.guard;
     welcome.grace_ms = static_cast<std::uint32_t>(s_.timing.grace_ns / kMs);
     welcome.silence_ms = static_cast<std::uint32_t>(s_.timing.silence_ns / kMs);
     const std::uint64_t id = session.id;
@@ -249,6 +246,8 @@ void ControllerHost::carry_out(controller::Action& action) {
                 ++tick_number_;
                 if (a.at_ns != std::numeric_limits<TimeNs>::max())
                     world_.calendar.add(std::max(a.at_ns, world_.now), Kind::controller_tick, 0, tick_number_);
+            } else if constexpr (std::is_same_v<A, controller::Trace>) {
+                if (a.kind == controller::Trace::Kind::port_fenced) check_fence(a.circuit.a);
             } else if constexpr (std::is_same_v<A, controller::Log>) {
                 if (world_.journal.on) world_.journal.add(world_.now, "controller: " + a.text);
             }

@@ -24,6 +24,7 @@ public:
     void start();
     void die();
     bool alive() const { return core_ != nullptr; }
+    bool fences() const;  // a port
     std::uint64_t life() const { return life_; }
     const controller::Core* core() const { return core_.get(); }
     controller::Core* core() { return core_.get(); }
@@ -33,10 +34,10 @@ public:
     void closed(std::uint32_t connection);  // its transport has noticed
     void tick(std::uint64_t number);
     void every_second(std::uint64_t life);
-    void mend();
 
 private:
     void halve(controller::Actions& actions);
+    void check_fence(PortId port);
     void feed(const controller::Event& event);
     void carry_out(controller::Action& action);
     void post(NodeIndex node, std::uint64_t session, wire::Message&& message);
@@ -50,7 +51,6 @@ private:
     const Scenario& s_;
     Random random_;
     std::unique_ptr<controller::Core> core_;
-    std::uint64_t mended_ = 0;  // by the operator: tries
     std::unique_ptr<controller::Sessions> sessions_;
     std::uint64_t life_ = 0, epoch_ = 0, tick_number_ = 0;
     std::vector<std::vector<wire::Message>> outbox_;

@@ -227,7 +227,8 @@ void Glass::execute(std::uint32_t id) {
         world_.fail("a change set that the switch cannot do");
         return;
     }
-    if (sw.refuse > 0 && random_.chance(500)) return answer_command(id, DriverError::refused, 50'000);
+    if (sw.refuse_all > 0 || (sw.refuse > 0 && random_.chance(500)))
+        return answer_command(id, DriverError::refused, 50'000);
     if (s_.mutation == Mutation::lying_switch && random_.chance(300))
         return answer_command(id, DriverError::none, dark);
     const bool partly = sw.partial > 0 && random_.chance(500);
@@ -392,6 +393,7 @@ void Glass::begin(const Fault& f) {
     switch (f.kind) {
         case FaultKind::slow: ++sw.slow; break;
         case FaultKind::refuse: ++sw.refuse; break;
+        case FaultKind::refuse_all: ++sw.refuse_all; break;
         case FaultKind::partial: ++sw.partial; break;
         case FaultKind::stuck: sw.stuck.insert(1 + random.below(sw.ports.size() - 1)); break;
         case FaultKind::session_drop:
@@ -446,6 +448,7 @@ void Glass::end(const Fault& f) {
     switch (f.kind) {
         case FaultKind::slow: --sw.slow; break;
         case FaultKind::refuse: --sw.refuse; break;
+        case FaultKind::refuse_all: --sw.refuse_all; break;
         case FaultKind::partial: --sw.partial; break;
         case FaultKind::stuck: {
             const SwitchPort port = 1 + random.below(sw.ports.size() - 1);

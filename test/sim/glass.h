@@ -66,7 +66,7 @@ private:
         bool down = false;
         std::uint64_t generation = 0;
         TimeNs busy_until = 0;
-        std::uint32_t slow = 0, refuse = 0, partial = 0;  // faults at work
+        std::uint32_t slow = 0, refuse = 0, refuse_all = 0, partial = 0;  // faults at work
         std::multiset<SwitchPort> stuck;
         std::vector<std::uint32_t> pending;  // commands not answered
     };

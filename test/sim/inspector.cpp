@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "test/sim/programs.h"
 #include "test/sim/world.h"
 
 namespace opus::sim {
@@ -244,8 +245,14 @@ void Inspector::controller_did(const controller::Actions& actions) {
 
 void Inspector::judged(const wire::Verdicts& verdicts) {
     for (const wire::CommVerdict& v : verdicts.comms)
-        for (std::size_t c = 0; c < s_.comms.size(); ++c)
-            if (s_.comms[c].id == v.comm) open_[c] = v.verdict != Verdict::enforced && v.verdict != Verdict::unknown;
+        for (std::size_t c = 0; c < s_.comms.size(); ++c) {
+            if (s_.comms[c].id != v.comm) continue;
+            open_[c] = v.verdict != Verdict::enforced && v.verdict != Verdict::unknown;
+            if (v.reason != Reason::missing || s_.fault_class != FaultClass::calm) continue;
+            const auto& members = s_.comms[c].ranks;
+            if (std::all_of(members.begin(), members.end(), [this](std::uint32_t r) { return world_.ranks[r]->attached(); }))
+                world_.fail("a communicator passes for a member that is late");
+        }
 }
 
 void Inspector::disturbed() {
@@ -289,7 +296,7 @@ void Inspector::whole(LaunchIndex index) {
             const LaunchRun& x = world_.launches[m];
             return x.demanded || x.granted || x.state == LaunchRun::State::done;
         });
-        if (world_.ranks[run.rank]->verdict(entry_of(run.rank, part.comm)) != Verdict::enforced) continue;
+        if (world_.ranks[run.rank]->verdict(part.comm) != Verdict::enforced) continue;
         counted = true;
         if (static_cast<std::uint32_t>(there) < s_.flows[part.flow].members) continue;
         any = true;
@@ -374,7 +381,7 @@ bool Inspector::starts_under_run(LaunchIndex index) {
     const auto& tokens = left_[node].empty() ? soft_[node] : left_[node];
     const Soft* newest = nullptr;
     for (const Part& part : *run.parts) {
-        if (world_.ranks[run.rank]->verdict(entry_of(run.rank, part.comm)) != Verdict::enforced) continue;
+        if (world_.ranks[run.rank]->verdict(part.comm) != Verdict::enforced) continue;
         const Key& key = s_.flows[part.flow].key;
         const auto lies_under = [&](const auto& token) {
             return token.second.heard && std::any_of(token.second.ranges.begin(), token.second.ranges.end(),
@@ -412,7 +419,7 @@ void Inspector::went(LaunchIndex index, bool abort) {
     if (run.told_pass) return;
     const Rank& rank = *world_.ranks[run.rank];
     bool open = true;
-    for (const Part& part : *run.parts) open &= rank.verdict(entry_of(run.rank, part.comm)) != Verdict::enforced;
+    for (const Part& part : *run.parts) open &= rank.verdict(part.comm) != Verdict::enforced;
     if (open) return;
     const ManagerHost& manager = world_.manager_of(run.rank);
     if (manager.alone_for() >= s_.timing.hold_ns || rank.view().header->gave_up.load() > 0) return;
@@ -421,16 +428,11 @@ void Inspector::went(LaunchIndex index, bool abort) {
 
 // --- ranks --------------------------------------------------------------------------------------------
 
-std::uint32_t Inspector::entry_of(std::uint32_t rank, std::uint32_t comm) const {
-    const auto& comms = s_.ranks[rank].comms;
-    return static_cast<std::uint32_t>(std::find(comms.begin(), comms.end(), comm) - comms.begin());
-}
-
 template <class F>
 void Inspector::for_each_pair(LaunchIndex index, F&& f) const {
     const LaunchRun& run = world_.launches[index];
     for (const Part& part : *run.parts) {
-        if (world_.ranks[run.rank]->verdict(entry_of(run.rank, part.comm)) != Verdict::enforced) continue;
+        if (world_.ranks[run.rank]->verdict(part.comm) != Verdict::enforced) continue;
         for (const PairIndex pair : s_.flows[part.flow].pairs) f(pair);
     }
 }
@@ -442,8 +444,8 @@ void Inspector::started(LaunchIndex index) {
         for (const Part& part : *run.parts) text += " " + world_.describe(part.flow);
         world_.journal.add(world_.now, text);
     }
-    if (run.seq == kUnrecorded) return;
-    if (!run.go && !run.passed) return world_.fail("I1: " + name(index) + " starts without go");
+    if (run.seq == kUnrecorded && !run.forgotten) return;
+    if (!run.forgotten && !run.go && !run.passed) return world_.fail("I1: " + name(index) + " starts without go");
     const auto robbed = robbed_.find(index);
     for_each_pair(index, [&](PairIndex pair) {
         if (robbed != robbed_.end() && std::count(robbed->second.begin(), robbed->second.end(), pair) != 0) return;
@@ -592,7 +594,7 @@ void Inspector::after_death(std::uint32_t job) {
         if (!world_.ranks[run.rank]->alive() || !world_.manager_of(run.rank).alive()) continue;
         for (const Part& part : *run.parts) {
             // Not held for this one: NCCL shows the death there.
-            if (world_.ranks[run.rank]->verdict(entry_of(run.rank, part.comm)) != Verdict::enforced) continue;
+            if (world_.ranks[run.rank]->verdict(part.comm) != Verdict::enforced) continue;
             for (const std::uint32_t r : s_.comms[part.comm].ranks)
                 if (world_.ranks[r]->died() && is_member(part, r))
                     return world_.fail("I6: " + name(index) + " is held for " + s_.name_of_rank(r) + ", which is dead");
@@ -622,6 +624,8 @@ void Inspector::at_rest(bool all_ended) {
         using enum controller::PortUse;
         if (port.use == unknown || port.use == moving)
             return world_.fail("I5: at rest, and " + name + " is in doubt: " + port.note);
+        if (port.use == fenced)
+            return world_.fail("all switches are well, and " + name + " is still fenced: " + port.fence->why);
         if (all_ended && (port.use == busy || port.use == reserved || port.use == absent))
             return world_.fail("all programs are over, and " + name + " is still kept");
     }

@@ -84,7 +84,6 @@ private:
     void check_half_done(PairIndex pair);
     bool is_member(const Part& part, std::uint32_t rank) const;
     LaunchIndex launch_of(NodeIndex node, RankId rank, std::uint64_t seq) const;
-    std::uint32_t entry_of(std::uint32_t rank, std::uint32_t comm) const;
     std::string describe(const std::vector<wire::KeyRange>& ranges) const;
     template <class F>
     void for_each_pair(LaunchIndex launch, F&& f) const;  // of keys that are enforced

@@ -30,7 +30,9 @@ struct LaunchRun {
     bool passed = false;          // its gate opened without a grant
     bool suspended = false;       // by a controller's decision
     bool told_suspended = false;  // as its manager has heard
-    bool free() const { return passed || seq == kUnrecorded; }
+    bool forgotten = false;       // by a shim that is wrong (Mutation): unrecorded, and needs light all the same
+    bool called = true;           // the real call has returned: its kernels stand in their streams
+    bool free() const { return passed || (seq == kUnrecorded && !forgotten); }
     bool runs() const { return state == State::running; }
     std::uint64_t grant_life = 0;   // of the controller that granted it
     std::uint64_t listed_life = 0;  // ... that has heard since it was suspended that it is in flight

@@ -196,6 +196,19 @@ void ManagerHost::perform(manager::Send& a) {
     wire::Next words = s_.drawn_words ? words_beside(a.message) : wire::Next{};
     outgoing_.push_back(std::move(a.message));
     if (!words.ranks.empty()) outgoing_.push_back(std::move(words));
+    if (wire::Pace paces = paces_beside(); !paces.ranks.empty()) outgoing_.push_back(std::move(paces));
+}
+
+// Jobs here are too short for laps: what is said of them is drawn, so they are provisioned and not at any moment.
+wire::Pace ManagerHost::paces_beside() {
+    wire::Pace paces;
+    for (const wire::RankProvision& p : paced_)
+        if (random_.chance(100)) {
+            const std::int64_t lap = random_.between(1 * kMs, 1'000 * kMs);
+            paces.ranks.push_back({p.rank, p.number, static_cast<wire::PaceKind>(random_.below(5)),
+                                   lap * static_cast<std::int64_t>(random_.between(900, 1'100)) / 1'000, lap, lap});
+        }
+    return paces;
 }
 
 // Of ranks that ask for something, or have ended something.
@@ -272,10 +285,7 @@ void ManagerHost::perform(const manager::SetOpen& a) {
 }
 
 void ManagerHost::perform(const manager::Retired& a) {
-    const auto it = ranks_.find(a.rank);
-    if (it == ranks_.end()) return;
-    it->second.reader.retired(a.upto);
-    world_.ranks[it->second.rank]->view().header->retired.store(a.upto);
+    if (const auto it = ranks_.find(a.rank); it != ranks_.end()) it->second.reader.retired(a);
 }
 
 void ManagerHost::perform(const manager::FreeComm& a) {
@@ -295,6 +305,8 @@ void ManagerHost::perform(const manager::EndSession& a) {
     outgoing_.clear();
     reconnect_ = true;
 }
+
+void ManagerHost::perform(const manager::End& a) { world_.fail("a manager ends: " + a.reason); }
 
 void ManagerHost::perform(const manager::WakeAt& a) {
     ++tick_number_;
@@ -350,6 +362,12 @@ void ManagerHost::hear(wire::Frame& frame) {
                                                               !grant->firm.empty() && world_.mutations_left > 0) {
             --world_.mutations_left;
             grant->firm.clear();
+        }
+        if (const auto* provision = std::get_if<wire::Provision>(&message)) {
+            for (const wire::RankProvision& p : provision->ranks) {
+                std::erase_if(paced_, [&p](const wire::RankProvision& old) { return old.rank == p.rank; });
+                if (p.paced) paced_.push_back(p);
+            }
         }
         if (const auto* revoke = std::get_if<wire::Revoke>(&message);
             revoke != nullptr && s_.mutation == Mutation::ignore_revoke) {

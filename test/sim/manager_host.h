@@ -30,6 +30,7 @@ public:
     bool attach(std::uint32_t rank);  // false: nobody answers
     void rank_gone(std::uint32_t rank);
     void look_soon(std::uint32_t rank, TimeNs after);
+    wire::Pace paces_beside();
     wire::Next words_beside(const wire::Message& message);
     std::uint32_t rank_of(RankId id) const;  // the latest that had this number
 
@@ -69,6 +70,7 @@ private:
     void perform(const manager::SetNode&) {}
     void perform(const manager::ForgetRank& a);
     void perform(const manager::EndSession& a);
+    void perform(const manager::End& a);
     void perform(const manager::WakeAt& a);
     void perform(const manager::Log& a);
 
@@ -76,6 +78,7 @@ private:
     const Scenario& s_;
     NodeIndex node_;
     Random random_;
+    std::vector<wire::RankProvision> paced_;  // ranks whose pace the controller wants
     std::unique_ptr<manager::Core> core_;
     std::uint64_t life_ = 0;
     std::map<RankId, LocalRank> ranks_;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "test/sim/draft.h"
 #include "test/sim/world.h"
 
 namespace opus::sim {
@@ -13,8 +14,7 @@ Rank::Rank(World& world, const Scenario& scenario, std::uint32_t index)
       index_(index),
       random_(scenario.seed, 0x4a00 + index),
       streams_(plan_.streams + 1),
-      events_(plan_.events),
-      ignores_verdict_(plan_.comms.size()) {}
+      events_(plan_.events) {}
 
 void Rank::start() {
     alive_ = true;
@@ -44,18 +44,27 @@ void Rank::end() {
 }
 
 std::uint32_t Rank::entry_of(std::uint32_t comm) const {
-    return static_cast<std::uint32_t>(std::find(plan_.comms.begin(), plan_.comms.end(), comm) - plan_.comms.begin());
+    for (std::uint32_t entry = 0; entry < table_.size(); ++entry)
+        if (table_[entry].comm == comm) return entry;
+    return kNone;
 }
 
 std::deque<LaunchIndex>& Rank::family_of(std::uint32_t comm) { return families_[s_.comms[comm].family]; }
-const std::deque<LaunchIndex>& Rank::family_of(std::uint32_t comm) const { return families_.at(s_.comms[comm].family); }
+const std::deque<LaunchIndex>& Rank::family_of(std::uint32_t comm) const {
+    static const std::deque<LaunchIndex> kNothing;
+    const auto family = families_.find(s_.comms[comm].family);
+    return family == families_.end() ? kNothing : family->second;
+}
 
-Verdict Rank::verdict(std::uint32_t entry) const {
-    if (!attached_ || ignores_verdict_[entry]) return Verdict::passes;
+Verdict Rank::verdict(std::uint32_t comm) const {
+    if (!attached_) return Verdict::passes;
+    const std::uint32_t entry = entry_of(comm);
+    if (entry == kNone) return Verdict::unknown;
+    if (table_[entry].ignores_verdict) return Verdict::passes;
     return static_cast<Verdict>(view_.comms[entry].verdict.load());
 }
 
-bool Rank::records(std::uint32_t comm) const { return verdict(entry_of(comm)) == Verdict::enforced; }
+bool Rank::records(std::uint32_t comm) const { return verdict(comm) == Verdict::enforced; }
 
 // --- the host thread ----------------------------------------------------------------------------------
 
@@ -95,64 +104,124 @@ void Rank::host() {
                 if (!streams_[call.stream].items.empty()) return;
                 break;
             case Call::Kind::destroy:
-                if (!family_of(call.index).empty()) return;
-                if (!attached_) break;
-                view_.comms[entry_of(call.index)].state.store(static_cast<std::uint32_t>(ring::CommState::retired));
-                view_.header->comm_changes.fetch_add(1);
-                world_.manager_of(index_).look_soon(index_, random_.spread(5'000, 60'000));
+                if (!destroy(call)) return;
+                break;
+            case Call::Kind::pause:
+                if (!pause(call.ns)) return;
                 break;
         }
         if (!alive_) return;
     }
     for (const StreamState& stream : streams_)
         if (!stream.items.empty()) return;
-    // Its proxies have sent what it has given them.
-    for (const Call& call : plan_.calls)
-        for (const LaunchPlan& launch : call.launches)
-            for (const Part& part : launch.parts)
-                if (part.sends && !world_.traffic.has_arrived(part.flow)) {
-                    host_pending_ = true;
-                    return world_.after(1'000'000, Kind::host, index_);
-                }
+    if (!have_arrived(kNone)) {  // its proxies have sent what it has given them
+        host_pending_ = true;
+        return world_.after(1'000'000, Kind::host, index_);
+    }
     end();
 }
 
-// True when the call returns.
+// The first entry that is nobody's, or that the manager has let go of. Members of a split know their rank and its size
+// only when NCCL's own call has returned.
+void Rank::enter_creation(std::uint32_t index, bool splits) {
+    if (!attached_) return;
+    const CommPlan& comm = s_.comms[index];
+    std::uint32_t entry = 0;
+    for (; entry < table_.size(); ++entry) {
+        const ring::CommEntry& e = view_.comms[entry];
+        if (e.state.load() == static_cast<std::uint32_t>(ring::CommState::retired) && e.freed.load() == e.generation)
+            break;
+    }
+    if (entry == table_.size()) table_.emplace_back();
+    table_[entry] = {index, false};
+    ring::CommEntry& e = view_.comms[entry];
+    e.id = comm.id;
+    e.rank = splits ? kNone : place_in(comm);
+    e.size = splits ? kNone : static_cast<std::uint32_t>(comm.ranks.size());
+    e.family = comm.family;
+    ++e.generation;
+    e.lost.store(0);
+    e.mode = static_cast<std::uint32_t>(plan_.mode);
+    e.creation.store(static_cast<std::uint32_t>(CreationState::entered));
+    e.state.store(static_cast<std::uint32_t>(splits ? ring::CommState::entering : ring::CommState::registered));
+    tell_comms();
+}
+
+void Rank::creation_returned(std::uint32_t index) {
+    if (!attached_) return;
+    const CommPlan& comm = s_.comms[index];
+    ring::CommEntry& e = view_.comms[entry_of(index)];
+    e.rank = place_in(comm);
+    e.size = static_cast<std::uint32_t>(comm.ranks.size());
+    e.creation.store(static_cast<std::uint32_t>(CreationState::returned));
+    e.state.store(static_cast<std::uint32_t>(ring::CommState::registered));
+    tell_comms();
+}
+
+std::uint32_t Rank::place_in(const CommPlan& comm) const {
+    return static_cast<std::uint32_t>(std::find(comm.ranks.begin(), comm.ranks.end(), index_) - comm.ranks.begin());
+}
+
+// True when the call returns. Members of a split know their rank and its size only when NCCL's own call has returned;
+// the program has seen to it that nothing of the parent's is under way.
 bool Rank::create(const Call& call) {
-    const std::uint32_t entry = entry_of(call.index);
-    const CommPlan& comm = s_.comms[call.index];
+    const Creation& creation = s_.creations[call.creation];
+    const bool splits = creation.parent != kNone;
     if (step_ == Step::begin) {
-        if (attached_) {
-            ring::CommEntry& e = view_.comms[entry];
-            e.id = comm.id;
-            e.rank =
-                static_cast<std::uint32_t>(std::find(comm.ranks.begin(), comm.ranks.end(), index_) - comm.ranks.begin());
-            e.size = static_cast<std::uint32_t>(comm.ranks.size());
-            e.family = comm.family;
-            e.generation = 1;
-            e.mode = static_cast<std::uint32_t>(plan_.mode);
-            e.state.store(static_cast<std::uint32_t>(ring::CommState::registered));
-            view_.header->comm_changes.fetch_add(1);
-            world_.manager_of(index_).look_soon(index_, random_.spread(5'000, 60'000));
-        }
-        ++world_.comm_arrivals[call.index];
-        for (const std::uint32_t r : comm.ranks)
+        if (splits && !family_of(creation.parent).empty()) return false;
+        if (call.index != kNone) enter_creation(call.index, splits);
+        ++world_.arrivals[call.creation];
+        for (const std::uint32_t r : creation.callers)
             if (r != index_) world_.ranks[r]->comm_joined();
         step_ = Step::join;
     }
     if (step_ == Step::join) {
-        if (world_.comm_arrivals[call.index] < comm.ranks.size()) return false;
+        if (world_.arrivals[call.creation] < creation.callers.size()) return false;
+        if (call.index == kNone) return true;
+        creation_returned(call.index);
         step_ = Step::verdict;
         world_.after(s_.timing.hold_ns, Kind::verdict_gave_up, index_, ++wait_number_);
     }
-    return verdict(entry) != Verdict::unknown;
+    return verdict(call.index) != Verdict::unknown;
+}
+
+bool Rank::have_arrived(std::uint32_t comm) const {
+    for (std::size_t i = 0; i < at_ && i < plan_.calls.size(); ++i)
+        for (const LaunchPlan& launch : plan_.calls[i].launches)
+            for (const Part& part : launch.parts)
+                if ((comm == kNone || part.comm == comm) && part.sends && !world_.traffic.has_arrived(part.flow))
+                    return false;
+    return true;
+}
+
+// NCCL waits for its kernels, and for its proxies, which send what they were given.
+bool Rank::destroy(const Call& call) {
+    if (!family_of(call.index).empty()) return false;
+    if (!have_arrived(call.index)) {
+        host_pending_ = true;
+        world_.after(1'000'000, Kind::host, index_);
+        return false;
+    }
+    if (!attached_) return true;
+    view_.comms[entry_of(call.index)].state.store(static_cast<std::uint32_t>(ring::CommState::retired));
+    tell_comms();
+    return true;
+}
+
+// The host is busy: it hears nothing meanwhile.
+bool Rank::pause(TimeNs ns) {
+    if (step_ == Step::join) return true;
+    step_ = Step::join;
+    host_pending_ = true;
+    world_.after(ns, Kind::host, index_);
+    return false;
 }
 
 void Rank::give_up_verdict(std::uint64_t wait) {
     if (!alive_ || wait != wait_number_ || step_ != Step::verdict || at_ >= plan_.calls.size()) return;
     const std::uint32_t comm = plan_.calls[at_].index;
-    if (verdict(entry_of(comm)) != Verdict::unknown) return;
-    ignores_verdict_[entry_of(comm)] = true;
+    if (comm == kNone || verdict(comm) != Verdict::unknown) return;
+    table_[entry_of(comm)].ignores_verdict = true;
     count_lost(comm);
     wake_host();
 }
@@ -161,26 +230,39 @@ void Rank::on_verdict(std::uint32_t) { wake_host(); }
 
 void Rank::count_lost(std::uint32_t comm) {
     view_.comms[entry_of(comm)].lost.fetch_add(1);
+    tell_comms();
+}
+
+void Rank::tell_comms() {
     view_.header->comm_changes.fetch_add(1);
     world_.manager_of(index_).look_soon(index_, random_.spread(5'000, 60'000));
 }
 
+// As the shim does it: circuits for the connections first; then the launches are recorded and their gates enqueued;
+// then comes the real call, which makes the connections and enqueues the kernels.
 bool Rank::launch(const Call& call) {
     if (step_ == Step::begin) {
-        if (call.first_parts.empty()) {
-            step_ = Step::enqueue;
-        } else {
-            connect(call);
-            step_ = Step::connect;
-        }
+        ask_for_first_uses(call);
+        step_ = Step::connect;
     }
     if (step_ == Step::connect) {
-        if (world_.launches[connecting_].state != LaunchRun::State::done) return false;
-        step_ = Step::enqueue;
+        if (connecting_ != kNone && world_.launches[connecting_].state < LaunchRun::State::running) return false;
+        call_nccl(call);
+        step_ = Step::call;
     }
-    for (const LaunchPlan& plan : call.launches) enqueue(plan);
+    for (const LaunchIndex connections : {connecting_, forgotten_})
+        if (connections != kNone && world_.launches[connections].state != LaunchRun::State::done) return false;
+    for (LaunchIndex launch = first_; launch < last_; ++launch) world_.launches[launch].called = true;
     run_streams();
     return true;
+}
+
+void Rank::call_nccl(const Call& call) {
+    first_ = static_cast<LaunchIndex>(world_.launches.size());
+    for (const LaunchPlan& plan : call.launches) enqueue(plan, call.first_parts.empty());
+    last_ = static_cast<LaunchIndex>(world_.launches.size());
+    run_streams();
+    if (forgotten_ != kNone) begin_launch(forgotten_);
 }
 
 void Rank::note_unheld(LaunchRun& run) const {
@@ -188,42 +270,98 @@ void Rank::note_unheld(LaunchRun& run) const {
         if (!records((*run.parts)[i].comm)) run.unheld |= 1ull << i;
 }
 
-// First uses, held on the host (kLaunchConn), done when the real call would return.
-void Rank::connect(const Call& call) {
-    connecting_ = static_cast<LaunchIndex>(world_.launches.size());
+LaunchIndex Rank::connect(const std::vector<Part>& parts) {
+    const auto index = static_cast<LaunchIndex>(world_.launches.size());
     LaunchRun& run = world_.launches.emplace_back();
     run.rank = index_;
-    run.parts = &call.first_parts;
-    run.parts_left = static_cast<std::uint32_t>(call.first_parts.size());
+    run.parts = &parts;
+    run.parts_left = static_cast<std::uint32_t>(parts.size());
     note_unheld(run);
-    run.seq = push(call.first_uses, ring::kLaunchConn, ring::Gate::host, 0);
-    if (run.seq == kUnrecorded) return begin_launch(connecting_);
+    return index;
+}
+
+// What a wrong shim does not ask for.
+bool Rank::forgets_first_use(const Call& call, std::size_t use) const {
+    const OpPlan& op = call.first_uses[use];
+    if (!records(op.comm)) return false;
+    if (s_.mutation == Mutation::no_connect_keys) return true;
+    if (s_.mutation == Mutation::no_empty_keys) return op.empty;
+    if (s_.mutation == Mutation::no_pair_keys)
+        return is_transfer(op.kind) && std::any_of(call.launches.begin(), call.launches.end(), [&](const LaunchPlan& launch) {
+                   return std::any_of(launch.ops.begin(), launch.ops.end(),
+                                      [&](const OpPlan& o) { return o.comm == op.comm && is_mesh(o.kind); });
+               });
+    if (s_.mutation != Mutation::straight_first_use || is_transfer(op.kind)) return false;
+    const auto last = straight_.find(op.comm);
+    const bool alone = call.launches.size() == 1 && call.launches[0].ops.size() == 1;
+    return alone && last != straight_.end() && last->second == call.launches[0].stream;
+}
+
+// First uses, held on the host (kLaunchConn), done when the real call would return.
+void Rank::ask_for_first_uses(const Call& call) {
+    connecting_ = forgotten_ = kNone;
+    std::vector<OpPlan> asked;
+    const std::vector<Part>* parts = &call.first_parts;
+    for (std::size_t i = 0; i < call.first_uses.size(); ++i)
+        if (!forgets_first_use(call, i)) asked.push_back(call.first_uses[i]);
+    if (asked.size() < call.first_uses.size()) {
+        auto& with = parts_.emplace_back();
+        auto& without = parts_.emplace_back();
+        for (std::size_t i = 0; i < call.first_uses.size(); ++i)
+            (forgets_first_use(call, i) ? without : with).push_back(call.first_parts[i]);
+        parts = &with;
+        forgotten_ = connect(without);
+        world_.launches[forgotten_].forgotten = true;
+    }
+    if (call.launches.size() == 1 && call.launches[0].ops.size() == 1)
+        straight_[call.launches[0].ops[0].comm] = call.launches[0].stream;
+    if (asked.empty()) return;
+    connecting_ = connect(*parts);
+    const std::uint64_t seq = push(asked, ring::kLaunchConn, ring::Gate::host, 0);
+    world_.launches[connecting_].seq = seq;
+    if (seq == kUnrecorded) return begin_launch(connecting_);
     world_.inspector.issued(connecting_);
     reach(connecting_);
+}
+
+// As shim/ring_writer.cpp does, alone.
+std::uint64_t Rank::claim(std::uint32_t slots) {
+    ring::SegmentHeader& header = *view_.header;
+    const std::uint64_t begin = header.head.load(), retired = header.retired.load(), reusable = header.reusable.load();
+    const bool passes_over = reusable > retired;
+    const std::uint64_t end = std::max(retired, reusable) + view_.mask + 1;
+    std::uint64_t seq = begin;
+    for (std::uint64_t at = seq; at < end && at < seq + slots; ++at)
+        if (passes_over && view_.go[at & view_.mask].occupied.load() != 0) seq = at + 1;
+    if (seq + slots > end) return kUnrecorded;
+    for (std::uint64_t at = begin; at < seq; ++at) view_.ready[at & view_.mask].skipped.store(at + 1);
+    header.head.store(seq + slots);
+    return seq;
 }
 
 std::uint64_t Rank::push(const std::vector<OpPlan>& ops, std::uint16_t flags, ring::Gate gate, std::uint64_t stream) {
     std::vector<ring::OpEntry> entries;
     for (const OpPlan& op : ops)
-        if (records(op.comm))
+        if (!records(op.comm))
+            flags |= ring::kLaunchMixed;
+        else if (!op.empty || s_.mutation != Mutation::no_empty_keys)
             entries.push_back({static_cast<std::uint8_t>(op.kind), 0, static_cast<std::uint16_t>(entry_of(op.comm)),
-                               op.peer, op.n, op.count, (flags & ring::kLaunchConn) != 0 ? ring::kOpFirstUse : 0, 4096});
+                               op.peer, op.n, op.count, (flags & ring::kLaunchConn) != 0 ? ring::kOpFirstUse : 0,
+                               op.empty ? 0u : 4096u});
     if (entries.empty()) return kUnrecorded;
-    if (entries.size() < ops.size()) flags |= ring::kLaunchMixed;
     const std::uint32_t slots = ring::slots_for(static_cast<std::uint32_t>(entries.size()));
-    const std::uint64_t seq = view_.header->head.load();
-    if (seq + slots > view_.header->retired.load() + view_.mask + 1) {  // full: passes unrecorded, and is counted
+    const std::uint64_t seq = claim(slots);
+    if (seq == kUnrecorded) {  // full: passes, and is counted
         for (const OpPlan& op : ops)
             if (records(op.comm)) count_lost(op.comm);
         return kUnrecorded;
     }
-    view_.header->head.store(seq + slots);
     for (std::uint32_t i = 1; i < entries.size(); ++i)
         view_.extension(seq + 1 + (i - 1) / 2).op[(i - 1) % 2] = entries[i];
     ring::LaunchRecord& record = view_.record(seq);
     record.gate = static_cast<std::uint16_t>(gate);
     record.op_count = static_cast<std::uint16_t>(entries.size());
-    record.flags = flags;
+    record.flags = flags | ring::kLaunchSkips;
     record.stream = stream;
     record.op = entries[0];
     record.commit.store(ring::kCommitTag | (seq + 1));
@@ -233,16 +371,20 @@ std::uint64_t Rank::push(const std::vector<OpPlan>& ops, std::uint16_t flags, ri
     return seq;
 }
 
-void Rank::enqueue(const LaunchPlan& plan) {
+void Rank::enqueue(const LaunchPlan& plan, bool called) {
     const auto index = static_cast<LaunchIndex>(world_.launches.size());
     LaunchRun& run = world_.launches.emplace_back();
     run.rank = index_;
     run.plan = &plan;
+    run.called = called;
     run.parts = &plan.parts;
     run.parts_left = static_cast<std::uint32_t>(plan.parts.size());
     note_unheld(run);
     const bool fenced = (s_.seed + index_) % 8 != 0;  // else an older shim
     run.seq = push(plan.ops, fenced ? ring::kLaunchFenced : 0, ring::Gate::stream, plan.stream + 1);
+    run.forgotten =
+        run.seq == kUnrecorded && s_.mutation == Mutation::no_empty_keys &&
+        std::all_of(plan.ops.begin(), plan.ops.end(), [this](const OpPlan& op) { return op.empty && records(op.comm); });
     if (run.seq != kUnrecorded) world_.inspector.issued(index);
     auto& stream = streams_[plan.stream].items;
     for (const std::uint32_t other : plan.other_streams) {
@@ -343,10 +485,9 @@ void Rank::open_gate(LaunchIndex index) {
     std::erase(gated_, index);
     if (run.abort) return world_.rank_died(index_, true);  // the call fails, or the kernel traps
     run.opened = true;
-    if (run.plan == nullptr)
-        begin_launch(index);
-    else
-        run_streams();
+    if (run.plan != nullptr) return run_streams();
+    begin_launch(index);
+    wake_host();
 }
 
 // --- kernels ------------------------------------------------------------------------------------------
@@ -432,7 +573,8 @@ bool Rank::pass_head(std::uint32_t stream) {
         }
         case Item::Kind::kernel: {
             const LaunchRun& run = world_.launches[item.index];
-            if (run.state != LaunchRun::State::running && in_turn(run, item.index)) begin_launch(item.index);
+            if (run.state != LaunchRun::State::running && run.called && in_turn(run, item.index))
+                begin_launch(item.index);
             return false;
         }
     }
@@ -450,7 +592,8 @@ std::string Rank::where() const {
                         text += ", flow " + std::to_string(part.flow) + " is under way (" +
                                 std::to_string(world_.traffic.members(part.flow).size()) + " ends)";
     } else {
-        static constexpr const char* kCalls[] = {"create", "launch", "compute", "record", "wait", "sync", "destroy"};
+        static constexpr const char* kCalls[] = {"create", "launch", "compute", "record",
+                                                 "wait",   "sync",   "destroy", "pause"};
         text += "in call " + std::to_string(at_) + " (" + kCalls[static_cast<int>(plan_.calls[at_].kind)] + ", step " +
                 std::to_string(static_cast<int>(step_)) + ")";
     }

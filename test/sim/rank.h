@@ -47,7 +47,8 @@ public:
     void set_id(RankId id) { id_ = id; }
     const RankPlan& plan() const { return plan_; }
     LaunchIndex launch_of(std::uint64_t seq) const { return seq < by_seq_.size() ? by_seq_[seq] : kNone; }
-    Verdict verdict(std::uint32_t entry) const;
+    // Of a communicator (CommPlan); unknown before it is created, and once its entry is another's.
+    Verdict verdict(std::uint32_t comm) const;
     std::string where() const;
 
 private:
@@ -60,16 +61,31 @@ private:
         std::deque<Item> items;
         bool computing = false;
     };
-    enum class Step : std::uint8_t { begin, join, verdict, connecting, connect, enqueue };
+    enum class Step : std::uint8_t { begin, join, verdict, connect, enqueue, call };
+    struct TableEntry {  // of the communicators in the segment
+        std::uint32_t comm = kNone;
+        bool ignores_verdict = false;  // the shim gave up on it
+    };
 
     void wake_host();
     bool create(const Call& call);
+    bool destroy(const Call& call);
+    bool pause(TimeNs ns);
+    void enter_creation(std::uint32_t comm, bool splits);
+    void creation_returned(std::uint32_t comm);
+    std::uint32_t place_in(const CommPlan& comm) const;
+    bool have_arrived(std::uint32_t comm) const;
     bool launch(const Call& call);
+    void call_nccl(const Call& call);
     bool records(std::uint32_t comm) const;
     void note_unheld(LaunchRun& run) const;
-    void connect(const Call& call);
+    void ask_for_first_uses(const Call& call);
+    bool forgets_first_use(const Call& call, std::size_t use) const;
+    LaunchIndex connect(const std::vector<Part>& parts);
+    std::uint64_t claim(std::uint32_t slots);
     std::uint64_t push(const std::vector<OpPlan>& ops, std::uint16_t flags, ring::Gate gate, std::uint64_t stream);
-    void enqueue(const LaunchPlan& plan);
+    void enqueue(const LaunchPlan& plan, bool called);
+    void tell_comms();
     void count_lost(std::uint32_t comm);
     void reach(LaunchIndex launch);
     void begin_launch(LaunchIndex launch);
@@ -94,15 +110,19 @@ private:
     std::size_t at_ = 0;  // call
     Step step_ = Step::begin;
     std::uint64_t wait_number_ = 0;
-    LaunchIndex connecting_ = kNone;
+    LaunchIndex connecting_ = kNone;                   // asked for, and held
+    LaunchIndex forgotten_ = kNone;                    // the connections that a wrong shim did not ask for
+    LaunchIndex first_ = kNone, last_ = kNone;         // launches of the call
+    std::deque<std::vector<Part>> parts_;              // of connections, where a wrong shim asks for some only
+    std::map<std::uint32_t, std::uint32_t> straight_;  // by communicator: the stream of its last lone call
     std::vector<StreamState> streams_;
     std::vector<bool> events_;
     std::uint32_t own_events_ = 0;  // used for groups on several streams
     std::vector<LaunchIndex> by_seq_;
     std::vector<LaunchIndex> gated_;  // gates that hold
     std::map<std::uint32_t, std::deque<LaunchIndex>> families_;
-    std::vector<bool> ignores_verdict_;  // by entry: the shim gave up on it
-    std::uint64_t known_dead_ = 0;       // the manager's life whose heartbeat is known to stand still
+    std::vector<TableEntry> table_;
+    std::uint64_t known_dead_ = 0;  // the manager's life whose heartbeat is known to stand still
     bool running_streams_ = false, again_ = false;
 };
 

@@ -10,7 +10,7 @@
 namespace opus::sim {
 namespace {
 
-enum Stream : std::uint64_t { kFabric = 1, kJobs, kTiming, kFaults, kPrograms, kSilence = 64, kEarly, kRing };
+enum Stream : std::uint64_t { kFabric = 1, kJobs, kTiming, kFaults, kPrograms, kSilence = 64, kEarly, kRing, kGuard };
 
 void add_job(Scenario& s, Random& random) {
     const auto index = static_cast<std::uint32_t>(s.jobs.size());
@@ -51,7 +51,7 @@ void add_early_jobs(Scenario& s, Random& random) {
     const std::uint32_t gpu = random.below(s.fabric.nodes[0].gpus.size()), others = random.below(3);
     for (std::uint32_t j = 0; j < (others == 1 ? 2 : 1); ++j) {
         JobPlan job;
-        job.early = true;
+        job.shape = JobShape::early;
         const NodeIndex first = random.below(nodes);
         for (std::uint32_t i = 0; i < 3; ++i) {
             RankPlan rank;
@@ -70,7 +70,7 @@ void add_early_jobs(Scenario& s, Random& random) {
 void add_ring_job(Scenario& s, Random& random) {
     const std::uint32_t gpu = random.below(s.fabric.nodes[0].gpus.size());
     JobPlan job;
-    job.ring = true;
+    job.shape = JobShape::ring;
     for (NodeIndex node = 0; node < s.fabric.nodes.size(); ++node) {
         RankPlan rank;
         rank.node = node;
@@ -88,6 +88,7 @@ void add_silent_jobs(Scenario& s, Random& random) {
     const std::uint32_t gpu = random.below(s.fabric.nodes[0].gpus.size());
     for (std::uint32_t j = 0; j < 2; ++j) {
         JobPlan job;
+        job.shape = JobShape::silent;
         if (j == 1) job.start_ns = random.between(50 * kMs, s.timing.silence_ns + s.timing.grace_ns / 2);
         for (std::uint32_t i = 0; i < 2; ++i) {
             RankPlan rank;
@@ -130,16 +131,16 @@ std::vector<FaultKind> kinds_of(FaultClass c) {
         case FaultClass::managers: return {manager_death};
         case FaultClass::controller: return {controller_death};
         case FaultClass::network: return {link_break, partition, lossy, duplicates};
-        case FaultClass::switches: return {session_drop, slow, refuse, partial, stuck, reboot};
+        case FaultClass::switches: return {session_drop, slow, refuse, refuse_all, partial, stuck, reboot};
         case FaultClass::foreign: return {foreign_hand};
         case FaultClass::silence: return {partition, mute, deaf};
         case FaultClass::early:
-            return {rank_death, manager_death, controller_death, link_break, partition, lossy,  duplicates,
-                    mute,       deaf,          session_drop,     slow,       refuse,    reboot, foreign_hand};
+            return {rank_death, manager_death, controller_death, link_break, partition,  lossy,  duplicates,  mute,
+                    deaf,       session_drop,  slow,             refuse,     refuse_all, reboot, foreign_hand};
         case FaultClass::wide:
         case FaultClass::mixed:
             return {rank_death,   manager_death, controller_death, link_break, partition, lossy, duplicates,
-                    session_drop, slow,          refuse,           partial,    stuck,     reboot};
+                    session_drop, slow,          refuse,           refuse_all, partial,   stuck, reboot};
     }
     return {};
 }
@@ -214,15 +215,16 @@ const char* name_of(FaultClass c) {
 const char* name_of(FaultKind kind) {
     static constexpr const char* kNames[] = {
         "rank death",   "manager death", "controller death", "link break", "partition", "lossy",  "duplicates",
-        "session drop", "slow",          "refuse",           "partial",    "stuck",     "reboot", "foreign hand",
+        "session drop", "slow",          "refuse",           "refuse all", "partial",   "stuck",  "reboot",
+        "foreign hand",
         "mute",         "deaf"};
     return kNames[static_cast<std::size_t>(kind)];
 }
 
 bool is_of_switch(FaultKind kind) {
     using enum FaultKind;
-    return kind == session_drop || kind == slow || kind == refuse || kind == partial || kind == stuck ||
-           kind == reboot || kind == foreign_hand;
+    return kind == session_drop || kind == slow || kind == refuse || kind == refuse_all || kind == partial ||
+           kind == stuck || kind == reboot || kind == foreign_hand;
 }
 
 bool is_of_network(FaultKind kind) {
@@ -231,9 +233,11 @@ bool is_of_network(FaultKind kind) {
 }
 
 const char* name_of(Mutation m) {
-    static constexpr const char* kNames[] = {"none",          "cut-under-launch", "drop-grants",  "start-without-go",
-                                             "lying-switch",  "forget-done",      "early-answer", "half-grant",
-                                             "ignore-revoke", "keep-runs",        "never-ask",    "withdraw-nothing"};
+    static constexpr const char* kNames[] = {
+        "none",        "cut-under-launch", "drop-grants",        "start-without-go", "lying-switch",
+        "forget-done", "early-answer",     "half-grant",         "ignore-revoke",    "keep-runs",
+        "never-ask",   "withdraw-nothing", "straight-first-use", "no-connect-keys",  "no-empty-keys",
+        "no-pair-keys"};
     return kNames[static_cast<std::size_t>(m)];
 }
 
@@ -252,7 +256,7 @@ Scenario make_scenario(std::uint64_t seed, FaultClass fault_class, Mutation muta
     Random early_random(seed, kEarly);
     Random fabric(seed, kFabric);
     Shape shape = fault_class == FaultClass::wide ? wide_shape(fabric) : some_shape(fabric, silent || early);
-    if (early) shape.dark_ns = early_random.chance(600) ? 5 * kMs : 25 * kMs;
+    if (early) shape.dark_ns = early_random.chance(500) ? 5 * kMs : early_random.chance(500) ? 25 * kMs : 150 * kMs;
     s.fabric = make_fabric(shape);
     Random timing(seed, kTiming);
     s.timing.wire_high_ns = timing.chance(700) ? timing.spread(50'000, 500'000) : timing.spread(500'000, 20'000'000);
@@ -269,6 +273,7 @@ Scenario make_scenario(std::uint64_t seed, FaultClass fault_class, Mutation muta
         s.timing.grace_ns = timing.between(2'000 * kMs, 3'000 * kMs);
     }
     s.provision = fault_class == FaultClass::windows || early || timing.chance(800);
+    s.guard = Random(seed, kGuard).chance(250);
     add_jobs(s, Random(seed, kJobs));
     for (std::uint32_t i = 0; i < s.jobs.size(); ++i) write_programs(s, i, Random(seed, kPrograms + i));
     if (early)  // in the midst of what is there

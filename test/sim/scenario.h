@@ -43,6 +43,7 @@ enum class FaultKind : std::uint8_t {
     session_drop,
     slow,
     refuse,
+    refuse_all,
     partial,
     stuck,
     reboot,
@@ -77,8 +78,13 @@ enum class Mutation : std::uint8_t {
     keep_runs,
     never_ask,
     withdraw_nothing,
+    // Of the shim: what it forgets to ask for, NCCL does all the same, in the dark.
+    straight_first_use,  // no connect key for the first collective, after a transfer on the same stream
+    no_connect_keys,
+    no_empty_keys,  // none for transfers of zero bytes
+    no_pair_keys,   // none for the pairs that an all-to-all, gather or scatter connects
 };
-inline constexpr std::uint32_t kMutations = 12;
+inline constexpr std::uint32_t kMutations = 16;
 const char* name_of(Mutation m);
 
 using FlowIndex = std::uint32_t;
@@ -92,6 +98,7 @@ struct FlowPlan {
     TimeNs transfer_ns = 0;        // light it needs, once all members are there
     TimeNs sender_ns = 0;          // of that, until the sender is through
     bool eager = false;            // the sender is through before the receiver comes
+    bool empty = false;            // a transfer of zero bytes: it connects and meets all the same
     std::vector<PairIndex> pairs;  // circuits that it needs; none inside a node
 };
 
@@ -107,6 +114,7 @@ struct OpPlan {
     std::uint32_t peer = 0;  // rank in the communicator
     std::uint64_t n = 0;
     std::uint32_t count = 1;
+    bool empty = false;  // zero bytes
 };
 
 struct LaunchPlan {
@@ -117,13 +125,20 @@ struct LaunchPlan {
 };
 
 struct Call {
-    enum class Kind : std::uint8_t { create, launch, compute, record, wait, sync, destroy } kind{};
-    std::uint32_t index = 0;  // communicator, or event
+    enum class Kind : std::uint8_t { create, launch, compute, record, wait, sync, destroy, pause } kind{};
+    std::uint32_t index = 0;  // communicator (kNone: created for others alone), or event
+    std::uint32_t creation = 0;
     std::uint32_t stream = 0;
     TimeNs ns = 0;
     std::vector<LaunchPlan> launches;  // of one group
     std::vector<OpPlan> first_uses;    // connections that the group makes, on the host
     std::vector<Part> first_parts;
+};
+
+// One ncclCommInitRank of all its members, or one ncclCommSplit of all members of the parent: a barrier.
+struct Creation {
+    std::uint32_t parent = kNone;        // CommPlan; kNone: from a unique id
+    std::vector<std::uint32_t> callers;  // RankPlan
 };
 
 struct CommPlan {
@@ -142,16 +157,22 @@ struct RankPlan {
     Policy policy = Policy::proceed;
     std::uint32_t streams = 1;
     std::uint32_t events = 0;
-    std::vector<std::uint32_t> comms;  // CommPlan, by entry in its table
     std::vector<Call> calls;
 };
+
+// What its programs are: anything (programs.cpp), or one thing again and again (special_programs.cpp). `silent`: a rank
+// computes for longer than its node may be silent. `early`: receives posted early. `ring`: each rank sends to the next,
+// out of step.
+enum class JobShape : std::uint8_t { any, silent, early, ring };
 
 struct JobPlan {
     TimeNs start_ns = 0;
     std::uint32_t after = kNone;  // starts when that job has ended
+    TimeNs pauses_ns = 0;         // of all its hosts
     std::vector<std::uint32_t> ranks;
-    bool early = false;  // of class early: it posts receives early
-    bool ring = false;   // each rank sends to the next, out of step
+    JobShape shape = JobShape::any;
+    std::uint32_t early_receives = 0;  // posted before others of their rank, on a stream of their own
+    bool odd_iterations = false;       // every n-th is another one
 };
 
 // Time constants: the daemons' own in proportion, shorter, so that a schedule has fewer heartbeats.
@@ -163,6 +184,7 @@ struct Timing {
     TimeNs hold_ns = 6'000'000'000;
     TimeNs switch_timeout_ns = 300'000'000;
     TimeNs map_period_ns = 1'000'000'000;
+    TimeNs port_trial_ns = 50'000'000;
     TimeNs wire_low_ns = 20'000, wire_high_ns = 200'000;
     TimeNs poll_high_ns = 300'000;
     TimeNs compute_high_ns = 4'000'000;
@@ -175,9 +197,11 @@ struct Scenario {
     Mutation mutation{};
     Timing timing;
     bool provision = true;     // the controller moves circuits for what ranks expect
+    bool guard = false;        // only while jobs are no slower for it
     bool drawn_words = false;  // beside what managers expect: anything (foretell.h)
     Fabric fabric;
     std::vector<JobPlan> jobs;
+    std::vector<Creation> creations;
     std::vector<CommPlan> comms;
     std::vector<RankPlan> ranks;
     std::vector<FlowPlan> flows;

@@ -23,10 +23,9 @@ enum class Meanwhile : std::uint8_t {
     revoked,
     suspended,
     churn,
-    observed,
-    overdue
+    observed
 };
-inline constexpr std::uint32_t kMeanwhile = 10;
+inline constexpr std::uint32_t kMeanwhile = 9;
 const char* name_of(Meanwhile what);
 
 class WithheldReceives {

@@ -7,6 +7,7 @@ namespace {
 
 constexpr TimeNs kInspectNs = 50 * kMs;
 constexpr TimeNs kSettleNs = 3 * kSecond;     // from the last program's end to rest
+constexpr TimeNs kTakenBackNs = 20 * kSecond;  // ... where a port is fenced: its pauses grow to 6.4 s
 constexpr TimeNs kPatienceNs = 60 * kSecond;  // from healing, and from a job's start, to its end
 constexpr TimeNs kAbortNs = kSecond;          // from a rank's death to that of its job
 
@@ -22,7 +23,7 @@ World::World(const Scenario& s, RingMemory& ring_memory, const WorldOptions& o)
       withheld(*this, s),
       network(*this, s),
       controller(*this, s),
-      comm_arrivals(s.comms.size()),
+      arrivals(s.creations.size()),
       jobs_(s.jobs.size()),
       manager_deaths_(s.fabric.nodes.size()) {
     journal.on = o.log;
@@ -52,7 +53,8 @@ Outcome World::run() {
         ++outcome_.events;
         if (entry.kind == Kind::inspect) {
             inspect();
-            over = ended_ns_ >= 0 && now >= std::max(ended_ns_, healed_ns_) + kSettleNs;
+            const TimeNs settle = controller.fences() ? kTakenBackNs : kSettleNs;
+            over = ended_ns_ >= 0 && now >= std::max(ended_ns_, healed_ns_) + settle;
         } else {
             dispatch(entry);
         }
@@ -128,7 +130,7 @@ void World::start_job(std::uint32_t job) {
     JobState& state = jobs_[job];
     state.started = true;
     state.living = static_cast<std::uint32_t>(scenario.jobs[job].ranks.size());
-    deadline_ns_ = std::max(deadline_ns_, now + kPatienceNs);
+    deadline_ns_ = std::max(deadline_ns_, now + kPatienceNs + scenario.jobs[job].pauses_ns);
     for (const std::uint32_t r : scenario.jobs[job].ranks) ranks[r]->start();
     withheld.happens(Meanwhile::churn);
 }

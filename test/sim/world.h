@@ -60,7 +60,7 @@ public:
     ControllerHost controller;
     std::vector<std::unique_ptr<ManagerHost>> managers;
     std::vector<std::unique_ptr<Rank>> ranks;
-    std::vector<std::uint32_t> comm_arrivals;  // members that are in their create call
+    std::vector<std::uint32_t> arrivals;  // by creation: callers that are in it
 
     void after(TimeNs ns, Kind kind, std::uint32_t who, std::uint64_t what = 0) {
         calendar.add(now + ns, kind, who, what);
@@ -75,7 +75,6 @@ public:
     void rank_died(std::uint32_t rank, bool aborts_job);
     void withheld_receive(std::uint64_t receives);    // so many have been withheld
     void count_controller();                          // before its core goes
-    bool healed() const { return now > healed_ns_; }  // nothing is wrong any more
     std::uint32_t mutations_left = 1;
     Outcome& outcome() { return outcome_; }
 

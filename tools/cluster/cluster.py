@@ -39,16 +39,18 @@ class Build:
             return path
         return next((p for p in sorted(self.folder.rglob(path.name)) if p.is_file()), path)
 
+    def wanted(self) -> list[pathlib.Path]:
+        """Everything that a cluster and its jobs run."""
+        doubles = [self.standins / name for name in ("libnccl.so.2", "libcudart.so.12", "libcuda.so.1")]
+        return [self.controller, self.manager, self.emulator, self.ctl, self.replay, self.player, self.shim, *doubles]
+
     def missing(self) -> list[str]:
-        wanted = [self.controller, self.manager, self.emulator, self.replay, self.shim,
-                  self.standins / "libnccl.so.2", self.standins / "libcudart.so.12", self.standins / "libcuda.so.1"]
-        return [str(p) for p in wanted if not p.exists()]
+        return [str(p) for p in self.wanted() if not p.exists()]
 
     def fingerprint(self) -> str:
         """Of the programs: figures and campaigns of different ones are not put together."""
         found = hashlib.sha256()
-        doubles = [self.standins / name for name in ("libnccl.so.2", "libcudart.so.12", "libcuda.so.1")]
-        for path in (self.controller, self.manager, self.emulator, self.replay, self.player, self.shim, *doubles):
+        for path in self.wanted():
             found.update(path.read_bytes())
         return found.hexdigest()[:16]
 
@@ -207,7 +209,7 @@ class Cluster:
                    "STANDIN_STATS": str(folder / f"rank{rank}.transport")}
             if self.opus and play.steered:
                 env["STANDIN_STEERING"] = str(self.runtime(node) / "steering")
-            if preload:
+            if preload and rank not in play.without_shim:
                 env["LD_PRELOAD"] = ":".join(preload)
                 env |= {"OPUS_RUNTIME_DIR": str(self.runtime(node)), "OPUS_GPU": str(gpu), "OPUS_JOB": name}
             command = [self.build.replay, "play", play.workload, "--rank", rank, "--rendezvous", f"file:{folder}/ids",
@@ -216,6 +218,8 @@ class Cluster:
                        "--out", folder / f"rank{rank}.json", "--check" if play.check else "--no-check"]
             if play.trace:
                 command += ["--trace", folder / f"rank{rank}.trace"]
+            if rank in play.late:
+                command = ["/bin/sh", "-c", 'kill -STOP $$; exec "$@"', "late", *command]
             with undisturbed():
                 job.ranks.append(Child(f"rank {rank}", command, self.logs / f"{name}-rank{rank}.log", {**env, **play.env}))
         return job

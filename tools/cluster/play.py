@@ -24,6 +24,8 @@ class Play:
     seed: int = 1
     check: bool = True
     shim: bool = True            # LD_PRELOAD the shim
+    without_shim: tuple[int, ...] = ()  # but not in these ranks
+    late: tuple[int, ...] = ()   # ranks that begin when they are sent SIGCONT
     steered: bool = True         # ports lead where the manager says; else anywhere (--always-lit)
     trace: bool = False
     timeout_s: float = 60        # a rank's own patience without progress

@@ -83,4 +83,19 @@ nlohmann::json ControllerClient::ask(const std::string& command, const nlohmann:
     return last;
 }
 
+nlohmann::json ControllerClient::ask_all(const std::string& command, nlohmann::json arguments, const char* list,
+                                         std::size_t most) {
+    nlohmann::json all = ask(command, arguments);
+    nlohmann::json& parts = all.at(list);
+    while (all.contains("next") && parts.size() < most) {
+        arguments["from"] = all["next"];
+        nlohmann::json more = ask(command, arguments);
+        for (nlohmann::json& element : more.at(list)) parts.push_back(std::move(element));
+        all.erase("next");
+        if (more.contains("next")) all["next"] = more["next"];
+    }
+    all.erase("next");
+    return all;
+}
+
 }  // namespace opus::ctl

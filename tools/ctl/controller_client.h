@@ -26,6 +26,8 @@ public:
     // The last answer. Throws NoController when the first does not come in time, or the controller goes
     // away; Refusal with the controller's words.
     nlohmann::json ask(const std::string& command, const nlohmann::json& arguments);
+    // The parts of a list that comes in parts, put together: until it has `most` elements, or all.
+    nlohmann::json ask_all(const std::string& command, nlohmann::json arguments, const char* list, std::size_t most);
     // Every answer until `more` returns false. `over`, where given, is asked every `look_ms` as well: true ends it.
     void follow(const std::string& command, const nlohmann::json& arguments,
                 const std::function<bool(const nlohmann::json&)>& more, int look_ms = -1,

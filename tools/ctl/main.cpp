@@ -2,6 +2,7 @@
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <functional>
+#include <limits>
 #include <memory>
 
 #include "tools/ctl/controller_client.h"
@@ -26,6 +27,18 @@ void print(const json& body) { std::printf("%s\n", body.dump(2, ' ', false, json
 
 int ask(const Options& options, const char* command, const json& arguments, const std::function<void(const json&)>& show) {
     const json body = ControllerClient(options.controller, options.timeout_ms).ask(command, arguments);
+    if (options.json_output)
+        print(body);
+    else
+        show(body);
+    return kOk;
+}
+
+// A list that comes in parts. People are shown `most` elements at most, programs all.
+int ask_all(const Options& options, const char* command, const json& arguments, const char* list, std::size_t most,
+            void (*show)(const json&)) {
+    const std::size_t wanted = options.json_output ? std::numeric_limits<std::size_t>::max() : most;
+    const json body = ControllerClient(options.controller, options.timeout_ms).ask_all(command, arguments, list, wanted);
     if (options.json_output)
         print(body);
     else
@@ -59,6 +72,14 @@ void add_question(CLI::App& app, Options& options, const char* command, const ch
     });
 }
 
+void add_list(CLI::App& app, Options& options, const char* list, const char* help, void (*show)(const json&)) {
+    app.add_subcommand(list, help)->callback([&options, list, show] {
+        options.chosen = [&options, list, show] {
+            return ask_all(options, list, json::object(), list, std::numeric_limits<std::size_t>::max(), show);
+        };
+    });
+}
+
 void add_moves(CLI::App& app, Options& options) {
     struct Move {
         std::string a, b;
@@ -85,6 +106,30 @@ void add_moves(CLI::App& app, Options& options) {
     disconnect->callback([&options, part] {
         options.chosen = [&options, part] {
             return ask(options, "disconnect", {{"port", part->a}, {"force", part->force}}, show_done(part->a + " is dark"));
+        };
+    });
+}
+
+void add_fences(CLI::App& app, Options& options) {
+    struct Fence {
+        std::string port, why;
+    };
+    auto* fence = app.add_subcommand(
+        "fence", "make no new circuit on a port; the one that it has goes when nothing is on it any more");
+    const auto one = std::make_shared<Fence>();
+    fence->add_option("PORT", one->port, "a port, as in the fabric file: n0.g1.p0, or ocs-r1:3")->required();
+    fence->add_option("--why", one->why, "for those who look at opus-ctl ports")->type_name("TEXT");
+    fence->callback([&options, one] {
+        options.chosen = [&options, one] {
+            return ask(options, "fence", {{"port", one->port}, {"why", one->why}}, show_done(one->port + " is fenced"));
+        };
+    });
+    auto* unfence = app.add_subcommand("unfence", "use a port again that was fenced, by hand or by the controller");
+    const auto other = std::make_shared<Fence>();
+    unfence->add_option("PORT", other->port, "a port, as in the fabric file: n0.g1.p0, or ocs-r1:3")->required();
+    unfence->callback([&options, other] {
+        options.chosen = [&options, other] {
+            return ask(options, "unfence", {{"port", other->port}}, show_done(other->port + " is not fenced"));
         };
     });
 }
@@ -128,8 +173,8 @@ void define(CLI::App& app, Options& options) {
         ->capture_default_str();
     app.add_flag("--json", options.json_output, "print JSON, for programs");
     add_question(app, options, "status", "nodes, switches, counters, latency of the control plane", show_status);
-    add_question(app, options, "circuits", "which port is joined to which, and who holds the circuit", show_circuits);
-    add_question(app, options, "ports", "every port: its use, peer, holders", show_ports);
+    add_list(app, options, "circuits", "which port is joined to which, and who holds the circuit", show_circuits);
+    add_list(app, options, "ports", "every port: its use, peer, holders", show_ports);
     add_question(app, options, "groups", "communicators: members, verdict", show_groups);
     add_question(app, options, "jobs", "jobs: ranks, nodes, launches", show_jobs);
 
@@ -140,17 +185,21 @@ void define(CLI::App& app, Options& options) {
                     "a GPU (n0.g1), a rank process (n0.r3), a node (n0), or an NCCL rank (5; job:5) as counted in the "
                     "largest communicator of its job, if it has one; default: all");
     why->callback([&options, who] {
-        options.chosen = [&options, who] { return ask(options, "why", {{"who", *who}}, show_why); };
+        options.chosen = [&options, who] {
+            return ask_all(options, "why", {{"who", *who}}, "waiting", kMostWaitingShown, show_why);
+        };
     });
 
     add_moves(app, options);
+    add_fences(app, options);
     auto* watching = app.add_subcommand("watch", "print what happens, as it happens");
     const auto count = std::make_shared<int>(0);
     watching->add_option("--count", *count, "end after so many lines; 0: never")->check(CLI::Range(0, 1'000'000'000));
     watching->callback([&options, count] { options.chosen = [&options, count] { return watch(options, *count); }; });
     add_recording(app, options);
     auto* phases = app.add_subcommand(
-        "phases", "the learned phases of a job: windows before them, and how its changes of phase are foretold");
+        "phases", "whether a job is provisioned, and why not; its learned phases: windows before them, and how its changes of phase are "
+        "foretold");
     const auto job = std::make_shared<std::string>();
     phases->add_option("--job", *job, "only this job; default: all");
     phases->callback([&options, job] {

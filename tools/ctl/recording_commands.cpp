@@ -149,11 +149,22 @@ void show_summary(const json& body) {
                 number(fabric, "hidden_percent"), duration(number(fabric, "exposed_ms")).c_str());
 }
 
+// Whether it is provisioned, and by how much that is better than on demand.
+static void show_guard(const json& guard) {
+    std::printf("%s, for %.0f laps", guard.value("state", "").c_str(), number(guard, "laps"));
+    if (guard.contains("lap_ms")) std::printf("; a lap on demand: %s", duration(number(guard, "lap_ms")).c_str());
+    if (guard.contains("provisioned_to_on_demand"))
+        std::printf(", provisioned %+.2f %%", 100 * (number(guard, "provisioned_to_on_demand") - 1));
+    if (number(guard, "fallbacks") > 0) std::printf("; went back to on demand %.0f times", number(guard, "fallbacks"));
+    std::printf("\n");
+}
+
 void show_phases(const json& body) {
     for (const json& job : body.at("jobs")) {
         const json& p = job.at("prediction");
         std::printf("job %s%s: %.0f ranks\n", job.value("job", "").c_str(), job.value("ended", false) ? " (ended)" : "",
                     number(job, "ranks"));
+        if (const auto guard = job.find("provision"); guard != job.end()) show_guard(*guard);
         show_windows(job);
         if (p.value("changes", 0ull) == 0)
             std::printf("no change of phase was seen yet\n");

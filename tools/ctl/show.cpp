@@ -1,5 +1,6 @@
 #include "tools/ctl/show.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <string>
 
@@ -26,6 +27,16 @@ std::string joined(const json& list, std::size_t most = 4) {
         out += (i > 0 ? ", " : "") + (list[i].is_string() ? list[i].get<std::string>() : list[i].dump());
     if (list.size() > most) out += " and " + std::to_string(list.size() - most) + " more";
     return out.empty() ? "-" : out;
+}
+// Some are named, and all are counted.
+std::string holders(const json& body) {
+    constexpr std::size_t kNamed = 4;
+    const json& named = body.at("holders");
+    const std::size_t count = std::max<std::size_t>(named.size(), body.value("holder_count", std::size_t{0}));
+    if (count <= kNamed) return joined(named, kNamed);
+    std::string out;
+    for (std::size_t i = 0; i < std::min(kNamed, named.size()); ++i) out += (i > 0 ? ", " : "") + named[i].get<std::string>();
+    return out + " and " + std::to_string(count - std::min(kNamed, named.size())) + " more";
 }
 std::string short_id(const std::string& id) { return id.substr(0, 8); }
 std::string age(const json& body) { return number(body, "since_ms") > 0 ? duration(number(body, "since_ms")) : "-"; }
@@ -84,7 +95,7 @@ void show_status(const json& body) {
 void show_circuits(const json& body) {
     Table table({"A", "B", "SWITCH", "USE", "SINCE", "HELD BY", "NOTE"});
     for (const json& c : body.at("circuits"))
-        table.add({text(c, "a"), text(c, "b"), text(c, "switch"), text(c, "use"), age(c), joined(c.at("holders")),
+        table.add({text(c, "a"), text(c, "b"), text(c, "switch"), text(c, "use"), age(c), holders(c),
                    text(c, "note")});
     if (table.empty()) return static_cast<void>(std::printf("no circuits\n"));
     table.print(stdout);
@@ -92,14 +103,21 @@ void show_circuits(const json& body) {
 
 void show_ports(const json& body) {
     Table table({"PORT", "RAIL", "SWITCH PORT", "USE", "PEER", "SINCE", "HELD BY", "NOTE"});
-    for (const json& p : body.at("ports"))
+    for (const json& p : body.at("ports")) {
+        std::string note = text(p, "note");
+        if (const auto fence = p.find("fence"); fence != p.end() && fence->is_object()) {
+            note = "fenced by " + text(*fence, "by") + " " + duration(number(*fence, "since_ms")) + " ago";
+            if (text(*fence, "why") != "-") note += ": " + text(*fence, "why");
+            if (fence->contains("tried_in_ms")) note += "; tried again in " + duration(number(*fence, "tried_in_ms"));
+        }
         table.add({text(p, "port"), text(p, "rail"), text(p, "switch_port"), text(p, "use"), text(p, "peer"), age(p),
-                   joined(p.at("holders")), text(p, "note")});
+                   holders(p), note});
+    }
     table.print(stdout);
 }
 
 void show_groups(const json& body) {
-    Table table({"GROUP", "JOB", "RANKS", "VERDICT", "MEMBERS"});
+    Table table({"GROUP", "JOB", "RANKS", "VERDICT", "MEMBERS", "WHY"});
     for (const json& g : body.at("groups")) {
         std::vector<std::string> members;
         for (const json& m : g.at("members"))
@@ -107,7 +125,8 @@ void show_groups(const json& body) {
         const std::string ranks = text(g, "registered") == text(g, "size")
                                       ? text(g, "size")
                                       : text(g, "registered") + " of " + text(g, "size");
-        table.add({short_id(text(g, "group")), text(g, "job"), ranks, text(g, "verdict"), joined(json(members), 8)});
+        table.add({short_id(text(g, "group")), text(g, "job"), ranks, text(g, "verdict"), joined(json(members), 8),
+                   text(g, "why")});
     }
     if (table.empty()) return static_cast<void>(std::printf("no groups\n"));
     table.print(stdout);
@@ -123,7 +142,9 @@ void show_jobs(const json& body) {
 }
 
 void show_why(const json& body) {
-    for (const json& w : body.at("waiting")) {
+    const json& waiting = body.at("waiting");
+    for (std::size_t i = 0; i < waiting.size() && i < kMostWaitingShown; ++i) {
+        const json& w = waiting[i];
         std::string where = text(w, "rank");
         if (text(w, "nccl_rank") != "-") where = "rank " + text(w, "nccl_rank") + "  " + where;
         if (text(w, "gpu") != "-") where += " (" + text(w, "gpu") + ")";
@@ -132,7 +153,10 @@ void show_why(const json& body) {
                     text(w, "state").c_str(), duration(number(w, "since_ms")).c_str());
         for (const json& reason : w.at("reasons")) std::printf("    %s\n", reason.get<std::string>().c_str());
     }
-    if (body.at("waiting").empty())
+    const std::size_t all = body.value("waiting_count", waiting.size());
+    if (all > kMostWaitingShown)
+        std::printf("and %zu more wait; name a rank, a GPU or a node, or ask with --json\n", all - kMostWaitingShown);
+    if (waiting.empty())
         std::printf("nothing waits; launches in flight: %s\n", text(body, "launches_in_flight").c_str());
 }
 

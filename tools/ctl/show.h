@@ -5,6 +5,9 @@
 
 namespace opus::ctl {
 
+// People are told of so many launches that wait, and how many more there are.
+inline constexpr std::size_t kMostWaitingShown = 64;
+
 void show_status(const nlohmann::json& body);
 void show_circuits(const nlohmann::json& body);
 void show_ports(const nlohmann::json& body);

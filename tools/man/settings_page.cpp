@@ -23,6 +23,8 @@ The program computes the same numbers with and without it.
 No launch is held longer than
 .B OPUS_HOLD_MS
 because something of Opus or of the fabric failed; a peer that is merely late is waited for as NCCL itself would.
+Where it is unset it is 30 seconds, or what the slowest switch of the launch needs if that is longer: 8 dark times and
+100 milliseconds.
 .SH "GATES"
 Launches are held by one of these
 .RB ( OPUS_GATE ):

@@ -7,59 +7,82 @@
 namespace opus::replay {
 namespace {
 
-std::uint64_t seed_of(const std::string& name, std::uint32_t group) {
+std::uint64_t seed_of(const std::string& name, std::uint32_t group, std::uint32_t life) {
     std::uint64_t seed = 0x6f707573;
     for (char c : name) seed = mix(seed, static_cast<unsigned char>(c));
-    return mix(seed, group);
+    seed = mix(seed, group);
+    return life == 1 ? seed : mix(seed, life);
 }
 
 }  // namespace
 
 Communicators::Communicators(const Workload& workload, std::uint32_t rank, Rendezvous& rendezvous, std::uint64_t timeout_ms)
-    : handles_(workload.comms.size()) {
+    : workload_(workload), rendezvous_(rendezvous), timeout_ms_(timeout_ms), handles_(workload.comms.size()) {
     for (std::uint32_t i = 0; i < handles_.size(); ++i) {
         const Membership m = membership(workload.comms[i], rank);
         CommHandle& h = handles_[i];
         h.group = m.group, h.rank = m.rank;
-        if (m.group != kNobody) {
-            h.size = static_cast<std::uint32_t>(workload.comms[i].groups[m.group].size());
-            h.seed = seed_of(workload.comms[i].name, m.group);
-        }
-        if (workload.comms[i].parent.empty())
-            from_id(workload, i, rendezvous, timeout_ms);
-        else
-            from_split(workload, i);
+        if (m.group != kNobody) h.size = static_cast<std::uint32_t>(workload.comms[i].groups[m.group].size());
     }
+    for (std::uint32_t i = 0; i < handles_.size(); ++i)
+        if (!workload.comms[i].later) create(i);
 }
 
-void Communicators::from_id(const Workload& workload, std::uint32_t index, Rendezvous& rendezvous, std::uint64_t timeout_ms) {
-    CommHandle& h = handles_[index];
-    if (h.group == kNobody) return;
-    const std::string& name = workload.comms[index].name;
-    const std::string key = "id." + std::to_string(index) + "." + name + "." + std::to_string(h.group);
+void Communicators::create(std::uint32_t comm) {
+    CommHandle& h = handles_[comm];
+    ++h.lives;
+    h.collectives = 0;
+    h.sent.clear(), h.received.clear();
+    if (h.group != kNobody) h.seed = seed_of(workload_.comms[comm].name, h.group, h.lives);
+    set(h, workload_.comms[comm].parent.empty() ? from_id(comm) : from_split(comm));
+}
+
+void Communicators::destroy(std::uint32_t comm) {
+    const ncclComm_t gone = handles_[comm].comm;
+    if (!gone) return;
+    set(handles_[comm], nullptr);
+    nccl(ncclCommDestroy(gone), "ncclCommDestroy " + workload_.comms[comm].name);
+}
+
+void Communicators::set(CommHandle& handle, ncclComm_t comm) {
+    const std::lock_guard lock(mutex_);
+    handle.comm = comm;
+}
+
+ncclComm_t Communicators::from_id(std::uint32_t index) {
+    const CommHandle& h = handles_[index];
+    if (h.group == kNobody) return nullptr;
+    const std::string& name = workload_.comms[index].name;
+    const std::string life = h.lives == 1 ? "" : "." + std::to_string(h.lives);
+    const std::string key = "id." + std::to_string(index) + "." + name + "." + std::to_string(h.group) + life;
     ncclUniqueId id{};
     if (h.rank == 0) {
         nccl(ncclGetUniqueId(&id), "ncclGetUniqueId for " + name);
-        rendezvous.put(key, std::string(id.internal, sizeof id.internal));
+        rendezvous_.put(key, std::string(id.internal, sizeof id.internal));
     } else {
-        const std::string bytes = rendezvous.get(key, timeout_ms);
+        const std::string bytes = rendezvous_.get(key, timeout_ms_);
         if (bytes.size() != sizeof id.internal) throw PlayError(kExitUsage, "rendezvous: " + key + " is no unique id");
         std::memcpy(id.internal, bytes.data(), bytes.size());
     }
-    nccl(ncclCommInitRank(&h.comm, static_cast<int>(h.size), id, static_cast<int>(h.rank)), "ncclCommInitRank " + name);
+    ncclComm_t made = nullptr;
+    nccl(ncclCommInitRank(&made, static_cast<int>(h.size), id, static_cast<int>(h.rank)), "ncclCommInitRank " + name);
+    return made;
 }
 
-void Communicators::from_split(const Workload& workload, std::uint32_t index) {
+ncclComm_t Communicators::from_split(std::uint32_t index) {
     std::uint32_t parent = 0;
-    while (workload.comms[parent].name != workload.comms[index].parent) ++parent;
-    if (!handles_[parent].comm) return;
-    CommHandle& h = handles_[index];
+    while (workload_.comms[parent].name != workload_.comms[index].parent) ++parent;
+    if (!handles_[parent].comm) return nullptr;
+    const CommHandle& h = handles_[index];
     const int color = h.group == kNobody ? NCCL_SPLIT_NOCOLOR : static_cast<int>(h.group);
     const int key = h.group == kNobody ? 0 : static_cast<int>(h.rank);
-    nccl(ncclCommSplit(handles_[parent].comm, color, key, &h.comm, nullptr), "ncclCommSplit " + workload.comms[index].name);
+    ncclComm_t made = nullptr;
+    nccl(ncclCommSplit(handles_[parent].comm, color, key, &made, nullptr), "ncclCommSplit " + workload_.comms[index].name);
+    return made;
 }
 
 ncclResult_t Communicators::background_error() const {
+    const std::lock_guard lock(mutex_);
     for (const CommHandle& h : handles_) {
         ncclResult_t found = ncclSuccess;
         if (h.comm && ncclCommGetAsyncError(h.comm, &found) == ncclSuccess && found != ncclSuccess && found != ncclInProgress)
@@ -74,11 +97,7 @@ void Communicators::abort() {
 }
 
 void Communicators::destroy() {
-    for (auto it = handles_.rbegin(); it != handles_.rend(); ++it) {
-        if (!it->comm) continue;
-        nccl(ncclCommDestroy(it->comm), "ncclCommDestroy");
-        it->comm = nullptr;
-    }
+    for (std::uint32_t i = static_cast<std::uint32_t>(handles_.size()); i-- > 0;) destroy(i);
 }
 
 }  // namespace opus::replay

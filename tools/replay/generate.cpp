@@ -86,6 +86,9 @@ const std::vector<Generator>& generators() {
         {"4d", "tensor x context x pipeline x FSDP", four_d},
         {"4d-moe", "experts x data x zero-bubble pipeline, optimizer state sharded", four_d_moe},
         {"llama3-8b", "the job of the paper: 16 GPUs, TP=4 FSDP=2 PP=2 (only --iterations applies)", generate_llama3_8b},
+        {"layered", "a training job drawn by --seed (only --iterations applies besides)", generate_layered, true},
+        {"random", "a program drawn by --seed, such as NCCL allows (--nodes, --gpus, --iterations apply besides)",
+         generate_random, true},
     };
     return all;
 }

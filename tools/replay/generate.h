@@ -26,6 +26,7 @@ struct GenerateOptions {
     std::uint32_t evaluate_every = 0;    // forward passes alone at the end of every n-th iteration; 0: never
     std::uint32_t checkpoint_every = 0;  // everybody meets, writes, meets again
     std::vector<double> lengths;         // sequence lengths, as factors; one is drawn for each iteration
+    std::uint64_t seed = 1;              // of a job that is drawn
 };
 
 struct Generator {
@@ -33,6 +34,7 @@ struct Generator {
     const char* help;
     // Throws std::invalid_argument when the numbers do not fit together.
     Workload (*make)(const GenerateOptions&);
+    bool drawn = false;  // by the seed, which stands for all else but the number of iterations
 };
 // All kinds; docs/workloads.md says what each does and where its order comes from.
 const std::vector<Generator>& generators();
@@ -41,5 +43,9 @@ Workload generate(const std::string& kind, const GenerateOptions& options);
 
 // The job of the paper, 16 GPUs on 4 nodes. Only `iterations` is taken from the options.
 Workload generate_llama3_8b(const GenerateOptions& options);
+// A training job drawn at random. Only `seed` and `iterations` are taken from the options.
+Workload generate_layered(const GenerateOptions& options);
+// A program drawn at random. Of the options `seed`, `nodes`, `gpus` and `iterations` count.
+Workload generate_random(const GenerateOptions& options);
 
 }  // namespace opus::replay

@@ -126,6 +126,7 @@ void generate_arguments(CLI::App& app, std::string& kind, GenerateOptions& g, st
     app.add_option("--lengths", g.lengths, "sequence lengths as factors, such as 1,0.5,2; one is drawn an iteration")
         ->delimiter(',')
         ->check(CLI::Range(0.001, 1000.0));
+    app.add_option("--seed", g.seed, "of a job that is drawn (layered, random)");
 }
 
 void play_arguments(CLI::App& app, PlayOptions& o, std::string& bytes, std::string& time) {

@@ -188,6 +188,8 @@ private:
             case StepKind::wait:
                 return s.streams[step.stream].push_back({step.kind, 0, false, step.event, s.recorded[step.event], nullptr});
             case StepKind::sync: s.awaits = true, s.awaited = step.stream; return;
+            case StepKind::create:
+            case StepKind::destroy: return;  // takes no time here
             case StepKind::group_begin: s.in_group = true; return;
             case StepKind::group_end: s.in_group = false; return close(s);
             default:

@@ -7,10 +7,10 @@
 namespace opus::replay {
 namespace {
 
-constexpr std::array kStepNames = {"all_reduce",  "all_gather", "reduce_scatter", "reduce", "broadcast",
-                                   "all_to_all",  "gather",     "scatter",        "send",   "recv",
-                                   "compute",     "host",       "record",         "wait",   "sync",
-                                   "group_begin", "group_end",  "repeat",         "end"};
+constexpr std::array kStepNames = {
+    "all_reduce", "all_gather", "reduce_scatter", "reduce",      "broadcast", "all_to_all", "gather",
+    "scatter",    "send",       "recv",           "compute",     "host",      "record",     "wait",
+    "sync",       "create",     "destroy",        "group_begin", "group_end", "repeat",     "end"};
 static_assert(kStepNames.size() == static_cast<std::size_t>(StepKind::end) + 1);
 
 struct DTypeInfo {

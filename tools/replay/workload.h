@@ -30,6 +30,8 @@ enum class StepKind : std::uint8_t {
     record,   // event <- stream
     wait,     // stream waits for event
     sync,     // host waits for stream (all streams when none is named)
+    create,   // a communicator that is made later
+    destroy,  // a communicator's end; it may be made again
     group_begin,
     group_end,
     repeat,
@@ -72,6 +74,7 @@ struct Comm {
     std::string name;
     std::string parent;  // empty: from a unique id; else by ncclCommSplit of this communicator
     std::vector<std::vector<std::uint32_t>> groups;  // disjoint lists of world ranks, in rank order
+    bool later = false;                              // made by a step, not before the first iteration
 };
 
 struct Place {
@@ -131,8 +134,8 @@ struct WorkloadError {
 Workload read_workload(std::istream& in, std::vector<WorkloadError>& errors);
 void write_workload(const Workload& workload, std::ostream& out);
 
-// What would hang or corrupt any NCCL: members that disagree on a communicator's collectives, sends
-// without receives, operations of a communicator the rank is not in. read_workload calls it.
+// What would hang or corrupt any NCCL: members that disagree on a communicator's collectives, its creation and its end,
+// sends without receives, operations of a communicator that the rank is not in or that is not there. read_workload calls it.
 void check_agreement(const Workload& workload, std::vector<WorkloadError>& errors);
 
 }  // namespace opus::replay

@@ -118,6 +118,7 @@ private:
         Comm c;
         c.name = text(j, "comm", true);
         c.parent = text(j, "parent", false);
+        c.later = truth(j, "later");
         if (comm_index(c.name)) fail("communicator " + c.name + " twice");
         const auto parent = c.parent.empty() ? std::nullopt : comm_index(c.parent);
         if (!c.parent.empty() && !parent) fail("parent " + c.parent + " is not defined above");
@@ -167,6 +168,7 @@ private:
         s.varies = truth(j, "varies");
         if (j.contains("stream")) s.stream = intern(w_.streams, text(j, "stream", true));
         if (j.contains("event")) s.event = intern(w_.events, text(j, "event", true));
+        if (s.kind == StepKind::create || s.kind == StepKind::destroy) comm_of(j, s);
         if (is_operation(s.kind)) operation(j, s);
         const bool on_stream = is_operation(s.kind) || s.kind == StepKind::compute || s.kind == StepKind::record ||
                                s.kind == StepKind::wait;
@@ -176,11 +178,16 @@ private:
         role->steps.push_back(std::move(s));
     }
 
-    void operation(const Json& j, Step& s) {
+    bool comm_of(const Json& j, Step& s) {
         const std::string comm = text(j, "comm", true);
         const auto index = comm_index(comm);
-        if (!index) return fail("no communicator " + comm + " above");
+        if (!index) return fail("no communicator " + comm + " above"), false;
         s.comm = *index;
+        return true;
+    }
+
+    void operation(const Json& j, Step& s) {
+        if (!comm_of(j, s)) return;
         if (j.contains("dtype") && !pick<DType>(text(j, "dtype", true), 10, s.dtype)) fail("unknown dtype");
         if (j.contains("reduction") && !pick<Reduction>(text(j, "reduction", true), 4, s.reduction))
             fail("unknown reduction");
@@ -214,7 +221,7 @@ private:
             }
             before = s.kind;
             if (group && (s.kind == StepKind::sync || s.kind == StepKind::wait || s.kind == StepKind::record ||
-                          s.kind == StepKind::compute))
+                          s.kind == StepKind::compute || s.kind == StepKind::create || s.kind == StepKind::destroy))
                 fail(std::string(name_of(s.kind)) + " inside a group");
         }
         if (loops != 0) fail("role " + r.name + ": a repeat without end");

@@ -53,6 +53,7 @@ void write_workload(const Workload& w, std::ostream& out) {
         j["comm"] = c.name;
         if (!c.parent.empty()) j["parent"] = c.parent;
         j["groups"] = c.groups;
+        if (c.later) j["later"] = true;
         out << j.dump() << '\n';
     }
     for (const Role& r : w.roles) {

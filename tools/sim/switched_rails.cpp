@@ -4,6 +4,8 @@
 #include <limits>
 #include <type_traits>
 
+#include "tools/replay/pattern.h"
+
 namespace opus::sim {
 namespace {
 
@@ -13,13 +15,13 @@ constexpr std::int64_t kRealtime = 1'700'000'000'000'000'000;
 
 }  // namespace
 
-SwitchedRails::SwitchedRails(JobMap& map, const RailsOptions& options)
-    : map_(map), options_(options), random_(options.seed) {
+SwitchedRails::SwitchedRails(JobMap& map, const RailsOptions& options) : map_(map), options_(options) {
     controller::CoreOptions core;
     core.node_silence_ns = core.node_grace_ns = core.register_timeout_ns = kForever;  // nobody dies
     core.map_period_ns = 0;
     core.provision = options.provision;
     core.runs = options.runs;
+    core.guard = options.guard;
     controller_ = std::make_unique<controller::Core>(map.fabric(), core);
     managers_.resize(map.fabric().nodes.size());
     connect();
@@ -110,7 +112,9 @@ void SwitchedRails::see_late(Name name, manager::Event event) {
     if (options_.late_ns == 0) return see(node, std::move(event), now_ - kBegin);
     TimeNs& seen = seen_[{name.rank, streams_[{name.rank, name.seq}]}];
     const bool ready = std::holds_alternative<manager::Ready>(event);
-    const auto late = static_cast<TimeNs>(ready ? random_() % static_cast<std::uint64_t>(options_.late_ns) : 0);
+    // By the launch, not by its turn: a job that is played twice sees each launch as late both times.
+    const std::uint64_t draw = replay::mix(replay::mix(options_.seed, name.rank), name.seq);
+    const auto late = static_cast<TimeNs>(ready ? draw % static_cast<std::uint64_t>(options_.late_ns) : 0);
     seen = std::max(seen, now_ + late);
     later(seen - now_, [this, node, event = std::move(event)] { see(node, event, now_ - kBegin); });
 }
@@ -281,7 +285,16 @@ void SwitchedRails::hear(NodeIndex node, const std::vector<wire::Message>& messa
             decide(controller::NodeMessage{node, node + 1, message});
             continue;
         }
-        tell(node, {wire::Welcome{node + 1, 1, node, {}, options_.provision, options_.runs}});
+        tell(node, {wire::Welcome{node + 1,
+                                  1,
+                                  node,
+                                  {},
+                                  options_.provision,
+                                  options_.runs,
+                                  0,
+                                  0,
+                                  map_.fabric().least_dark_us(node),
+                                  options_.guard}});
         decide(controller::NodeSession{node, node + 1});
     }
 }

@@ -10,7 +10,6 @@
 #include <map>
 #include <memory>
 #include <queue>
-#include <random>
 #include <set>
 #include <string>
 #include <utility>
@@ -26,6 +25,7 @@ namespace opus::sim {
 struct RailsOptions {
     bool provision = true;
     bool runs = true;         // grants cover the rest of a phase
+    bool guard = false;       // as long as the job is no slower for either; the daemon's own default is true
     bool ahead = true;        // their launches are let go before they are ready
     TimeNs wire_ns = 60'000;  // a message
     TimeNs look_ns = 20'000;  // from a word in a ring to the manager's look, and from its go to the launch
@@ -87,7 +87,6 @@ private:
 
     JobMap& map_;
     RailsOptions options_;
-    std::mt19937_64 random_;
     TimeNs now_ = 0;
     std::uint64_t order_ = 0, frames_up_ = 0, controller_tick_ = 0;
     struct Phases {

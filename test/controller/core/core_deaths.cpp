@@ -110,9 +110,9 @@ TEST_CASE("a rank that dies while its launch is suspended takes nothing with it"
             CAPTURE(dies);
             CAPTURE(after);
             Job job;
-            job.comms = {{0, 1, 2}, {0, 1}};
-            job.ranks = {rank_on(0, {on(0, {coll(1)})}),
-                         rank_on(1, {on(0, {send(0, 2)}), on(1, {coll(1)}), on(0, {send(0, 2)}, {1})}),
+            job.comms = {{0, 1, 2}};
+            job.ranks = {rank_on(0, {on(0, {send(0, 1)})}),
+                         rank_on(1, {on(0, {send(0, 2)}), on(0, {recv(0, 0)}), on(0, {send(0, 2)})}),
                          rank_on(2, {on(0, {recv(0, 1), recv(0, 1)})})};
             REQUIRE(ends_without_opus(job));
             World world({.nodes = 3, .ports = 1}, job);
@@ -137,7 +137,6 @@ TEST_CASE("whoever dies of a random job, amid other faults, nothing is held once
         const RandomJob random = random_job(seed);
         CoreOptions options;
         options.runs = seed % 2 == 0;
-        options.port_failures_to_fence = 1000;
         World world(random.shape, random.job, seed, options);
         std::mt19937_64 dice(seed ^ 0xdead);
         if (options.runs)
@@ -171,8 +170,8 @@ TEST_CASE(
         world.restart_controller();
         world.kill_rank(2);  // nobody hears it
     });
-    world.run_until(5'000 * kMs);
-    CHECK(world.core->counters().suspensions == 0);  // its third rank may still come
+    world.run_until(2'000 * kMs);
+    CHECK(world.core->counters().suspensions == 0);  // its third rank may be told of yet
     world.run_until(15'000 * kMs);
     CHECK(world.core->counters().suspensions == 2);
     CHECK(world.core->groups().front().verdict == Verdict::passes);

@@ -57,7 +57,6 @@ TEST_CASE("they end also when sessions drop, switches fail and the controller st
     for (std::uint64_t seed = s.first; seed < s.first + s.count && failed < 3; ++seed) {
         const RandomJob random = random_job(seed);
         CoreOptions options;
-        options.port_failures_to_fence = 1000;  // the faults are the switch's, not a port's
         World world(random.shape, random.job, seed, options);
         world.keep_log = s.replay;
         std::mt19937_64 dice(seed ^ 0xfa017);
@@ -95,7 +94,6 @@ TEST_CASE("a new controller adopts what runs while managers, switches and it its
         const RandomJob random = random_job(seed);
         CoreOptions options;
         options.runs = seed % 2 == 0;
-        options.port_failures_to_fence = 1000;
         World world(random.shape, random.job, seed, options);
         world.keep_log = s.replay;
         std::mt19937_64 dice(seed ^ 0xad097);
@@ -141,7 +139,6 @@ TEST_CASE("they end also with runs, foretold rightly, too short or too long, and
         const RandomJob random = random_job(seed);
         CoreOptions options;
         options.runs = true;
-        options.port_failures_to_fence = 1000;
         World world(random.shape, random.job, seed, options);
         world.keep_log = s.replay;
         std::mt19937_64 dice(seed ^ 0x50f7);

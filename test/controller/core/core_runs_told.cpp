@@ -56,8 +56,8 @@ public:
         on(NodeSession{n, n + 1});
         wire::Snapshot s;
         s.ranks.push_back({0, 1, 0, 30'000, Policy::proceed, "job"});
-        s.comms.push_back(
-            {kComm, {}, n, static_cast<std::uint32_t>(fabric.nodes.size()), 0, 0, Mode::enforce, 1, std::move(done)});
+        s.comms.push_back({kComm, {}, n, static_cast<std::uint32_t>(fabric.nodes.size()), 0, 0, Mode::enforce, 1,
+                           std::move(done), Verdict::unknown, CreationState::returned});
         s.launches = std::move(launches);
         s.tokens = std::move(tokens);
         hear(n, std::move(s));
@@ -114,7 +114,11 @@ TEST_CASE("what was started under a run is suspended, not lost, if its communica
     Hands h;
     h.start_switch({h.joined(0, 1)});
     for (NodeIndex n = 0; n < 2; ++n) h.report(n, {}, {{1, {}, {transfers(0, 1, 1, 2)}, false}});
-    h.advance(200 * kMs);  // rank 2 never registers: the communicator passes
+    h.on(NodeSession{2, 3});
+    h.hear(2, wire::Snapshot{});  // no rank of it is a member
+    h.advance(60 * kMs);
+    for (NodeIndex n = 0; n < 3; ++n) h.hear(n, wire::Heartbeat{1});
+    h.advance(60 * kMs);  // rank 2 has no shim: the communicator passes
     REQUIRE(!h.told<wire::Revoke>(0).empty());
     h.hear(0, wire::Returned{1, {}, {}, {}, {Hands::launch(3, {transfers(0, 1, 1)})}});
     h.hear(1, wire::Returned{1, {}, {}, {}, {}});

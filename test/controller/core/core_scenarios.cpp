@@ -397,6 +397,46 @@ TEST_CASE("hold: who comes to wait for a node without a manager later than the h
     CHECK(world.passed(0, 1));
 }
 
+TEST_CASE("hold: a switch that takes minutes is waited for by those who have not said how long they hold") {
+    // Two minutes; and one, where the second change set fails and is made again.
+    for (const TimeNs dark_ns : {120'000 * kMs, 60'000 * kMs}) {
+        const bool fails = dark_ns == 60'000 * kMs;
+        Job job;
+        job.comms = {kAll2, {1, 2}};
+        job.ranks = {rank_on(0, {on(0, {coll(0)})}), rank_on(1, {on(0, {coll(0)})}), rank_on(2, {})};
+        if (fails)
+            for (const std::size_t r : {1, 2}) job.ranks[r].program.push_back(on(0, {coll(1)}));
+        World world({.nodes = 3, .ports = 1, .dark_ns = dark_ns}, job);
+        world.hold_ms = 0;
+        world.switch_fault = [&](const Program&) {
+            return std::pair{fails && world.programs == 2 ? DriverError::timeout : DriverError::none, std::size_t{0}};
+        };
+        const bool ended = world.run(690'000 * kMs);
+        CHECK(clean(world));
+        if (!ended) MESSAGE(world.stuck());
+        CHECK(ended);
+        CHECK(world.core->counters().passes == 0);
+        CHECK(world.core->counters().switch_errors == fails);
+        CHECK(world.core->groups().front().verdict == Verdict::enforced);
+    }
+}
+
+TEST_CASE("hold: one that is shorter than the switch needs is said at once, with both numbers, and counts") {
+    Job job;
+    job.comms = {kAll2};
+    for (NodeIndex n = 0; n < 2; ++n) job.ranks.push_back(rank_on(n, {on(0, {coll(0)})}));
+    World world({.nodes = 2, .ports = 1, .dark_ns = 120'000 * kMs}, job);
+    world.run_until(100 * kMs);
+    CHECK(std::count_if(world.logs.begin(), world.logs.end(), [](const std::string& line) {
+              return line.find("OPUS_HOLD_MS=30000, and ocs-r0 needs 960100") != std::string::npos;
+          }) == 1);
+    world.run_until(40'000 * kMs);
+    CHECK(world.passed(0, 0));
+    CHECK(std::any_of(world.logs.begin(), world.logs.end(), [](const std::string& line) {
+        return line.find("OPUS_HOLD_MS=30000 is less than the 960100 that ocs-r0 needs") != std::string::npos;
+    }));
+}
+
 TEST_CASE("hold never counts a peer that is late") {
     Job job;
     job.comms = {kAll2};

@@ -39,10 +39,13 @@ TEST_CASE("a communicator that has passed is not held again when the last of its
         feed(at_ms, NodeSession{n, session});
         wire::Snapshot s;
         s.ranks.push_back({0, 1, 0, 30'000, Policy::proceed, "job"});
-        s.comms.push_back({comm_id(0), {}, n, 2, 0, 0, Mode::enforce, 1, {}});
+        s.comms.push_back({comm_id(0), {}, n, 2, 0, 0, Mode::enforce, 1, {}, Verdict::unknown, CreationState::returned});
         feed(at_ms, NodeMessage{n, session, s});
     };
+    feed(0, NodeSession{1, 1});
+    feed(0, NodeMessage{1, 1, wire::Snapshot{}});
     report(0, 0, 1);
+    for (const NodeIndex n : {0u, 1u}) feed(10'000, NodeMessage{n, 1, wire::Heartbeat{1}});
     feed(11'000, Tick{});
     CHECK(told == std::vector<Verdict>{Verdict::passes});
     feed(12'000, NodeLost{0, 1});

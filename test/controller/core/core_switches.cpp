@@ -140,7 +140,7 @@ TEST_CASE("a port that never gives light is gone round while there is another, t
                 if (x == blind || y == blind) return std::pair{DriverError::no_light, p.changes.connect.size()};
             return std::pair{DriverError::none, std::size_t{0}};
         };
-        world.run_until(5'000 * kMs);
+        world.run_until(1'000 * kMs);
         CHECK(clean(world));
         CHECK(world.all_done() == (ports == 2));
         if (ports == 2) continue;
@@ -149,6 +149,7 @@ TEST_CASE("a port that never gives light is gone round while there is another, t
         CHECK(some_log_has(world, "fenced n0.g0.p0"));
         CHECK(world.passed(0, 0));  // the policy, at once: nobody waits for a port that will not come
         CHECK(world.passed(1, 0));
+        CHECK(status_of(world, "n0.g0.p0").fence->why.find("no light") != std::string::npos);
         world.switch_fault = nullptr;  // somebody has mended it, and says so
         world.feed(CtlConnect{7, world.port("n0.g0.p0"), world.port("n1.g0.p0"), false});
         CHECK(world.run());
@@ -156,15 +157,18 @@ TEST_CASE("a port that never gives light is gone round while there is another, t
     }
 }
 
-TEST_CASE("what ran over a port that had to be fenced gets its light back when an operator has mended it") {
-    for (const std::uint32_t nodes : {3u, 2u}) {
+TEST_CASE("what ran over a port that was fenced gets its light back when it works, with an operator's help or without") {
+    for (const std::uint32_t nodes : {3u, 2u, 0u}) {
         CAPTURE(nodes);
+        const bool helped = nodes != 0;
         Job job;
         job.comms = {{0, 1}};
         for (NodeIndex n = 0; n < 2; ++n) job.ranks.push_back(rank_on(n, {lasting(2'000 * kMs, on(0, {coll(0)}))}));
-        World world({.nodes = nodes, .ports = 1}, job);
+        World world({.nodes = helped ? nodes : 2, .ports = 1}, job);
         world.at(500 * kMs, [&] {
-            world.switch_fault = [](const Program&) { return std::pair{DriverError::refused, std::size_t{0}}; };
+            world.switch_fault = [](const Program& p) {
+                return std::pair{DriverError::no_light, p.changes.connect.size()};
+            };
             world.session_down(0, 10 * kMs);
             world.move_circuit(world.port("n0.g0.p0"), world.port("n0.g0.p0"));  // another hand takes it away meanwhile
         });
@@ -174,7 +178,7 @@ TEST_CASE("what ran over a port that had to be fenced gets its light back when a
         world.switch_fault = nullptr;
         if (nodes == 2)  // two fenced ports that have only each other
             world.feed(CtlConnect{7, world.port("n0.g0.p0"), world.port("n1.g0.p0"), false});
-        else
+        else if (helped)
             for (const char* port : {"n0.g0.p0", "n1.g0.p0"}) {  // tries it with another one
                 world.feed(CtlConnect{7, world.port(port), world.port("n2.g0.p0"), false});
                 world.run_until(world.now + 1'000 * kMs);
@@ -182,6 +186,117 @@ TEST_CASE("what ran over a port that had to be fenced gets its light back when a
         CHECK(world.run());
         CHECK(clean(world));
     }
+}
+
+TEST_CASE("a switch that refuses everything for a while fences no port, and the job goes on with all of them") {
+    // Pairs of three nodes in turn, so that circuits move all the time; and a pair that keeps both its circuits.
+    for (const TimeNs lasts : {300 * kMs, 5'000 * kMs})
+        for (const std::uint32_t nodes : {3u, 2u}) {
+            CAPTURE(lasts);
+            CAPTURE(nodes);
+            Job job;
+            job.comms = nodes == 3 ? std::vector<std::vector<std::size_t>>{{0, 1}, {1, 2}, {0, 2}}
+                                   : std::vector<std::vector<std::size_t>>{{0, 1}};
+            for (NodeIndex n = 0; n < nodes; ++n) job.ranks.push_back(rank_on(n, {}));
+            for (int i = 0; i < 100; ++i)
+                for (std::size_t c = 0; c < job.comms.size(); ++c)
+                    for (const std::size_t r : job.comms[c])
+                        job.ranks[r].program.push_back(later(20 * kMs, on(0, {coll(c)})));
+            World world({.nodes = nodes, .ports = nodes == 3 ? 1u : 2u}, job);
+            TimeNs well_ns = 0;
+            bool fenced = false;
+            world.switch_fault = [&](const Program&) {
+                return std::pair{world.now < well_ns ? DriverError::refused : DriverError::none, std::size_t{0}};
+            };
+            if (nodes == 2) well_ns = lasts;  // from the first change set on
+            world.at(500 * kMs, [&] { well_ns = std::max(well_ns, world.now + lasts); });
+            for (TimeNs t = 0; t < 10'000 * kMs; t += 50 * kMs)
+                world.at(t, [&] {
+                    for (const PortStatus& p : world.core->ports()) fenced |= p.use == PortUse::fenced;
+                });
+            must_end(world);
+            CHECK_FALSE(fenced);
+            CHECK(world.core->counters().switch_errors >= 2);
+            CHECK(world.core->counters().passes == 0);
+            for (const PortStatus& p : world.core->ports()) CHECK((p.peer != kNone || nodes == 3));
+        }
+}
+
+TEST_CASE("one refusal does not cost a pair the second of its circuits") {
+    Job job;
+    job.comms = {{0, 1}};
+    for (NodeIndex n = 0; n < 2; ++n)
+        job.ranks.push_back(rank_on(n, {on(0, {coll(0)}), later(5'000 * kMs, on(0, {coll(0)}))}));
+    World world({.nodes = 2, .ports = 2}, job);
+    world.switch_fault = [&](const Program&) {
+        return std::pair{world.programs == 1 ? DriverError::refused : DriverError::none, std::size_t{0}};
+    };
+    must_end(world);
+    for (const PortStatus& p : world.core->ports()) CHECK(p.peer != kNone);
+}
+
+TEST_CASE("a port that is refused for some seconds is fenced, tried now and then, and taken back when it works") {
+    Job job;
+    job.comms = {{0, 1, 2}};
+    for (NodeIndex n = 0; n < 3; ++n)
+        job.ranks.push_back(rank_on(n, {on(0, {coll(0)}), later(30'000 * kMs, on(0, {coll(0)}))}));
+    World world({.nodes = 3, .ports = 2}, job);
+    const SwitchPort bad = world.fabric.ports[world.port("n0.g0.p0")].sw_port;
+    world.switch_fault = [&](const Program& p) {
+        for (const auto& [x, y] : p.changes.connect)
+            if (world.now < 8'000 * kMs && (x == bad || y == bad))
+                return std::pair{DriverError::refused, std::size_t{0}};
+        return std::pair{DriverError::none, std::size_t{0}};
+    };
+    world.run_until(5'000 * kMs);
+    CHECK(status_of(world, "n0.g0.p0").use == PortUse::fenced);
+    CHECK(some_log_has(world, "fenced n0.g0.p0"));
+    CHECK(world.passed(0, 0));  // nobody waits for a port that will not come
+    const std::uint64_t tried = world.programs;
+    world.run_until(7'900 * kMs);
+    CHECK(world.programs - tried < 10);  // each pause is longer than the last
+    world.run_until(25'000 * kMs);
+    for (const PortStatus& p : world.core->ports()) CHECK(p.use != PortUse::fenced);
+    CHECK(some_log_has(world, "n0.g0.p0 (ocs-r0 port 1) works again"));
+    must_end(world);
+}
+
+TEST_CASE("a port fenced by hand is left when nothing is on it any more, is never tried, and comes back by hand") {
+    Job job;
+    job.comms = {{0, 1}};
+    for (NodeIndex n = 0; n < 2; ++n)
+        job.ranks.push_back(rank_on(n, {lasting(2'000 * kMs, on(0, {coll(0)})), on(0, {coll(0)}),
+                                        later(60'000 * kMs, on(0, {coll(0)})), later(2'000 * kMs, on(0, {coll(0)}))}));
+    World world({.nodes = 2, .ports = 2}, job);
+    const auto told = [&](const Event& event) {
+        const std::size_t before = world.logs.size();
+        world.feed(event);
+        return world.logs.size() > before;
+    };
+    PortId peer = kNone;
+    world.at(1'000 * kMs, [&] {
+        peer = status_of(world, "n0.g0.p0").peer;
+        CHECK(told(CtlFence{1, world.port("n0.g0.p0"), "to clean it"}));
+    });
+    world.at(1'500 * kMs, [&] {  // under a launch in flight
+        CHECK(status_of(world, "n0.g0.p0").peer == peer);
+        CHECK(status_of(world, "n0.g0.p0").use == PortUse::fenced);
+    });
+    world.at(50'000 * kMs, [&] {
+        CHECK(world.done(0, 1));  // over the other circuit
+        CHECK(status_of(world, "n0.g0.p0").peer == kNone);
+        REQUIRE(status_of(world, "n0.g0.p0").fence);
+        CHECK(status_of(world, "n0.g0.p0").fence->by_hand);
+        CHECK(status_of(world, "n0.g0.p0").fence->why == "to clean it");
+        const std::uint64_t programs = world.programs;
+        world.feed(CtlConnect{2, world.port("n0.g0.p0"), peer, false});
+        CHECK(world.programs == programs);
+    });
+    world.at(63'000 * kMs, [&] { CHECK(told(CtlUnfence{3, world.port("n0.g0.p0")})); });
+    must_end(world);
+    CHECK(world.core->counters().suspensions == 0);
+    CHECK(world.core->counters().passes == 0);
+    CHECK(status_of(world, "n0.g0.p0").peer != kNone);
 }
 
 TEST_CASE("a circuit that is being taken away counts for nobody, also when its switch has refused meanwhile") {

@@ -17,6 +17,7 @@ wire::CommMember World::member_of(std::size_t comm, std::uint32_t slot) const {
     const auto mode = modes.find(r);
     m.mode = mode == modes.end() ? Mode::enforce : mode->second;
     m.verdict = entry_verdict(comm);
+    m.creation = CreationState::returned;
     return m;
 }
 

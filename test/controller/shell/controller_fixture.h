@@ -49,12 +49,12 @@ struct Controller {
     Child child;
     std::string address;
 
-    explicit Controller(std::vector<std::string> more = {})
-        : child(command(scratch, std::move(more))), address(child.ready("controller")) {}
+    explicit Controller(std::vector<std::string> more = {}, std::uint32_t nodes = 2)
+        : child(command(scratch, std::move(more), nodes)), address(child.ready("controller")) {}
 
-    static std::vector<std::string> command(const Scratch& scratch, std::vector<std::string> more) {
+    static std::vector<std::string> command(const Scratch& scratch, std::vector<std::string> more, std::uint32_t nodes = 2) {
         std::vector<std::string> words = {program("OPUS_TEST_CONTROLLER"), "--fabric",
-                                          write_fabric(scratch.file("fabric.toml")), "--bind", "tcp://127.0.0.1:0"};
+                                          write_fabric(scratch.file("fabric.toml"), nodes), "--bind", "tcp://127.0.0.1:0"};
         words.insert(words.end(), more.begin(), more.end());
         return words;
     }

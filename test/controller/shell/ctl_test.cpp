@@ -4,6 +4,7 @@
 
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "controller_fixture.h"
 #include "played_manager.h"
@@ -70,6 +71,17 @@ TEST_CASE("ports, circuits, groups and jobs are named as in the fabric file") {
     CHECK(jobs["jobs"][0]["job"] == "train");
     CHECK(jobs["jobs"][0]["nodes"] == json({"n0"}));
     CHECK(has(ctl(controller, {"jobs"}).out, "train  1      n0"));
+}
+
+TEST_CASE("a list that is longer than a reply comes in parts, and whole") {
+    Controller controller({}, 300);
+    const json ports = ctl_json(controller, {"ports"});
+    REQUIRE(ports["ports"].size() == 1200);
+    CHECK_FALSE(ports.contains("next"));
+    std::set<std::string> names;
+    for (const json& port : ports["ports"]) names.insert(port["port"].get<std::string>());
+    CHECK(names.size() == 1200);
+    CHECK(has(ctl(controller, {"ports"}).out, "n299.g1.p1"));
 }
 
 TEST_CASE("why names the launch, what it misses and since when") {

@@ -111,9 +111,9 @@ void Core::on(const Event& event, TimeNs now, Actions& out) {
 }
 
 const Counters& Core::counters() const { return impl_->counters; }
-std::vector<PortStatus> Core::ports() const {
+std::vector<PortStatus> Core::ports(PortId from, std::size_t most) const {
     std::vector<PortStatus> list;
-    for (PortId p = 0; p < impl_->fabric.ports.size(); ++p) {
+    for (PortId p = from; p < impl_->fabric.ports.size() && list.size() < most; ++p) {
         const auto at = impl_->circuits.find(p);
         PortStatus port;
         port.port = p;
@@ -129,7 +129,7 @@ std::vector<RankStatus> Core::ranks() const {
         for (const auto& rank : ranks) list.push_back({node, rank, 0, 0});
     return list;
 }
-std::vector<GroupStatus> Core::groups() const { return {{{1, 2}, 2, 1, Verdict::unknown, {{0, {0, 7, 0}}}, "train"}}; }
+std::vector<GroupStatus> Core::groups() const { return {{{1, 2}, 2, 1, Verdict::unknown, "", {{0, {0, 7, 0}}}, "train"}}; }
 std::vector<SwitchStatus> Core::switches() const {
     std::vector<SwitchStatus> list(impl_->fabric.switches.size());
     for (SwitchIndex sw = 0; sw < list.size(); ++sw) list[sw].sw = sw;
@@ -142,6 +142,17 @@ std::vector<NodeStatus> Core::nodes() const {
     return list;
 }
 std::vector<Why> Core::why(TimeNs) const { return impl_->waiting; }
+WhyPage Core::why(TimeNs, const WhyQuestion& question) const {
+    WhyPage page;
+    for (const Why& w : impl_->waiting)
+        if (!question.of || question.of(w.launch.node, w.launch.rank))
+            if (page.all++ >= question.from && page.waiting.size() < question.most) page.waiting.push_back(w);
+    return page;
+}
+std::vector<JobStatus> Core::jobs() const {
+    return {{"train", 1, true, false, false, "on demand: provisioned, a lap took 2.0 % longer; tried again in 8 laps", 3, 1,
+             250'000'000, 1.02}};
+}
 std::string Core::check() const { return ""; }
 
 }  // namespace opus::controller

@@ -1,4 +1,6 @@
 // Readiness, keys, coalescing, tokens.
+#include <set>
+
 #include "test/manager/core/node.h"
 
 using namespace opus;
@@ -156,6 +158,15 @@ TEST_CASE("connections have keys of their own") {
         const auto keys = n.said<wire::Demand>().at(0).launches.at(0).keys;
         CHECK(keys == std::vector<wire::KeyRange>{{coll_key(kCommA, 0), 1}, {{kCommA, KeyKind::conn, 0, 0, 0}, 1}});
     }
+    SUBCASE("a pair that an all-to-all connects brings no more than that") {
+        ring::OpEntry pair = send(0, 1, 0);
+        pair.flags = ring::kOpConnects;
+        n.record(0, 0, {coll(0, 3), pair}, ring::Gate::host);
+        n.ready(0, 0);
+        n.flush();
+        const auto keys = n.said<wire::Demand>().at(0).launches.at(0).keys;
+        CHECK(keys == std::vector<wire::KeyRange>{{coll_key(kCommA, 3), 1}, {{kCommA, KeyKind::conn_p2p, 0, 1, 0}, 1}});
+    }
     SUBCASE("a first use behind a stream gate is connected before") {
         n.record(0, 0, {coll(0, 0, ring::kOpFirstUse)}, ring::Gate::stream);
         n.ready(0, 0);
@@ -177,6 +188,25 @@ TEST_CASE("G1: the first launch waits for its connection to be made, and is aske
     n.take();
     n.done(0, 0);  // the real call has returned
     n.flush();
+    CHECK(n.said<wire::Demand>().at(0).launches.at(0).launch == wire::LocalLaunch{0, 1});
+}
+
+TEST_CASE("a first use behind a host gate does not wait for an earlier receive of its communicator") {
+    Node n;
+    n.serve(1);
+    n.launch(0, 0, {recv(0, 1, 5)});
+    n.grant(1, {{0, 0}});  // it runs; its sender is in a group that this rank's next call connects
+    n.flush();
+    n.take();
+    ring::OpEntry first = send(0, 1, 0);
+    first.flags = ring::kOpFirstUse;
+    n.record(0, 1, {first}, ring::Gate::host);
+    n.ready(0, 1);
+    n.record(0, 2, {send(0, 1, 1)}, ring::Gate::host);
+    n.ready(0, 2);
+    n.flush();
+    REQUIRE(n.said<wire::Demand>().size() == 1);
+    REQUIRE(n.said<wire::Demand>().at(0).launches.size() == 1);
     CHECK(n.said<wire::Demand>().at(0).launches.at(0).launch == wire::LocalLaunch{0, 1});
 }
 
@@ -409,7 +439,7 @@ TEST_CASE("a grant that comes before its launch is ready waits for it") {
     CHECK(n.said<wire::Demand>().empty());
 }
 
-TEST_CASE("slots become free in ring order only") {
+TEST_CASE("slots become free in ring order, while there are enough") {
     Node n;
     n.connect();
     n.rank(0);
@@ -426,6 +456,116 @@ TEST_CASE("slots become free in ring order only") {
     n.flush();
     CHECK(n.retired[0] == 3);
     CHECK(!n.core.pending());
+}
+
+namespace {
+
+// Launch 0 is a receive that nobody serves; of the launches after it all but those in `open` end at once.
+struct Overtaken : Node {
+    explicit Overtaken(std::uint16_t flags = ring::kLaunchSkips) : flags_(flags) {
+        connect();
+        on(RankUp{{0, 100, kNone, 1'000, Policy::proceed, "job"}, Mode::enforce, false, 64});
+        comm(0, 0, kCommA, 0, 2);
+        comm(0, 1, kCommB, 0, 2);
+        flush();
+        enforce(kCommA);
+        enforce(kCommB);
+        record(0, 0, {coll(1, 0)}, ring::Gate::stream, flags);
+    }
+    void play(std::uint64_t begin, std::uint64_t end, std::set<std::uint64_t> open = {}) {
+        for (std::uint64_t seq = begin; seq < end; ++seq) {
+            record(0, seq, {coll(0, seq)}, ring::Gate::host, flags_);
+            ready(0, seq);
+            flush();
+            grant(seq + 1, {{0, seq}});
+            if (!open.contains(seq)) done(0, seq);
+            flush();
+        }
+    }
+
+private:
+    std::uint16_t flags_;
+};
+
+}  // namespace
+
+TEST_CASE("a launch that does not end is passed over before the ring is full") {
+    Overtaken n;
+    n.play(1, 20);
+    CHECK(!n.retired.contains(0));
+    n.play(20, 64);
+    CHECK(n.retired.at(0) > 30);
+    std::vector<Slots> occupied;
+    for (const Retired& r : n.taken<Retired>()) {
+        CHECK(r.freed.empty());
+        occupied.insert(occupied.end(), r.occupied.begin(), r.occupied.end());
+    }
+    CHECK(occupied == std::vector<Slots>{{0, 1}});
+    // Its slot goes round empty. It can still be let go, and ends as any other.
+    n.play(65, 128);
+    CHECK(n.retired.at(0) > 90);
+    n.take();
+    n.ready(0, 0);
+    n.flush();
+    CHECK(n.said<wire::Demand>().at(0).launches.at(0).launch == wire::LocalLaunch{0, 0});
+    n.grant(999, {{0, 0}});
+    CHECK(n.went(0, 0));
+    n.done(0, 0);
+    n.flush();
+    CHECK(n.taken<Retired>().at(0).freed == std::vector<Slots>{{0, 1}});
+    CHECK(n.retired.at(0) == 128);
+    CHECK(!n.core.pending());
+}
+
+TEST_CASE("nothing is passed over for a shim that knows of no occupied slots") {
+    Overtaken n(0);
+    n.play(1, 64);
+    CHECK(!n.retired.contains(0));
+    n.done(0, 0);
+    n.flush();
+    CHECK(n.retired.at(0) == 64);
+    for (const Retired& r : n.taken<Retired>()) CHECK(r.occupied.empty());
+}
+
+TEST_CASE("the entry of a communicator is not freed while a launch that was passed over names it") {
+    Overtaken n;
+    n.play(1, 64);
+    n.grant(999, {}, {{coll_key(kCommB, 0), 1'000}});
+    n.on(Ready{0, 0});
+    n.on(DoneSeen{0, 0});  // nobody has been told: the ring keeps it
+    n.on(CommDown{0, 1});
+    CHECK(n.taken<FreeComm>().empty());
+    n.flush();
+    REQUIRE(n.taken<FreeComm>().size() == 1);
+    CHECK(n.taken<FreeComm>()[0].index == 1);
+}
+
+TEST_CASE("entries of communicators that come and go are freed behind a launch that does not end") {
+    Overtaken n;
+    n.on(RankUp{{1, 100, kNone, 1'000, Policy::proceed, "job"}, Mode::enforce, false, 4096});
+    n.comm(1, 0, kCommA, 1, 2);
+    n.record(1, 0, {coll(0, 0)}, ring::Gate::stream, ring::kLaunchSkips);
+    for (std::uint64_t i = 1; i < 200; ++i) {
+        n.comm(1, 1, CommId{9, i}, 0, 2);
+        n.record(1, i, {coll(1, 0)}, ring::Gate::host, ring::kLaunchSkips);
+        n.on(CommDown{1, 1});
+        n.done(1, i);
+        n.flush();
+    }
+    CHECK(n.taken<FreeComm>().size() > 100);
+}
+
+TEST_CASE("what ended under a run is told before the ring is short of slots, and then its slots are free") {
+    Overtaken n;
+    n.grant(1, {}, {{coll_key(kCommA, 0), 1'000}});
+    for (std::uint64_t i = 1; i < 64; ++i) {
+        n.record(0, i, {coll(0, i)}, ring::Gate::host, ring::kLaunchSkips);
+        n.ready(0, i);
+        n.done(0, i);
+    }
+    n.flush();
+    CHECK(n.said<wire::Done>().size() > 0);
+    CHECK(n.retired.at(0) > 30);
 }
 
 TEST_CASE("a ring keeps what ended under a run until somebody is told of it, but not many slots") {
@@ -538,4 +678,80 @@ TEST_CASE("events for ranks and launches that do not exist are counted and chang
     n.hear(wire::Pass{{{4, 2}}, Policy::abort, "?"});
     CHECK(n.core.counters().rejected >= 4);
     CHECK(n.go.empty());
+}
+
+TEST_CASE("a launch behind a host gate is told as behind others, for its streams may not have come to it; a connection is not") {
+    Node n;
+    n.serve(1);
+    n.record(0, 0, {coll(0, 0)}, ring::Gate::host);
+    n.ready(0, 0);
+    n.flush();
+    REQUIRE(n.said<wire::Demand>().size() == 1);
+    CHECK(n.said<wire::Demand>().at(0).launches.at(0).behind);
+    n.grant(1, {{0, 0}});
+    n.done(0, 0);
+    n.take();
+    n.record(0, 1, {send(0, 1, 0)}, ring::Gate::host, ring::kLaunchConn);
+    n.ready(0, 1);
+    n.flush();
+    REQUIRE(n.said<wire::Demand>().size() == 1);
+    CHECK(!n.said<wire::Demand>().at(0).launches.at(0).behind);
+}
+
+TEST_CASE("behind a host gate a launch waits until those before it in its communicator have been let go, not until they are done") {
+    Node n;
+    n.serve(1);
+    n.launch(0, 0, {recv(0, 1, 0)});
+    n.record(0, 1, {send(0, 1, 0)}, ring::Gate::host);
+    n.ready(0, 1);
+    n.record(0, 2, {send(0, 1, 1)});  // behind a gate in a stream
+    n.ready(0, 2);
+    n.flush();
+    REQUIRE(n.said<wire::Demand>().size() == 1);
+    CHECK(n.said<wire::Demand>().at(0).launches.size() == 1);
+    CHECK(n.said<wire::Demand>().at(0).launches.at(0).launch == wire::LocalLaunch{0, 0});
+    n.take();
+    n.grant(1, {{0, 0}});
+    n.flush();
+    REQUIRE(n.said<wire::Demand>().size() == 1);
+    CHECK(n.said<wire::Demand>().at(0).launches.size() == 1);
+    CHECK(n.said<wire::Demand>().at(0).launches.at(0).launch == wire::LocalLaunch{0, 1});
+    n.take();
+    n.grant(2, {{0, 1}});
+    n.flush();
+    CHECK(n.said<wire::Demand>().empty());
+    n.done(0, 0);
+    n.done(0, 1);
+    n.flush();
+    REQUIRE(n.said<wire::Demand>().size() == 1);
+    CHECK(n.said<wire::Demand>().at(0).launches.at(0).launch == wire::LocalLaunch{0, 2});
+}
+
+TEST_CASE("a launch is told as behind others while its own call still connects, for its kernel comes after that") {
+    Node n;
+    n.connect();
+    n.rank(0);
+    n.comm(0, 0, kCommA, 0, 2, 7);
+    n.comm(0, 1, kCommB, 0, 2, 8);
+    n.flush();
+    n.enforce(kCommA);
+    n.enforce(kCommB);
+    n.take();
+    n.record(0, 0, {coll(0, 0, ring::kOpFirstUse)}, ring::Gate::host, ring::kLaunchConn);
+    n.ready(0, 0);
+    n.launch(0, 1, {coll(1, 3)});  // of the same call, on a communicator that is connected
+    n.flush();
+    std::map<std::uint64_t, bool> behind;
+    for (const wire::Demand& demand : n.said<wire::Demand>())
+        for (const wire::LaunchDemand& launch : demand.launches) behind[launch.launch.seq] = launch.behind;
+    CHECK(behind == std::map<std::uint64_t, bool>{{0, false}, {1, true}});
+    n.grant(1, {{0, 0}, {0, 1}});
+    n.flush();
+    n.take();
+    n.done(0, 0);
+    n.done(0, 1);
+    n.launch(0, 2, {coll(1, 4)});
+    n.flush();
+    REQUIRE(n.said<wire::Demand>().size() == 1);
+    CHECK(!n.said<wire::Demand>().at(0).launches.at(0).behind);
 }

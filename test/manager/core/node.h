@@ -42,6 +42,7 @@ public:
     std::map<std::pair<RankId, std::uint32_t>, Verdict> verdicts;
     std::map<RankId, std::uint64_t> retired;
     TimeNs wake_at = 0;
+    std::uint32_t dark_us = 1'000'000;  // of the next Welcome
 
     void on(Event event) {
         core.on(event, now, now + 1'000 * kSecond, actions);
@@ -61,7 +62,7 @@ public:
             if (auto* a = std::get_if<Send>(&action)) frame.push_back(a->message);
             if (auto* a = std::get_if<SetGo>(&action)) go[{a->rank, a->seq}] = a->abort;
             if (auto* a = std::get_if<SetVerdict>(&action)) verdicts[{a->rank, a->index}] = a->verdict;
-            if (auto* a = std::get_if<Retired>(&action)) retired[a->rank] = a->upto;
+            if (auto* a = std::get_if<Retired>(&action); a != nullptr && a->upto != 0) retired[a->rank] = a->upto;
             if (auto* a = std::get_if<WakeAt>(&action)) wake_at = a->at_ns;
         }
         if (!frame.empty()) frames.push_back(std::move(frame));
@@ -100,7 +101,9 @@ public:
     void connect(std::uint64_t epoch_now = 7) {
         epoch = epoch_now;
         look(ControllerUp{++session});
-        hear(wire::Welcome{session, epoch, 0, {{0, 2, "", "r0"}}});
+        wire::Welcome welcome{session, epoch, 0, {{0, 2, "", "r0"}}};
+        welcome.dark_us = dark_us;
+        hear(std::move(welcome));
     }
     void hear(wire::Message message) { look(FromController{epoch, session, std::move(message)}); }
 

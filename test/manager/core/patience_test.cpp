@@ -17,7 +17,8 @@ class Job {
 public:
     static constexpr std::uint32_t kSteps = 8, kReceived = 4;  // launches of A in a round; the receive is ready after so many
 
-    Job() {
+    explicit Job(std::uint32_t dark_us = 1'000'000) {
+        node.dark_us = dark_us;
         node.connect();
         node.rank(0);
         node.comm(0, 0, kCommA, 0, 2);
@@ -132,12 +133,35 @@ TEST_CASE(
     CHECK(told.left_ms <= 3);
 
     CHECK(n.wake_at <= n.now + 3 * kMs);
-    n.advance(3 * kMs);  // a second behind what waits itself
+    n.advance(3 * kMs);  // as long as it takes to move a circuit
     CHECK(job.asked_for_receive());
     CHECK(n.core.withheld().empty());
     n.take();
     n.advance(2 * kSecond);
     for (const auto& beat : n.said<wire::Heartbeat>()) CHECK(beat.withheld.empty());
+}
+
+TEST_CASE("no receive waits for its turn longer than it takes to move a circuit, whatever goes on meanwhile") {
+    for (const TimeNs dark : {3 * kMs, 50 * kMs, kSecond}) {
+        Job job(static_cast<std::uint32_t>(dark / 1000));
+        Node& n = job.node;
+        job.withhold();
+        const TimeNs since = n.core.withheld()[0].since_ns;
+        CHECK(n.core.withheld()[0].until_ns <= since + dark);
+        n.advance(since + dark - n.now);
+        CHECK(job.asked_for_receive());
+        CHECK(n.core.withheld().empty());
+    }
+}
+
+TEST_CASE("a manager that is not told how long it takes to move a circuit asks for every receive at once") {
+    Job job(0);
+    for (std::uint32_t round = 0; round < 4; ++round) {
+        job.begin_round();
+        CHECK(job.asked_for_receive());
+        job.end_round();
+    }
+    CHECK(job.node.core.counters().withheld == 0);
 }
 
 TEST_CASE("a new session asks for a receive that was withheld") {

@@ -528,6 +528,28 @@ TEST_CASE("gates that opened by themselves are told as expired") {
     CHECK(n.said<wire::Done>().at(0).launches.at(0).ungated);
 }
 
+TEST_CASE("a manager that is refused because of another ends once that one has been heard of meanwhile") {
+    const auto refused_for = [](Node& n, TimeNs ns) {
+        for (const TimeNs until = n.now + ns; n.now < until; n.advance(kSecond)) {
+            if (!n.taken<EndSession>().empty()) n.look(ControllerUp{++n.session});
+            n.take();
+            n.hear(wire::Refused{n.session, "node n0 has a manager already", 3'000});
+            if (!n.taken<End>().empty()) return true;
+        }
+        return false;
+    };
+    Node second;
+    second.look(ControllerUp{++second.session});
+    CHECK_FALSE(refused_for(second, 3 * kSecond));
+    CHECK(refused_for(second, 3 * kSecond));
+
+    Node late;  // the other one falls silent
+    late.look(ControllerUp{++late.session});
+    CHECK_FALSE(refused_for(late, 2 * kSecond));
+    late.connect();
+    CHECK_FALSE(refused_for(late, 10 * kSecond));  // it has served: its ranks have no other
+}
+
 TEST_CASE("a rank that ends is retired, its segment forgotten, the others go on") {
     Node n;
     n.serve(2);
@@ -651,4 +673,81 @@ TEST_CASE("a restarted manager knows that what came before the launches in its r
     auto done = n.said<wire::Snapshot>().at(0).comms.at(0).done;
     std::sort(done.begin(), done.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
     CHECK(done == std::vector<wire::KeyRange>{{coll_key(kCommA, 19), 1}, {p2p_key(kCommA, 0, 1, 6), 1}});
+}
+
+TEST_CASE("who is inside NCCL's creation is told, then its place, then that it has returned while it is not judged") {
+    Node n;
+    n.connect();
+    n.rank(0);
+    n.flush();
+    n.take();
+    n.look(CommEntering{0, 3, kCommB});
+    REQUIRE(n.said<wire::Register>().size() == 1);
+    CHECK(n.said<wire::Register>()[0].entering.at(0).comm == kCommB);
+    n.take();
+    SUBCASE("it gets its place") {
+        wire::CommMember member{kCommB, {}, 1, 3, 0, 0, Mode::enforce, 1, {}, Verdict::unknown, CreationState::returned};
+        n.look(CommUp{0, 3, 4, member});
+        CHECK(n.said<wire::Register>().at(0).comms.at(0).creation == CreationState::returned);
+        n.take();
+        n.connect(8);
+        CHECK(n.said<wire::Snapshot>().at(0).entering.empty());
+    }
+    SUBCASE("its creation fails") {
+        n.look(CommDown{0, 3});
+        CHECK(n.said<wire::Retire>().at(0).failed.at(0).comm == kCommB);
+        n.take();
+        n.connect(8);
+        CHECK(n.said<wire::Snapshot>().at(0).entering.empty());
+    }
+    SUBCASE("a new controller is told") {
+        n.connect(8);
+        CHECK(n.said<wire::Snapshot>().at(0).entering.at(0).comm == kCommB);
+    }
+}
+
+TEST_CASE("that NCCL's creation has returned is told while somebody may be missing, and not once it is judged") {
+    Node n;
+    n.connect();
+    n.rank(0);
+    wire::CommMember member{kCommA, {}, 0, 2, 0, 0, Mode::enforce, 1, {}, Verdict::unknown, CreationState::entered};
+    n.look(CommUp{0, 0, 1, member});
+    n.take();
+    SUBCASE("not judged") {
+        n.look(CommCreated{0, 0});
+        CHECK(n.said<wire::Register>().at(0).comms.at(0).creation == CreationState::returned);
+    }
+    SUBCASE("judged") {
+        n.enforce(kCommA);
+        n.look(CommCreated{0, 0});
+        CHECK(n.said<wire::Register>().empty());
+    }
+}
+
+TEST_CASE("without a controller nobody is given up who is still inside NCCL's creation: he waits for no verdict") {
+    Node n;
+    n.rank(0);
+    wire::CommMember member{kCommA, {}, 0, 2, 0, 0, Mode::enforce, 1, {}, Verdict::unknown, CreationState::entered};
+    n.look(CommUp{0, 0, 1, member});
+    n.advance(600 * kSecond);
+    CHECK(!n.verdicts.contains({0, 0}));
+    n.look(CommCreated{0, 0});
+    n.advance(900 * kMs);
+    CHECK(!n.verdicts.contains({0, 0}));
+    n.advance(100 * kMs);
+    CHECK(n.verdicts.at({0, 0}) == Verdict::degraded);
+}
+
+TEST_CASE("why a communicator is not held goes where its rank sees it") {
+    Node n;
+    n.connect();
+    n.rank(0);
+    n.comm(0, 0, kCommA, 0, 4);
+    n.flush();
+    n.take();
+    n.hear(wire::Verdicts{{{kCommA, Verdict::passes, {}, Reason::missing, 3, "rank 3 of 4 did not register"}}});
+    const auto set = n.taken<SetVerdict>();
+    REQUIRE(set.size() == 1);
+    CHECK(set[0].reason == Reason::missing);
+    CHECK(set[0].reason_rank == 3);
 }

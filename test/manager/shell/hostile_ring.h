@@ -122,8 +122,7 @@ private:
                 note(a->message);
                 frame.messages.push_back(std::move(a->message));
             } else if (const auto* r = std::get_if<Retired>(&action)) {
-                reader_->retired(r->upto);
-                view_.header->retired = r->upto;
+                reader_->retired(*r);
             } else if (const auto* f = std::get_if<FreeComm>(&action)) {
                 view_.comms[f->index].freed = f->generation;
                 reader_->comm_freed(f->index, f->generation);

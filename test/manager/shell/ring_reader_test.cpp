@@ -347,3 +347,145 @@ TEST_CASE("a manager that ends takes back what it has let go ahead") {
     CHECK(b.view.go[0].value == 1);
     CHECK(b.view.go[1].value < 2);
 }
+
+TEST_CASE("a member that enters NCCL's creation without a place is told, and again when it has its place") {
+    Bench b;
+    ring::CommEntry& entry = b.view.comms[0];
+    entry.id = {1, 1};
+    entry.rank = entry.size = kNone;
+    entry.mode = static_cast<std::uint32_t>(Mode::enforce);
+    entry.generation = 1;
+    entry.creation = static_cast<std::uint32_t>(CreationState::entered);
+    entry.state = static_cast<std::uint32_t>(ring::CommState::entering);
+    CHECK(b.look<CommEntering>() == Bench::Seqs{0});
+    CHECK(b.look<CommEntering>().empty());
+    SUBCASE("its creation returns") {
+        entry.rank = 1;
+        entry.size = 3;
+        entry.creation = static_cast<std::uint32_t>(CreationState::returned);
+        entry.state = static_cast<std::uint32_t>(ring::CommState::registered);
+        CHECK(b.look<CommUp>() == Bench::Seqs{0});
+        const auto& up = std::get<CommUp>(b.events[0]);
+        CHECK(up.member.size == 3);
+        CHECK(up.member.creation == CreationState::returned);
+        CHECK(b.look<CommCreated>().empty());
+    }
+    SUBCASE("it returns and is destroyed between two looks") {
+        entry.rank = 1;
+        entry.size = 3;
+        b.record();
+        entry.state = static_cast<std::uint32_t>(ring::CommState::retired);
+        CHECK(b.look<CommUp>() == Bench::Seqs{0});
+        REQUIRE(b.events.size() == 3);
+        CHECK(std::holds_alternative<CommDown>(b.events[2]));
+    }
+    SUBCASE("its creation fails") {
+        entry.state = static_cast<std::uint32_t>(ring::CommState::free);
+        CHECK(b.look<CommDown>() == Bench::Seqs{0});
+        CHECK(b.events.size() == 1);
+        CHECK(b.look<CommDown>().empty());
+        entry.rank = 0;
+        b.comm(0);
+        CHECK(b.look<CommUp>() == Bench::Seqs{0});
+    }
+    SUBCASE("its creation fails, and the entry is another's at the next look") {
+        entry.rank = 0;
+        b.comm(0);
+        CHECK(b.look<CommUp>() == Bench::Seqs{0});
+        REQUIRE(b.events.size() == 2);
+        CHECK(std::holds_alternative<CommDown>(b.events[0]));
+    }
+    CHECK(!b.reader->broken());
+}
+
+TEST_CASE("a creation that began and failed between two looks is nothing to tell") {
+    Bench b;
+    ring::CommEntry& entry = b.view.comms[0];
+    entry.id = {1, 1};
+    entry.rank = entry.size = kNone;
+    entry.generation = 1;
+    b.look<CommUp>();
+    CHECK(b.events.empty());
+    entry.rank = 0;
+    b.comm(0);
+    CHECK(b.look<CommUp>() == Bench::Seqs{0});
+    CHECK(!b.reader->broken());
+}
+
+TEST_CASE("NCCL's return is told once, for a member that was registered before") {
+    Bench b;
+    b.comm(0);
+    b.view.comms[0].creation = static_cast<std::uint32_t>(CreationState::entered);
+    CHECK(b.look<CommUp>() == Bench::Seqs{0});
+    CHECK(std::get<CommUp>(b.events[0]).member.creation == CreationState::entered);
+    CHECK(b.look<CommCreated>().empty());
+    b.view.comms[0].creation = static_cast<std::uint32_t>(CreationState::returned);
+    CHECK(b.look<CommCreated>() == Bench::Seqs{0});
+    CHECK(b.look<CommCreated>().empty());
+}
+
+TEST_CASE("a launch that was passed over keeps its slot, and the shim's word that it has gone on is read") {
+    Bench b;
+    b.comm(0);
+    for (int i = 0; i < 64; ++i) b.record(ring::Gate::stream, 1 + (i == 0), ring::kLaunchSkips);
+    CHECK(b.look<Recorded>().size() == 64);
+    b.reader->retired({0, 64, {{0, 1}}, {}});
+    CHECK(b.view.go[0].occupied == 1);
+    CHECK(b.view.header->retired == 0);
+    CHECK(b.view.header->reusable == 64);
+    b.view.header->head = 65;
+    CHECK(b.look<Recorded>().empty());  // the shim has not said yet what comes
+    b.view.ready[0].skipped = 65;
+    b.record();
+    CHECK(b.look<Recorded>() == Bench::Seqs{65});
+    b.ready(0);
+    b.done(0);
+    CHECK(b.look<DoneSeen>() == Bench::Seqs{0});
+    b.reader->retired({0, 0, {}, {{0, 1}}});
+    CHECK(b.view.go[0].occupied == 0);
+    CHECK(b.view.header->reusable == 64);
+    b.reader->retired({0, 66, {}, {}});
+    CHECK(b.view.header->retired == 0);
+    CHECK(b.view.header->reusable == 66);
+    for (int i = 0; i < 63; ++i) b.record();
+    CHECK(b.look<Recorded>().back() == 128);  // in the slot that was occupied
+    CHECK_FALSE(b.reader->broken());
+}
+
+TEST_CASE("a launch in a slot that is occupied breaks the ring") {
+    Bench b;
+    b.comm(0);
+    for (int i = 0; i < 64; ++i) b.record(ring::Gate::stream, 1, ring::kLaunchSkips);
+    b.look<Recorded>();
+    b.reader->retired({0, 64, {{0, 1}}, {}});
+    b.view.go[0].occupied = 0;  // whatever the rank makes of the mark
+    b.record();
+    CHECK(b.look<Recorded>().empty());
+    CHECK(b.reader->broken());
+}
+
+TEST_CASE("a manager that comes after another finds what that one had passed over") {
+    Bench b(true);
+    b.comm(0);
+    b.comm(1);
+    for (int i = 0; i < 70; ++i) b.record(ring::Gate::stream, 1, ring::kLaunchSkips);  // 0 to 5 are overwritten
+    b.view.header->retired = 3;
+    b.view.header->reusable = 60;
+    for (const int slot : {9, 20, 62, 3}) b.view.go[slot].occupied = 1;  // the last two never came to count
+    b.go(9);
+    b.reader = std::make_unique<RingReader>(b.view, 0, true);
+    CHECK(b.look<Recorded>() == Bench::Seqs{9, 20, 60, 61, 62, 63, 64, 65, 66, 67, 68, 69});
+    for (const Event& event : b.events)
+        if (const auto* record = std::get_if<Recorded>(&event)) {
+            CHECK(record->occupied == (record->seq < 60));
+            CHECK(record->go == (record->seq == 9));
+        }
+    CHECK(b.view.go[9].occupied == 1);
+    CHECK(b.view.go[20].occupied == 1);
+    CHECK(b.view.go[62].occupied == 0);
+    CHECK(b.view.go[3].occupied == 0);
+    b.reader->retired({0, 62, {}, {{9, 1}}});
+    CHECK(b.view.header->retired == 3);
+    CHECK(b.view.header->reusable == 62);
+    CHECK(b.view.go[9].occupied == 0);
+}

@@ -52,7 +52,7 @@ ncclResult_t collective(const Call& call, ncclComm_t comm, cudaStream_t stream) 
     result = find_reduction(call, comm, task.collective.reduction);
     if (result == ncclSuccess && call.count > 0) result = check_buffers(call, comm);
     if (result != ncclSuccess) return group_error(result);
-    if (call.count == 0) return ncclSuccess;
+    if (call.count == 0) return ncclSuccess;  // of collectives only: an empty transfer meets its peer
     task.comm = comm;
     task.stream = stream;
     task.collective.kind = call.kind;
@@ -72,7 +72,6 @@ ncclResult_t transfer(const char* name, bool sending, const void* buffer, std::s
             say_error(comm, ncclInvalidArgument, std::string(name) + ": invalid peer " + std::to_string(peer)));
     if (type_bytes(type) == 0 || (count > 0 && !buffer))
         return group_error(say_error(comm, ncclInvalidArgument, std::string(name) + ": invalid type or buffer"));
-    if (count == 0) return ncclSuccess;
     Task task;
     task.comm = comm;
     task.stream = stream;

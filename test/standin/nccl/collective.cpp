@@ -232,7 +232,8 @@ void Transfer::start() {
 void Transfer::clear_came() {
     if (done()) return;
     const Member& to = core_.members[call_.peer];
-    for (std::size_t at = 0; at < bytes_ && !launch_.ended(); at += kPieceBytes) {
+    std::size_t at = 0;
+    do {  // an empty one is a frame, too
         auto frame = std::make_shared<Frame>();
         Head& h = frame->head;
         h.say = Say::transfer;
@@ -246,7 +247,9 @@ void Transfer::clear_came() {
         frame->data = call_.buffer + at;
         frame->owner = launch_.shared_from_this();
         Transport::get().send(to, static_cast<std::uint16_t>(to.gpu), frame);
-    }
+        at += kPieceBytes;
+    } while (at < bytes_ && !launch_.ended());
+    met_ = true;
     done_bytes_ = bytes_;
     launch_.check();
 }
@@ -255,7 +258,8 @@ void Transfer::part_came(const Head& head, const std::byte* data) {
     if (head.total > call_.bytes) return Transport::get().fail(launch_.core, ncclInvalidUsage);
     bytes_ = head.total;
     if (head.offset + head.bytes > bytes_) return;
-    std::memmove(call_.buffer + head.offset, data, head.bytes);  // to itself: perhaps in place
+    if (head.bytes != 0) std::memmove(call_.buffer + head.offset, data, head.bytes);  // to itself: perhaps in place
+    met_ = true;
     done_bytes_ += head.bytes;
     launch_.check();
 }

@@ -98,7 +98,7 @@ public:
     void start();
     void clear_came();
     void part_came(const Head& head, const std::byte* data);
-    bool done() const { return done_bytes_ >= bytes_; }
+    bool done() const { return met_ && done_bytes_ >= bytes_; }
     const TransferCall& call() const { return call_; }
     Launch& launch() { return launch_; }
 
@@ -106,6 +106,7 @@ private:
     Launch& launch_;
     CommCore& core_;
     TransferCall call_;
+    bool met_ = false;  // it is clear to send, or a part has come
     std::size_t bytes_, done_bytes_ = 0;
 };
 

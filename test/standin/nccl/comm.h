@@ -65,8 +65,9 @@ struct Task {
 
 // Work of the creation of communicators: runs at the outermost GroupEnd, each on a thread.
 struct Creation {
-    ncclComm* comm = nullptr;
+    ncclComm* comm = nullptr;  // what is in progress meanwhile, if it is non-blocking: the parent of a child
     std::function<ncclResult_t()> run;
+    bool of_child = false;
 };
 
 ncclResult_t say_error(ncclComm* comm, ncclResult_t result, const std::string& text);

@@ -28,7 +28,7 @@ void configure(ncclComm& comm, const ncclConfig_t* config, const ncclComm* paren
     if (config->splitShare != NCCL_CONFIG_UNDEF_INT) comm.split_share = config->splitShare != 0;
 }
 
-// The handle exists at once, as NCCL's does: a non-blocking creation goes on behind it.
+// By unique id the handle exists at once, as NCCL's does: a non-blocking creation goes on behind it.
 ncclComm* new_comm(int device, const ncclConfig_t* config, const ncclComm* parent) {
     auto* comm = new ncclComm;
     comm->device = device;
@@ -60,6 +60,14 @@ ncclResult_t join(ncclComm& comm) {
     return ncclSuccess;
 }
 
+// The pointer of a child is null until it is whole, and its parent says when (init.cc: "should be NCCL_COMM_NULL until comm
+// split fully complete").
+ncclResult_t join_child(ncclComm& comm, ncclComm_t* out) {
+    const ncclResult_t result = join(comm);
+    if (result == ncclSuccess) *out = &comm;
+    return result;
+}
+
 }  // namespace
 
 ncclResult_t create_by_id(ncclComm_t* out, int nranks, const ncclUniqueId& id, int rank, int device,
@@ -88,7 +96,7 @@ ncclResult_t create_by_split(ncclComm* parent, int color, int key, ncclComm_t* o
     const std::uint64_t number = parent->children++;
     ncclComm* comm = nullptr;
     if (color != NCCL_SPLIT_NOCOLOR) comm = new_comm(parent->device, config, parent);
-    *out = comm;
+    *out = nullptr;
     const auto run = [=]() -> ncclResult_t {
         const CommCore& from = *parent->core;
         auto& transport = Transport::get();
@@ -124,14 +132,14 @@ ncclResult_t create_by_split(ncclComm* parent, int color, int key, ncclComm_t* o
         comm->nranks = core.size();
         comm->rank = core.rank;
         if (comm->split_share) comm->family = parent->family;
-        return join(*comm);
+        return join_child(*comm, out);
     };
-    return add(Creation{comm ? comm : parent, run});
+    return add(Creation{parent, run, true});
 }
 
 ncclResult_t create_by_shrink(ncclComm* parent, const std::set<int>& excluded, ncclComm_t* out, const ncclConfig_t* config) {
     ncclComm* comm = new_comm(parent->device, config, parent);
-    *out = comm;
+    *out = nullptr;
     CommCore& core = *comm->core;
     const CommCore& from = *parent->core;
     core.key = mix(from.key, parent->children++ * 2);
@@ -143,7 +151,7 @@ ncclResult_t create_by_shrink(ncclComm* parent, const std::set<int>& excluded, n
     }
     comm->nranks = core.size();
     comm->rank = core.rank;
-    return add(Creation{comm, [comm] { return join(*comm); }});
+    return add(Creation{parent, [comm, out] { return join_child(*comm, out); }, true});
 }
 
 }  // namespace opus::standin

@@ -50,20 +50,31 @@ void add_edge(Connecting& making, bool transfer, std::uint32_t src, std::uint32_
     }
 }
 
+void connect_transfer(Connecting& making, ncclComm& comm, const TransferCall& call) {
+    const std::uint32_t me = comm.core->rank;
+    if (call.peer == me) return;
+    if (call.sending && comm.connected_to.insert(call.peer).second) add_edge(making, true, me, call.peer);
+    if (!call.sending && comm.connected_from.insert(call.peer).second) add_edge(making, true, call.peer, me);
+}
+
+void connect_ring(Connecting& making, ncclComm& comm) {
+    if (comm.core->size() <= 1 || std::exchange(comm.connected, true)) return;
+    add_edge(making, false, comm.core->previous(), comm.core->rank);
+    add_edge(making, false, comm.core->rank, comm.core->next());
+}
+
+// What the communicator's tasks connect for the first time: of transfers, and of collectives that are made of some, or rings.
 std::shared_ptr<Connecting> connections(ncclComm& comm, const Tasks& tasks, bool transfers) {
     auto making = std::make_shared<Connecting>();
     making->core = comm.core;
     for (const Task& task : tasks) {
-        if (task.transfer != transfers) continue;
-        const std::uint32_t me = comm.core->rank, peer = task.p2p.peer;
-        if (transfers && peer == me) continue;
-        if (transfers && task.p2p.sending && comm.connected_to.insert(peer).second) add_edge(*making, true, me, peer);
-        if (transfers && !task.p2p.sending && comm.connected_from.insert(peer).second)
-            add_edge(*making, true, peer, me);
-        if (!transfers && comm.core->size() > 1 && !std::exchange(comm.connected, true)) {
-            add_edge(*making, false, comm.core->previous(), me);
-            add_edge(*making, false, me, comm.core->next());
-        }
+        if (task.transfer && transfers) connect_transfer(*making, comm, task.p2p);
+        if (task.transfer) continue;
+        const bool parts = is_transfers(task.collective.kind);
+        if (!parts && !transfers) connect_ring(*making, comm);
+        if (!parts || !transfers) continue;
+        for (const TransferCall& part : transfers_of(task.collective, comm.rank, comm.nranks))
+            connect_transfer(*making, comm, part);
     }
     return making;
 }
@@ -186,7 +197,8 @@ ncclResult_t group_end(bool launching) {
     Group closed = std::move(group);
     group = {};
     if (closed.error != ncclSuccess) {
-        for (const Creation& creation : closed.creations) creation.comm->state = closed.error;
+        for (const Creation& creation : closed.creations)
+            if (!creation.of_child) creation.comm->state = closed.error;
         return closed.error;
     }
     if (!launching) return ncclSuccess;

@@ -117,7 +117,7 @@ void Pipe::accepted(int fd, const std::string& rest) {
 }
 
 void Pipe::send(FrameRef frame) {
-    if (closed_) return;  // its communicators have failed, or are about to
+    if (closed_ || unheard_) return;  // its communicators have failed, or are about to, or it has left them
     out_.push_back(std::move(frame));
     if (fd_ >= 0 && !want_write_) write();
 }
@@ -166,6 +166,7 @@ void Pipe::write() {
         message.msg_iovlen = static_cast<std::size_t>(count);
         const ssize_t sent = ::sendmsg(fd_, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
         if (sent < 0 && errno == EINTR) continue;
+        if (sent < 0 && (errno == EPIPE || errno == ECONNRESET)) return unheard();
         if (sent < 0 && errno != EAGAIN) return close();
         if (sent < 0) {
             if (!want_write_) transport_.rewatch(fd_, EPOLLIN | EPOLLOUT);
@@ -181,6 +182,16 @@ void Pipe::write() {
             if (closed_) return;
         }
     }
+    if (want_write_) transport_.rewatch(fd_, EPOLLIN);
+    want_write_ = false;
+}
+
+// The peer reads no more. What it said before it went is still to be read, above all which communicators it has left in
+// good order; its end comes behind that.
+void Pipe::unheard() {
+    unheard_ = true;
+    out_.clear();
+    out_done_ = 0;
     if (want_write_) transport_.rewatch(fd_, EPOLLIN);
     want_write_ = false;
 }

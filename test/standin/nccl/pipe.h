@@ -42,6 +42,7 @@ private:
     void on_events(std::uint32_t events);
     void read();
     void write();
+    void unheard();
     void close();
 
     Transport& transport_;
@@ -49,6 +50,7 @@ private:
     std::uint64_t self_;
     int fd_ = -1;
     bool closed_ = false;
+    bool unheard_ = false;
     bool want_write_ = false;
     std::deque<FrameRef> out_;
     std::size_t out_done_ = 0;  // bytes of the first that are gone

@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <cctype>
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
@@ -192,35 +193,67 @@ TEST_CASE("transfers between two ranks keep their order, receives posted first o
     CHECK(all_well(codes));
 }
 
-TEST_CASE("a first use blocks its caller until the peer is there; later uses do not") {
-    const auto codes = run_ranks(nodes_of({1, 1}), [](const Rank& r) {
-        ncclComm_t comm = r.comm();
-        cudaStream_t s = new_stream();
-        int value = r.rank;
-        for (int round = 0; round < 2; ++round) {
-            if (r.rank == 0) {
-                std::atomic<bool> back{false};
-                std::thread call([&] {
-                    demand_nccl(ncclSend(&value, 1, ncclInt32, 1, comm, s));
-                    back = true;
-                });
-                if (round == 0) {
-                    std::this_thread::sleep_for(50ms);
-                    demand(!back);
-                } else {
-                    call.join();  // comes back although the peer has not called
-                    demand(cudaStreamQuery(s) == cudaErrorNotReady);
-                }
-                r.barrier(1 + round);
-                if (round == 0) call.join();
-            } else {
-                r.barrier(1 + round);
-                demand_nccl(ncclRecv(&value, 1, ncclInt32, 0, comm, s));
-            }
-            sync(s);
+namespace {
+
+// Of two ranks: an all-reduce, an all-to-all, a transfer from rank 0 to rank 1, one the other way, an empty one.
+void use(const Rank& r, ncclComm_t comm, char what, std::vector<int>& values, cudaStream_t s) {
+    int* out = values.data() + 2;
+    const bool sends = (what == 'r') != (r.rank == 0);
+    const std::size_t count = what == 'e' ? 0 : 1;
+    if (what == 'a')
+        demand_nccl(ncclAllReduce(values.data(), out, 1, ncclInt32, ncclSum, comm, s));
+    else if (what == 't')
+        demand_nccl(ncclAlltoAll(values.data(), out, 1, ncclInt32, comm, s));
+    else if (sends)
+        demand_nccl(ncclSend(values.data(), count, ncclInt32, 1 - r.rank, comm, s));
+    else
+        demand_nccl(ncclRecv(out, count, ncclInt32, 1 - r.rank, comm, s));
+}
+
+// Rank 1 calls once rank 0 was found to have come back, or not to.
+void check_use(const Rank& r, ncclComm_t comm, char what, bool blocks, int word) {
+    cudaStream_t s = new_stream();
+    std::vector<int> values(4, r.rank);
+    if (r.rank == 0) {
+        std::atomic<bool> back{false};
+        std::thread call([&] {
+            use(r, comm, what, values, s);
+            back = true;
+        });
+        if (blocks) {
+            std::this_thread::sleep_for(50ms);
+            demand(!back);
+        } else {
+            call.join();  // comes back although the peer has not called
+            demand(cudaStreamQuery(s) == cudaErrorNotReady);
         }
-        demand(value == 0);
-        demand_nccl(ncclCommDestroy(comm));
+        r.barrier(word);
+        if (blocks) call.join();
+    } else {
+        r.barrier(word);
+        use(r, comm, what, values, s);
+    }
+    sync(s);
+    demand(cudaStreamDestroy(s) == cudaSuccess);
+}
+
+}  // namespace
+
+TEST_CASE("a first use blocks its caller until the peer is there; later uses do not") {
+    // An all-reduce connects the ring; transfers connect their pair, and an all-to-all the pairs that it finds unconnected.
+    const std::string sequences[] = {"Ss",     "Aa",   "Ee",    "SAsa",  "ASsa", "Ttsr",
+                                     "STtrsA", "SRtA", "TAtas", "ATsre", "Es"};
+    const auto codes = run_ranks(nodes_of({1, 1}), [&](const Rank& r) {
+        int word = 0;
+        for (const std::string& sequence : sequences) {
+            ncclComm_t comm = nullptr;
+            if (r.rank == 0) demand_nccl(ncclGetUniqueId(r.shared->id));
+            r.barrier(word++);
+            demand_nccl(ncclCommInitRank(&comm, 2, r.shared->id[0], r.rank));
+            for (const char what : sequence)
+                check_use(r, comm, static_cast<char>(std::tolower(what)), std::isupper(what) != 0, word++);
+            demand_nccl(ncclCommDestroy(comm));
+        }
     });
     CHECK(all_well(codes));
 }
@@ -295,6 +328,14 @@ TEST_CASE("a non-blocking communicator is in progress until it is done") {
         demand_nccl(settled(comm));
         sync(s);
         demand(data[0] == 2);
+        ncclComm_t child = comm;  // its parent is in progress, and the pointer null, until it is whole
+        demand(ncclCommSplit(comm, 0, r.rank, &child, nullptr) == ncclInProgress);
+        demand_nccl(settled(comm));
+        demand(child != nullptr && child != comm);
+        int count = 0;
+        demand_nccl(ncclCommCount(child, &count));
+        demand(count == r.size);
+        demand_nccl(ncclCommDestroy(child));
         demand(ncclCommFinalize(comm) == ncclInProgress);
         demand_nccl(settled(comm));
         demand_nccl(ncclCommDestroy(comm));

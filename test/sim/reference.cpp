@@ -1,5 +1,5 @@
-// Does a job end without Opus? Played without time: nothing that can happen ever makes something else
-// impossible, so any order of playing gives the answer.
+// The reference execution: does a job end without Opus, on a packet network? Played without time: nothing that can
+// happen ever makes something else impossible, so any order of playing gives the answer.
 #include <deque>
 #include <map>
 
@@ -20,22 +20,22 @@ struct Item {
 
 struct Player {
     const RankPlan* plan = nullptr;
-    std::size_t at = 0;   // call
-    bool joined = false;  // what the call waits for has been announced
+    std::size_t at = 0;      // call
+    std::uint32_t step = 0;  // of the call: what of it has been announced to others
     std::vector<std::deque<Item>> streams;
     std::vector<bool> events;
     std::vector<Kernel> kernels;
     std::map<std::uint32_t, std::deque<std::uint32_t>> families;
 };
 
-class Oracle {
+class Reference {
 public:
-    Oracle(const Scenario& s, std::uint32_t job) : s_(s), started_(s.flows.size()), created_(s.comms.size()) {
+    Reference(const Scenario& s, std::uint32_t job) : s_(s), started_(s.flows.size()), arrived_(s.creations.size()) {
         for (const std::uint32_t r : s.jobs[job].ranks) {
             Player& p = players_.emplace_back();
             p.plan = &s.ranks[r];
             p.streams.resize(p.plan->streams + 1);
-            p.events.resize(p.plan->events + 1024);
+            p.events.resize(p.plan->events);
         }
     }
 
@@ -61,19 +61,20 @@ private:
 
     bool host(Player& p) {
         bool moved = false;
-        for (; p.at < p.plan->calls.size(); ++p.at, p.joined = false, moved = true) {
+        for (; p.at < p.plan->calls.size(); ++p.at, p.step = 0, moved = true) {
             const Call& call = p.plan->calls[p.at];
             switch (call.kind) {
-                case Call::Kind::create:
-                    if (!p.joined) ++created_[call.index], p.joined = moved = true;
-                    if (created_[call.index] < s_.comms[call.index].ranks.size()) return moved;
+                case Call::Kind::create: {
+                    const Creation& creation = s_.creations[call.creation];
+                    // The program has waited for what it had launched on the parent.
+                    if (p.step == 0 && creation.parent != kNone && !p.families[s_.comms[creation.parent].family].empty())
+                        return moved;
+                    if (p.step == 0) ++arrived_[call.creation], p.step = 1, moved = true;
+                    if (arrived_[call.creation] < creation.callers.size()) return moved;
                     break;
+                }
                 case Call::Kind::launch:
-                    if (!p.joined) {
-                        for (const Part& part : call.first_parts) ++started_[part.flow];
-                        p.joined = moved = true;
-                    }
-                    if (!full(call.first_parts)) return moved;
+                    if (!connects(p, call, moved)) return moved;
                     for (const LaunchPlan& launch : call.launches) enqueue(p, launch);
                     break;
                 case Call::Kind::record: p.streams[call.stream].push_back({Item::record, call.index}); break;
@@ -84,25 +85,44 @@ private:
                 case Call::Kind::destroy:  // waits for what the communicator has launched
                     if (!p.families[s_.comms[call.index].family].empty()) return moved;
                     break;
-                case Call::Kind::compute: break;
+                case Call::Kind::compute:
+                case Call::Kind::pause: break;
             }
         }
         return moved;
     }
 
+    // First those of transfers, then those of collectives (NCCL, group.cc).
+    bool connects(Player& p, const Call& call, bool& moved) {
+        for (const bool collectives : {false, true}) {
+            std::vector<Part> parts;
+            for (const Part& part : call.first_parts)
+                if ((s_.flows[part.flow].key.kind == KeyKind::conn) == collectives) parts.push_back(part);
+            if (p.step == (collectives ? 1 : 0)) {
+                for (const Part& part : parts) ++started_[part.flow];
+                ++p.step;
+                moved = true;
+            }
+            if (!full(parts)) return false;
+        }
+        return true;
+    }
+
     void enqueue(Player& p, const LaunchPlan& launch) {
         const auto k = static_cast<std::uint32_t>(p.kernels.size());
         p.kernels.push_back({&launch});
-        const std::uint32_t base = p.plan->events;
-        if (p.events.size() < base + 2 * (k + 1) + 64) p.events.resize(p.events.size() * 2 + 2 * k);
+        const auto event = [&p] { return p.events.push_back(false), static_cast<std::uint32_t>(p.events.size() - 1); };
         for (const std::uint32_t other : launch.other_streams) {
-            p.streams[other].push_back({Item::record, base + 2 * k});
-            p.streams[launch.stream].push_back({Item::wait, base + 2 * k});
+            const std::uint32_t before = event();
+            p.streams[other].push_back({Item::record, before});
+            p.streams[launch.stream].push_back({Item::wait, before});
         }
         p.streams[launch.stream].push_back({Item::kernel, k});
-        if (!launch.other_streams.empty()) p.streams[launch.stream].push_back({Item::record, base + 2 * k + 1});
-        for (const std::uint32_t other : launch.other_streams)
-            p.streams[other].push_back({Item::wait, base + 2 * k + 1});
+        if (!launch.other_streams.empty()) {
+            const std::uint32_t after = event();
+            p.streams[launch.stream].push_back({Item::record, after});
+            for (const std::uint32_t other : launch.other_streams) p.streams[other].push_back({Item::wait, after});
+        }
         for (const Part& part : launch.parts) {
             auto& family = p.families[s_.comms[part.comm].family];
             if (family.empty() || family.back() != k) family.push_back(k);
@@ -140,11 +160,11 @@ private:
 
     const Scenario& s_;
     std::vector<Player> players_;
-    std::vector<std::uint32_t> started_, created_;
+    std::vector<std::uint32_t> started_, arrived_;
 };
 
 }  // namespace
 
-bool ends_without_opus(const Scenario& scenario, std::uint32_t job) { return Oracle(scenario, job).ends(); }
+bool ends_without_opus(const Scenario& scenario, std::uint32_t job) { return Reference(scenario, job).ends(); }
 
 }  // namespace opus::sim

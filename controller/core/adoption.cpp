@@ -1,0 +1,172 @@
+// Launches that run by an older controller's word, or that started unasked and are told of now. Which circuits they use is
+// known when their communicators are judged and their switches are read; each is looked at again when one of these is.
+#include <algorithm>
+#include <iterator>
+#include <numeric>
+#include <utility>
+
+#include "controller/core/impl.h"
+
+namespace opus::controller {
+
+// Until it is known which circuits it uses all lit ports of its node stay, and of the nodes of all its communicators'
+// members: a ring has circuits between others.
+void Core::Impl::adopt_running(Launch& launch) {
+    launch.unsettled = true;
+    adopted.insert(launch.id);
+    adopted_again.insert(launch.id);
+    adoption_due = true;
+    regather(launch);  // it is present: who waited for it may be complete
+}
+
+void Core::Impl::keep_node(NodeIndex n) {
+    if (++nodes[n].unsettled == 1) refresh_absent(n);
+}
+
+void Core::Impl::leave_node(NodeIndex n) {
+    if (--nodes[n].unsettled == 0) refresh_absent(n);
+}
+
+void Core::Impl::keep_members(Comm& comm) {
+    for (const std::uint32_t slot : std::exchange(comm.came, {}))
+        if (const Member& m = comm.members[slot]; m.registered && !m.gone && comm.kept.insert(m.node).second)
+            keep_node(m.node);
+}
+
+void Core::Impl::keep_ports(Launch& launch) {
+    launch.kept = true;
+    keep_node(launch.id.node);
+    for (const KeyRef& r : launch.keys) {
+        Comm& comm = *r.key->comm;
+        if (comm.unsettled++ > 0) continue;
+        unsettled_comms.insert(comm.number);
+        comm.came.resize(comm.size);
+        std::iota(comm.came.begin(), comm.came.end(), 0);
+        keep_members(comm);
+    }
+}
+
+// What was kept for a moment, or would have been, is looked at again by those that want it.
+void Core::Impl::touch_nodes(const Launch& launch, std::uint64_t m) {
+    const auto touch_ports = [this](NodeIndex n) {
+        if (nodes[n].unsettled > 0 || !nodes[n].known) return;
+        for (const GpuId gpu : fabric.nodes[n].gpus)
+            for (const PortId p : fabric.gpus[gpu].ports) {
+                touch(gpu);
+                if (inventory.port(p).peer < fabric.ports.size()) touch(fabric.ports[inventory.port(p).peer].gpu);
+            }
+    };
+    touch_ports(launch.id.node);
+    for (const KeyRef& r : launch.keys)
+        if (std::exchange(r.key->comm->mark, m) != m)
+            for (const Member& member : r.key->comm->members)
+                if (member.registered && !member.gone) touch_ports(member.node);
+}
+
+void Core::Impl::settle(Launch& launch) {
+    adopted.erase(launch.id);
+    adopted_again.erase(launch.id);
+    launch.unsettled = false;
+    if (!std::exchange(launch.kept, false)) return;
+    leave_node(launch.id.node);
+    for (const KeyRef& r : launch.keys) {
+        Comm& comm = *r.key->comm;
+        if (--comm.unsettled > 0) continue;
+        unsettled_comms.erase(comm.number);
+        comm.came.clear();
+        for (const NodeIndex n : std::exchange(comm.kept, {})) leave_node(n);
+    }
+}
+
+// It is judged, or its members are others.
+void Core::Impl::look_again(Comm& comm) {
+    if (comm.unsettled > 0)
+        for (const auto& entry : comm.keys)
+            for (const KeyMember& m : entry.second->members)
+                if (m.launch != nullptr && m.launch->unsettled) adopted_again.insert(m.launch->id);
+    for (const std::uint64_t grant : comm.runs)
+        if (runs.at(grant).unsettled) runs_again.insert(grant);
+}
+
+// A switch has said how it is set.
+void Core::Impl::look_again() {
+    adopted_again = adopted;
+    for (const auto& [grant, run] : runs)
+        if (run.unsettled) runs_again.insert(grant);
+}
+
+bool Core::Impl::is_read(KeyState& key) {
+    const auto [begin, end] = edges_of(key);
+    return std::all_of(begin, end, [this](EdgeId e) {
+        const auto read = [this](PortId p) { return inventory.sw(fabric.ports[p].sw).map_known && !inventory.port(p).unknown; };
+        const auto &a = fabric.gpus[inventory.edge(e).a].ports, &b = fabric.gpus[inventory.edge(e).b].ports;
+        return std::all_of(a.begin(), a.end(), read) && std::all_of(b.begin(), b.end(), read);
+    });
+}
+
+// What runs has seen the light of its circuits: of those that are known to have some, where there are any.
+void Core::Impl::see_light(KeyState& key) {
+    const auto [begin, end] = edges_of(key);
+    for (const EdgeId* e = begin; e != end; ++e)
+        if (inventory.lit(*e) == nullptr)
+            for (const Circuit& c : inventory.edge(*e).up) inventory.see(c);
+}
+
+// Those whose circuits are known now. The ports of the others are kept.
+std::vector<Launch*> Core::Impl::known_now() {
+    std::vector<Launch*> known;
+    std::unordered_map<const KeyState*, bool> read;
+    for (const LaunchId& id : std::exchange(adopted_again, {})) {
+        Launch* launch = launch_of(id);
+        bool is_known = true;
+        for (const KeyRef& r : launch->keys) {
+            const auto [at, fresh] = read.try_emplace(r.key);
+            if (fresh) at->second = is_read(*r.key);
+            is_known &= at->second && r.key->comm->verdict != Verdict::unknown;
+        }
+        if (is_known)
+            known.push_back(launch);
+        else if (!launch->kept)
+            keep_ports(*launch);
+    }
+    for (const std::uint64_t number : unsettled_comms) keep_members(*comms.by_number(number));
+    return known;
+}
+
+void Core::Impl::settle_adopted() {
+    adoption_due = false;
+    const std::vector<Launch*> known = known_now();
+    std::vector<Launch*> dark, lost;
+    std::unordered_map<const KeyState*, bool> lit;
+    const std::uint64_t m = next_mark();
+    for (Launch* launch : known) {
+        const bool kept = launch->kept;
+        settle(*launch);
+        if (!kept) touch_nodes(*launch, m);
+        for (const KeyRef& r : launch->keys)
+            if (lit.count(r.key) == 0) see_light(*r.key);
+        take_off(*launch);
+        bool all_lit = true, all_known = true;
+        for (const KeyRef& r : launch->keys) {
+            const auto [at, fresh] = lit.try_emplace(r.key);
+            if (fresh) {
+                at->second = is_lit(*r.key);
+                for (const KeyMember& member : r.key->members)
+                    if (member.launch != nullptr && member.launch->gang != nullptr && member.launch->waits())
+                        queue(*member.launch->gang, true);
+            }
+            all_lit &= at->second;
+            all_known &= r.key->comm->verdict != Verdict::passes || r.key->comm->complete();
+        }
+        if (!all_lit || !all_known) (all_known ? dark : lost).push_back(launch);
+    }
+    suspend(dark, "found running after a restart with its circuits not up");
+    suspend(lost, "found running after a restart, and not all ranks of its communicator have come again");
+    std::vector<Launch*> running;
+    std::copy_if(known.begin(), known.end(), std::back_inserter(running),
+                 [](const Launch* launch) { return launch->stage == Stage::in_flight; });
+    regather(running);
+    settle_runs();
+}
+
+}  // namespace opus::controller

@@ -1,0 +1,286 @@
+// Who is at fault when a change set fails: a port, or its switch? And what becomes of a port that is.
+//
+// Only a change set of one circuit blames its two ports: a larger one is tried again circuit by circuit.
+// While change sets fail and no port is in all of them, the switch is at fault: it is left alone for a pause that
+// grows, and no port is fenced. A port is fenced after so many failures, if its switch has carried out something that it was
+// told no earlier than the first of them, or said itself that the circuit has no light.
+// A port that has failed is tried again after a pause that grows: by whoever needs it, else with a port that nobody
+// wants. One that works is trusted again. A fence by hand stays until it is taken away by hand.
+#include <algorithm>
+#include <utility>
+
+#include "controller/core/impl.h"
+
+namespace opus::controller {
+namespace {
+
+constexpr TimeNs kFirstRestNs = 200'000'000, kLongestRestNs = 5'000'000'000;
+constexpr std::uint32_t kMostPauses = 5;
+constexpr TimeNs kTrialShare = 8;  // a trial that goes wrong takes four dark times
+constexpr TimeNs kDrainAgainNs = 1'000'000'000;
+
+std::string ms_text(TimeNs ns) { return std::to_string(ns / 1'000'000) + " ms"; }
+
+std::vector<PortId> turned_ports(const Op& op) {
+    std::vector<PortId> ports = op.turned();
+    if (ports.empty()) ports = op.dark;
+    std::sort(ports.begin(), ports.end());
+    return ports;
+}
+
+}  // namespace
+
+// --- the switch -----------------------------------------------------------------------------------
+
+void Core::Impl::not_carried_out(const Op& op) {
+    const std::vector<PortId> ports = turned_ports(op);
+    // That a port fails which is known to do so says nothing new.
+    for (const PortId p : ports)
+        if (op.tries != kNone || inventory.port(p).fenced_by != FencedBy::nobody) return;
+    SwitchState& sw = inventory.sw(op.sw);
+    if (sw.failed++ == 0) {
+        sw.failing_ns = op.begun_ns;
+        sw.common = ports;
+    } else {
+        std::erase_if(sw.common, [&](PortId p) { return !std::binary_search(ports.begin(), ports.end(), p); });
+    }
+    if (!sw.common.empty() || now < sw.rest_until_ns) return;
+    const TimeNs rest = std::min(kFirstRestNs << std::min(sw.rests++, kMostPauses), kLongestRestNs);
+    sw.rest_until_ns = now + rest;
+    if (!std::exchange(sw.at_fault, true))
+        log(LogLevel::error, fabric.switches[op.sw].name + " fails whatever it is told (" + std::to_string(sw.failed) +
+                                 " change sets in " + ms_text(now - sw.failing_ns) +
+                                 "): no port is blamed, and it is left alone for " + ms_text(rest) +
+                                 ", then longer; see to the switch");
+}
+
+void Core::Impl::carried_out(const Op& op) {
+    SwitchState& sw = inventory.sw(op.sw);
+    sw.carried_out_ns = std::max(sw.carried_out_ns, op.begun_ns);
+    if (sw.failed == 0 || op.begun_ns < sw.failing_ns) return;  // what it was told before says nothing
+    const std::uint32_t failed = std::exchange(sw.failed, 0);
+    const TimeNs since = sw.failing_ns;
+    sw.common.clear();
+    sw.rests = 0;
+    sw.rest_until_ns = 0;
+    if (!std::exchange(sw.at_fault, false)) return;
+    log(LogLevel::warn, fabric.switches[op.sw].name + " carries out change sets again, after " + ms_text(now - since) +
+                            " and " + std::to_string(failed) + " that failed");
+    for (const PortId p : sw.cable) {
+        if (p == kNone) continue;
+        PortState& port = inventory.port(p);
+        if (port.fenced_by == FencedBy::nobody && port.failing_ns >= since) port.failures = port.trials = 0;
+        touch(fabric.ports[p].gpu);
+    }
+    for (auto& [id, gang] : gangs) gang->retry_at_ns = std::min(gang->retry_at_ns, now);
+    queue_all();
+}
+
+// When a switch that this plan needs may be told something again; 0: now.
+TimeNs Core::Impl::rests_until(const Plan& plan) const {
+    TimeNs until = 0;
+    for (const auto& [edge, circuit] : plan.fresh)
+        until = std::max(until, inventory.sw(fabric.ports[circuit.a].sw).rest_until_ns);
+    return until;
+}
+
+// --- ports that fail ------------------------------------------------------------------------------
+
+// A failed change set: which of its circuits are not there?
+void Core::Impl::judge_suspects(SwitchIndex s) {
+    const std::vector<Suspect> suspects = std::move(inventory.sw(s).suspects);
+    inventory.sw(s).suspects.clear();
+    for (const Suspect& suspect : suspects) {
+        const auto [a, b] = suspect.circuit;
+        if (inventory.port(a).op != 0 || inventory.port(b).op != 0) continue;
+        if (inventory.port(a).unknown || inventory.port(b).unknown) {  // this answer says nothing about them
+            inventory.sw(s).suspects.push_back(suspect);
+            continue;
+        }
+        const bool joined = inventory.port(a).peer == b;
+        // The map says how the mirrors are set, not that light passes (yet): such a circuit is made again before
+        // it is used.
+        if (joined) {
+            inventory.port(a).no_light = inventory.port(b).no_light = true;
+            inventory.port(a).seen = inventory.port(b).seen = kNone;
+        }
+        if (joined && !suspect.no_light) continue;
+        if (!suspect.counts) continue;
+        for (const PortId p : {a, b})
+            if (suspect.tried == kNone || suspect.tried == p) blame(p, suspect);
+    }
+}
+
+void Core::Impl::blame(PortId p, const Suspect& suspect) {
+    PortState& port = inventory.port(p);
+    if (port.failures++ == 0) port.failing_ns = suspect.begun_ns;
+    if (suspect.tried == p || port.on_trial) ++port.trials;
+    try_later(p);
+    if (port.fenced_by != FencedBy::nobody) {
+        if (!std::exchange(port.on_trial, false)) return;
+        log(LogLevel::info, fabric.ports[p].name + " still fails (" + port.note + "): it is tried again in " +
+                                ms_text(port.trial_ns - now));
+        ++inventory.fence_generation;
+        return queue_all();
+    }
+    const SwitchState& sw = inventory.sw(fabric.ports[p].sw);
+    if (port.failures < options.port_failures_to_fence || sw.at_fault) return;
+    if (!suspect.no_light && sw.carried_out_ns < port.failing_ns) return;  // or is it the switch?
+    fence(p, FencedBy::controller, std::to_string(port.failures) + " change sets failed on it, the last: " + port.note);
+}
+
+// A circuit of it was made, and has light.
+void Core::Impl::trust(PortId p) {
+    PortState& port = inventory.port(p);
+    port.failures = port.trials = 0;
+    port.note.clear();
+    if (port.fenced_by == FencedBy::controller)
+        unfence(p, " works again, after " + ms_text(now - port.fenced_ns) + ": taken back");
+}
+
+void Core::Impl::fence(PortId p, FencedBy by, const std::string& why) {
+    PortState& port = inventory.port(p);
+    port.fenced_by = by;
+    port.fenced_ns = now;
+    port.fenced_why = why;
+    port.on_trial = false;
+    ++inventory.fence_generation;
+    const bool hand = by == FencedBy::hand;
+    log(hand ? LogLevel::warn : LogLevel::error,
+        "fenced " + fabric.ports[p].name + " (" + fabric.switch_of(p).name + " port " +
+            std::to_string(fabric.ports[p].sw_port) + ")" + (hand ? " by hand" : "") + (why.empty() ? "" : ": ") + why +
+            (hand ? "" : "; check cable and switch; it is tried again in " + ms_text(port.trial_ns - now)));
+    Trace t;
+    t.kind = Trace::Kind::port_fenced;
+    t.circuit = {p, kNone};
+    trace(std::move(t));
+    queue_all();
+}
+
+void Core::Impl::unfence(PortId p, const std::string& why) {
+    PortState& port = inventory.port(p);
+    port.fenced_by = FencedBy::nobody;
+    port.on_trial = false;
+    port.failures = port.trials = 0;
+    by_hand.erase(p);
+    ++inventory.fence_generation;
+    log(LogLevel::warn, fabric.ports[p].name + " (" + fabric.switch_of(p).name + " port " +
+                            std::to_string(fabric.ports[p].sw_port) + ")" + why);
+    Trace t;
+    t.kind = Trace::Kind::port_unfenced;
+    t.circuit = {p, kNone};
+    trace(std::move(t));
+    relight();
+    queue_all();
+}
+
+// --- trials ---------------------------------------------------------------------------------------
+
+void Core::Impl::try_later(PortId p, TimeNs not_before) {
+    PortState& port = inventory.port(p);
+    const TimeNs least = std::max(options.port_trial_ns, kTrialShare * fabric.switch_of(p).dark_ns);
+    port.trial_ns = std::max(now + (least << std::min(port.trials, kMostPauses)), not_before);
+    arm(port.trial_ns, TimerKind::port_trial, p);
+}
+
+// Those who cannot do without it may try it now; if nobody does, it is tried at the end of the step.
+void Core::Impl::trial_due(PortId p) {
+    PortState& port = inventory.port(p);
+    if (port.failures == 0 || port.fenced_by == FencedBy::hand || now < port.trial_ns) return;
+    if (port.fenced_by == FencedBy::controller && !std::exchange(port.on_trial, true)) {
+        ++inventory.fence_generation;
+        relight();
+        queue_all();
+    }
+    to_try.insert(p);
+}
+
+bool Core::Impl::nobody_runs(GpuId gpu) const {
+    for (const auto& [id, rank] : nodes[fabric.gpus[gpu].node].ranks)
+        for (const auto& [comm, membership] : rank.comms)
+            for (const std::uint32_t slot : membership.slots)
+                if (membership.comm->members[slot].gpu == gpu) return false;
+    return true;
+}
+
+// At rest, and nobody wants it: dark, or its light is between GPUs that nobody uses.
+bool Core::Impl::free_to_try(PortId p) const {
+    const auto rests = [this](PortId end) {
+        const PortState& s = inventory.port(end);
+        return s.fenced_by != FencedBy::hand && inventory.known(end) && s.leaves == 0 && s.reservations.empty();
+    };
+    const PortState& s = inventory.port(p);
+    if (!rests(p) || s.peer == kForeign) return false;
+    if (s.peer == kNone) return true;
+    if (!rests(s.peer) || s.absent || inventory.port(s.peer).absent || inventory.edge(s.edge).busy()) return false;
+    return s.no_light || (nobody_runs(fabric.ports[p].gpu) && nobody_runs(fabric.ports[s.peer].gpu));
+}
+
+void Core::Impl::try_ports() {
+    for (const PortId p : std::exchange(to_try, {})) {
+        const PortState& port = inventory.port(p);
+        const SwitchIndex s = fabric.ports[p].sw;
+        if (port.failures == 0) continue;
+        try_later(p, inventory.sw(s).rest_until_ns);  // unless somebody knows before
+        if (!free_to_try(p) || now < inventory.sw(s).rest_until_ns) continue;
+        std::vector<PortId> others;
+        for (const PortId q : inventory.sw(s).cable)
+            if (q != kNone && fabric.ports[q].gpu != fabric.ports[p].gpu && fabric.can_join(p, q) && free_to_try(q))
+                others.push_back(q);
+        if (others.empty()) continue;
+        const PortId other = others[port.trials % others.size()];
+        Op& op = open_op(s, true);
+        op.tries = p;
+        connect(op, inventory.edge_between(fabric.ports[p].gpu, fabric.ports[other].gpu), make_circuit(p, other));
+    }
+}
+
+// --- fences by hand -------------------------------------------------------------------------------
+
+bool Core::Impl::is_drained(EdgeId e) const {
+    const auto& up = inventory.edge(e).up;
+    return std::any_of(up.begin(), up.end(), [this](const Circuit& c) {
+        return inventory.port(c.a).fenced_by == FencedBy::hand || inventory.port(c.b).fenced_by == FencedBy::hand;
+    });
+}
+
+// Their circuits go as soon as nothing is on them, before anybody else can take them.
+void Core::Impl::drain_ports() {
+    for (const PortId p : by_hand) {
+        PortState& port = inventory.port(p);
+        if (port.peer >= fabric.ports.size() || port.leaves != 0 || !inventory.known(p) || !inventory.known(port.peer))
+            continue;
+        if (port.absent || inventory.port(port.peer).absent || inventory.edge(port.edge).busy()) continue;
+        if (now < port.trial_ns) continue;
+        port.trial_ns = now + kDrainAgainNs;  // should it fail
+        arm(port.trial_ns, TimerKind::port_trial, p);
+        Op& op = open_op(fabric.ports[p].sw, true);
+        op.disconnect.push_back(p);
+        turn_dark(op, p);
+    }
+}
+
+void Core::Impl::handle(const CtlFence& e) {
+    if (e.port >= fabric.ports.size()) return out->push_back(CtlDone{e.id, false, "no such port"});
+    PortState& port = inventory.port(e.port);
+    port.trial_ns = 0;
+    by_hand.insert(e.port);
+    fence(e.port, FencedBy::hand, e.why);
+    std::string text = "fenced";
+    if (const EdgeId edge = port.edge; edge != kNone) {
+        for (const std::uint64_t grant : std::vector<std::uint64_t>(inventory.edge(edge).runs))
+            revoke(runs.at(grant), fabric.ports[e.port].name + " is fenced by hand");
+        HolderTable table(inventory, mark);
+        if (inventory.edge(edge).busy()) text += "; its circuit stays until nothing is on it: " + holders_text(edge, table);
+    }
+    out->push_back(CtlDone{e.id, true, text});
+}
+
+void Core::Impl::handle(const CtlUnfence& e) {
+    if (e.port >= fabric.ports.size()) return out->push_back(CtlDone{e.id, false, "no such port"});
+    if (inventory.port(e.port).fenced_by == FencedBy::nobody) return out->push_back(CtlDone{e.id, true, "not fenced"});
+    unfence(e.port, " is not fenced any more, by hand");
+    out->push_back(CtlDone{e.id, true, "not fenced any more"});
+}
+
+}  // namespace opus::controller

@@ -1,0 +1,77 @@
+// Whether a job is provisioned: as long as it is no slower for it. The yardstick is the job itself (manager/core/pace.h):
+// what it does again and again, a lap, is timed on demand first and then provisioned. Where provisioned laps come out
+// worse twice in a row, the job goes on on demand for a number of laps that doubles each time, and then is tried again.
+// Now and then a provisioned job runs on demand for two laps, so that the yardstick stays true; the more seldom, the more
+// there is to lose by it.
+//
+// One a job; pure, no clock. hear() takes what the manager of one of its ranks says.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "opus/wire.h"
+
+namespace opus::controller {
+
+class Guard {
+public:
+    static constexpr double kWorse = 0.003;           // part of a lap: less cannot be told from noise
+    static constexpr double kFarWorse = 0.05;         // one such lap is enough while nothing is proven
+    static constexpr std::uint32_t kProven = 8;       // laps, after which one that is slow is not believed at once
+    static constexpr std::uint32_t kFirstAway = 16;   // laps on demand, the first time
+    static constexpr std::uint32_t kLongestAway = 1024;
+    static constexpr std::uint32_t kLookLaps = 2;     // on demand, for a new yardstick
+    static constexpr double kLittle = 0.003;          // saved: then a look costs nothing, and is taken soon
+    static constexpr std::uint32_t kFirstLook = 8, kFirstLookWhereMuch = 256, kLongestLook = 4096;  // laps before it
+
+    struct Rule {
+        bool provision = false, runs = false;
+        bool operator==(const Rule&) const = default;
+    };
+    enum class Stage : std::uint8_t {
+        measuring,    // on demand, until a lap has been seen to repeat
+        trying,       // provisioned, and not proven
+        provisioned,  // proven
+        looking,      // on demand for a moment: a new yardstick
+        away          // on demand, since provisioned laps were slower
+    };
+
+    Guard(bool provision, bool runs);
+
+    Rule rule() const;
+    // True: the rule is another one now.
+    bool hear(const wire::RankPace& news);
+    // Its laps are timed elsewhere from now on: there is no yardstick there yet. True: as above.
+    bool start_over();
+
+    Stage stage() const { return stage_; }
+    std::uint32_t laps() const { return laps_; }  // in this stage
+    std::uint32_t away_laps() const { return away_laps_; }
+    std::int64_t lap_ns() const { return lap_ns_; }       // the yardstick's; 0: not known
+    double ratio() const { return ratio_; }               // of the last provisioned lap to it; 0: none yet
+    std::uint32_t fallbacks() const { return fallbacks_; }
+    std::string text() const;  // for people, one line
+
+private:
+    explicit Guard(std::vector<Rule> levels);
+
+    bool enter(Stage stage);
+    bool lap_over(double ratio);
+    bool provisioned_lap(double ratio);
+    bool away_lap(double ratio);
+    bool fall_back(double ratio);
+    bool is_on_demand() const { return stage_ != Stage::trying && stage_ != Stage::provisioned; }
+
+    std::vector<Rule> levels_;  // the most daring last
+    std::size_t level_ = 0;
+    Stage stage_ = Stage::measuring;
+    bool again_ = false;  // it was slower before: one slow lap is enough
+    std::uint32_t laps_ = 0, slow_laps_ = 0;
+    std::uint32_t away_laps_ = kFirstAway, look_after_ = 0, fallbacks_ = 0;
+    double ratio_ = 0, slow_ratio_ = 0, away_sum_ = 0, saved_sum_ = 0;
+    std::int64_t lap_ns_ = 0;
+};
+
+}  // namespace opus::controller

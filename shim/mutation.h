@@ -1,0 +1,19 @@
+// Deliberate mistakes, one of which a test-only build makes: test/process shows that random programs notice them.
+#pragma once
+
+namespace opus::shim {
+
+enum class Mutation {
+    none,
+    go_straight_unconnected,  // a call goes the straight way whether what it uses is connected or not
+    connect_unasked,          // first uses have no connect key
+    forget_empty_transfers,   // a transfer of zero bytes has no key
+};
+
+#ifdef OPUS_SHIM_MUTATION
+inline constexpr Mutation kMutation = Mutation::OPUS_SHIM_MUTATION;
+#else
+inline constexpr Mutation kMutation = Mutation::none;
+#endif
+
+}  // namespace opus::shim

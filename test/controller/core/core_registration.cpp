@@ -1,0 +1,242 @@
+// Members that come late, that never come, and that are inside NCCL's creation without a place yet.
+#define DOCTEST_CONFIG_IMPLEMENT_WITH_MAIN
+#include "test/controller/core/job_words.h"
+
+namespace opus::controller::test {
+namespace {
+
+constexpr TimeNs kSecond = 1'000 * kMs;
+constexpr CommId kRoot{1, 7}, kChild{2, 7};
+
+// Managers that beat once a second, and say by hand what their ranks do.
+class Hands {
+public:
+    explicit Hands(std::uint32_t nodes, CoreOptions options = {}) : fabric(make_fabric({.nodes = nodes})), core(fabric, options) {
+        for (NodeIndex n = 0; n < nodes; ++n) connect(n);
+    }
+
+    void connect(NodeIndex n) {
+        feed(NodeSession{n, ++sessions[n]});
+        wire::Snapshot s;
+        s.ranks.push_back({0, 1, 0, 30'000, Policy::proceed, "job"});
+        s.entering = entering[n];
+        s.comms = members[n];
+        say(n, s);
+        away.erase(n);
+    }
+    void lose(NodeIndex n) {
+        away.insert(n);
+        feed(NodeLost{n, sessions[n]});
+    }
+    void advance(TimeNs by) {
+        for (const TimeNs until = now + by; now < until;) {
+            now = std::min(until, now + kSecond / 2);
+            for (NodeIndex n = 0; n < fabric.nodes.size(); ++n)
+                if (away.count(n) == 0) say(n, wire::Heartbeat{1});
+            feed(Tick{});
+        }
+    }
+    void say(NodeIndex n, wire::Message message) { feed(NodeMessage{n, sessions[n], std::move(message)}); }
+    void member(NodeIndex n, CommId comm, std::uint32_t rank, std::uint32_t size, CreationState creation) {
+        wire::CommMember m{comm, {}, rank, size, 0, 0, Mode::enforce, 1, {}, Verdict::unknown, creation};
+        members[n].push_back(m);
+        say(n, wire::Register{{}, {m}});
+    }
+    void enter(NodeIndex n, CommId comm) {
+        entering[n].push_back({comm, 0});
+        say(n, wire::Register{{}, {}, {{comm, 0}}});
+    }
+
+    // Of a communicator, as each node was last told; unknown: it was not.
+    Verdict told(CommId comm, NodeIndex n = 0) const {
+        const auto it = verdicts.find({comm, n});
+        return it == verdicts.end() ? Verdict::unknown : it->second.verdict;
+    }
+    const wire::CommVerdict& said(CommId comm, NodeIndex n = 0) const { return verdicts.at({comm, n}); }
+
+    const Fabric fabric;
+    Core core;
+    TimeNs now = 0;
+    std::map<NodeIndex, std::uint64_t> sessions;
+    std::map<NodeIndex, std::vector<wire::CommMember>> members;
+    std::map<NodeIndex, std::vector<wire::CommEntrant>> entering;
+    std::set<NodeIndex> away;
+    std::map<std::pair<CommId, NodeIndex>, wire::CommVerdict> verdicts;
+
+private:
+    void feed(const Event& event) {
+        Actions out;
+        core.on(event, now, out);
+        for (const Action& action : out)
+            if (const auto* send = std::get_if<SendTo>(&action))
+                if (const auto* message = std::get_if<wire::Verdicts>(&send->message))
+                    for (const wire::CommVerdict& v : message->comms) verdicts[{v.comm, send->node}] = v;
+        CHECK(core.check() == "");
+    }
+};
+
+constexpr auto kEntered = CreationState::entered, kReturned = CreationState::returned;
+
+}  // namespace
+
+TEST_CASE("a member that comes minutes after the first is held with the others") {
+    Hands h(2);
+    h.member(0, kRoot, 0, 2, kEntered);
+    h.advance(600 * kSecond);
+    CHECK(h.told(kRoot) == Verdict::unknown);
+    h.member(1, kRoot, 1, 2, kEntered);
+    CHECK(h.told(kRoot, 0) == Verdict::enforced);
+    CHECK(h.told(kRoot, 1) == Verdict::enforced);
+}
+
+TEST_CASE("who has not registered a while after NCCL's creation has returned on one member has no shim, and all are told who") {
+    Hands h(3);
+    h.member(0, kRoot, 0, 3, kEntered);
+    h.member(2, kRoot, 2, 3, kEntered);
+    h.advance(60 * kSecond);
+    h.member(2, kRoot, 2, 3, kReturned);
+    h.advance(2 * kSecond);
+    CHECK(h.told(kRoot) == Verdict::unknown);
+    h.advance(2 * kSecond);
+    for (const NodeIndex n : {0u, 2u}) {
+        REQUIRE(h.told(kRoot, n) == Verdict::passes);
+        CHECK(h.said(kRoot, n).reason == Reason::missing);
+        CHECK(h.said(kRoot, n).reason_rank == 1);
+        CHECK(h.said(kRoot, n).why.find("rank 1 of 3") == 0);
+    }
+    const auto groups = h.core.groups();
+    REQUIRE(groups.size() == 1);
+    CHECK(groups[0].why == h.said(kRoot, 0).why);
+    h.member(1, kRoot, 1, 3, kReturned);  // what was launched since, nobody has seen
+    CHECK(h.told(kRoot, 1) == Verdict::passes);
+    CHECK(h.told(kRoot, 0) == Verdict::passes);
+}
+
+TEST_CASE("nobody is taken to have no shim while a manager is away that may know him") {
+    Hands h(3);
+    h.lose(1);
+    h.member(0, kRoot, 0, 2, kReturned);
+    SUBCASE("it comes back") {
+        h.advance(10 * kSecond);
+        CHECK(h.told(kRoot) == Verdict::unknown);
+        h.connect(1);
+        h.member(1, kRoot, 1, 2, kReturned);
+        CHECK(h.told(kRoot) == Verdict::enforced);
+    }
+    SUBCASE("it is given up") {
+        h.advance(40 * kSecond);
+        CHECK(h.told(kRoot) == Verdict::passes);
+    }
+}
+
+TEST_CASE("nor while a manager with a session has not been heard of since") {
+    CoreOptions options;
+    options.node_silence_ns = 5 * kSecond;
+    Hands h(2, options);
+    h.away.insert(1);  // it is silent
+    h.member(0, kRoot, 0, 2, kReturned);
+    h.advance(4 * kSecond);
+    CHECK(h.told(kRoot) == Verdict::unknown);
+    h.away.erase(1);
+    h.member(1, kRoot, 1, 2, kReturned);
+    CHECK(h.told(kRoot) == Verdict::enforced);
+}
+
+TEST_CASE("a child's member that is still inside NCCL is waited for, however long, and held") {
+    Hands h(3);
+    for (NodeIndex n = 0; n < 3; ++n) h.enter(n, kChild);
+    h.member(2, kChild, 1, 3, kReturned);
+    h.advance(120 * kSecond);
+    CHECK(h.told(kChild, 2) == Verdict::unknown);
+    h.member(0, kChild, 2, 3, kReturned);
+    h.advance(120 * kSecond);
+    h.member(1, kChild, 0, 3, kReturned);
+    for (NodeIndex n = 0; n < 3; ++n) CHECK(h.told(kChild, n) == Verdict::enforced);
+}
+
+TEST_CASE("a child with a member that has no shim passes, though others are still inside") {
+    Hands h(3);
+    h.enter(0, kChild);
+    h.enter(1, kChild);
+    h.member(0, kChild, 0, 3, kReturned);
+    h.advance(4 * kSecond);
+    REQUIRE(h.told(kChild, 0) == Verdict::passes);
+    CHECK(h.said(kChild, 0).reason == Reason::missing);
+    h.member(1, kChild, 2, 3, kReturned);
+    CHECK(h.told(kChild, 1) == Verdict::passes);
+}
+
+TEST_CASE("nobody waits for a member whose creation failed, or whose process ended in it") {
+    Hands h(2);
+    h.enter(0, kChild);
+    h.enter(1, kChild);
+    h.member(0, kChild, 0, 2, kReturned);
+    SUBCASE("it failed") {
+        h.say(1, wire::Retire{{}, {}, {}, {{kChild, 0}}});
+        REQUIRE(h.told(kChild) == Verdict::passes);
+        CHECK(h.said(kChild).reason == Reason::left);
+    }
+    SUBCASE("its process ended") {
+        h.say(1, wire::Retire{{0}, {}, {}});
+        REQUIRE(h.told(kChild) == Verdict::passes);
+        CHECK(h.said(kChild).reason == Reason::died);
+    }
+    SUBCASE("it failed while its manager was away") {
+        h.lose(1);
+        h.entering[1].clear();
+        h.connect(1);
+        CHECK(h.told(kChild) == Verdict::passes);
+    }
+    SUBCASE("its node is given up") {
+        h.lose(1);
+        h.advance(40 * kSecond);
+        CHECK(h.told(kChild) == Verdict::passes);
+    }
+    SUBCASE("its manager was away, and it has its place meanwhile") {
+        h.lose(1);
+        h.entering[1].clear();
+        h.members[1].push_back({kChild, {}, 1, 2, 0, 0, Mode::enforce, 1, {}, Verdict::unknown, kReturned});
+        h.connect(1);
+        CHECK(h.told(kChild) == Verdict::enforced);
+    }
+}
+
+TEST_CASE("a new controller that finds half of a communicator waits for the managers that may know the rest") {
+    CoreOptions options;
+    options.first = false;
+    Hands h(2, options);
+    h.lose(1);
+    h.member(0, kRoot, 0, 2, kReturned);
+    h.advance(20 * kSecond);
+    CHECK(h.told(kRoot) == Verdict::unknown);
+    h.connect(1);
+    h.member(1, kRoot, 1, 2, kReturned);
+    CHECK(h.told(kRoot) == Verdict::enforced);
+}
+
+TEST_CASE("a communicator of older shims, which do not say when NCCL has returned, is judged after the grace time") {
+    Hands h(2);
+    h.member(0, kRoot, 0, 2, CreationState::untold);
+    h.advance(29 * kSecond);
+    CHECK(h.told(kRoot) == Verdict::unknown);
+    h.advance(10 * kSecond);
+    CHECK(h.told(kRoot) == Verdict::passes);
+}
+
+TEST_CASE("a verdict that is not to a user's liking says why, and names the member") {
+    Hands h(2);
+    wire::CommMember observes{kRoot, {}, 1, 2, 0, 0, Mode::observe, 1, {}, Verdict::unknown, kEntered};
+    h.member(0, kRoot, 0, 2, kEntered);
+    h.say(1, wire::Register{{}, {observes}});
+    CHECK(h.said(kRoot).reason == Reason::mode);
+    CHECK(h.said(kRoot).reason_rank == 1);
+    CHECK(h.said(kRoot).why.find("OPUS_MODE") != std::string::npos);
+    h.member(0, kChild, 0, 2, kEntered);
+    h.member(1, kChild, 1, 2, kEntered);
+    CHECK(h.said(kChild).reason == Reason::none);
+    h.say(1, wire::Retire{{}, {}, {{kChild, 0}}});
+    CHECK(h.said(kChild).verdict == Verdict::degraded);
+    CHECK(h.said(kChild).reason == Reason::unrecorded);
+}
+
+}  // namespace opus::controller::test

@@ -1,0 +1,65 @@
+// Jobs that are drawn, and two that others have drawn: each on demand and provisioned, under the same noise.
+#include <doctest/doctest.h>
+
+#include <fstream>
+
+#include "tools/replay/generate.h"
+#include "tools/sim/against_demand.h"
+
+using namespace opus;
+using namespace opus::sim;
+
+namespace {
+
+const doctest::test_suite layered("layered");
+
+struct Noise {
+    const char* name;
+    double jitter;
+    TimeNs late_ns;
+};
+
+void check(const replay::Workload& job) {
+    for (const Noise& noise : {Noise{"quiet", 0, 0}, Noise{"noisy", 0.05, 300'000}})
+        for (const double dark_ms : {10.0, 50.0}) {
+            ColumnOptions o;
+            o.dark_ns = static_cast<TimeNs>(dark_ms * 1e6);
+            o.rehearsal.iterations = 20;
+            o.rehearsal.bytes_per_us *= 1024;
+            o.rehearsal.jitter = noise.jitter;
+            o.rails.late_ns = noise.late_ns;
+            o.rails.guard = true;
+            CAPTURE(job.name);
+            CAPTURE(noise.name);
+            CAPTURE(dark_ms);
+            const AgainstDemand both = against_demand(job, o);
+            CHECK(both.fault == "");
+            // The goal is kMostPercent. At 50 ms a slow lap on trial is several percent of twenty iterations, and noise
+            // hides that a lap was slow: some jobs miss it (bench_layered_jobs counts them). Unguarded, some of these are
+            // at 6 to 21 %.
+            const double most = dark_ms > 10 ? 7 : noise.jitter > 0 ? 1 : AgainstDemand::kMostPercent;
+            CHECK(both.settled_percent() <= most);
+        }
+}
+
+}  // namespace
+
+// Those that were slower by the most, of the first 200, and some that were not; `make soak` plays all.
+TEST_CASE("a job never ends up slower for having been provisioned" * layered) {
+    replay::GenerateOptions o;
+    for (const std::uint64_t seed :
+         {1, 2, 3, 4, 5, 30, 32, 42, 60, 75, 77, 82, 91, 101, 105, 126, 136, 153, 160, 166}) {
+        o.seed = seed;
+        check(replay::generate("layered", o));
+    }
+}
+
+TEST_CASE("a job of others never ends up slower for having been provisioned" * layered) {
+    for (const char* name : {"moe-zero1-2x2", "moe-ddp-2x2"}) {
+        std::ifstream in(std::string(OPUS_TEST_JOBS) + "/" + name + ".jsonl");
+        std::vector<replay::WorkloadError> errors;
+        const replay::Workload job = replay::read_workload(in, errors);
+        REQUIRE(errors.empty());
+        check(job);
+    }
+}

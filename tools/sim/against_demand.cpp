@@ -1,0 +1,83 @@
+#include "tools/sim/against_demand.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <numeric>
+
+namespace opus::sim {
+namespace {
+
+std::vector<double> lengths_ms(const Column& column) {
+    std::vector<double> lengths;
+    std::int64_t begin = 0;
+    for (const std::int64_t end : column.run.ends()) {
+        lengths.push_back(static_cast<double>(end - begin) / 1e6);
+        begin = end;
+    }
+    return lengths;
+}
+
+std::string fault_of(const char* name, const Column& column) {
+    if (!column.fault.empty()) return std::string(name) + ": " + column.fault;
+    if (!column.ended) return std::string(name) + ": came to a halt";
+    if (column.counters.unroutable + column.counters.passes + column.counters.aborts != 0)
+        return std::string(name) + ": not all of it was held for its circuits";
+    return {};
+}
+
+std::string text(const char* format, double value, double most) {
+    char line[128];
+    std::snprintf(line, sizeof line, format, value, most);
+    return line;
+}
+
+}  // namespace
+
+double AgainstDemand::settled_percent() const {
+    const auto sum = [](const std::vector<double>& ms) { return std::accumulate(ms.begin() + kLearns, ms.end(), 0.0); };
+    return demand_ms.size() <= kLearns ? 0 : 100 * (sum(ahead_ms) / sum(demand_ms) - 1);
+}
+
+double AgainstDemand::worst_percent() const {
+    double worst = -100;
+    for (std::size_t i = kLearns; i < demand_ms.size(); ++i)
+        worst = std::max(worst, 100 * (ahead_ms[i] / demand_ms[i] - 1));
+    return worst;
+}
+
+std::size_t AgainstDemand::slower() const {
+    std::size_t count = 0;
+    for (std::size_t i = kLearns; i < demand_ms.size(); ++i)
+        count += 100 * (ahead_ms[i] / demand_ms[i] - 1) > kMostPercent;
+    return count;
+}
+
+double AgainstDemand::lost_dark_times(std::size_t iteration) const {
+    if (iteration >= demand_ms.size() || dark_ms == 0) return 0;
+    return (ahead_ms[iteration] - demand_ms[iteration]) / dark_ms;
+}
+
+std::string AgainstDemand::broken() const {
+    if (!fault.empty()) return fault;
+    if (const double p = settled_percent(); p > kMostPercent)
+        return text("ends up %.2f %% slower than on demand (at most %.2f)", p, kMostPercent);
+    for (const std::size_t i : {0u, 1u})
+        if (const double lost = lost_dark_times(i), most = kMostDarkTimes * ports; lost > most)
+            return (i == 0 ? "first" : "second") + text(" iteration longer by %.1f dark times (at most %.0f)", lost, most);
+    return {};
+}
+
+AgainstDemand against_demand(const replay::Workload& workload, const ColumnOptions& options) {
+    AgainstDemand both;
+    both.dark_ms = static_cast<double>(options.dark_ns) / 1e6;
+    both.ports = options.ports;
+    const Column demand = play(workload, Rails::on_demand, options), ahead = play(workload, Rails::provisioned, options);
+    both.fault = fault_of("on demand", demand);
+    if (both.fault.empty()) both.fault = fault_of("provisioned", ahead);
+    if (!both.fault.empty()) return both;
+    both.demand_ms = lengths_ms(demand);
+    both.ahead_ms = lengths_ms(ahead);
+    return both;
+}
+
+}  // namespace opus::sim
