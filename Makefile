@@ -7,7 +7,7 @@ WERROR  ?= $(if $(CI),true,false)
 JOBS    ?= $(shell nproc)
 
 CONFIGURE = ./tools/configure.sh
-# Each library as one unit: for who wants the programs and changes no source. A folder that is there stays as it is.
+# Each library as one unit: for who wants the programs and changes no source, and for CI. A folder that is there stays as it is.
 AT_ONCE   = --new -Dunity_libs=true
 RELEASE   = -Dbuildtype=release -Dlibdir=lib -Dwerror=$(WERROR)
 # Line numbers, and little optimisation: what the sanitizers need, at half the time to compile.
@@ -25,7 +25,7 @@ help: ## this list
 
 build: ## install what is missing, configure, compile everything, tests too (release)
 	@./tools/bootstrap.sh build
-	@$(CONFIGURE) $(BUILD) $(RELEASE)
+	@$(CONFIGURE) $(BUILD) $(if $(CI),$(AT_ONCE)) $(RELEASE)
 	@ninja -C $(BUILD) -j $(JOBS)
 
 programs: ## what jobs on emulated switches run, and no tests
@@ -49,13 +49,13 @@ sanitize: sanitize-address sanitize-thread ## the tests again under ASan+UBSan a
 
 sanitize-address:
 	@./tools/bootstrap.sh build
-	@$(CONFIGURE) $(BUILD)-asan $(SANITIZED) $(ADDRESS)
+	@$(CONFIGURE) $(BUILD)-asan $(AT_ONCE) $(SANITIZED) $(ADDRESS)
 	@ninja -C $(BUILD)-asan -j $(JOBS)
 	@python3 test/run.py $(BUILD)-asan
 
 sanitize-thread:
 	@./tools/bootstrap.sh build
-	@$(CONFIGURE) $(BUILD)-tsan $(SANITIZED) $(THREAD)
+	@$(CONFIGURE) $(BUILD)-tsan $(AT_ONCE) $(SANITIZED) $(THREAD)
 	@ninja -C $(BUILD)-tsan -j $(JOBS)
 	@python3 test/run.py $(BUILD)-tsan
 
