@@ -7,6 +7,16 @@
 
 namespace opus::controller {
 
+void Guard::Spread::add(double x) {
+    ++count;
+    sum += x;
+    squares += x * x;
+}
+
+double Guard::Spread::mean() const { return sum / count; }
+
+double Guard::Spread::deviation() const { return std::sqrt(std::max(0.0, (squares - sum * sum / count) / (count - 1))); }
+
 Guard::Guard(std::vector<Rule> levels) : levels_(std::move(levels)), level_(levels_.empty() ? 0 : levels_.size() - 1) {}
 
 Guard::Guard(bool provision, bool runs)
@@ -22,17 +32,21 @@ bool Guard::enter(Stage stage) {
     const Rule before = rule();
     stage_ = stage;
     laps_ = slow_laps_ = 0;
+    if (stage == Stage::trying) saved_ = {};
     away_sum_ = 0;
     return rule() != before;
 }
 
 bool Guard::hear(const wire::RankPace& news) {
     if (levels_.empty()) return false;
-    if (news.kind == wire::PaceKind::ready && news.lap_ns > lap_ns_ + lap_ns_ / 2) *this = Guard(levels_);  // what was timed was part of a lap
-    if (news.lap_ns > 0) lap_ns_ = news.lap_ns;
     const auto took = static_cast<double>(news.took_ns), lap = static_cast<double>(news.lap_ns);
+    if (news.kind == wire::PaceKind::ready && news.lap_ns > lap_ns_ + lap_ns_ / 2) start_again(lap);
+    if (news.lap_ns > 0) lap_ns_ = news.lap_ns;
     switch (news.kind) {
-        case wire::PaceKind::ready: return stage_ == Stage::measuring && enter(Stage::trying);
+        case wire::PaceKind::ready:
+            if (stage_ != Stage::measuring) return false;
+            enter(owed_laps_ > 0 ? Stage::away : Stage::trying);
+            return true;  // also where it goes on on demand: what is told makes a yardstick of what was timed
         case wire::PaceKind::longer:  // what is proven stays: a longer lap holds an evaluation, say
             if (stage_ == Stage::provisioned || stage_ == Stage::measuring) return false;
             enter(Stage::measuring);
@@ -43,9 +57,17 @@ bool Guard::hear(const wire::RankPace& news) {
             return lap_over(static_cast<double>(news.took_ns) / static_cast<double>(news.yardstick_ns));
         case wire::PaceKind::excess:
             if (is_on_demand() || lap <= 0 || (stage_ == Stage::provisioned && took < 2 * lap)) return false;
+            lost_ += (took - static_cast<double>(news.yardstick_ns)) / lap;
             return fall_back(took / lap);
     }
     return false;
+}
+
+// What was timed was part of a lap: nothing is known of the whole, but what is owed.
+void Guard::start_again(double lap_ns) {
+    const double owed = owed_laps_ * static_cast<double>(lap_ns_) / lap_ns;
+    *this = Guard(levels_);
+    owed_laps_ = static_cast<std::uint32_t>(std::ceil(owed));
 }
 
 bool Guard::lap_over(double ratio) {
@@ -70,48 +92,50 @@ bool Guard::lap_over(double ratio) {
 
 bool Guard::provisioned_lap(double ratio) {
     ratio_ = ratio;
-    const bool slow = ratio > 1 + kWorse;
+    const bool slow = ratio > 1 + kWorse, proven = stage_ == Stage::provisioned;
     slow_laps_ = slow ? slow_laps_ + 1 : 0;
-    const bool at_once = stage_ == Stage::trying && (again_ || ratio > 1 + kFarWorse);
-    if (slow_laps_ == 2 || (slow && at_once)) return fall_back(ratio);
+    // One lap alone never ends what is proven: who knows what else it met.
+    lost_ = std::max(0.0, lost_ + (proven ? std::min(ratio - 1, 0.9 * kFarWorse) : ratio - 1));
+    if (slow && (slow_laps_ == 2 || lost_ > kFarWorse || (again_ && !proven))) return fall_back(ratio);
+    if (!proven) saved_.add(1 - ratio);
     if (slow) return false;
-    saved_sum_ += 1 - ratio;
-    if (stage_ == Stage::trying && laps_ >= kProven) {
+    if (!proven && laps_ >= kProven) {
         again_ = false;
         away_laps_ = std::max(kFirstAway, away_laps_ / 2);
-        if (look_after_ == 0)
-            look_after_ = saved_sum_ / laps_ < kLittle ? kFirstLook : kFirstLookWhereMuch;
-        return enter(Stage::provisioned);
+        const bool sure = saved_.mean() > std::max(kLittle, kSure * saved_.deviation());
+        if (look_after_ == 0) look_after_ = sure ? kFirstLookWhereMuch : kFirstLook;
+        return enter(sure ? Stage::provisioned : Stage::looking);
     }
-    if (stage_ == Stage::provisioned && laps_ >= look_after_) return enter(Stage::looking);
+    if (proven && laps_ >= look_after_) return enter(Stage::looking);
     return false;
 }
 
-// For a time that doubles. Then without what was the most daring of it, and that another time.
+// Then without what was the most daring of it, and that another time.
 bool Guard::fall_back(double ratio) {
     ++fallbacks_;
     ratio_ = slow_ratio_ = ratio;
     away_laps_ = again_ ? std::min(2 * away_laps_, kLongestAway) : away_laps_;
+    owed_laps_ = std::min(std::max(away_laps_, static_cast<std::uint32_t>(std::ceil(std::min(lost_ / kMostLost, 1e6)))), kLongestAway);
     again_ = true;
     level_ = (level_ + levels_.size() - 1) % levels_.size();
-    saved_sum_ = 0;
+    lost_ = 0;
     return enter(Stage::away);
 }
 
 bool Guard::away_lap(double ratio) {
     if (laps_ > 1) away_sum_ += ratio;  // the first may still suffer from what was done ahead before it
+    if (owed_laps_ > 0) --owed_laps_;
     // The job itself has become slower: it was not for being provisioned.
     if (laps_ == 1 + kLookLaps && slow_ratio_ < away_sum_ / kLookLaps) {
         away_laps_ = std::max(kFirstAway, away_laps_ / 2);
         level_ = (level_ + 1) % levels_.size();
-        return enter(Stage::trying);
+        owed_laps_ = 0;
     }
-    return laps_ >= away_laps_ && enter(Stage::trying);
+    return owed_laps_ == 0 && enter(Stage::trying);
 }
 
 std::string Guard::text() const {
     const auto tenths = static_cast<std::int64_t>(std::lround(1000 * (slow_ratio_ - 1)));
-    const std::uint32_t left = away_laps_ > laps_ ? away_laps_ - laps_ : 0;
     switch (stage_) {
         case Stage::measuring: return "on demand: its laps are being timed";
         case Stage::trying: return again_ ? "provisioned, on trial again" : "provisioned, on trial";
@@ -119,7 +143,7 @@ std::string Guard::text() const {
         case Stage::looking: return "on demand for two laps, to be timed anew";
         case Stage::away:
             return "on demand: provisioned, a lap took " + std::to_string(tenths / 10) + "." + std::to_string(tenths % 10) +
-                   " % longer; tried again in " + std::to_string(left) + " laps";
+                   " % longer; tried again in " + std::to_string(owed_laps_) + " laps";
     }
     return "";
 }

@@ -1,6 +1,7 @@
 // Whether a job is provisioned: as long as it is no slower for it. The yardstick is the job itself (manager/core/pace.h):
 // what it does again and again, a lap, is timed on demand first and then provisioned. Where provisioned laps come out
-// worse twice in a row, the job goes on on demand for a number of laps that doubles each time, and then is tried again.
+// worse twice in a row, or lose more than a little in all, the job goes on on demand, and then is tried again: after a
+// number of laps that doubles each time, and never before what was lost is less than kMostLost of the time since.
 // Now and then a provisioned job runs on demand for two laps, so that the yardstick stays true; the more seldom, the more
 // there is to lose by it.
 //
@@ -18,12 +19,14 @@ namespace opus::controller {
 class Guard {
 public:
     static constexpr double kWorse = 0.003;           // part of a lap: less cannot be told from noise
-    static constexpr double kFarWorse = 0.05;         // one such lap is enough while nothing is proven
-    static constexpr std::uint32_t kProven = 8;       // laps, after which one that is slow is not believed at once
+    static constexpr double kFarWorse = 0.05;         // of a lap, lost since it last gained by as much: enough
+    static constexpr double kMostLost = 0.005;        // part of all laps that trials may cost
+    static constexpr std::uint32_t kProven = 4;       // laps, after which one that is slow is not believed at once
     static constexpr std::uint32_t kFirstAway = 16;   // laps on demand, the first time
     static constexpr std::uint32_t kLongestAway = 1024;
     static constexpr std::uint32_t kLookLaps = 2;     // on demand, for a new yardstick
     static constexpr double kLittle = 0.003;          // saved: then a look costs nothing, and is taken soon
+    static constexpr double kSure = 3;                // standard deviations of one lap: what saves less may be luck
     static constexpr std::uint32_t kFirstLook = 8, kFirstLookWhereMuch = 256, kLongestLook = 4096;  // laps before it
 
     struct Rule {
@@ -48,13 +51,20 @@ public:
 
     Stage stage() const { return stage_; }
     std::uint32_t laps() const { return laps_; }  // in this stage
-    std::uint32_t away_laps() const { return away_laps_; }
+    std::uint32_t laps_owed() const { return owed_laps_; }  // on demand, before it is tried again
     std::int64_t lap_ns() const { return lap_ns_; }       // the yardstick's; 0: not known
     double ratio() const { return ratio_; }               // of the last provisioned lap to it; 0: none yet
     std::uint32_t fallbacks() const { return fallbacks_; }
     std::string text() const;  // for people, one line
 
 private:
+    struct Spread {
+        double count = 0, sum = 0, squares = 0;
+        void add(double x);
+        double mean() const;
+        double deviation() const;  // standard, of one
+    };
+
     explicit Guard(std::vector<Rule> levels);
 
     bool enter(Stage stage);
@@ -62,6 +72,7 @@ private:
     bool provisioned_lap(double ratio);
     bool away_lap(double ratio);
     bool fall_back(double ratio);
+    void start_again(double lap_ns);
     bool is_on_demand() const { return stage_ != Stage::trying && stage_ != Stage::provisioned; }
 
     std::vector<Rule> levels_;  // the most daring last
@@ -69,8 +80,10 @@ private:
     Stage stage_ = Stage::measuring;
     bool again_ = false;  // it was slower before: one slow lap is enough
     std::uint32_t laps_ = 0, slow_laps_ = 0;
-    std::uint32_t away_laps_ = kFirstAway, look_after_ = 0, fallbacks_ = 0;
-    double ratio_ = 0, slow_ratio_ = 0, away_sum_ = 0, saved_sum_ = 0;
+    std::uint32_t away_laps_ = kFirstAway, owed_laps_ = 0, look_after_ = 0, fallbacks_ = 0;
+    double ratio_ = 0, slow_ratio_ = 0, away_sum_ = 0;
+    Spread saved_;  // of the laps of this trial, each a part of a lap on demand
+    double lost_ = 0;  // laps, since it last had gained as much as it had lost
     std::int64_t lap_ns_ = 0;
 };
 

@@ -13,7 +13,7 @@ constexpr TimeNs kExcessParts[] = {8, 1};  // of a lap
 }  // namespace
 
 void Pace::begin(bool on_demand) {
-    if (on_demand_ && !on_demand) make_yardstick();
+    if (on_demand_ && (!on_demand || yardstick_.empty())) make_yardstick();
     if (!on_demand_ && on_demand) record_.clear();
     on_demand_ = on_demand;
     took_ns_ = should_ns_ = 0;
@@ -102,21 +102,29 @@ TimeNs Pace::last_recorded(std::uint64_t launches) const {
     return all;
 }
 
-// The last laps, and of several not the first: it begins under another rule.
+// The last laps, and of several not the first: it begins under another rule. What was timed before counts half: a lap or
+// two are no measure where laps differ.
+void Pace::age(Mean& mean) {
+    mean.sum_ns /= 2;
+    mean.weight /= 2;
+}
+
 void Pace::make_yardstick() {
     if (lap_ == 0 || record_.empty()) return;
     const std::uint64_t laps = record_.size() / lap_;
     const std::uint64_t used = std::clamp<std::uint64_t>(laps > 1 ? laps - 1 : laps, 1, kMostLaps);
     const std::size_t count = std::min<std::size_t>(used * lap_, record_.size());
-    yardstick_.clear();
-    TimeNs all = 0;
+    for (auto& entry : yardstick_) age(entry.second);
+    age(lap_mean_);
     for (std::size_t i = record_.size() - count; i < record_.size(); ++i) {
+        const auto ns = static_cast<double>(record_[i].ns);
         Mean& mean = yardstick_[record_[i].context];
-        mean.sum_ns += record_[i].ns;
-        ++mean.count;
-        all += record_[i].ns;
+        mean.sum_ns += ns;
+        ++mean.weight;
+        lap_mean_.sum_ns += ns;
     }
-    const TimeNs lap_ns = std::max<TimeNs>(1, all / static_cast<TimeNs>(used));
+    lap_mean_.weight += static_cast<double>(used);
+    const TimeNs lap_ns = std::max<TimeNs>(1, static_cast<TimeNs>(lap_mean_.ns()));
     const TimeNs several = std::clamp<TimeNs>((kLeastLapNs + lap_ns - 1) / lap_ns, 1, kMostAtOnce);
     yardstick_lap_ = lap_ * static_cast<std::uint64_t>(several);
     yardstick_lap_ns_ = lap_ns * several;
@@ -135,7 +143,7 @@ void Pace::compare(const Took& t) {
         return;
     }
     took_ns_ += t.ns;
-    should_ns_ += known->second.sum_ns / known->second.count;
+    should_ns_ += static_cast<TimeNs>(known->second.ns());
     if (++compared_ >= yardstick_lap_) {
         tell(Kind::lap);
         took_ns_ = should_ns_ = 0;
@@ -166,6 +174,7 @@ void Pace::forget() {
     since_lap_ = lap_ = 0;
     record_.clear();
     yardstick_.clear();
+    lap_mean_ = {};
 }
 
 void Pace::tell(Kind kind) { news_ = News{kind, took_ns_, should_ns_, yardstick_lap_ns_}; }

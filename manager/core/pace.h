@@ -66,8 +66,8 @@ private:
         TimeNs ns = 0;
     };
     struct Mean {
-        TimeNs sum_ns = 0;
-        std::uint32_t count = 0;
+        double sum_ns = 0, weight = 0;
+        double ns() const { return sum_ns / weight; }
     };
 
     std::uint64_t context_with(std::uint64_t signature) const;
@@ -77,6 +77,7 @@ private:
     bool repeats() const;
     TimeNs last_recorded(std::uint64_t launches) const;
     void tell_if_excessive(TimeNs took);
+    static void age(Mean& mean);
     void make_yardstick();
     void compare(const Took& t);
     void tell(Kind kind);
@@ -98,6 +99,7 @@ private:
     std::unordered_map<std::uint64_t, Mean> yardstick_;
     std::uint64_t yardstick_lap_ = 0;  // launches of one that is compared: of a lap, or of several
     TimeNs yardstick_lap_ns_ = 0;
+    Mean lap_mean_;
     TimeNs took_ns_ = 0, should_ns_ = 0;
     std::uint64_t compared_ = 0, since_lap_ = 0;  // launches of this lap; since the last that counts
     unsigned told_excess_ = 0;

@@ -35,9 +35,9 @@ void check(const replay::Workload& job) {
             const AgainstDemand both = against_demand(job, o);
             CHECK(both.fault == "");
             // The goal is kMostPercent. At 50 ms a slow lap on trial is several percent of twenty iterations, and noise
-            // hides that a lap was slow: some jobs miss it (bench_layered_jobs counts them). Unguarded, some of these are
-            // at 6 to 21 %.
-            const double most = dark_ms > 10 ? 7 : noise.jitter > 0 ? 1 : AgainstDemand::kMostPercent;
+            // hides that a lap was slow: some jobs miss it (bench_layered_jobs counts them). Job 153 does at 10 ms, too:
+            // its iterations on demand differ by a fifth. Unguarded, some of these are at 6 to 21 %.
+            const double most = dark_ms > 10 ? 7 : noise.jitter > 0 ? 2 : AgainstDemand::kMostPercent;
             CHECK(both.settled_percent() <= most);
         }
 }
