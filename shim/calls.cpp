@@ -216,7 +216,7 @@ __attribute__((noinline)) Communicator* admit_carefully(ncclComm_t comm) {
         count_passed();
         return nullptr;
     }
-    if (c->slow != 0) settle_slow(*c);
+    settle_slow(*c);
     return c->sends != nullptr ? c : nullptr;  // without its size, its counters cannot be
 }
 

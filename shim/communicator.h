@@ -50,7 +50,7 @@ struct Communicator {
     std::uint32_t index = kNone;                // in the segment's table; kNone: not there, never asks
     std::uint32_t rank = 0;
     std::uint32_t size = 0;
-    std::uint32_t slow = 0;                      // kSlow*: something is to be settled before its next launch
+    std::atomic<std::uint32_t> slow{0};          // kSlow*: something is to be settled before its next launch
     std::uint32_t plain_verdict = kNotPlain;     // while this is its verdict, launches take the plain way (calls.cpp)
     std::uint32_t straight_verdict = kNotPlain;  // likewise transfers the straight way, which holds them
     std::uint32_t ring_verdict = kNotPlain;      // and collectives, where their ring is connected
@@ -81,9 +81,18 @@ struct Communicator {
     std::uint64_t group = 0;
     std::uint32_t group_part = 0;
 
+    // What is to be settled. One thread launches, others ask for errors meanwhile (PyTorch's watchdog): whoever comes
+    // first settles it, under this lock. A bit of `slow` is cleared last, so who finds it clear finds all of it settled.
+    // Before creation_lock, where both are held.
+    Lock settling;
+    bool left = false;                 // its end has begun: its handle may be freed
+
     ring::CommEntry* entry() const;
     // A launch of it went, or will go, unrecorded although others may wait for it.
     void count_lost();
+    void settle_later(std::uint32_t what) { slow.fetch_or(what, std::memory_order_release); }
+    void settled(std::uint32_t what) { slow.fetch_and(~what, std::memory_order_release); }
+    bool is_settled() const { return slow.load(std::memory_order_acquire) == 0; }
     // The short ways are open to what has its connections, or to nothing.
     void open_straight();
     void close_straight() { straight_verdict = ring_verdict = mesh_verdict = kNotPlain; }
@@ -153,9 +162,10 @@ void register_early(Creation& creation);
 // to make is known when that ends.
 // Returns it where it wants a verdict before its first launch (await_verdict), else null.
 Communicator* conclude(Creation& creation, ncclResult_t result);
-// NCCL's creation has ended, of a communicator that was known before (kSlowCreating).
+// NCCL's creation has ended, of a communicator that was known before (kSlowCreating). Under its lock.
 void created(Communicator& c, ncclResult_t result);
 // The same of children whose pointers are given only then: `result` is what their parent says. What it is to say now.
+// Under the parent's lock.
 ncclResult_t settle_children(Communicator& parent, ncclResult_t result);
 // Their parent is about to go: NCCL ends what it makes of it.
 void forget_children(Communicator& parent);

@@ -128,8 +128,8 @@ bool settle(Communicator& c, const Creation& creation) {
     // Nothing of CUDA to do and nothing held: recorded, and that is all.
     c.close_straight();
     c.unconnected = 2 * (c.size - 1);
-    c.plain_verdict =
-        c.gate == ring::Gate::none && !has_driver && c.slow == 0 ? std::uint32_t(Verdict::enforced) : kNotPlain;
+    const bool settled = (c.slow.load(memory_order_relaxed) & ~kSlowCreating) == 0;
+    c.plain_verdict = c.gate == ring::Gate::none && !has_driver && settled ? std::uint32_t(Verdict::enforced) : kNotPlain;
     c.sends = static_cast<PeerSequence*>(calloc(creation.size, sizeof(PeerSequence)));
     c.recvs = static_cast<PeerSequence*>(calloc(creation.size, sizeof(PeerSequence)));
     if (c.sends == nullptr || c.recvs == nullptr) return false;
@@ -172,11 +172,12 @@ bool defer_child(const Creation& creation) {
     Communicator* parent = communicators.find(creation.from);
     auto* child = parent == nullptr ? nullptr : static_cast<PendingChild*>(malloc(sizeof(PendingChild)));
     if (child == nullptr) return false;
-    child->next = parent->children;
     child->creation = creation;
     child->made = nullptr;
+    const LockGuard guard(parent->settling);
+    child->next = parent->children;
     parent->children = child;
-    parent->slow |= kSlowChildren;
+    parent->settle_later(kSlowChildren);
     parent->plain_verdict = kNotPlain;
     parent->close_straight();
     return true;
@@ -211,15 +212,16 @@ Communicator* conclude(Creation& creation, ncclResult_t result) {
     c->generation = creation.generation;
     c->verdict = &kAlwaysPasses;
     const bool whole = creation.size != kNone || (result == ncclSuccess && ask_nccl(handle, creation));
-    if (!whole || result == ncclInProgress) c->slow = kSlowCreating;
-    if (c->slow == 0) publish_created(creation);
+    const bool ended = whole && result != ncclInProgress;
+    if (!ended) c->settle_later(kSlowCreating);
+    if (ended) publish_created(creation);
     if (whole && !settle(*c, creation)) return give_up(creation, c);
     {
         const LockGuard guard(creation_lock);
         release(communicators.remove(handle));  // a pointer that came back without a destroy we saw
         if (!communicators.insert(handle, c)) return give_up(creation, c);
     }
-    return c->slow == 0 && wants_verdict(*c) ? c : nullptr;
+    return ended && wants_verdict(*c) ? c : nullptr;
 }
 
 void created(Communicator& c, ncclResult_t result) {
@@ -233,7 +235,6 @@ void created(Communicator& c, ncclResult_t result) {
     creation.size = c.size;
     const bool whole = c.sends != nullptr;
     if (result == ncclSuccess && !whole && !ask_nccl(c.handle, creation)) return;
-    c.slow &= ~kSlowCreating;
     if (result == ncclSuccess) {
         publish_created(creation);
         if (!whole && !settle(c, creation)) result = ncclSystemError;
@@ -243,9 +244,10 @@ void created(Communicator& c, ncclResult_t result) {
         c.index = kNone;
         c.verdict = &kAlwaysPasses;
     } else if (process.require == Require::enforcement && wants_verdict(c)) {
-        c.slow |= kSlowRequired;
         c.made_ns = monotonic_ns();
+        c.settle_later(kSlowRequired);
     }
+    c.settled(kSlowCreating);
 }
 
 ncclResult_t settle_children(Communicator& parent, ncclResult_t result) {
@@ -270,17 +272,18 @@ ncclResult_t settle_children(Communicator& parent, ncclResult_t result) {
         *at = child->next;
         free(child);
     }
-    if (parent.children == nullptr) parent.slow &= ~kSlowChildren;
+    if (parent.children == nullptr) parent.settled(kSlowChildren);
     return result;
 }
 
 void forget_children(Communicator& parent) {
+    const LockGuard guard(parent.settling);
     while (PendingChild* child = parent.children) {
         if (child->made == nullptr) retire_entry(child->creation.index);
         parent.children = child->next;
         free(child);
     }
-    parent.slow &= ~kSlowChildren;
+    parent.settled(kSlowChildren);
 }
 
 }  // namespace opus::shim

@@ -166,7 +166,7 @@ private:
     }
 
     bool add_part(Communicator& c) {
-        if (c.slow != 0) settle_slow(c);
+        if (c.straight_verdict == kNotPlain) settle_slow(c);
         c.group = stamp_;
         c.group_part = group_.parts.size();
         const std::uint32_t self = group_.parts.size();

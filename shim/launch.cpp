@@ -60,21 +60,41 @@ bool records_slowly(Communicator& c) {
     return false;
 }
 
-void settle_slow(Communicator& c) {
+namespace {
+
+// NCCL is asked under the lock: an answer from before it may be older than a launch that was deferred meanwhile.
+ncclResult_t settle_locked(Communicator& c, ncclResult_t heard) {
+    if (c.left || c.is_settled()) return heard;
     ncclResult_t result = ncclSuccess;
     {
         const Inside inside;
-        if (real.ncclCommGetAsyncError(c.handle, &result) != ncclSuccess) return;
+        if (real.ncclCommGetAsyncError(c.handle, &result) != ncclSuccess) return heard;
     }
-    settle_slow(c, result);
-}
-
-ncclResult_t settle_slow(Communicator& c, ncclResult_t result) {
     if ((c.slow & kSlowCreating) != 0) created(c, result);
     if ((c.slow & kSlowDeferred) != 0) settle_deferred(c, result);
     if ((c.slow & kSlowChildren) != 0) result = settle_children(c, result);
     if ((c.slow & kSlowRequired) != 0 && result == ncclSuccess) result = required_state(c);
     return result;
+}
+
+}  // namespace
+
+ncclResult_t settle_slow(Communicator& c, ncclResult_t heard) {
+    const LockGuard guard(c.settling);
+    return settle_locked(c, heard);
+}
+
+void settle_slow(Communicator& c) {
+    if (!c.is_settled()) settle_slow(c, ncclSuccess);
+}
+
+void settle_for_good(Communicator& c, ncclResult_t result) {
+    const LockGuard guard(c.settling);
+    if (result == ncclSuccess)
+        settle_locked(c, result);
+    else if (c.deferred != nullptr)
+        settle_deferred(c, result);
+    c.left = true;
 }
 
 // The default streams: one for each device, or (2) for each device and thread.
@@ -136,10 +156,16 @@ void defer_done(Communicator& c, std::uint64_t seq, const LaunchStream* streams,
     deferred->seq = seq;
     deferred->count = count;
     for (std::uint32_t i = 0; i < count; ++i) deferred->streams()[i] = streams[i];
+    const LockGuard guard(c.settling);
+    if (c.left) {  // nobody will settle it
+        store_done(seq);
+        free(deferred);
+        return;
+    }
     DeferredDone** last = &c.deferred;
     while (*last != nullptr) last = &(*last)->next;
     *last = deferred;
-    c.slow |= kSlowDeferred;
+    c.settle_later(kSlowDeferred);
     c.plain_verdict = kNotPlain;
     c.close_straight();
 }
@@ -148,7 +174,6 @@ void settle_deferred(Communicator& c, ncclResult_t result) {
     if (result == ncclInProgress) return;
     DeferredDone* next = c.deferred;
     c.deferred = nullptr;
-    c.slow &= ~kSlowDeferred;
     if (next != nullptr && result != ncclSuccess) c.count_lost();
     while (next != nullptr) {
         DeferredDone* deferred = next;
@@ -159,6 +184,7 @@ void settle_deferred(Communicator& c, ncclResult_t result) {
             enqueue_done(deferred->seq, deferred->streams(), deferred->count);
         free(deferred);
     }
+    c.settled(kSlowDeferred);  // its next launch goes behind all of these
 }
 
 }  // namespace opus::shim

@@ -30,10 +30,12 @@ inline bool records(Communicator& c) {
     return records_slowly(c);
 }
 
-// Settles what `c.slow` says before its next launch.
+// Settles what `c.slow` says, before its next launch. While that says something the straight way is closed.
 void settle_slow(Communicator& c);
-// The same, where ncclCommGetAsyncError has said `result`. What its user is to hear.
-ncclResult_t settle_slow(Communicator& c, ncclResult_t result);
+// The same. What its user is to hear: what ncclCommGetAsyncError says, or `heard` where that is not to be asked any more.
+ncclResult_t settle_slow(Communicator& c, ncclResult_t heard);
+// The same for the last time: its user ends it. With ncclSuccess NCCL is asked once more, with an error it is not.
+void settle_for_good(Communicator& c, ncclResult_t result);
 
 // Where a launch of `c` on `stream` is held.
 inline ring::Gate gate_for(const Communicator& c, cudaStream_t stream) {
@@ -76,7 +78,7 @@ void enqueue_done(std::uint64_t seq, const LaunchStream* streams, std::uint32_t 
 // The real call of a non-blocking communicator goes on in a thread of NCCL's: done is written once that has
 // ended. count 0: by the host, at once then (a launch of connections).
 void defer_done(Communicator& c, std::uint64_t seq, const LaunchStream* streams, std::uint32_t count);
-// The result that ncclCommGetAsyncError gave; ncclInProgress changes nothing.
+// The result that ncclCommGetAsyncError gave; ncclInProgress changes nothing. Under its lock.
 void settle_deferred(Communicator& c, ncclResult_t result);
 
 }  // namespace opus::shim

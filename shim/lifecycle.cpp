@@ -95,14 +95,14 @@ Creation child_of(const Communicator& parent, ncclComm_t* out, const ncclConfig_
 // Launches of it that are not yet marked done are settled while the pointer still means something.
 Communicator* leave(ncclComm_t comm) {
     Communicator* c = forget(comm);
-    if (c != nullptr && c->slow != 0) settle_slow(*c);
+    if (c != nullptr) settle_for_good(*c, ncclSuccess);
     return c;
 }
 
 void left(Communicator* c) {
     GroupBuffers* group = thread_words.depth != 0 ? group_buffers() : nullptr;
     if (c == nullptr || (group != nullptr && group->leaving.add(c))) return;
-    if (c->deferred != nullptr) settle_deferred(*c, ncclSystemError);
+    settle_for_good(*c, ncclSystemError);
     retire(c);
 }
 
@@ -170,7 +170,7 @@ ncclResult_t handlers::ncclCommSplit(ncclComm_t comm, int color, int key, ncclCo
     Communicator* parent = thread_words.inside != 0 || newcomm == nullptr ? nullptr : communicators.find(comm);
     if (parent == nullptr) return real.ncclCommSplit(comm, color, key, newcomm, config);
     const Inside inside;
-    if (parent->slow != 0) settle_slow(*parent);
+    settle_slow(*parent);
     Creation creation = child_of(*parent, newcomm, config);
     creation.id = id_of_split(parent->id, parent->splits++, color);
     if (environment_says("NCCL_COMM_SPLIT_SHARE_RESOURCES", parent->split_shares)) creation.family = parent->family;
@@ -228,7 +228,7 @@ ncclResult_t handlers::ncclCommGrow(ncclComm_t comm, int nranks, const ncclUniqu
 ncclResult_t handlers::ncclCommFinalize(ncclComm_t comm) {
     if (thread_words.inside != 0) return real.ncclCommFinalize(comm);
     const Inside inside;
-    if (Communicator* c = communicators.find(comm); c != nullptr && c->slow != 0) settle_slow(*c);
+    if (Communicator* c = communicators.find(comm); c != nullptr) settle_slow(*c);
     return real.ncclCommFinalize(comm);
 }
 
@@ -247,7 +247,7 @@ ncclResult_t handlers::ncclCommAbort(ncclComm_t comm) {
     Communicator* c = forget(comm);
     open_gates(c);
     if (c != nullptr) forget_children(*c);
-    if (c != nullptr && c->deferred != nullptr) settle_deferred(*c, ncclSystemError);
+    if (c != nullptr) settle_for_good(*c, ncclSystemError);
     const ncclResult_t result = real.ncclCommAbort(comm);
     left(c);
     return result;
@@ -267,7 +267,7 @@ ncclResult_t handlers::ncclCommRevoke(ncclComm_t comm, int flags) {
 ncclResult_t handlers::ncclCommSuspend(ncclComm_t comm, int flags) {
     if (thread_words.inside != 0) return real.ncclCommSuspend(comm, flags);
     const Inside inside;
-    if (Communicator* c = communicators.find(comm); c != nullptr && c->slow != 0) settle_slow(*c);
+    if (Communicator* c = communicators.find(comm); c != nullptr) settle_slow(*c);
     return real.ncclCommSuspend(comm, flags);
 }
 
@@ -282,7 +282,7 @@ ncclResult_t handlers::ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* erro
     const ncclResult_t result = real.ncclCommGetAsyncError(comm, error);
     if (thread_words.inside != 0 || result != ncclSuccess || error == nullptr) return result;
     Communicator* c = communicators.find(comm);
-    if (c == nullptr || c->slow == 0 || *error == ncclInProgress) return result;
+    if (c == nullptr || c->is_settled() || *error == ncclInProgress) return result;
     const Inside inside;
     *error = settle_slow(*c, *error);
     return result;

@@ -145,7 +145,7 @@ void refuse(Communicator& c, ncclComm_t* out) {
 ncclResult_t required_state(Communicator& c) {
     const std::uint32_t word = c.verdict->load(memory_order_acquire);
     if (is_held(word)) {
-        c.slow &= ~kSlowRequired;
+        c.settled(kSlowRequired);
         return ncclSuccess;
     }
     if (word == std::uint32_t(Verdict::unknown)) {

@@ -10,6 +10,10 @@ void fake_log_clear(void);
 void fake_set_child(int rank, int size);
 // The next calls on non-blocking communicators stay in progress for so many ncclCommGetAsyncError.
 void fake_set_in_progress(int looks);
+// The next ncclCommGetAsyncError has its answer, and does not return before it is released.
+void fake_hold_poll(void);
+int fake_poll_is_held(void);
+void fake_release_poll(void);
 // The next launching call returns this.
 void fake_fail_next(int result);
 // Calls that NCCL would have put on a stream.

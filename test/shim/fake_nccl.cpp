@@ -22,8 +22,8 @@
 struct ncclComm {
     int rank, size, device;
     bool blocking;
-    int looks;  // ncclCommGetAsyncError calls that still say ncclInProgress
-    ncclComm* child = nullptr;  // made when they are through: a non-blocking parent's
+    std::atomic<int> looks;  // ncclCommGetAsyncError calls that still say ncclInProgress
+    std::atomic<ncclComm*> child{nullptr};  // made when they are through: a non-blocking parent's
     ncclComm** child_out = nullptr;
 };
 
@@ -34,6 +34,7 @@ char text[1 << 20];
 std::size_t used = 0;
 int child_rank = 0, child_size = 2, in_progress = 0;
 std::atomic<int> launches{0}, fail_next{0};
+std::atomic<int> poll_hold{0};  // 1: the next poll is held, 2: it is, with its answer
 thread_local int depth = 0, grouped = 0;
 thread_local ncclResult_t group_error = ncclSuccess;
 thread_local bool group_in_progress = false;
@@ -76,9 +77,9 @@ ncclResult_t create_child(const char* name, ncclComm_t parent, ncclComm_t* out, 
     *out = parent->blocking ? child : nullptr;
     if (parent->blocking || child == nullptr) return result == ncclInProgress ? ncclSuccess : result;
     child->looks = 0;
-    parent->child = child;
-    parent->child_out = out;
     parent->looks = in_progress;
+    parent->child_out = out;
+    parent->child = child;  // last: others poll meanwhile
     if (depth > 0) group_in_progress = true;
     return ncclInProgress;
 }
@@ -168,13 +169,13 @@ ncclResult_t ncclCommRevoke(ncclComm_t comm, int) { return simple("ncclCommRevok
 ncclResult_t ncclCommSuspend(ncclComm_t comm, int) { return simple("ncclCommSuspend", comm); }
 ncclResult_t ncclCommResume(ncclComm_t comm) { return simple("ncclCommResume", comm); }
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* error) {
-    *error = comm->looks > 0 ? ncclInProgress : ncclSuccess;
-    if (comm->looks > 0) {
-        --comm->looks;
-    } else if (comm->child != nullptr) {
-        *comm->child_out = comm->child;
-        comm->child = nullptr;
-    }
+    int looks = comm->looks;
+    while (looks > 0 && !comm->looks.compare_exchange_weak(looks, looks - 1)) {}
+    *error = looks > 0 ? ncclInProgress : ncclSuccess;
+    if (looks <= 0)
+        if (ncclComm* const child = comm->child.exchange(nullptr); child != nullptr) *comm->child_out = child;
+    if (int armed = 1; poll_hold.compare_exchange_strong(armed, 2))
+        while (poll_hold == 2) usleep(200);
     return ncclSuccess;
 }
 ncclResult_t ncclGroupStart() {
@@ -234,5 +235,8 @@ FAKE_EXPORT void fake_log_clear(void) {
 FAKE_EXPORT void fake_set_child(int rank, int size) { child_rank = rank, child_size = size; }
 FAKE_EXPORT void fake_set_in_progress(int looks) { in_progress = looks; }
 FAKE_EXPORT void fake_fail_next(int result) { fail_next = result; }
+FAKE_EXPORT void fake_hold_poll(void) { poll_hold = 1; }
+FAKE_EXPORT int fake_poll_is_held(void) { return poll_hold == 2; }
+FAKE_EXPORT void fake_release_poll(void) { poll_hold = 0; }
 FAKE_EXPORT int fake_launches(void) { return launches; }
 }

@@ -548,6 +548,15 @@ TEST_CASE("for non-blocking communicators done waits for the end of ncclInProgre
     CHECK(manager.rank(0).launches.size() == 4);
 }
 
+TEST_CASE("a poll of another thread whose answer is old does not say that a later launch is done") {
+    MiniManager manager;
+    Program program = scenario("polled_elsewhere", with(at(manager), kWithCuda));
+    CHECK(program.finish() == 0);
+    const std::vector<std::string> expected = {"gate stream=17 value=3 hold_ms=30000", "ncclAllReduce rank=0", "watched",
+                                               "done stream=17 value=3"};
+    CHECK(lines_of(program.output) == expected);
+}
+
 TEST_CASE("communicators whose members are on one node, or pass, are not recorded") {
     for (const Verdict verdict : {Verdict::intra, Verdict::passes, Verdict::degraded}) {
         Behaviour behaviour;

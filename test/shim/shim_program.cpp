@@ -310,6 +310,28 @@ ncclResult_t settled(ncclComm_t comm) {
     return error;
 }
 
+// A watchdog has asked when one launch had ended, and comes to read the answer when the next is under way.
+void polled_elsewhere() {
+    ncclComm_t comm = nullptr;
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.blocking = 0;
+    CHECK(ncclCommInitRankConfig(&comm, 2, id_named("n"), 0, &config) == ncclInProgress);
+    CHECK(settled(comm) == ncclSuccess);
+    CHECK(all_reduce(comm) == ncclInProgress);
+    fake_hold_poll();
+    ncclResult_t heard = ncclSuccess;
+    std::thread watchdog([&] { OK(ncclCommGetAsyncError(comm, &heard)); });
+    while (fake_poll_is_held() == 0) usleep(1000);
+    CHECK(settled(comm) == ncclSuccess);
+    fake_set_in_progress(3);
+    fake_log_clear();
+    CHECK(all_reduce(comm) == ncclInProgress);
+    fake_release_poll();
+    watchdog.join();
+    fake_log("watched");
+    CHECK(settled(comm) == ncclSuccess);
+}
+
 void split() {
     const ncclComm_t comm = comm_named("g");
     ncclComm_t child = nullptr;
@@ -502,7 +524,7 @@ int main(int argc, char** argv) {
         SCENARIO(missing),         SCENARIO(one_sided),     SCENARIO(grown),
         SCENARIO(draining),        SCENARIO(split),         SCENARIO(required),      SCENARIO(uses),
         SCENARIO(required_without_manager),
-        SCENARIO(required_of_a_non_blocking_parent),
+        SCENARIO(required_of_a_non_blocking_parent), SCENARIO(polled_elsewhere),
     };
     CHECK(argc >= 2);
     if (argc > 2) argument = atoi(argv[2]);
