@@ -58,12 +58,18 @@ inline Admission admit(ncclComm_t comm) {
 
 enum class Course { pass, start, fail };
 
+Course refuse(std::uint64_t seq, const ring::OpEntry& op) {
+    store_done(seq);
+    end_wait(op.comm);
+    return Course::fail;
+}
+
 // Circuits for the connections first, then the ordinary launch behind its kernel.
 Course begin_stream_gated(Communicator& c, ring::OpEntry op, cudaStream_t stream, Flight& flight) {
     if (op.flags != 0) {
         bool fail = false;
         flight.connections = hold_connections(&op, 1, 0, fail);
-        if (fail) return Course::fail;
+        if (fail) return refuse(flight.connections, op);
         if (flight.connections == kFull) c.count_lost();
         op.flags = 0;
     }
@@ -76,9 +82,7 @@ Course begin_stream_gated(Communicator& c, ring::OpEntry op, cudaStream_t stream
     process.view.header->recorded.fetch_add(1, std::memory_order_relaxed);
     const InContext current(*c.context);
     if (!enqueue_gate(c, flight.seq, stream)) {
-        if (pass_host_gate(flight.seq, &op, 1)) return Course::start;
-        store_done(flight.seq);
-        return Course::fail;
+        return pass_host_gate(flight.seq, &op, 1) ? Course::start : refuse(flight.seq, op);
     }
     process.view.header->gated.fetch_add(1, std::memory_order_relaxed);
     ring_doorbell();
@@ -93,7 +97,11 @@ bool on_capturing_stream(const Communicator& c, cudaStream_t stream) {
 __attribute__((noinline)) Course begin(Communicator& c, ring::OpEntry op, cudaStream_t stream, Flight& flight) {
     flight.connections = kFull;
     if (note_use(c, OpKind{op.kind}, op.peer)) op.flags = ring::kOpFirstUse;
-    if (!records(c)) return Course::pass;
+    if (!records(c)) {
+        if (thread_words.refusal == ncclSuccess) return Course::pass;
+        end_wait(c.index);
+        return Course::fail;
+    }
     if (has_driver && on_capturing_stream(c, stream)) {
         // A graph's launches repeat without a call: they pass until graphs are served.
         count_passed();
@@ -113,9 +121,7 @@ __attribute__((noinline)) Course begin(Communicator& c, ring::OpEntry op, cudaSt
         mark_ready(flight.seq, {stream, c.context});
         return Course::start;
     }
-    if (pass_host_gate(flight.seq, &op, 1)) return Course::start;
-    store_done(flight.seq);
-    return Course::fail;
+    return pass_host_gate(flight.seq, &op, 1) ? Course::start : refuse(flight.seq, op);
 }
 
 inline ring::OpEntry entry_of(const Communicator& c, OpKind kind, ncclDataType_t type, std::uint32_t peer,
@@ -148,7 +154,7 @@ inline ncclResult_t run(Communicator& c, OpKind kind, ncclDataType_t type, std::
     Flight flight;
     const Course course = begin(c, op, stream, flight);
     if (course == Course::fail) [[unlikely]]
-        return ncclSystemError;
+        return ncclResult_t(thread_words.refusal);
     const ncclResult_t result = call();
     if (course == Course::start) end_flight(c, flight, {stream, c.context}, result);
     return result;
@@ -246,7 +252,7 @@ __attribute__((noinline)) Communicator* admit_carefully(ncclComm_t comm) {
         [[unlikely]]                                                                                                   \
         return held_##name args;                                                                                       \
     if (!pass_straight_gate(c, seq)) [[unlikely]]                                                                      \
-        return ncclSystemError;                                                                                        \
+        return ncclResult_t(thread_words.refusal);                                                                     \
     comm = c.handle, stream = c.straight.stream; /* what they are; not kept meanwhile */                               \
     thread_words.inside = 1;                                                                                           \
     const ncclResult_t result = real.name args;                                                                        \

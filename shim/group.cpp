@@ -3,6 +3,7 @@
 #include "shim/group.h"
 
 #include <cstring>
+#include <utility>
 
 #include "shim/first_uses.h"
 #include "shim/hooks.h"
@@ -59,6 +60,14 @@ namespace {
 
 std::atomic<std::uint64_t> group_stamps{0};
 
+// Of a communicator that is not known to be enforced.
+__attribute__((noinline)) bool records_in(GroupBuffers& group, Communicator& c) {
+    if (group.refused != nullptr) return false;
+    const bool recorded = records_slowly(c);
+    if (!recorded && thread_words.refusal != ncclSuccess) group.refused = &c;
+    return recorded;
+}
+
 class Formation {
 public:
     explicit Formation(GroupBuffers& group) : group_(group) {}
@@ -69,8 +78,9 @@ public:
         // in this group.
         holds_up_unseen_ = process.view.header->passed.load(std::memory_order_relaxed) != group_.passed;
         number();
-        if (group_.entries.empty()) return true;
+        if (group_.entries.empty()) return group_.refused == nullptr;
         if (may_go_straight()) return begin_straight();
+        if (group_.refused != nullptr) return false;
         if (any_capturing()) {
             // A graph's launches repeat without a call: they pass until graphs are served.
             process.view.header->passed.fetch_add(1, std::memory_order_relaxed);
@@ -86,6 +96,15 @@ public:
         if (group_.parts.size() == 1 && group_.streams.size() == 1)
             prepare_straight(*group_.parts[0].comm, group_.streams[0].at.stream, gate_);
         return hold_all();
+    }
+
+    // After the real call of a group that was refused.
+    void release() {
+        if (group_.launches.empty() && straight_seq_ == kFull) count_lost(kNone);
+        if (Communicator* c = std::exchange(group_.refused, nullptr); c != nullptr)
+            end_wait(c->index);
+        else
+            end_wait(group_.launch_ops.data(), straight_seq_ != kFull ? 1 : group_.launch_ops.size());
     }
 
     // After the real call.
@@ -115,8 +134,8 @@ public:
             } else if (result == ncclSuccess) {
                 enqueue_done(launch.seq, streams, count);
             } else {
+                count_lost(launch.set);  // peers may wait for what its keys promised
                 store_done(launch.seq);
-                lead.count_lost();
             }
         }
     }
@@ -170,7 +189,7 @@ private:
         c.group = stamp_;
         c.group_part = group_.parts.size();
         const std::uint32_t self = group_.parts.size();
-        return group_.parts.add({&c, nullptr, self, kNone, c.sends != nullptr && records(c)});
+        return group_.parts.add({&c, nullptr, self, kNone, c.sends != nullptr && (is_enforced(c) || records_in(group_, c))});
     }
 
     void number_transfer(GroupPart& part, const PendingOp& op) {
@@ -427,7 +446,7 @@ private:
 ncclResult_t end_without_launch() {
     real.ncclAllReduce(nullptr, nullptr, 1, ncclInt8, ncclSum, nullptr, nullptr);
     real.ncclGroupEnd();
-    return ncclSystemError;
+    return ncclResult_t(thread_words.refusal);
 }
 
 // Communicators made or destroyed inside the group take effect at its end. All are known before the first is waited for.
@@ -441,6 +460,14 @@ __attribute__((noinline)) ncclResult_t conclude_members(GroupBuffers& group, ncc
         if (Communicator* c = communicators.find(*creation.out); c != nullptr)
             if (const ncclResult_t admitted = admit_created(*c, creation.out); admitted != ncclSuccess) result = admitted;
     }
+    return result;
+}
+
+__attribute__((noinline)) ncclResult_t end_refused(Formation& formation, GroupBuffers& group) {
+    const ncclResult_t result = conclude_members(group, end_without_launch());
+    formation.end(result);
+    formation.release();
+    group.clear();
     return result;
 }
 
@@ -468,8 +495,9 @@ ncclResult_t handlers::ncclGroupEnd() {
     if (group == nullptr) return real.ncclGroupEnd();
     if (group->failed) group->ops.clear();
     Formation formation(*group);
-    const bool start = group->ops.empty() || formation.begin();
-    const ncclResult_t result = start ? real.ncclGroupEnd() : end_without_launch();
+    if (!group->ops.empty() && !formation.begin()) [[unlikely]]
+        return end_refused(formation, *group);
+    const ncclResult_t result = real.ncclGroupEnd();
     if (!group->ops.empty()) formation.end(result);
     const bool members = !group->creations.empty() || !group->leaving.empty();
     const ncclResult_t concluded = members ? conclude_members(*group, result) : result;

@@ -109,6 +109,7 @@ struct GroupBuffers {
     Array<ring::OpEntry> launch_ops;     // scratch: of one launch
     Array<LaunchStream> launch_streams;  // scratch: of one launch
     std::uint64_t connections;           // sequence of the launch of first uses, or kFull
+    Communicator* refused;               // it was aborted while its verdict was waited for
 
     struct ContextEvent {
         CUcontext context;

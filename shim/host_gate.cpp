@@ -7,12 +7,26 @@
 
 #include "shim/message.h"
 #include "shim/process.h"
+#include "shim/thread_state.h"
 
 namespace opus::shim {
 
 namespace {
 
-enum class Look { closed, open, fail };
+enum class Look { closed, open, fail, ended };
+
+struct Waits {
+    std::atomic<std::uint32_t> threads{0};
+    std::atomic<std::uint64_t> seq{kFull};  // the launch of the last of them
+};
+constinit Waits waits[ring::kMaxComms];
+
+constexpr std::uint64_t kLeaveNs = 1'000'000'000;
+
+void pause_for(long ns) {
+    const timespec pause{0, ns};
+    nanosleep(&pause, nullptr);
+}
 
 void relax() {
 #if defined(__x86_64__)
@@ -25,12 +39,19 @@ Look look_at_go(std::uint64_t word, std::uint64_t value) {
     return (word & ring::kGoAbort) != 0 ? Look::fail : Look::open;
 }
 
+// How far the application has gone in ending one of the communicators.
+ring::CommOpen most_open(const ring::OpEntry* ops, std::uint32_t count) {
+    std::uint32_t most = 0;
+    for (std::uint32_t i = 0; i < count; ++i)
+        if (const std::uint32_t open = process.view.comms[ops[i].comm].open.load(std::memory_order_seq_cst); open > most)
+            most = open;
+    return static_cast<ring::CommOpen>(most);
+}
+
 Look look_at_open(const ring::OpEntry* ops, std::uint32_t count) {
     const auto open = static_cast<ring::Open>(process.view.header->open.load(std::memory_order_acquire));
     if (open != ring::Open::closed) return open == ring::Open::abort ? Look::fail : Look::open;
-    for (std::uint32_t i = 0; i < count; ++i)
-        if (process.view.comms[ops[i].comm].open.load(std::memory_order_acquire) != 0) return Look::open;
-    return Look::closed;
+    return most_open(ops, count) != ring::CommOpen::closed ? Look::ended : Look::closed;
 }
 
 // Watches the manager's heartbeat from the moment the wait begins.
@@ -86,7 +107,53 @@ Look sleep_until_open(std::uint64_t seq, const ring::OpEntry* ops, std::uint32_t
     return seen;
 }
 
+// What was revoked before goes on to NCCL, which knows what to say.
+Look wait_for_go(std::uint64_t seq, const ring::OpEntry* ops, std::uint32_t count) {
+    if (most_open(ops, count) == ring::CommOpen::revoked) return Look::open;
+    const std::atomic<std::uint64_t>& go = process.view.go[seq & process.view.mask].value;
+    Look seen = spin(go, seq + 1) ? look_at_go(go.load(std::memory_order_acquire), seq + 1) : Look::closed;
+    if (seen == Look::closed) seen = sleep_until_open(seq, ops, count);
+    return most_open(ops, count) == ring::CommOpen::aborted ? Look::ended : seen;
+}
+
+bool refuse(Look why) {
+    thread_words.refusal = why == Look::ended ? ncclInvalidUsage : ncclSystemError;
+    if (why == Look::fail)
+        say_once(Level::error,
+                 "a launch cannot have its circuits and OPUS_POLICY is abort: the call fails with ncclSystemError "
+                 "(opus-ctl why tells more)");
+    return false;
+}
+
 }  // namespace
+
+void begin_wait(std::uint32_t comm, std::uint64_t seq) {
+    waits[comm].seq.store(seq, std::memory_order_relaxed);
+    waits[comm].threads.fetch_add(1, std::memory_order_seq_cst);
+}
+
+void end_wait(std::uint32_t comm) { waits[comm].threads.fetch_sub(1, std::memory_order_seq_cst); }
+
+bool is_aborted(const Communicator& c) {
+    return c.index != kNone && c.entry()->open.load(std::memory_order_seq_cst) == std::uint32_t(ring::CommOpen::aborted);
+}
+
+void let_waiting_leave(const Communicator& c) {
+    const std::uint64_t until = monotonic_ns() + kLeaveNs;
+    while (waits[c.index].threads.load(std::memory_order_seq_cst) != 0 && monotonic_ns() < until) pause_for(200'000);
+}
+
+void await_waiting(Communicator& c) {
+    if (c.index == kNone || waits[c.index].threads.load(std::memory_order_seq_cst) == 0) return;
+    while (waits[c.index].threads.load(std::memory_order_seq_cst) != 0) pause_for(1'000'000);
+    const std::uint64_t seq = waits[c.index].seq.load(std::memory_order_relaxed);
+    if (seq == kFull) return;
+    const std::atomic<std::uint64_t>& done = process.view.done[seq & process.view.mask].value;
+    for (const std::uint64_t until = monotonic_ns() + kLeaveNs; monotonic_ns() < until; pause_for(200'000)) {
+        const LockGuard guard(c.settling);
+        if (done.load(std::memory_order_acquire) > seq || c.deferred != nullptr) return;
+    }
+}
 
 bool pass_host_gate(std::uint64_t seq, const ring::OpEntry* ops, std::uint32_t count) {
     store_ready(seq);
@@ -96,13 +163,13 @@ bool pass_host_gate(std::uint64_t seq, const ring::OpEntry* ops, std::uint32_t c
 
 bool await_go(std::uint64_t seq, const ring::OpEntry* ops, std::uint32_t count) {
     const std::atomic<std::uint64_t>& go = process.view.go[seq & process.view.mask].value;
-    Look seen = spin(go, seq + 1) ? look_at_go(go.load(std::memory_order_acquire), seq + 1) : Look::closed;
-    if (seen == Look::closed) seen = sleep_until_open(seq, ops, count);
-    if (seen == Look::fail)
-        say_once(Level::error,
-                 "a launch cannot have its circuits and OPUS_POLICY is abort: the call fails with ncclSystemError "
-                 "(opus-ctl why tells more)");
-    return seen != Look::fail;
+    Look seen = look_at_go(go.load(std::memory_order_acquire), seq + 1);
+    if (seen == Look::open) return true;
+    for (std::uint32_t i = 0; i < count; ++i) begin_wait(ops[i].comm, seq);
+    if (seen == Look::closed) seen = wait_for_go(seq, ops, count);
+    if (seen != Look::open) return refuse(seen);
+    end_wait(ops, count);
+    return true;
 }
 
 }  // namespace opus::shim

@@ -53,7 +53,16 @@ bool enqueue_function(const LaunchStream& on, Countdown* countdown) {
 bool records_slowly(Communicator& c) {
     Verdict verdict = static_cast<Verdict>(c.verdict->load(std::memory_order_acquire));
     if (process.mode == Mode::observe && c.index != kNone && verdict != Verdict::intra) return true;
-    if (verdict == Verdict::unknown) verdict = await_verdict(c);
+    thread_words.refusal = ncclSuccess;
+    if (verdict == Verdict::unknown) {
+        begin_wait(c.index);
+        verdict = await_verdict(c);
+        if (is_aborted(c)) {
+            thread_words.refusal = ncclInvalidUsage;
+            return false;
+        }
+        end_wait(c.index);
+    }
     if (verdict == Verdict::enforced) return true;
     if (!c.told_unheld && verdict != Verdict::intra && process.mode == Mode::enforce) tell_unheld(c);
     process.view.header->passed.fetch_add(1, std::memory_order_relaxed);
@@ -112,7 +121,6 @@ std::uint64_t hold_connections(const ring::OpEntry* ops, std::uint32_t count, st
     if (seq == kFull) return kFull;
     process.view.header->recorded.fetch_add(1, std::memory_order_relaxed);
     fail = !pass_host_gate(seq, ops, count);
-    if (fail) store_done(seq);
     return seq;
 }
 

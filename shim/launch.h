@@ -21,11 +21,13 @@ struct LaunchStream {
 };
 
 // Whether launches of `c` are recorded now. Waits for its verdict if that is still to come, and counts
-// what passes.
+// what passes. False with thread_words.refusal: do not start, it was aborted meanwhile; end_wait is the caller's.
 bool records_slowly(Communicator& c);
+inline bool is_enforced(const Communicator& c) {
+    return c.verdict->load(std::memory_order_relaxed) == std::uint32_t(Verdict::enforced);
+}
 inline bool records(Communicator& c) {
-    const std::uint32_t verdict = c.verdict->load(std::memory_order_relaxed);
-    if (verdict == std::uint32_t(Verdict::enforced)) [[likely]]
+    if (is_enforced(c)) [[likely]]
         return true;
     return records_slowly(c);
 }
@@ -69,7 +71,7 @@ inline std::uint64_t stream_name(const Communicator& c, cudaStream_t stream) {
 }
 
 // Records the connections of `count` operations, all of first use, with more flags, and holds the thread until their
-// circuits are up. The sequence, kFull if it could not be recorded; `fail`: do not start.
+// circuits are up. The sequence, kFull if it could not be recorded; `fail`: do not start (as pass_host_gate's false).
 std::uint64_t hold_connections(const ring::OpEntry* ops, std::uint32_t count, std::uint16_t flags, bool& fail);
 
 // After the real call: writes done behind what it enqueued on `streams` (distinct, at least one).

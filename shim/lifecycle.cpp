@@ -95,7 +95,9 @@ Creation child_of(const Communicator& parent, ncclComm_t* out, const ncclConfig_
 // Launches of it that are not yet marked done are settled while the pointer still means something.
 Communicator* leave(ncclComm_t comm) {
     Communicator* c = forget(comm);
-    if (c != nullptr) settle_for_good(*c, ncclSuccess);
+    if (c == nullptr) return nullptr;
+    await_waiting(*c);
+    settle_for_good(*c, ncclSuccess);
     return c;
 }
 
@@ -106,10 +108,12 @@ void left(Communicator* c) {
     retire(c);
 }
 
-void open_gates(Communicator* c) {
+// What waits on the host gets away: after this NCCL ends what it would be launched on.
+void open_gates(Communicator* c, ring::CommOpen open) {
     if (c == nullptr || c->index == kNone) return;
-    c->entry()->open.store(1, std::memory_order_seq_cst);
+    c->entry()->open.store(std::uint32_t(open), std::memory_order_seq_cst);
     ring_doorbell();
+    let_waiting_leave(*c);
 }
 
 }  // namespace
@@ -189,7 +193,7 @@ ncclResult_t handlers::ncclCommShrink(ncclComm_t comm, int* excluded, int count,
                                : communicators.find(comm);
     if (parent == nullptr) return real.ncclCommShrink(comm, excluded, count, newcomm, config, flags);
     const Inside inside;
-    if ((flags & NCCL_SHRINK_ABORT) != 0) open_gates(parent);
+    if ((flags & NCCL_SHRINK_ABORT) != 0) open_gates(parent, ring::CommOpen::revoked);
     Creation creation = child_of(*parent, newcomm, config);
     const CommId list = id_of_shrink(parent->id, excluded, std::size_t(count), 0);
     creation.id = id_of_shrink(parent->id, excluded, std::size_t(count), occurrence_of(list));
@@ -224,11 +228,15 @@ ncclResult_t handlers::ncclCommGrow(ncclComm_t comm, int nranks, const ncclUniqu
 }
 #endif
 
-// Neither opens a gate: they drain, and what is pending still needs its circuits.
+// Neither opens a gate: they drain, and what is pending still needs its circuits. So does what another thread has in a host
+// gate: its call would have been over without Opus.
 ncclResult_t handlers::ncclCommFinalize(ncclComm_t comm) {
     if (thread_words.inside != 0) return real.ncclCommFinalize(comm);
     const Inside inside;
-    if (Communicator* c = communicators.find(comm); c != nullptr) settle_slow(*c);
+    if (Communicator* c = communicators.find(comm); c != nullptr) {
+        await_waiting(*c);
+        settle_slow(*c);
+    }
     return real.ncclCommFinalize(comm);
 }
 
@@ -245,7 +253,7 @@ ncclResult_t handlers::ncclCommAbort(ncclComm_t comm) {
     if (thread_words.inside != 0) return real.ncclCommAbort(comm);
     const Inside inside;
     Communicator* c = forget(comm);
-    open_gates(c);
+    open_gates(c, ring::CommOpen::aborted);
     if (c != nullptr) forget_children(*c);
     if (c != nullptr) settle_for_good(*c, ncclSystemError);
     const ncclResult_t result = real.ncclCommAbort(comm);
@@ -257,7 +265,7 @@ ncclResult_t handlers::ncclCommAbort(ncclComm_t comm) {
 ncclResult_t handlers::ncclCommRevoke(ncclComm_t comm, int flags) {
     if (thread_words.inside != 0) return real.ncclCommRevoke(comm, flags);
     const Inside inside;
-    open_gates(communicators.find(comm));
+    open_gates(communicators.find(comm), ring::CommOpen::revoked);
     return real.ncclCommRevoke(comm, flags);
 }
 #endif

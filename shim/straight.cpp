@@ -68,6 +68,8 @@ __attribute__((noinline)) ncclResult_t finish_carefully(Communicator& c, std::ui
 }
 
 bool refuse(std::uint64_t seq) {
+    // A group has still to be closed.
+    if (thread_words.inside == 0) end_wait(process.view.record(seq).op.comm);
     store_done(seq);
     return false;
 }

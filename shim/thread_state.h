@@ -21,7 +21,9 @@ struct ThreadWords {
     GroupBuffers* buffers = nullptr;
     Communicator* admitted = nullptr;  // from a handler's first step to its second
     std::uint32_t number = 0;          // the kernel's; 0: not asked yet
+    std::uint32_t refusal = 0;         // ncclResult_t of the launch that was refused last
 };
+static_assert(sizeof(ThreadWords) == 32);
 
 extern constinit thread_local ThreadWords thread_words __attribute__((tls_model("initial-exec")));
 

@@ -143,6 +143,10 @@ struct alignas(kLine) GateWord {
 //                    └──failed, or alone in it──▶ free, at once: no launch has named it
 enum class CommState : std::uint32_t { free = 0, registered = 1, retired = 2, entering = 3 };
 
+// What the application has done to a communicator: every gate of it is open. A launch that waits on the host then fails
+// instead, and after an Abort any: NCCL frees what it would launch on.
+enum class CommOpen : std::uint32_t { closed = 0, revoked = 1, aborted = 2 };
+
 // One communicator of this rank. Line 0 is written, then `state` stored with release.
 struct CommEntry {
     alignas(kLine) CommId id;
@@ -156,7 +160,7 @@ struct CommEntry {
     std::atomic<std::uint32_t> state;     // CommState
     std::atomic<std::uint32_t> creation;  // CreationState
     // line 1
-    alignas(kLine) std::atomic<std::uint32_t> open;  // 1: Abort or Revoke: every gate of it is open
+    alignas(kLine) std::atomic<std::uint32_t> open;  // CommOpen
     std::atomic<std::uint32_t> lost;                 // launches that passed unrecorded (ring full, too many ops)
     // line 2
     alignas(kLine) std::atomic<std::uint32_t> verdict;  // Verdict; futex word. Back to unknown before `freed` is stored

@@ -1,6 +1,6 @@
 // A libnccl.so.2 that does nothing but log: for tests of the shim alone. It calls itself through the PLT
-// where the real one does, fails groups that had a failing call, and says ncclInProgress for non-blocking
-// communicators.
+// where the real one does, fails groups that had a failing call, says ncclInProgress for non-blocking
+// communicators, and ends a program that uses a communicator after its end.
 #include <nccl.h>
 #include <unistd.h>
 
@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <mutex>
+#include <vector>
 
 #include "test/shim/fake_log.h"
 
@@ -25,6 +26,7 @@ struct ncclComm {
     std::atomic<int> looks;  // ncclCommGetAsyncError calls that still say ncclInProgress
     std::atomic<ncclComm*> child{nullptr};  // made when they are through: a non-blocking parent's
     ncclComm** child_out = nullptr;
+    volatile unsigned alive = 0xa11fe;
 };
 
 namespace {
@@ -36,6 +38,7 @@ int child_rank = 0, child_size = 2, in_progress = 0;
 std::atomic<int> launches{0}, fail_next{0};
 std::atomic<int> poll_hold{0};  // 1: the next poll is held, 2: it is, with its answer
 thread_local int depth = 0, grouped = 0;
+thread_local std::vector<ncclComm_t> in_group;
 thread_local ncclResult_t group_error = ncclSuccess;
 thread_local bool group_in_progress = false;
 
@@ -44,9 +47,24 @@ ncclResult_t note(ncclResult_t result) {
     return result;
 }
 
+void check_alive(const char* name, ncclComm_t comm) {
+    if (comm->alive == 0xa11fe) return;
+    fprintf(stderr, "fake NCCL: %s on a communicator that has ended\n", name);
+    _exit(99);
+}
+
+ncclResult_t end(const char* name, ncclComm_t comm) {
+    check_alive(name, comm);
+    fake_log("%s rank=%d", name, comm->rank);
+    comm->alive = 0;
+    delete comm;
+    return ncclSuccess;
+}
+
 ncclResult_t launch(const char* name, ncclComm_t comm) {
     if (const int failing = fail_next.exchange(0); failing != 0) return note(ncclResult_t(failing));
     if (comm == nullptr) return note(ncclInvalidArgument);
+    check_alive(name, comm);
     fake_log("%s rank=%d", name, comm->rank);
     if (!comm->blocking) {
         comm->looks = in_progress;
@@ -54,6 +72,7 @@ ncclResult_t launch(const char* name, ncclComm_t comm) {
     }
     if (depth > 0) {
         ++grouped;
+        in_group.push_back(comm);
         return ncclSuccess;
     }
     ++launches;
@@ -100,6 +119,8 @@ ncclResult_t end_group(const char* name, bool launches_them) {
     grouped = 0;
     group_error = ncclSuccess;
     group_in_progress = false;
+    for (const ncclComm_t comm : in_group) check_alive(name, comm);
+    in_group.clear();
     return result;
 }
 
@@ -155,20 +176,13 @@ ncclResult_t ncclCommGrow(ncclComm_t, int nranks, const ncclUniqueId*, int rank,
 }
 ncclResult_t ncclCommGetUniqueId(ncclComm_t, ncclUniqueId* id) { return body::ncclGetUniqueId(id); }
 ncclResult_t ncclCommFinalize(ncclComm_t comm) { return simple("ncclCommFinalize", comm); }
-ncclResult_t ncclCommDestroy(ncclComm_t comm) {
-    simple("ncclCommDestroy", comm);
-    delete comm;
-    return ncclSuccess;
-}
-ncclResult_t ncclCommAbort(ncclComm_t comm) {
-    simple("ncclCommAbort", comm);
-    delete comm;
-    return ncclSuccess;
-}
+ncclResult_t ncclCommDestroy(ncclComm_t comm) { return end("ncclCommDestroy", comm); }
+ncclResult_t ncclCommAbort(ncclComm_t comm) { return end("ncclCommAbort", comm); }
 ncclResult_t ncclCommRevoke(ncclComm_t comm, int) { return simple("ncclCommRevoke", comm); }
 ncclResult_t ncclCommSuspend(ncclComm_t comm, int) { return simple("ncclCommSuspend", comm); }
 ncclResult_t ncclCommResume(ncclComm_t comm) { return simple("ncclCommResume", comm); }
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* error) {
+    check_alive("ncclCommGetAsyncError", comm);
     int looks = comm->looks;
     while (looks > 0 && !comm->looks.compare_exchange_weak(looks, looks - 1)) {}
     *error = looks > 0 ? ncclInProgress : ncclSuccess;

@@ -143,6 +143,10 @@ void MiniManager::look_at(RankSeen& rank) {
     for (const Captured& c : rank.launches) {
         if (c.seq < rank.retired) continue;
         const std::uint64_t slot = c.seq & v.mask;
+        if (v.ready[slot].value == c.seq + 1 && holds(c)) {
+            held_ = true;
+            continue;
+        }
         if (behaviour.go && v.ready[slot].value == c.seq + 1 && (v.go[slot].value & ~ring::kGoAbort) < c.seq + 1) {
             if (behaviour.go_delay_us > 0) usleep(useconds_t(behaviour.go_delay_us));
             v.go[slot].value = (c.seq + 1) | (behaviour.abort ? ring::kGoAbort : 0);
@@ -161,6 +165,18 @@ void MiniManager::look_at(RankSeen& rank) {
 void MiniManager::let_go() {
     const std::lock_guard guard(mutex_);
     behaviour.go = true;
+    behaviour.held_comm = kNone;
+}
+
+bool MiniManager::holds(const Captured& launch) const {
+    for (const ring::OpEntry& op : launch.ops)
+        if (op.comm == behaviour.held_comm && op.n == behaviour.held_n) return true;
+    return false;
+}
+
+void MiniManager::await_held() {
+    for (int tries = 0; tries < 60'000 && !held_; ++tries) usleep(1000);
+    if (!held_) throw std::runtime_error("nothing waits that is held");
 }
 
 void MiniManager::await_launch() {

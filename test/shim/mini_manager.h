@@ -24,6 +24,8 @@ struct Behaviour {
     std::uint32_t passing_from = kNone;   // so do all from here on
     Verdict passing_verdict = Verdict::passes;
     bool go = true;
+    std::uint32_t held_comm = kNone;  // entry whose operation number `held_n` is not let go
+    std::uint64_t held_n = 0;
     bool abort = false;  // go with the abort bit
     bool retire = true;
     bool open_gates = false;  // all go words are ahead of all launches
@@ -60,6 +62,7 @@ public:
     Behaviour behaviour;  // may be changed between programs; in the midst of one by let_go()
     void let_go();
     void await_launch();
+    void await_held();     // until what is held waits
     void await_entering();  // of the first rank
     // After a program ended: everything that it recorded. The n-th to attach.
     RankSeen& rank(std::size_t n);
@@ -71,13 +74,14 @@ private:
     void serve();
     void accept_one();
     void look_at(RankSeen& rank);
+    bool holds(const Captured& launch) const;
 
     std::string directory_, socket_path_;
     int listener_ = -1;
     std::mutex mutex_;
     std::list<RankSeen> ranks_;
     std::vector<int> open_;
-    std::atomic<bool> stop_{false};
+    std::atomic<bool> stop_{false}, held_{false};
     std::thread thread_;
 };
 

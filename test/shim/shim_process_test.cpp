@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <map>
 #include <set>
@@ -795,11 +796,69 @@ TEST_CASE("several threads launch at once") {
     CHECK(manager.rank(0).retired == manager.rank(0).tail);
 }
 
-TEST_CASE("an abort in another thread opens a closed gate") {
+namespace {
+
+// What a program's communicator and the launch that it had on the host came to (shim_program: ended_elsewhere).
+std::vector<std::string> ended_elsewhere(int how, const Environment& environment, bool drains) {
     Behaviour behaviour;
-    behaviour.go = false;
+    behaviour.held_comm = 0;
+    behaviour.held_n = how >= 20 ? 1 : 0;
     MiniManager manager(behaviour);
-    CHECK(scenario("aborted_elsewhere", at(manager)).finish() == 0);
+    Program program = scenario("ended_elsewhere", with(at(manager), environment), how);
+    manager.await_held();
+    if (drains) {
+        usleep(50'000);  // it comes to end it
+        manager.let_go();
+    }
+    CHECK(program.finish() == 0);
+    const RankSeen& rank = manager.rank(0);
+    CHECK(rank.retired == rank.tail);
+    std::vector<std::string> lines;
+    for (const std::string& line : lines_of(program.output))
+        for (const char* about : {"ncclComm", "launch", "ncclGroupEnd"})
+            if (line.find(about) == 0 && line.find("ncclCommInitRank") == std::string::npos) lines.push_back(line);
+    return lines;
+}
+
+}  // namespace
+
+TEST_CASE("a launch that is held on the host fails when another thread aborts its communicator, and NCCL never sees it") {
+    const Environment ways[] = {{{"OPUS_GATE", "host"}}, with(kWithCuda, {{"OPUS_GATE", "host"}}), kWithCuda};
+    const std::string ends[] = {"ncclCommAbort rank=0", "ncclCommRevoke rank=0", "", "", "ncclCommShrink rank=0 size=2"};
+    for (const Environment& way : ways)
+        for (const int more : {0, 10, 20, 30})
+            for (const int how : {0, 1, 4}) {
+                if (more >= 20 && way == kWithCuda) continue;  // its gate is on the stream
+                CAPTURE(more + how);
+                // 4: what the fake says to the call with which the shim closes a group.
+                std::vector<std::string> expected = {ends[how], "launch result=5"};
+                if (more % 20 != 0) expected = {"ncclGroupEnd result=4", ends[how], "launch result=5"};
+                auto lines = ended_elsewhere(more + how, way, false);
+                std::stable_sort(lines.begin(), lines.end(), [](auto& a, auto& b) { return a.find("launch") > b.find("launch"); });
+                CHECK(lines == expected);
+            }
+}
+
+TEST_CASE("destroy and finalize wait for a launch that another thread has in a host gate") {
+    const std::string ends[] = {"", "", "ncclCommDestroy rank=0", "ncclCommFinalize rank=0"};
+    for (const Environment& way : {Environment{{"OPUS_GATE", "host"}}, with(kWithCuda, {{"OPUS_GATE", "host"}}), kWithCuda})
+        for (const int more : {0, 10, 20, 30})
+            for (const int how : {2, 3}) {
+                if (more >= 20 && way == kWithCuda) continue;
+                CAPTURE(more + how);
+                std::vector<std::string> lines = ended_elsewhere(more + how, way, true);
+                CHECK(std::count(lines.begin(), lines.end(), "launch result=0") == 1);
+                CHECK(lines.back() == (lines.back()[0] == 'l' ? "launch result=0" : ends[how]));
+            }
+}
+
+TEST_CASE("a launch fails whose communicator is aborted while its verdict is waited for") {
+    Behaviour behaviour;
+    behaviour.verdict = Verdict::unknown;
+    for (const int grouped : {0, 1}) {
+        MiniManager manager(behaviour);
+        CHECK(scenario("aborted_unjudged", at(manager), grouped).finish() == 0);
+    }
 }
 
 TEST_CASE("destroy and finalize leave gates shut, abort and revoke open them") {
@@ -807,8 +866,8 @@ TEST_CASE("destroy and finalize leave gates shut, abort and revoke open them") {
     CHECK(scenario("draining", at(manager)).finish() == 0);
     const ring::View& v = manager.rank(0).view;
     CHECK(v.comms[0].open == 0);
-    CHECK(v.comms[1].open == 1);
-    CHECK(v.comms[2].open == 1);
+    CHECK(v.comms[1].open == std::uint32_t(ring::CommOpen::revoked));
+    CHECK(v.comms[2].open == std::uint32_t(ring::CommOpen::aborted));
     CHECK(v.comms[0].state == std::uint32_t(ring::CommState::retired));
     CHECK(v.comms[1].state == std::uint32_t(ring::CommState::registered));
     CHECK(v.comms[2].state == std::uint32_t(ring::CommState::retired));

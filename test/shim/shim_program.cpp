@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -468,10 +469,68 @@ void threads() {
     CHECK(stats().recorded == 800);
 }
 
-void aborted_elsewhere() {
-    const ncclComm_t comm = comm_named("g");
-    std::thread waiting([comm] { all_reduce(comm); });
-    while (stats().gated == 0) usleep(1000);
+ncclResult_t end_comm(ncclComm_t comm, int how) {
+    int excluded = 1;
+    ncclComm_t child = nullptr;
+    switch (how) {
+        case 0: return ncclCommAbort(comm);
+        case 1: return ncclCommRevoke(comm, 0);
+        case 2: return ncclCommDestroy(comm);
+        case 3: return ncclCommFinalize(comm);
+        default: return ncclCommShrink(comm, &excluded, 1, &child, nullptr, NCCL_SHRINK_ABORT);
+    }
+}
+
+// While a launch is held on the host another thread ends its communicator, as the last digit of `argument` says (end_comm).
+// 10: the launch is a group's. 20: not the first, which has connected all. Prints what the launch came to.
+void ended_elsewhere() {
+    const ncclComm_t comm = comm_named("g"), other = comm_named("other");
+    const bool grouped = argument / 10 % 2 != 0, again = argument / 20 != 0;
+    if (again) {
+        OK(all_reduce(comm));
+        OK(all_reduce(other));
+    }
+    const auto gated = stats().gated;
+    std::thread waiting([=] {
+        if (grouped) OK(ncclGroupStart());
+        if (grouped) OK(all_reduce(other));
+        ncclResult_t result = all_reduce(comm);
+        if (grouped) OK(result);
+        if (grouped) result = ncclGroupEnd();
+        fake_log("launch result=%d", int(result));
+    });
+    while (stats().gated == gated) usleep(1000);
+    usleep(10'000);
+    OK(end_comm(comm, argument % 10));
+    fake_log("ended");
+    waiting.join();
+    OK(all_reduce(comm_named("next")));  // the thread's group is closed, and others go on
+}
+
+bool sleeps(pid_t thread) {
+    char state = 0;
+    FILE* file = fopen(("/proc/self/task/" + std::to_string(thread) + "/stat").c_str(), "r");
+    if (file == nullptr || fscanf(file, "%*d %*s %c", &state) != 1) state = 0;
+    if (file != nullptr) fclose(file);
+    return state == 'S';
+}
+
+// The same while the verdict of a non-blocking communicator is waited for.
+void aborted_unjudged() {
+    ncclComm_t comm = nullptr;
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.blocking = 0;
+    CHECK(ncclCommInitRankConfig(&comm, 2, id_named("n"), 0, &config) == ncclInProgress);
+    CHECK(settled(comm) == ncclSuccess);
+    std::atomic<pid_t> thread{0};
+    std::thread waiting([&] {
+        thread = gettid();
+        if (argument != 0) OK(ncclGroupStart());
+        ncclResult_t result = all_reduce(comm);
+        if (argument != 0) result = ncclGroupEnd();
+        CHECK(result == ncclInvalidUsage);
+    });
+    for (int seen = 0; seen < 10; usleep(2000)) seen = thread != 0 && sleeps(thread) ? seen + 1 : 0;
     OK(ncclCommAbort(comm));
     waiting.join();
 }
@@ -520,11 +579,12 @@ int main(int argc, char** argv) {
         SCENARIO(order),           SCENARIO(merged_groups), SCENARIO(capture),
         SCENARIO(repeated),        SCENARIO(non_blocking),  SCENARIO(forked),
         SCENARIO(refused),         SCENARIO(unhooked),      SCENARIO(broadcast),
-        SCENARIO(many_comms),      SCENARIO(threads),       SCENARIO(aborted_elsewhere),
+        SCENARIO(many_comms),      SCENARIO(threads),       SCENARIO(ended_elsewhere),
         SCENARIO(missing),         SCENARIO(one_sided),     SCENARIO(grown),
         SCENARIO(draining),        SCENARIO(split),         SCENARIO(required),      SCENARIO(uses),
         SCENARIO(required_without_manager),
         SCENARIO(required_of_a_non_blocking_parent), SCENARIO(polled_elsewhere),
+        SCENARIO(aborted_unjudged),
     };
     CHECK(argc >= 2);
     if (argc > 2) argument = atoi(argv[2]);
