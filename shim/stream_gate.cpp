@@ -22,13 +22,28 @@ std::uint64_t hardware_queues() {
     return given != nullptr && parse_number(given, n) && n >= 1 && n <= 32 ? n : 8;
 }
 
+// What the choice of the host gate means to a program that did not ask for it.
+#define OPUS_HELD_ON_HOST \
+    "launches are held on the host, where a program stops that posts receives before their senders can send"
+
+// Why the environment forbids gates on streams, and says so; else true.
 bool environment_allows() {
     const char* blocking = getenv("CUDA_LAUNCH_BLOCKING");
-    return (blocking == nullptr || strcmp(blocking, "1") != 0) && hardware_queues() > 1;
+    if (blocking != nullptr && strcmp(blocking, "1") == 0) {
+        say_once(Level::warn,
+                 "CUDA_LAUNCH_BLOCKING=1 makes each launch wait for its end, which a gate on a stream would put off; so "
+                 OPUS_HELD_ON_HOST " (unset it; OPUS_GATE=host if that is meant)");
+        return false;
+    }
+    if (hardware_queues() > 1) return true;
+    say_once(Level::warn,
+             "CUDA_DEVICE_MAX_CONNECTIONS=1 leaves the GPU one hardware queue, which a gate may stop for every stream; so "
+             OPUS_HELD_ON_HOST " (set it to 32; OPUS_GATE=host if that is meant)");
+    return false;
 }
 
-// The streams that were gated so far, at most as many as there are queues. Lock-free: entries are only
-// added.
+// The streams that were gated so far, at most as many as there are queues. Those that are never gated are not seen: the
+// program may have others that share a queue with a gate. Lock-free: entries are only added.
 bool within_queues(cudaStream_t stream) {
     static std::atomic<cudaStream_t> seen[32];
     const auto key = reinterpret_cast<cudaStream_t>(reinterpret_cast<std::uintptr_t>(stream) + 1);
@@ -38,7 +53,9 @@ bool within_queues(cudaStream_t stream) {
         if (at == nullptr && seen[i].compare_exchange_strong(at, key, std::memory_order_relaxed)) return true;
         if (at == key) return true;
     }
-    say_once(Level::info, "more gated streams than the GPU's %llu hardware queues; the others are held on the host",
+    say_once(Level::warn,
+             "launches come on more streams than the GPU has hardware queues (%llu); on the others " OPUS_HELD_ON_HOST
+             " (set CUDA_DEVICE_MAX_CONNECTIONS=32, or OPUS_GATE=stream)",
              static_cast<unsigned long long>(queues));
     return false;
 }
@@ -79,9 +96,10 @@ CUfunction gate_function(CUmodule module, bool& traps) {
 }  // namespace
 
 void prepare_gate(DriverContext& context) {
+    if (process.mode != Mode::enforce || context.gate != nullptr) return;
     const bool wanted =
         process.gate == GateChoice::stream || (process.gate == GateChoice::automatic && environment_allows());
-    if (!wanted || process.mode != Mode::enforce || context.gate != nullptr) return;
+    if (!wanted) return;
     queues = hardware_queues();
     const bool able = driver.cuModuleLoadData != nullptr && driver.cuModuleGetFunction != nullptr &&
                       driver.cuLaunchKernel != nullptr && device_address(process.view.header) != 0;
@@ -90,10 +108,9 @@ void prepare_gate(DriverContext& context) {
         context.gate = gate_function(module, context.gate_traps);
         if (context.gate != nullptr) touch(context);
     }
-    if (context.gate == nullptr && process.gate == GateChoice::stream)
-        say_once(Level::warn,
-                 "OPUS_GATE=stream is not possible here (no CUDA driver, or it refuses the gate kernel); launches are "
-                 "held on the host");
+    if (context.gate == nullptr)
+        say_once(Level::warn, "the CUDA driver refuses the gate kernel (OPUS_GATE=%s); so " OPUS_HELD_ON_HOST,
+                 process.settings.OPUS_GATE);
 }
 
 bool stream_gate_serves(cudaStream_t stream) { return process.gate == GateChoice::stream || within_queues(stream); }

@@ -346,8 +346,17 @@ TEST_CASE("auto chooses the stream gate only where it is safe") {
                                    {{"OPUS_GATE", "host"}}};
     for (const Environment& forbid : forbids) {
         MiniManager manager;
-        CHECK(scenario("calls", with(with(at(manager), kWithCuda), forbid), 2).finish() == 0);
+        Program program = scenario("calls", with(with(at(manager), kWithCuda), forbid), 2);
+        CHECK(program.finish() == 0);
         for (const Captured& launch : manager.rank(0).launches) CHECK(launch.gate == ring::Gate::host);
+        // One line says so, with the reason and what it means, unless it was asked for.
+        const auto lines = lines_of(program.errors);
+        CHECK(lines.size() == (forbid.contains("OPUS_GATE") ? 0 : 1));
+        for (const std::string& line : lines) {
+            for (const auto& [name, value] : forbid)
+                CHECK((name.find("CUDA_") != 0 || line.find(name + "=" + value) != std::string::npos));
+            CHECK(line.find("launches are held on the host, where a program stops") != std::string::npos);
+        }
     }
     MiniManager manager;
     CHECK(scenario("calls", with(with(at(manager), kWithCuda), {{"CUDA_LAUNCH_BLOCKING", "1"}, {"OPUS_GATE", "stream"}}), 2)
@@ -358,8 +367,7 @@ TEST_CASE("auto chooses the stream gate only where it is safe") {
 TEST_CASE("streams beyond the hardware queues are held on the host, unless the stream gate is forced") {
     const auto on_host = [](const Environment& more, int streams, std::string& said) {
         MiniManager manager;
-        Program program =
-            scenario("streams", with(with(at(manager), kWithCuda), with(more, {{"OPUS_LOG", "info"}})), streams);
+        Program program = scenario("streams", with(with(at(manager), kWithCuda), more), streams);
         CHECK(program.finish() == 0);
         said = program.errors;
         CHECK(manager.rank(0).launches.size() == std::size_t(2 * streams + 2));  // the connections, and the first
@@ -373,7 +381,7 @@ TEST_CASE("streams beyond the hardware queues are held on the host, unless the s
     CHECK(on_host({}, 7, said) == 0);
     CHECK(said.find("hardware queues") == std::string::npos);
     CHECK(on_host({}, 9, said) == 2 * 2);  // two of ten, two launches each
-    CHECK(said.find("8 hardware queues") != std::string::npos);
+    CHECK(said.find("hardware queues (8)") != std::string::npos);
     CHECK(on_host({{"CUDA_DEVICE_MAX_CONNECTIONS", "32"}}, 9, said) == 0);
     CHECK(on_host({{"CUDA_DEVICE_MAX_CONNECTIONS", "4"}}, 5, said) == 2 * 2);
     CHECK(on_host({{"OPUS_GATE", "stream"}}, 9, said) == 0);
