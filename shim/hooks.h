@@ -30,6 +30,7 @@ namespace handlers {
 // Finds the real library and settles the slots. Safe from any thread, before any constructor; the second
 // call returns at once. False: no NCCL is to be found (slots stay at their resolvers).
 bool bind();
+bool is_bound();
 
 // From now on every exported function leads straight to the real one. For good.
 void point_slots_at_real();

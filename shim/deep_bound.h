@@ -1,0 +1,17 @@
+// Libraries that call NCCL past us: opened with RTLD_DEEPBIND, they find it among their own dependencies first.
+#pragma once
+
+namespace opus::shim {
+
+// A library is about to be opened with RTLD_DEEPBIND. From now on every dlsym looks whether libraries have come: who
+// opens a library looks something up in it next.
+void expect_deep_bound();
+
+// Leads what they have bound past us to the hooks. One load where no such library was opened.
+void mend_deep_bound();
+
+// Names in one line a library that calls NCCL past us all the same: one that did so before anything was looked up. At
+// the end of a process.
+void tell_of_passers_by();
+
+}  // namespace opus::shim
