@@ -38,6 +38,7 @@ void Core::Impl::welcome(const wire::Welcome& m) {
         session.heartbeat_ns = std::clamp(silence / 3, options.heartbeat_ns / 10, options.heartbeat_ns);
     }
     alone_since.reset();
+    waited_in_vain = false;
     outbox.clear();
     refusal.clear();
     refused_since.reset();

@@ -202,6 +202,8 @@ void Core::Impl::handle(const CommLost& e) {
     Member& member = *rank->members[e.index];
     if (member.verdict != Verdict::unknown && member.verdict != Verdict::enforced) return;
     member.lost = true;
+    // It has waited as long as others would.
+    if (alone_since && member.verdict == Verdict::unknown) waited_in_vain = true;
     outbox.retire.degraded.push_back({member.info.comm, e.rank});
     log(LogLevel::warn, "rank " + std::to_string(e.rank) + ": launches passed unrecorded; its communicator of " +
                             std::to_string(member.info.size) + " ranks is no longer held for circuits");

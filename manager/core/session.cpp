@@ -144,6 +144,10 @@ TimeNs Core::Impl::hold_deadline(const Rank& rank, TimeNs since) const {
     return std::max(since, *alone_since) + TimeNs(hold_ms) * 1'000'000;
 }
 
+TimeNs Core::Impl::verdict_deadline(const Rank& rank, const Member& member) const {
+    return waited_in_vain ? member.since : hold_deadline(rank, member.since);
+}
+
 void Core::Impl::expire(Rank& rank, Launch& launch) {
     const bool abort = rank.info.policy == Policy::abort;
     const wire::LocalLaunch id{rank.info.rank, launch.seq};
@@ -177,8 +181,10 @@ void Core::Impl::expire_overdue() {
         }
         if (rank.info.policy == Policy::abort) continue;
         for (const auto& member : rank.members)
-            if (member && member->awaits_verdict() && now >= hold_deadline(rank, member->since))
+            if (member && member->awaits_verdict() && now >= verdict_deadline(rank, *member)) {
+                waited_in_vain = true;
                 degrade_here(CommId(member->info.comm));
+            }
     }
     decide_all();
 }
@@ -201,7 +207,7 @@ TimeNs Core::Impl::next_deadline() const {
             if (rank.info.policy == Policy::abort) continue;
             for (const auto& member : rank.members)
                 if (member && member->awaits_verdict())
-                    at = std::min(at, hold_deadline(rank, member->since));
+                    at = std::min(at, verdict_deadline(rank, *member));
         }
     }
     return letting_go ? at : std::min(at, runs_end());

@@ -72,6 +72,7 @@ struct Core::Impl {
     std::map<std::pair<std::uint32_t, std::uint32_t>, wire::Place> leads;  // local GPU and port: where its circuit goes
     std::uint64_t known_epoch = 0;
     std::optional<TimeNs> alone_since;  // no controller
+    bool waited_in_vain = false;        // for a verdict, a whole hold time, since then: who comes next does not wait
     TimeNs heard_ns = 0;                // the last frame of a controller that knew us
     TimeNs grace_ns = 0;                // not hearing of us for so long, it takes our runs for over; 0: it has not said
     TimeNs wake_at = -1;                // last WakeAt
@@ -169,6 +170,7 @@ struct Core::Impl {
     void expire(Rank& rank, Launch& launch);
     void expire_overdue();
     TimeNs hold_deadline(const Rank& rank, TimeNs since) const;
+    TimeNs verdict_deadline(const Rank& rank, const Member& member) const;
     TimeNs next_deadline() const;
     bool flush();
 

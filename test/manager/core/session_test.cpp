@@ -515,6 +515,44 @@ TEST_CASE("a communicator that nobody can judge is not waited for longer than th
     CHECK(n.verdicts.at({0, 0}) == Verdict::degraded);
 }
 
+TEST_CASE("while no controller comes, only the first communicator is waited for") {
+    Node n;
+    n.look(Tick{});
+    n.rank(0);
+    n.rank(1);
+    n.comm(0, 0, kCommA, 0, 2);
+    n.advance(kSecond);
+    REQUIRE(n.verdicts.at({0, 0}) == Verdict::degraded);
+    n.comm(0, 1, kCommB, 0, 2);
+    n.comm(1, 1, CommId{7, 7}, 0, 2);
+    n.flush();
+    CHECK(n.wake_at <= n.now);
+    n.look(Tick{});
+    CHECK(n.verdicts.at({0, 1}) == Verdict::degraded);
+    CHECK(n.verdicts.at({1, 1}) == Verdict::degraded);
+
+    n.connect(8);  // one that came and went may come again
+    n.look(ControllerDown{});
+    n.comm(0, 2, CommId{8, 8}, 0, 2);
+    n.advance(900 * kMs);
+    CHECK(!n.verdicts.contains({0, 2}));
+    n.advance(100 * kMs);
+    CHECK(n.verdicts.at({0, 2}) == Verdict::degraded);
+}
+
+TEST_CASE("while no controller comes, a rank that gave its communicator up has waited for all of its node") {
+    Node n;
+    n.look(Tick{});
+    n.rank(0);
+    n.comm(0, 0, kCommA, 0, 2);
+    n.advance(900 * kMs);
+    n.look(CommLost{0, 0});
+    n.comm(0, 1, kCommB, 0, 2);
+    n.flush();
+    n.look(Tick{});
+    CHECK(n.verdicts.at({0, 1}) == Verdict::degraded);
+}
+
 TEST_CASE("gates that opened by themselves are told as expired") {
     Node n;
     n.serve(1);
@@ -686,7 +724,8 @@ TEST_CASE("who is inside NCCL's creation is told, then its place, then that it h
     CHECK(n.said<wire::Register>()[0].entering.at(0).comm == kCommB);
     n.take();
     SUBCASE("it gets its place") {
-        wire::CommMember member{kCommB, {}, 1, 3, 0, 0, Mode::enforce, 1, {}, Verdict::unknown, CreationState::returned};
+        wire::CommMember member{
+            kCommB, {}, 1, 3, 0, 0, Mode::enforce, 1, {}, Verdict::unknown, CreationState::returned};
         n.look(CommUp{0, 3, 4, member});
         CHECK(n.said<wire::Register>().at(0).comms.at(0).creation == CreationState::returned);
         n.take();
