@@ -8,7 +8,9 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "shim/hooks.h"
 #include "shim/message.h"
+#include "shim/road_notes.h"
 #include "shim/roads.h"
 
 namespace opus::shim {
@@ -127,33 +129,41 @@ struct Walk {
     bool unbound = false;         // find: somebody will bind one at the first call
 };
 
-// Called with the loader's lock held: nothing in here may call the loader.
-int look_at(dl_phdr_info* info, std::size_t, void* data) {
-    Walk& walk = *static_cast<Walk*>(data);
-    const Bindings bindings(*info);
+// One slot of a library; false: no more of that library.
+bool look_at_slot(Walk& walk, const Bindings& bindings, const char* library, const Hook& hook, void** slot) {
     const Object& nccl = served_nccl();
-    if (bindings.holds(reinterpret_cast<const void*>(&look_at)) || bindings.holds(reinterpret_cast<const void*>(nccl.low)))
-        return 0;
-    bindings.each([&](const Hook& hook, void** slot) {
-        void* const bound = __atomic_load_n(slot, __ATOMIC_ACQUIRE);
-        const bool own = bindings.holds(bound);  // its way to the loader: not called yet
-        if (walk.what == Walk::find) {
+    void* const bound = __atomic_load_n(slot, __ATOMIC_ACQUIRE);
+    const bool own = bindings.holds(bound);  // its way to the loader: not called yet
+    switch (walk.what) {
+        case Walk::find:
             if (own)
                 walk.unbound = true;
             else if (bound != nullptr && !is_ours(bound))
                 walk.found = bound;
             return walk.found == nullptr;
-        }
-        if (walk.what == Walk::mend && (own || nccl.holds(bound))) bindings.set(slot, hook.ours);
-        if (walk.what == Walk::tell && nccl.holds(bound)) {
+        case Walk::mend:
+            if (own || nccl.holds(bound)) bindings.set(slot, hook.ours);
+            return true;
+        case Walk::tell:
+            if (!nccl.holds(bound)) return true;
             say_once(Level::warn,
                      "%.200s calls %s past Opus: opened with RTLD_DEEPBIND, it used NCCL before anything was looked up "
                      "in it",
-                     info->dlpi_name, hook.name());
+                     library, hook.name());
+            note_road("past\t%.300s\t%.300s", library, nccl.path);
             return false;
-        }
-        return true;
-    });
+    }
+    return true;
+}
+
+// Called with the loader's lock held: nothing in here may call the loader.
+int look_at(dl_phdr_info* info, std::size_t, void* data) {
+    Walk& walk = *static_cast<Walk*>(data);
+    const Bindings bindings(*info);
+    const auto nccl = reinterpret_cast<const void*>(served_nccl().low);
+    if (bindings.holds(reinterpret_cast<const void*>(&look_at)) || bindings.holds(nccl)) return 0;
+    bindings.each(
+        [&](const Hook& hook, void** slot) { return look_at_slot(walk, bindings, info->dlpi_name, hook, slot); });
     return 0;
 }
 
@@ -171,8 +181,12 @@ int count_libraries(dl_phdr_info* info, std::size_t, void* count) {
     return 1;
 }
 
-int is_nccl(dl_phdr_info* info, std::size_t, void*) {
-    return info->dlpi_name != nullptr && strstr(info->dlpi_name, "libnccl") != nullptr;
+// libnccl.so.2, libnccl.so.2.27.7; not NCCL's plugins (libnccl-net.so).
+int is_nccl(dl_phdr_info* info, std::size_t, void* path) {
+    const char* name = info->dlpi_name != nullptr ? strrchr(info->dlpi_name, '/') : nullptr;
+    if (name == nullptr || strncmp(name, "/libnccl.so", 11) != 0) return 0;
+    *static_cast<const char**>(path) = info->dlpi_name;
+    return 1;
 }
 
 }  // namespace
@@ -188,12 +202,17 @@ void mend_deep_bound() {
     if (!find_nccl_past_us()) return;
     Walk walk{Walk::mend};
     dl_iterate_phdr(look_at, &walk);
+    note_road("road\tdeepbind\t\t%.300s", served_nccl().path);
 }
 
 void tell_of_passers_by() {
-    if (dl_iterate_phdr(is_nccl, nullptr) == 0 || !find_nccl_past_us()) return;
-    Walk walk{Walk::tell};
-    dl_iterate_phdr(look_at, &walk);
+    const char* nccl = nullptr;
+    if (dl_iterate_phdr(is_nccl, &nccl) == 0) return;
+    if (find_nccl_past_us()) {
+        Walk walk{Walk::tell};
+        dl_iterate_phdr(look_at, &walk);
+    }
+    if (!is_bound()) note_road("unused\t%.300s", nccl);
 }
 
 }  // namespace opus::shim

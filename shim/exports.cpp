@@ -7,6 +7,7 @@
 #include "shim/library.h"
 #include "shim/message.h"
 #include "shim/process.h"
+#include "shim/road_notes.h"
 #include "shim/roads.h"
 
 namespace opus::shim {
@@ -42,10 +43,10 @@ void aim(F& at, F target) {
     __atomic_store_n(&at, target, __ATOMIC_RELEASE);
 }
 
-#define OPUS_HOOK(name, params, args)         \
-    ncclResult_t resolve_##name params {      \
-        if (!bind()) return ncclInvalidUsage; \
-        return slot(slots.name) args;         \
+#define OPUS_HOOK(name, params, args)                                    \
+    ncclResult_t resolve_##name params {                                 \
+        if (!bind(__builtin_return_address(0))) return ncclInvalidUsage; \
+        return slot(slots.name) args;                                    \
     }
 #include "shim/hook_table.h"
 
@@ -73,10 +74,19 @@ void point_slots(bool at_handlers) {
 #include "shim/hook_table.h"
 }
 
+void note_first_call(const Library& library, const void* caller) {
+    if (!notes_roads()) return;
+    int version = 0;
+    const auto ask = reinterpret_cast<ncclResult_t (*)(int*)>(library.symbol("ncclGetVersion"));
+    if (ask != nullptr) ask(&version);
+    note_road("called\t%.300s\t%d\t%.300s", served_nccl().path, version, object_of(caller).path);
+    if (process.mode == Mode::off) note_road("state\toff\t");
+}
+
 }  // namespace
 
 // Nothing of the loader is called under the lock: another thread may hold the loader's own, and come here.
-bool bind() {
+bool bind(const void* caller) {
     if (bound.load(std::memory_order_acquire)) return true;
     {
         const LockGuard guard(bind_lock);
@@ -105,6 +115,7 @@ bool bind() {
     getters = found_getters;
     point_slots(process.mode != Mode::off && process.watch_fork());
     bound.store(true, std::memory_order_release);
+    note_first_call(library, caller);
     return true;
 }
 

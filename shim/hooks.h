@@ -27,9 +27,9 @@ namespace handlers {
 #include "shim/hook_table.h"
 }  // namespace handlers
 
-// Finds the real library and settles the slots. Safe from any thread, before any constructor; the second
-// call returns at once. False: no NCCL is to be found (slots stay at their resolvers).
-bool bind();
+// Finds the real library and settles the slots, for a first call by `caller`. Safe from any thread, before any
+// constructor; the second call returns at once. False: no NCCL is to be found (slots stay at their resolvers).
+bool bind(const void* caller);
 bool is_bound();
 
 // From now on every exported function leads straight to the real one. For good.

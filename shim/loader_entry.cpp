@@ -6,6 +6,7 @@
 #include <dlfcn.h>
 
 #include "shim/deep_bound.h"
+#include "shim/road_notes.h"
 #include "shim/roads.h"
 
 extern "C" {
@@ -26,6 +27,7 @@ __attribute__((visibility("hidden"), used)) opus::shim::Lookup opus_shim_dlopen(
 
 namespace {
 
+__attribute__((constructor)) void at_start() { opus::shim::note_road("start"); }
 __attribute__((destructor)) void at_end() { opus::shim::tell_of_passers_by(); }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include "shim/attach.h"
 #include "shim/hooks.h"
 #include "shim/message.h"
+#include "shim/road_notes.h"
 
 namespace opus::shim {
 
@@ -41,6 +42,7 @@ bool Process::attach() {
     if (attach_tried_) return attached.load(std::memory_order_relaxed);
     attach_tried_ = true;
     const Attachment met = meet_manager(settings, mode, policy);
+    note_road("state\t%s\t%s", met.base == nullptr ? "inert" : mode == Mode::enforce ? "enforce" : "observe", met.why);
     if (met.base == nullptr) {
         if (require != Require::nothing)
             say(Level::error, "%s; %s (start opus-manager, or set OPUS_SOCKET)", met.why,

@@ -8,6 +8,7 @@
 #include "shim/deep_bound.h"
 #include "shim/lock.h"
 #include "shim/message.h"
+#include "shim/road_notes.h"
 
 // Of this library, from the linker.
 extern "C" __attribute__((visibility("hidden"))) const char __ehdr_start[], _end[];
@@ -67,24 +68,38 @@ bool has(const Library& nccl, const Hook& hook) {
     return nccl.symbol(hook.profiling) != nullptr || nccl.symbol(hook.name()) != nullptr;
 }
 
+// Once: a library looks up all that it wants.
+void note_lookup(const void* caller) {
+    static bool noted = false;
+    if (!notes_roads() || __atomic_exchange_n(&noted, true, __ATOMIC_RELAXED)) return;
+    note_road("road\tdlsym\t%.300s\t%.300s", object_of(caller).path, served_object.path);
+}
+
 // Of a scope that has us in it: what it finds is ours, or stands before us.
-Lookup by_scope(const Hook& hook, const char* name) {
+Lookup by_scope(const Hook& hook, const char* name, const void* caller) {
     const Library nccl = nccl_in_use();
     if (!nccl || !has(nccl, hook)) return not_found(name);
+    note_lookup(caller);
     return {nullptr, reinterpret_cast<void*>(loader().symbol)};
 }
 
 // Found in a library of the program's own choice.
-Lookup by_handle(const Hook& hook, const char* name, const void* at) {
+Lookup by_handle(const Hook& hook, const char* name, const void* at, const void* caller) {
     const Lookup as_it_is{nullptr, reinterpret_cast<void*>(loader().symbol)};
     if (chosen_library()[0] != '\0')
         return nccl_in_use() && has(nccl_in_use(), hook) ? Lookup{hook.ours, nullptr} : not_found(name);
     if (!adopt_nccl_of(at)) return as_it_is;
-    if (served_object.holds(at)) return {hook.ours, nullptr};
-    say_once(
-        Level::warn,
-        "%s is a second NCCL in this process and is not seen: Opus serves %s; set OPUS_NCCL_LIBRARY to serve the other",
-        object_of(at).path, served_object.path);
+    if (served_object.holds(at)) {
+        note_lookup(caller);
+        return {hook.ours, nullptr};
+    }
+    static bool told = false;
+    if (!__atomic_exchange_n(&told, true, __ATOMIC_RELAXED)) {
+        const Object other = object_of(at);
+        say(Level::warn, "%.150s is a second NCCL here and is not seen: Opus serves %.150s; OPUS_NCCL_LIBRARY chooses",
+            other.path, served_object.path);
+        note_road("second\t%.300s", other.path);
+    }
     return as_it_is;
 }
 
@@ -123,7 +138,7 @@ bool is_ours(const void* address) {
     return at >= __ehdr_start && at < _end;
 }
 
-Lookup look_up(void* handle, const char* name, const void*) {
+Lookup look_up(void* handle, const char* name, const void* caller) {
     const Lookup as_it_is{nullptr, reinterpret_cast<void*>(loader().symbol)};
     mend_deep_bound();
     if (name == nullptr || as_it_is.go == nullptr) return as_it_is;
@@ -131,10 +146,10 @@ Lookup look_up(void* handle, const char* name, const void*) {
         return as_it_is;
     const Hook* hook = hook_named(name);
     if (hook == nullptr || handle == RTLD_NEXT) return as_it_is;
-    if (handle == RTLD_DEFAULT) return by_scope(*hook, name);
+    if (handle == RTLD_DEFAULT) return by_scope(*hook, name, caller);
     const void* at = Library(handle).symbol(name);
     if (at == nullptr) return as_it_is;  // the loader says it itself
-    return is_ours(at) ? by_scope(*hook, name) : by_handle(*hook, name, at);
+    return is_ours(at) ? by_scope(*hook, name, caller) : by_handle(*hook, name, at, caller);
 }
 
 }  // namespace opus::shim

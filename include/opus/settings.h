@@ -34,6 +34,8 @@ OPUS_SETTING(OPUS_RING_WAIT_MS, number, 100, "shim",
              "manager gives a sign of life, never in observe mode")
 OPUS_SETTING(OPUS_SPIN_US, number, 20, "shim", "host gate: time to spin before sleeping, microseconds")
 OPUS_SETTING(OPUS_NCCL_LIBRARY, text, "", "shim", "the real NCCL; empty: the libnccl.so.2 that the process has loaded")
+OPUS_SETTING(OPUS_ROADS, text, "", "shim",
+             "a file to which each process adds how it reached NCCL; opus-run makes, reads and removes one")
 OPUS_SETTING(OPUS_LOG, text, "warn", "shim manager controller", "least severe message shown: debug, info, warn or error")
 OPUS_SETTING(OPUS_CONTROLLER, text, "tcp://127.0.0.1:7070", "manager ctl", "address of the controller")
 OPUS_SETTING(OPUS_NODE, text, "", "manager", "this node's name in the fabric file; empty: the host name")

@@ -8,11 +8,13 @@ const char* kHead = R"(.TH OPUS 7 "" "Opus" "Opus"
 .SH NAME
 opus \- circuits for NCCL: optical circuit switches that look like a full network
 .SH SYNOPSIS
-.B LD_PRELOAD=libopus_shim.so
+.B opus-run \-\-
 .I program
 .SH DESCRIPTION
-.B libopus_shim.so
-hooks the NCCL calls of a program, writes each launch into a ring shared with
+.BR opus-run (1)
+preloads
+.BR libopus_shim.so ,
+which hooks the NCCL calls of a program, writes each launch into a ring shared with
 .BR opus-manager (8)
 of its node, and holds it until the optical circuits that it needs are up.
 .BR opus-controller (8)
@@ -73,6 +75,7 @@ which local port leads to which peer
 .BR opus-manager (8),
 .BR opus-controller (8),
 .BR opus-ctl (1),
+.BR opus-run (1),
 .BR opus-ocs-emu (1),
 .BR opus-replay (1)
 )";
