@@ -10,6 +10,7 @@
 #include "shim/identity.h"
 #include "shim/launch.h"
 #include "shim/message.h"
+#include "shim/nccl_settings.h"
 #include "shim/process.h"
 #include "shim/thread_state.h"
 
@@ -63,10 +64,18 @@ bool is_refused(int size) {
     return process.require == Require::enforcement && process.mode == Mode::enforce && size > 1 && !process.attached;
 }
 
+// The same, because circuits cannot serve what NCCL is told.
+bool is_unfit(int size, const ncclConfig_t* config) {
+    if (process.mode != Mode::enforce || size < 2) return false;
+    const bool fits = nccl_config_fits(config) && !process.unfit;
+    return process.require == Require::enforcement && !fits;
+}
+
 template <class Call>
 ncclResult_t create_root(ncclComm_t* out, const ncclUniqueId* id, int size, int rank, const ncclConfig_t* config, Call call) {
     if (thread_words.inside != 0 || out == nullptr || id == nullptr || size < 1 || rank < 0 || rank >= size) return call();
     if (!process.attach()) return is_refused(size) ? ncclSystemError : call();
+    if (is_unfit(size, config)) return ncclInvalidUsage;
     const Inside inside;
     Creation creation;
     creation.out = out;

@@ -7,6 +7,7 @@
 #include "shim/attach.h"
 #include "shim/hooks.h"
 #include "shim/message.h"
+#include "shim/nccl_settings.h"
 #include "shim/road_notes.h"
 
 namespace opus::shim {
@@ -51,6 +52,7 @@ bool Process::attach() {
         if (require != Require::enforcement) retreat();  // else the hooks refuse
         return false;
     }
+    unfit = mode == Mode::enforce && !nccl_settings_fit();
     lone_flags = std::uint16_t(ring::kLaunchSkips | ring::kLaunchHostDone | (mode == Mode::observe ? ring::kLaunchUngated : 0));
     view.lie_on(ring::view_of(met.base, met.slots));
     socket = met.socket;

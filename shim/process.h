@@ -36,6 +36,7 @@ struct Process {
     GateChoice gate = GateChoice::automatic;
     Require require = Require::nothing;
     std::uint64_t hold_ns = 0;
+    bool unfit = false;            // NCCL is told what circuits cannot serve (nccl_settings.h)
     std::uint16_t lone_flags = 0;  // of the record of a launch on one stream
 
     // Valid once attached; then constant until the process ends.

@@ -85,6 +85,20 @@ def settings(_: Manager) -> None:
     expect("OPUS_ROADS" not in done.stdout, "quiet: no file for nobody")
 
 
+@case("what circuits need of NCCL is set where nobody has, and said")
+def nccl(_: Manager) -> None:
+    with tempfile.NamedTemporaryFile("w") as file:
+        file.write("NCCL_IB_MERGE_NICS=1\n")
+        file.flush()
+        done = run("--", "env", env={"NCCL_ALGO": "Tree", "NCCL_CONF_FILE": file.name})
+    own = [line for line in done.stdout.splitlines() if line.startswith("NCCL_")]
+    expect(sorted(own) == ["NCCL_ALGO=Tree", f"NCCL_CONF_FILE={file.name}", "NCCL_CROSS_NIC=0"], own)
+    said(done, "sets NCCL_CROSS_NIC=0", "--keep-nccl")
+    for kept in (["--mode", "observe"], ["--keep-nccl"]):
+        done = run(*kept, "--", "env")
+        expect("NCCL_" not in done.stdout and "sets" not in done.stderr, f"{kept}: {done.stdout}{done.stderr}")
+
+
 @case("what is preloaded already stays first")
 def preloaded(_: Manager) -> None:
     done = run("--quiet", "--", "env", env={"LD_PRELOAD": str(NCCL)})

@@ -909,6 +909,61 @@ TEST_CASE("a bad setting gives one line that names it, and its default is used")
     CHECK(manager.rank(0).launches.size() == 1);
 }
 
+TEST_CASE("what NCCL is told and circuits do not serve is one line: variable, value, remedy") {
+    MiniManager manager;
+    const auto lines = [&](const Environment& environment, int code = 0) {
+        Program program = scenario("calls", with(at(manager), environment), 1);
+        CHECK(program.finish() == code);
+        return lines_of(program.errors);
+    };
+    CHECK(lines({{"NCCL_ALGO", "Ring"}, {"NCCL_CROSS_NIC", "0"}, {"NCCL_PROTO", "LL128"}, {"NCCL_NVLS_ENABLE", "1"},
+                 {"NCCL_SOCKET_IFNAME", "^ib,lo"}, {"NCCL_IB_MERGE_NICS", "0"}, {"NCCL_PXN_DISABLE", "0"}})
+              .empty());
+    const std::vector<std::pair<std::string, std::string>> unfit = {
+        {"NCCL_ALGO", "Tree"},      {"NCCL_ALGO", "ring,tree"}, {"NCCL_ALGO", "allreduce:tree;broadcast:ring"},
+        {"NCCL_ALGO", "^Ring"},     {"NCCL_CROSS_NIC", "1"},    {"NCCL_CROSS_NIC", "2"},
+        {"NCCL_IB_MERGE_NICS", "1"}, {"NCCL_PXN_DISABLE", "1"},  {"NCCL_SOCKET_IFNAME", "eth0,ib0"},
+        {"NCCL_NVLS_ENABLE", "1"},  {"NCCL_COLLNET_ENABLE", "1"}, {"NCCL_RUNTIME_CONNECT", "0"}};
+    for (const auto& [name, value] : unfit) {
+        const auto said = lines({{name, value}});
+        REQUIRE_MESSAGE(said.size() == 1, name, "=", value);
+        CHECK(said[0].find(name + "=" + value) != std::string::npos);
+        CHECK(said[0].find("; set it to ") != std::string::npos);
+    }
+    CHECK(lines({{"NCCL_CROSS_NIC", "1"}, {"OPUS_MODE", "observe"}}).empty());
+}
+
+TEST_CASE("what NCCL would take from nccl.conf is seen there, and the environment goes before it") {
+    MiniManager manager;
+    char file[] = "/tmp/opus-nccl-conf-XXXXXX";
+    const int fd = mkstemp(file);
+    const std::string text = "# NCCL_COLLNET_ENABLE=1\nNCCL_CROSS_NIC=1\nNCCL_ALGO=Ring\n";
+    CHECK(write(fd, text.data(), text.size()) == ssize_t(text.size()));
+    close(fd);
+    Program program = scenario("calls", with(at(manager), {{"NCCL_CONF_FILE", file}}), 1);
+    CHECK(program.finish() == 0);
+    REQUIRE(lines_of(program.errors).size() == 1);
+    CHECK(program.errors.find("NCCL_CROSS_NIC=1 (" + std::string(file) + ")") != std::string::npos);
+    Program other = scenario("calls", with(at(manager), {{"NCCL_CONF_FILE", file}, {"NCCL_CROSS_NIC", "0"}}), 1);
+    CHECK(other.finish() == 0);
+    CHECK(other.errors.empty());
+    unlink(file);
+}
+
+TEST_CASE("OPUS_REQUIRE=enforce: what circuits cannot serve makes no communicator") {
+    MiniManager manager;
+    const Environment required = with(at(manager), {{"OPUS_REQUIRE", "enforce"}});
+    Program refused = scenario("refused_setting", with(required, {{"NCCL_CROSS_NIC", "1"}}));
+    CHECK(refused.finish() == 0);
+    CHECK(lines_of(refused.errors).size() == 1);
+    Program config = scenario("refused_config", required);
+    CHECK(config.finish() == 0);
+    REQUIRE(lines_of(config.errors).size() == 1);
+    CHECK(config.errors.find("ncclConfig_t.collnetEnable=1") != std::string::npos);
+    Program warned = scenario("calls", with(required, {{"NCCL_ALGO", "Tree"}}), 1);
+    CHECK(warned.finish() == 0);
+}
+
 TEST_CASE("a sleeping manager is woken") {
     Behaviour behaviour;
     behaviour.asleep = true;

@@ -543,6 +543,22 @@ void missing() {
     CHECK(strstr(fake_log_text(), "ncclCommShrink") == nullptr);
 }
 
+void refused_setting() {
+    ncclComm_t comm = nullptr;
+    for (int i = 0; i < 2; ++i) CHECK(ncclCommInitRank(&comm, 2, id_named("g"), 0) == ncclInvalidUsage);
+    OK(ncclCommInitRank(&comm, 1, id_named("alone"), 0));
+}
+
+void refused_config() {
+    ncclComm_t comm = nullptr;
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.collnetEnable = 0;
+    OK(ncclCommInitRankConfig(&comm, 2, id_named("g"), 0, &config));
+    config.collnetEnable = 1;
+    for (int i = 0; i < 2; ++i)
+        CHECK(ncclCommInitRankConfig(&comm, 2, id_named("g"), 0, &config) == ncclInvalidUsage);
+}
+
 void one_sided() {
     const ncclComm_t comm = comm_named("g");
     OK(ncclSignal(1, 0, 0, 0, comm, stream(17)));
@@ -578,8 +594,8 @@ int main(int argc, char** argv) {
         SCENARIO(wide_group),      SCENARIO(calls),         SCENARIO(streams),
         SCENARIO(order),           SCENARIO(merged_groups), SCENARIO(capture),
         SCENARIO(repeated),        SCENARIO(non_blocking),  SCENARIO(forked),
-        SCENARIO(refused),         SCENARIO(unhooked),      SCENARIO(broadcast),
-        SCENARIO(many_comms),      SCENARIO(threads),       SCENARIO(ended_elsewhere),
+        SCENARIO(refused_setting), SCENARIO(refused_config), SCENARIO(refused),      SCENARIO(unhooked),
+        SCENARIO(broadcast),       SCENARIO(many_comms),    SCENARIO(threads),       SCENARIO(ended_elsewhere),
         SCENARIO(missing),         SCENARIO(one_sided),     SCENARIO(grown),
         SCENARIO(draining),        SCENARIO(split),         SCENARIO(required),      SCENARIO(uses),
         SCENARIO(required_without_manager),

@@ -1,4 +1,4 @@
-// Prints opus(7): what Opus is, and every OPUS_* variable from the one list.
+// Prints opus(7): what Opus is, every OPUS_* variable and what is wanted of NCCL's, from the one list of each.
 #include <cstdio>
 #include <cstring>
 
@@ -64,6 +64,14 @@ Captured CUDA graphs are not gated yet: such launches pass and are counted. Stre
 .SH ENVIRONMENT
 )";
 
+const char* kNccl = R"(.SH "WHAT NCCL IS TOLD"
+Looked at when a rank attaches in enforce mode: the environment, the file NCCL_CONF_FILE or ~/.nccl.conf, and /etc/nccl.conf, as
+NCCL itself looks. What does not fit is said in one line with its value and the remedy. What is refused makes no communicator
+where OPUS_REQUIRE=enforce, and is else said like the others. So is ncclConfig_t.collnetEnable of a communicator.
+.BR opus-run (1)
+sets, in enforce mode, what nobody has set.
+)";
+
 const char* kTail = R"(.SH FILES
 .TP
 .I <runtime directory>/manager.sock
@@ -88,6 +96,12 @@ void entry(const char* name, const char* type, const char* fallback, const char*
         std::printf("No default.\n");
 }
 
+void nccl_entry(const char* name, const char* wanted, const char* otherwise, const char* run_sets, const char* why) {
+    std::printf(".TP\n.B %s\nWanted: %s; %s.\n", name, wanted, why);
+    if (std::strcmp(wanted, "any value") != 0) std::printf("Else: %s.\n", otherwise);
+    if (run_sets[0] != '\0') std::printf("opus-run sets %s.\n", run_sets);
+}
+
 }  // namespace
 
 int main() {
@@ -104,6 +118,10 @@ int main() {
     char buffer[32];
 #define OPUS_SETTING(name, type, fallback, who, help) entry(#name, #type, Default::text(fallback, buffer), who, help);
 #include "opus/settings.h"
+    std::fputs(kNccl, stdout);
+#define OPUS_NCCL_SETTING(variable, fits, wanted, otherwise, run_sets, why) \
+    nccl_entry(#variable, wanted, #otherwise, run_sets, why);
+#include "opus/nccl_settings.h"
     std::fputs(kTail, stdout);
     return 0;
 }

@@ -9,6 +9,7 @@
 #include <fstream>
 #include <list>
 
+#include "opus/nccl_conf.h"
 #include "tools/run/child.h"
 #include "tools/run/files.h"
 #include "tools/run/road_report.h"
@@ -18,7 +19,7 @@ namespace {
 
 struct Options {
     std::string shim, roads;
-    bool quiet = false, emulate = false;
+    bool quiet = false, emulate = false, keep_nccl = false;
     std::list<std::pair<const char*, std::string>> settings;  // OPUS_X: what --x was given
     std::vector<std::string> command;
 };
@@ -45,6 +46,8 @@ void define(CLI::App& app, Options& options) {
     app.set_version_flag("--version", "opus-run " OPUS_PROGRAM_VERSION);
     app.prefix_command();
     app.add_flag("-q,--quiet", options.quiet, "say nothing of roads afterwards");
+    app.add_flag("--keep-nccl", options.keep_nccl,
+                 "set no NCCL_* variable; without it those of opus(7) are set that nobody has set, in enforce mode");
     app.add_option("--roads", options.roads, "keep what processes wrote of their roads in this file")
         ->type_name("FILE");
     app.add_option("--shim", options.shim, "the shim; default: libopus_shim.so beside opus-run, or in ../lib")
@@ -96,6 +99,21 @@ void preload(const std::string& shim) {
     setenv("LD_PRELOAD", (all.empty() ? shim : all + ":" + shim).c_str(), 1);
 }
 
+// What circuits need of NCCL, where neither the environment nor nccl.conf says anything.
+void set_nccl(bool quiet) {
+    const char* mode = std::getenv("OPUS_MODE");
+    if (mode != nullptr && mode[0] != '\0' && std::strcmp(mode, "enforce") != 0) return;
+    std::string told;
+    const auto set = [&told](const char* name, const char* value) {
+        if (value[0] == '\0' || find_nccl_value(name).given) return;
+        setenv(name, value, 1);
+        told += std::string(" ") + name + "=" + value;
+    };
+#define OPUS_NCCL_SETTING(variable, fits, wanted, otherwise, run_sets, why) set(#variable, run_sets);
+#include "opus/nccl_settings.h"
+    if (!told.empty() && !quiet) std::fprintf(stderr, "opus-run: sets%s (--keep-nccl sets nothing)\n", told.c_str());
+}
+
 // The file that processes write to: the one that is to be kept, or one of our own. Empty: there can be none.
 std::string make_notes(const Options& options) {
     if (!options.roads.empty()) {
@@ -127,6 +145,7 @@ std::string make_notes(const Options& options) {
     for (const auto& [name, value] : options.settings)
         if (!value.empty()) setenv(name, value.c_str(), 1);
     preload(shim);
+    if (!options.keep_nccl) set_nccl(options.quiet);
     const bool notes_wanted = !options.quiet || !options.roads.empty();
     const std::string notes = notes_wanted ? make_notes(options) : "";
     if (!notes.empty())

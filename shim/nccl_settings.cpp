@@ -1,0 +1,84 @@
+#include "shim/nccl_settings.h"
+
+#include <strings.h>
+#include <cstddef>
+#include <cstring>
+
+#include "opus/nccl_conf.h"
+#include "shim/message.h"
+
+namespace opus::shim {
+
+namespace {
+
+enum class Otherwise { warned, refused };
+
+// --- the rules: does this value fit? --------------------------------------------------------------
+
+bool anything(const char*) { return true; }
+bool nothing(const char* value) { return value[0] == '\0'; }
+bool zero(const char* value) { return value[0] == '\0' || strcmp(value, "0") == 0; }
+bool not_zero(const char* value) { return strcmp(value, "0") != 0; }
+
+// "Ring", "ring,ring", "allreduce:ring;broadcast:ring": nothing but rings in any part. A list that begins with ^ names
+// what is not to be used.
+bool rings(const char* value) {
+    if (value[0] == '\0') return false;
+    for (const char* at = value; *at != '\0';) {
+        const std::size_t length = strcspn(at, ",;:");
+        const bool is_collective = at[length] == ':';
+        if (!is_collective && (length != 4 || strncasecmp(at, "ring", 4) != 0)) return false;
+        at += length + (at[length] != '\0' ? 1 : 0);
+    }
+    return true;
+}
+
+bool zero_or_rings(const char* value) { return zero(value) || rings(find_nccl_value("NCCL_ALGO").value); }
+
+// "ib0", "eth0,ib1", "=ib0"; a list that begins with ^ names what is not to be used.
+bool not_infiniband(const char* value) {
+    if (value[0] == '^') return true;
+    const char* at = value[0] == '=' ? value + 1 : value;
+    for (; *at != '\0'; at += strcspn(at, ","), at += *at != '\0' ? 1 : 0)
+        if (strncmp(at, "ib", 2) == 0) return false;
+    return true;
+}
+
+void tell(const char* variable, const NcclValue& found, Otherwise otherwise, const char* wanted, const char* why) {
+    const bool refused = otherwise == Otherwise::refused;
+    say(refused ? Level::error : Level::warn, "%s=%.60s%s%.80s%s %s: %s; set it to %s", variable, found.value,
+        found.from[0] != '\0' ? " (" : "", found.from, found.from[0] != '\0' ? ")" : "",
+        refused ? "cannot be served with circuits" : "does not fit", why, wanted);
+}
+
+}  // namespace
+
+bool nccl_settings_fit() {
+    bool all = true;
+    const auto look = [&all](const char* variable, bool (*fits)(const char*), const char* wanted, Otherwise otherwise,
+                             const char* run_sets, const char* why) {
+        const NcclValue found = find_nccl_value(variable);
+        if (!found.given) {
+            if (run_sets[0] != '\0') say(Level::info, "%s is not set: %s; opus-run sets %s", variable, why, run_sets);
+        } else if (!fits(found.value)) {
+            tell(variable, found, otherwise, wanted, why);
+            all = all && otherwise != Otherwise::refused;
+        }
+    };
+#define OPUS_NCCL_SETTING(variable, fits, wanted, otherwise, run_sets, why) \
+    look(#variable, fits, wanted, Otherwise::otherwise, run_sets, why);
+#include "opus/nccl_settings.h"
+    return all;
+}
+
+bool nccl_config_fits(const ncclConfig_t* config) {
+    if (config == nullptr || config->size < offsetof(ncclConfig_t, collnetEnable) + sizeof(int)) return true;
+    if (config->collnetEnable == NCCL_CONFIG_UNDEF_INT || config->collnetEnable == 0) return true;
+    say_once(Level::error,
+             "ncclConfig_t.collnetEnable=%d cannot be served with circuits: there are no packet switches to compute "
+             "in; set it to 0",
+             config->collnetEnable);
+    return false;
+}
+
+}  // namespace opus::shim
