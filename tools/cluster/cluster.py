@@ -31,7 +31,7 @@ class Build:
         self.replay = self._find("tools/replay/opus-replay")
         self.player = self._find("tools/replay/opus_replay_player.so")
         self.shim = self._find("shim/libopus_shim.so")
-        self.standins = self.folder / "test" / "standin"
+        self.standins = self.folder / "tools" / "emulation"
 
     def _find(self, usual: str) -> pathlib.Path:
         path = self.folder / usual
