@@ -20,7 +20,7 @@ HOST = "127.0.0.1"
 
 
 class Build:
-    """Where the programs lie in a build folder."""
+    """Where the programs lie: in a build folder, or where they were installed."""
 
     def __init__(self, folder: pathlib.Path | str):
         self.folder = pathlib.Path(folder).resolve()
@@ -31,18 +31,26 @@ class Build:
         self.replay = self._find("tools/replay/opus-replay")
         self.player = self._find("tools/replay/opus_replay_player.so")
         self.shim = self._find("shim/libopus_shim.so")
-        self.standins = self.folder / "tools" / "emulation"
+        installed = self.folder / "lib" / "opus" / "emulation"
+        self.standins = installed if installed.exists() else self.folder / "tools" / "emulation"
 
     def _find(self, usual: str) -> pathlib.Path:
         path = self.folder / usual
-        if path.exists():
-            return path
+        for place in (path, self.folder / "bin" / path.name, self.folder / "lib" / path.name, self.folder / "lib" / "opus" / path.name):
+            if place.exists():
+                return place
         return next((p for p in sorted(self.folder.rglob(path.name)) if p.is_file()), path)
 
     def wanted(self) -> list[pathlib.Path]:
         """Everything that a cluster and its jobs run."""
-        doubles = [self.standins / name for name in ("libnccl.so.2", "libcudart.so.12", "libcuda.so.1")]
-        return [self.controller, self.manager, self.emulator, self.ctl, self.replay, self.player, self.shim, *doubles]
+        return [*self.daemons(), self.replay, self.player, self.shim, *self.emulation()]
+
+    def daemons(self) -> list[pathlib.Path]:
+        return [self.controller, self.manager, self.emulator, self.ctl]
+
+    def emulation(self) -> list[pathlib.Path]:
+        names = ("libnccl.so.2", "libcudart.so.12", "libcuda.so.1", "cuda13/libcudart.so.13", "cuda13/libcublas.so.13", "cuda13/libcublasLt.so.13")
+        return [self.standins / name for name in names]
 
     def missing(self) -> list[str]:
         return [str(p) for p in self.wanted() if not p.exists()]

@@ -12,7 +12,9 @@
 #include <utility>
 
 #include "driver_objects.h"
+#include "driver_version.h"
 #include "engine/engine.h"
+#include "engine/model.h"
 #include "gate.h"
 
 using namespace opus::standin;
@@ -39,7 +41,7 @@ CUresult CUDAAPI cuInit(unsigned int flags) {
 
 CUresult CUDAAPI cuDriverGetVersion(int* version) {
     if (!version) return CUDA_ERROR_INVALID_VALUE;
-    *version = CUDA_VERSION;
+    *version = kDriverVersion;
     return CUDA_SUCCESS;
 }
 
@@ -66,7 +68,7 @@ CUresult CUDAAPI cuDeviceGetName(char* name, int length, CUdevice device) {
 CUresult CUDAAPI cuDeviceTotalMem_v2(size_t* bytes, CUdevice device) {
     if (!bytes) return CUDA_ERROR_INVALID_VALUE;
     if (!valid_device(device)) return CUDA_ERROR_INVALID_DEVICE;
-    *bytes = std::size_t{80} << 30;
+    *bytes = gpu_model().memory_bytes;
     return CUDA_SUCCESS;
 }
 
@@ -92,9 +94,23 @@ CUresult CUDAAPI cuDeviceGetAttribute(int* value, CUdevice_attribute attribute, 
     switch (static_cast<int>(attribute)) {
         case CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK: *value = 1024; break;
         case CU_DEVICE_ATTRIBUTE_WARP_SIZE: *value = 32; break;
-        case CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT: *value = 8; break;
-        case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR: *value = 8; break;
-        case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR: *value = 0; break;
+        case CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT: *value = gpu_model().multiprocessors; break;
+        case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR: *value = gpu_model().major; break;
+        case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR: *value = gpu_model().minor; break;
+        case CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR: *value = 2048; break;
+        case CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X:
+        case CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Y: *value = 1024; break;
+        case CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Z: *value = 64; break;
+        case CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X: *value = 0x7fffffff; break;
+        case CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Y:
+        case CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Z: *value = 65535; break;
+        case CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK: *value = 48 << 10; break;
+        case CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN: *value = gpu_model().shared_bytes - 1024; break;
+        case CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR: *value = gpu_model().shared_bytes; break;
+        case CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE: *value = gpu_model().l2_bytes; break;
+        case CU_DEVICE_ATTRIBUTE_CLOCK_RATE: *value = 1'980'000; break;
+        case CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE: *value = 2'619'000; break;
+        case CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH: *value = 5120; break;
         case CU_DEVICE_ATTRIBUTE_PCI_BUS_ID: *value = 0x10 + physical_device(device); break;
         case CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY:
         case CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING:

@@ -11,6 +11,7 @@ CUresult CUDAAPI cuStreamIsCapturing(CUstream stream, CUstreamCaptureStatus* sta
 
 #include "driver_objects.h"
 #include "engine/engine.h"
+#include "engine/model.h"
 
 using namespace opus::standin;
 
@@ -234,8 +235,9 @@ CUresult CUDAAPI cuMemFree_v2(CUdeviceptr address) {
     return !address || release(pointer(address)) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 CUresult CUDAAPI cuMemGetInfo_v2(size_t* free, size_t* total) {
-    if (free) *free = std::size_t{64} << 30;
-    if (total) *total = std::size_t{80} << 30;
+    const std::size_t all = gpu_model().memory_bytes;
+    if (free) *free = all - all / 5;
+    if (total) *total = all;
     return CUDA_SUCCESS;
 }
 CUresult CUDAAPI cuMemHostAlloc(void** out, size_t bytes, unsigned) {

@@ -1,4 +1,4 @@
-// libcudart.so.12, a stand-in: devices, errors, versions, kernels it refuses.
+// The runtime, a stand-in: devices, errors, versions.
 #pragma GCC visibility push(default)
 #include <cuda_runtime_api.h>
 #pragma GCC visibility pop
@@ -8,6 +8,8 @@
 #include <cstdio>
 #include <cstring>
 #include <utility>
+
+#include "cuda/driver_version.h"
 
 #include "runtime_error.h"
 
@@ -51,7 +53,9 @@ cudaError_t cudaPeekAtLastError(void) {
     X(cudaErrorInvalidDevicePointer, "invalid device pointer")                                 \
     X(cudaErrorNoDevice, "no stand-in device is visible (STANDIN_GPUS, CUDA_VISIBLE_DEVICES)") \
     X(cudaErrorInvalidDevice, "invalid device ordinal")                                        \
-    X(cudaErrorInvalidDeviceFunction, "the stand-in runs no device code")                      \
+    X(cudaErrorInvalidDeviceFunction, "no such kernel was registered with the stand-in")          \
+    X(cudaErrorInvalidConfiguration, "invalid configuration argument")                         \
+    X(cudaErrorInvalidSymbol, "invalid device symbol")                                         \
     X(cudaErrorInvalidResourceHandle, "invalid resource handle")                               \
     X(cudaErrorNotReady, "device not ready")                                                   \
     X(cudaErrorLaunchFailure, "unspecified launch failure")                                    \
@@ -142,29 +146,6 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int dev
     return noted(static_cast<cudaError_t>(cuDeviceGetAttribute(value, static_cast<CUdevice_attribute>(attribute), device)));
 }
 
-#undef cudaGetDeviceProperties
-__attribute__((visibility("default"))) cudaError_t cudaGetDeviceProperties_v2(cudaDeviceProp* p, int device) {
-    if (!p) return wrong();
-    if (!valid(device)) return wrong(cudaErrorInvalidDevice);
-    std::memset(p, 0, sizeof *p);
-    std::snprintf(p->name, sizeof p->name, "Opus stand-in GPU %d", physical_device(device));
-    p->totalGlobalMem = std::size_t{80} << 30;
-    p->sharedMemPerBlock = 48 << 10;
-    p->warpSize = 32;
-    p->maxThreadsPerBlock = 1024;
-    p->major = 8;
-    p->multiProcessorCount = 8;
-    p->pciBusID = 0x10 + physical_device(device);
-    p->canMapHostMemory = p->unifiedAddressing = p->concurrentKernels = p->streamPrioritiesSupported = 1;
-    p->hostRegisterSupported = p->canUseHostPointerForRegisteredMem = 1;
-    p->asyncEngineCount = 1;
-    return cudaSuccess;
-}
-// What programs built before CUDA 12 ask for: the older struct is a prefix for all that is set here.
-__attribute__((visibility("default"))) cudaError_t cudaGetDeviceProperties(cudaDeviceProp* p, int device) {
-    return cudaGetDeviceProperties_v2(p, device);
-}
-
 cudaError_t cudaDeviceCanAccessPeer(int* can, int device, int peer) {
     if (!can) return wrong();
     if (!valid(device) || !valid(peer)) return wrong(cudaErrorInvalidDevice);
@@ -180,12 +161,7 @@ cudaError_t cudaDeviceDisablePeerAccess(int peer) { return valid(peer) ? cudaSuc
 
 cudaError_t cudaDriverGetVersion(int* version) {
     if (!version) return wrong();
-    *version = CUDA_VERSION;
-    return cudaSuccess;
-}
-cudaError_t cudaRuntimeGetVersion(int* version) {
-    if (!version) return wrong();
-    *version = CUDART_VERSION;
+    *version = kDriverVersion;
     return cudaSuccess;
 }
 #undef cudaGetDriverEntryPoint
@@ -194,7 +170,7 @@ __attribute__((visibility("default"))) cudaError_t cudaGetDriverEntryPoint(const
                                                                            unsigned long long flags,
                                                                            cudaDriverEntryPointQueryResult* result) {
     CUdriverProcAddressQueryResult found = CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
-    const CUresult status = cuGetProcAddress_v2(symbol, function, CUDA_VERSION, flags, &found);
+    const CUresult status = cuGetProcAddress_v2(symbol, function, kDriverVersion, flags, &found);
     if (result) *result = static_cast<cudaDriverEntryPointQueryResult>(found);
     return status == CUDA_ERROR_INVALID_VALUE ? wrong() : cudaSuccess;
 }
@@ -203,17 +179,6 @@ __attribute__((visibility("default"))) cudaError_t cudaGetDriverEntryPointByVers
                                                                                     cudaDriverEntryPointQueryResult* result) {
     return cudaGetDriverEntryPoint(symbol, function, flags, result);
 }
-
-// --- kernels: there is no device to run them -------------------------------------------------------------
-
-cudaError_t cudaLaunchKernel(const void*, dim3, dim3, void**, size_t, cudaStream_t) {
-    return wrong(cudaErrorInvalidDeviceFunction);
-}
-cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t*, const void*, void**) {
-    return wrong(cudaErrorInvalidDeviceFunction);
-}
-cudaError_t cudaFuncGetAttributes(cudaFuncAttributes*, const void*) { return wrong(cudaErrorInvalidDeviceFunction); }
-cudaError_t cudaFuncSetAttribute(const void*, cudaFuncAttribute, int) { return wrong(cudaErrorInvalidDeviceFunction); }
 
 // --- capture: none ---------------------------------------------------------------------------------------
 
@@ -231,13 +196,6 @@ cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* 
     if (!resolve_stream(stream)) return wrong(cudaErrorInvalidResourceHandle);
     *status = cudaStreamCaptureStatusNone;
     return cudaSuccess;
-}
-#undef cudaStreamGetCaptureInfo
-__attribute__((visibility("default"))) cudaError_t cudaStreamGetCaptureInfo_v2(cudaStream_t stream,
-                                                                               cudaStreamCaptureStatus* status,
-                                                                               unsigned long long*, cudaGraph_t*,
-                                                                               const cudaGraphNode_t**, size_t*) {
-    return cudaStreamIsCapturing(stream, status);
 }
 
 }  // extern "C"

@@ -1,10 +1,11 @@
-// libcudart.so.12, a stand-in: device memory is host memory, a device pointer is a host pointer.
+// The runtime, a stand-in: device memory is host memory, a device pointer is a host pointer.
 #pragma GCC visibility push(default)
 #include <cuda_runtime_api.h>
 #pragma GCC visibility pop
 
 #include <cstring>
 
+#include "engine/model.h"
 #include "runtime_error.h"
 
 using namespace opus::standin;
@@ -101,8 +102,9 @@ cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const vo
     return cudaSuccess;
 }
 cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
-    if (free) *free = std::size_t{64} << 30;
-    if (total) *total = std::size_t{80} << 30;
+    const std::size_t all = gpu_model().memory_bytes;
+    if (free) *free = all - all / 5;
+    if (total) *total = all;
     return settled();
 }
 
@@ -117,6 +119,16 @@ cudaError_t cudaMemcpyPeer(void* dst, int, const void* src, int, size_t bytes) {
 }
 cudaError_t cudaMemcpyPeerAsync(void* dst, int, const void* src, int, size_t bytes, cudaStream_t stream) {
     return queue_copy(dst, src, bytes, stream, false);
+}
+cudaError_t cudaMemcpy2DAsync(void* dst, size_t dst_pitch, const void* src, size_t src_pitch, size_t width, size_t height,
+                              cudaMemcpyKind, cudaStream_t stream) {
+    if (width > dst_pitch || width > src_pitch) return wrong();
+    for (size_t row = 0; row < height; ++row) {
+        const cudaError_t result = queue_copy(static_cast<char*>(dst) + row * dst_pitch, static_cast<const char*>(src) + row * src_pitch,
+                                              width, stream, false);
+        if (result != cudaSuccess) return result;
+    }
+    return settled();
 }
 cudaError_t cudaMemset(void* dst, int value, size_t bytes) { return queue_fill(dst, value, bytes, nullptr, false); }
 cudaError_t cudaMemsetAsync(void* dst, int value, size_t bytes, cudaStream_t stream) {

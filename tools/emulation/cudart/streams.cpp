@@ -1,4 +1,4 @@
-// libcudart.so.12, a stand-in: streams, events, host functions.
+// The runtime, a stand-in: streams, events, host functions.
 #pragma GCC visibility push(default)
 #include <cuda_runtime_api.h>
 #pragma GCC visibility pop

@@ -45,6 +45,7 @@ struct Op {
     int error = 0;             // CUDA error it ended with
     std::int64_t done_ns = 0;  // CLOCK_MONOTONIC
     std::int64_t polled_since_ns = 0;
+    std::int64_t due_ns = 0;  // when poll_locked will say so by itself; 0: not by the clock
     bool in_poller = false;
 };
 
@@ -89,6 +90,9 @@ STANDIN_API void sync_device(int device);
 STANDIN_API OpRef submit(Stream* stream, std::shared_ptr<Op> op);
 STANDIN_API OpRef record(Stream* stream);                    // done when all before it is
 STANDIN_API void wait_for(Stream* stream, const OpRef& op);  // what follows starts after op is done
+// A kernel of the program's own. `run`, which may be null, is what it does to memory: at its start, under the lock. It
+// takes the device for so long: such kernels run one after another, on whatever streams.
+STANDIN_API OpRef compute(Stream* stream, std::int64_t busy_ns, std::function<void()> run);
 STANDIN_API OpRef launch_kernel(Stream* stream, std::function<void(const OpRef&)> start_locked);
 STANDIN_API void complete(const OpRef& op, int error = 0);
 STANDIN_API void sync_op(const OpRef& op);

@@ -252,14 +252,19 @@ void Engine::poll_loop() {
         for (const OpRef& op : polls_)
             if (op->futex) words.add(*op->futex, 0);
         const std::int64_t now = now_ns();
-        std::int64_t youngest = std::numeric_limits<std::int64_t>::max();
-        const bool all_woken = words.size() == polls_.size() + 1;
+        std::int64_t youngest = std::numeric_limits<std::int64_t>::max(), due = youngest;
+        const auto timed = static_cast<std::size_t>(
+            std::count_if(polls_.begin(), polls_.end(), [](const OpRef& op) { return op->due_ns != 0; }));
+        const bool all_woken = words.size() + timed == polls_.size() + 1;
         const auto polled = polls_;
         bool moved = false;
         for (const OpRef& op : polled) {
             const int result = op->state == OpState::done ? op->error : op->poll_locked(now);
             if (result == kPending) {
-                if (!op->futex) youngest = std::min(youngest, now - op->polled_since_ns);
+                if (op->due_ns != 0)
+                    due = std::min(due, op->due_ns - now);
+                else if (!op->futex)
+                    youngest = std::min(youngest, now - op->polled_since_ns);
                 continue;
             }
             std::erase(polls_, op);
@@ -275,7 +280,8 @@ void Engine::poll_loop() {
             pump();
             continue;
         }
-        const auto nap = all_woken ? kWokenLongest_ns : std::clamp(youngest / 16, kPollShortest_ns, kPollLongest_ns);
+        const auto look = all_woken ? kWokenLongest_ns : std::clamp(youngest / 16, kPollShortest_ns, kPollLongest_ns);
+        const auto nap = std::max<std::int64_t>(std::min(look, due), 1);
         const bool nothing = polls_.empty();
         lock.unlock();
         words.sleep(nothing ? 0 : nap);

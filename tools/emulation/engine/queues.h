@@ -27,6 +27,7 @@ struct Device {
     OpRef last_legacy;
     std::set<Stream*> streams;
     std::uint64_t unfinished = 0;
+    std::int64_t busy_until_ns = 0;  // kernels that were started take so long
 };
 
 class Engine {

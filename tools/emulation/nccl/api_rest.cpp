@@ -69,3 +69,19 @@ STANDIN_NCCL(ncclResult_t, ncclWaitSignal, int, ncclWaitSignalDesc_t*, ncclComm_
 STANDIN_NCCL(ncclResult_t, ncclSetEncryption, const ncclEncryptionConfig_t*) {
     return absent(nullptr, "ncclSetEncryption");
 }
+
+// The device API, which nccl.h does not declare.
+#pragma GCC visibility push(default)
+STANDIN_NCCL(ncclResult_t, ncclDevCommCreate, ncclComm_t comm, const void*, void*) {
+    return absent(comm, "ncclDevCommCreate");
+}
+STANDIN_NCCL(ncclResult_t, ncclDevCommDestroy, ncclComm_t comm, const void*) {
+    return absent(comm, "ncclDevCommDestroy");
+}
+STANDIN_NCCL(ncclResult_t, ncclGetLsaMultimemDevicePointer, ncclWindow_t, size_t, void**) {
+    return absent(nullptr, "ncclGetLsaMultimemDevicePointer");
+}
+STANDIN_NCCL(ncclResult_t, ncclGetPeerDevicePointer, ncclWindow_t, size_t, int, void**) {
+    return absent(nullptr, "ncclGetPeerDevicePointer");
+}
+#pragma GCC visibility pop

@@ -1,0 +1,25 @@
+// Kernels that compute, by what they are made of. Empty: not known, or not small.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+namespace opus::standin {
+
+inline constexpr int kMostElements = 1 << 16;  // beyond, a tensor is data
+
+struct Elementwise {
+    int count = 0;
+    const char* functor = nullptr;  // its bytes, valid during the launch alone
+    char* pointers[3] = {};         // the result, then operands
+    int operands = 0;
+    bool converted = false;  // load and store say from which type to which
+    const char* load = nullptr;
+    const char* store = nullptr;
+};
+
+std::function<void()> elementwise(const std::string& functor, const Elementwise& call);
+std::function<void()> reduction(const std::string& kernel, const char* parameters);
+
+}  // namespace opus::standin

@@ -1,0 +1,164 @@
+// out[i] = f(a[i], b[i]) of a few functors, for the types that sizes, shapes, counts and flags have.
+#include <algorithm>
+#include <cstring>
+#include <type_traits>
+
+#include "arithmetic.h"
+
+namespace opus::standin {
+
+namespace {
+
+// A member of a functor, as the compiler laid it out.
+template <typename T>
+T member(const char* functor, std::size_t offset) {
+    T value;
+    std::memcpy(&value, functor + offset, sizeof value);
+    return value;
+}
+
+// Behind a first member of so many bytes.
+template <typename T>
+std::size_t place_behind(std::size_t bytes) {
+    return std::max(bytes, alignof(T));
+}
+
+template <typename T>
+T* at(char* pointer) {
+    return reinterpret_cast<T*>(pointer);
+}
+
+enum class Order : std::uint8_t { ge, gt, le, lt };  // PyTorch's OpType
+
+template <typename T>
+bool ordered(int how, T a, T b) {
+    switch (static_cast<Order>(how)) {
+        case Order::ge: return a >= b;
+        case Order::gt: return a > b;
+        case Order::le: return a <= b;
+        default: return a < b;
+    }
+}
+
+template <typename T>
+std::function<void()> filled(const Elementwise& c) {
+    return [to = at<T>(c.pointers[0]), n = c.count, value = member<T>(c.functor, 0)] { std::fill_n(to, n, value); };
+}
+
+// Of one operand, or of two: the second is a value then.
+template <typename R, typename T, typename F>
+std::function<void()> of_one(const Elementwise& c, F f) {
+    return [to = at<R>(c.pointers[0]), a = at<T>(c.pointers[1]), n = c.count, f] {
+        for (int i = 0; i < n; ++i) to[i] = static_cast<R>(f(a[i]));
+    };
+}
+template <typename R, typename T, typename F>
+std::function<void()> of_two(const Elementwise& c, F f) {
+    return [to = at<R>(c.pointers[0]), a = at<T>(c.pointers[1]), b = at<T>(c.pointers[2]), n = c.count, f] {
+        for (int i = 0; i < n; ++i) to[i] = static_cast<R>(f(a[i], b[i]));
+    };
+}
+
+bool begins(const std::string& text, const std::string& with) { return text.compare(0, with.size(), with) == 0; }
+
+template <typename T>
+std::function<void()> compared(const std::string& f, const std::string& type, const Elementwise& c) {
+    const std::string ns = "at::native::", inner = ns + "(anonymous namespace)::";
+    const int how = member<int>(c.functor, 0);
+    const bool with_value = c.operands == 1 && f.find("<" + type + ", " + type + ", bool, ") != std::string::npos;
+    if (c.operands == 2 && f.find(inner + "CompareFunctor<" + type + ">") != std::string::npos)
+        return of_two<bool, T>(c, [how](T a, T b) { return ordered(how, a, b); });
+    if (c.operands == 2 && f.find(inner + "CompareEqFunctor<" + type + ">") != std::string::npos)
+        return of_two<bool, T>(c, [how](T a, T b) { return (a == b) == (how == 0); });
+    if (with_value && f.find(inner + "CompareEqFunctor<" + type + ">") != std::string::npos) {
+        const T value = member<T>(c.functor, place_behind<T>(sizeof(int)));
+        return of_one<bool, T>(c, [how, value](T a) { return (a == value) == (how == 0); });
+    }
+    if (c.operands == 1 && begins(f, ns + "compare_scalar_kernel<" + type + ">")) {
+        const T value = member<T>(c.functor, place_behind<T>(sizeof(int)));
+        return of_one<bool, T>(c, [how, value](T a) { return ordered(how, a, value); });
+    }
+    return {};
+}
+
+template <typename T>
+std::function<void()> added(const std::string& f, const std::string& type, const Elementwise& c) {
+    const std::string ns = "at::native::";
+    if constexpr (!std::is_same_v<T, bool>) {
+        if (c.operands == 2 && f == ns + "CUDAFunctor_add<" + type + ">")
+            return of_two<T, T>(c, [alpha = member<T>(c.functor, 0)](T a, T b) { return a + alpha * b; });
+        if (c.operands == 1 && begins(f, ns + "CUDAFunctorOn")) {
+            const T value = member<T>(c.functor, 0), alpha = member<T>(c.functor, sizeof(T));
+            if (f == ns + "CUDAFunctorOnSelf_add<" + type + ">") return of_one<T, T>(c, [=](T a) { return a + alpha * value; });
+            if (f == ns + "CUDAFunctorOnOther_add<" + type + ">") return of_one<T, T>(c, [=](T a) { return value + alpha * a; });
+        }
+        const std::string multiply = ns + "binary_internal::MulFunctor<" + type + ">";
+        const std::string three = "<" + type + ", " + type + ", " + type + ", " + multiply;
+        if (c.operands == 2 && begins(f, ns + "BinaryFunctor" + three)) return of_two<T, T>(c, [](T a, T b) { return a * b; });
+        if (c.operands == 1 && begins(f, ns + "AUnaryFunctor" + three))
+            return of_one<T, T>(c, [value = member<T>(c.functor, place_behind<T>(1))](T a) { return a * value; });
+    }
+    return {};
+}
+
+template <typename T>
+std::function<void()> computed(const std::string& f, const std::string& type, const Elementwise& c) {
+    if (c.operands == 0) return f == "at::native::FillFunctor<" + type + ">" ? filled<T>(c) : std::function<void()>();
+    if (auto found = compared<T>(f, type, c)) return found;
+    return added<T>(f, type, c);
+}
+
+// --- conversions ------------------------------------------------------------------------------------------------
+
+// Numbers of types, by c10/core/ScalarType.h. `run` gets a null pointer of the type.
+template <typename Run>
+bool with_type(int number, Run run) {
+    switch (number) {
+        case 0: run(static_cast<std::uint8_t*>(nullptr)); return true;
+        case 1: run(static_cast<std::int8_t*>(nullptr)); return true;
+        case 2: run(static_cast<std::int16_t*>(nullptr)); return true;
+        case 3: run(static_cast<std::int32_t*>(nullptr)); return true;
+        case 4: run(static_cast<std::int64_t*>(nullptr)); return true;
+        case 6: run(static_cast<float*>(nullptr)); return true;
+        case 7: run(static_cast<double*>(nullptr)); return true;
+        case 11: run(static_cast<bool*>(nullptr)); return true;
+        default: return false;
+    }
+}
+
+std::function<void()> converted(const Elementwise& c) {
+    const int from = member<std::int8_t>(c.load, 0), to = member<std::int8_t>(c.store, 0);  // both begin with the type
+    std::function<void()> found;
+    with_type(from, [&](auto* source) {
+        with_type(to, [&](auto* target) {
+            using From = std::remove_pointer_t<decltype(source)>;
+            using To = std::remove_pointer_t<decltype(target)>;
+            found = of_one<To, From>(c, [](From a) { return static_cast<To>(a); });
+        });
+    });
+    return found;
+}
+
+}  // namespace
+
+std::function<void()> elementwise(const std::string& functor, const Elementwise& call) {
+    if (call.converted) {
+        const bool copies = call.operands == 1 && begins(functor, "at::native::direct_copy_kernel_cuda(");
+        return copies ? converted(call) : std::function<void()>();
+    }
+    std::function<void()> found;
+    const auto attempt = [&](auto value, const char* type) {
+        if (!found) found = computed<decltype(value)>(functor, type, call);
+    };
+    attempt(std::int64_t{}, "long");
+    attempt(std::int32_t{}, "int");
+    attempt(std::int16_t{}, "short");
+    attempt(std::int8_t{}, "signed char");
+    attempt(std::uint8_t{}, "unsigned char");
+    attempt(bool{}, "bool");
+    attempt(float{}, "float");
+    attempt(double{}, "double");
+    return found;
+}
+
+}  // namespace opus::standin
