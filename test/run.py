@@ -159,7 +159,7 @@ def main() -> int:
     p = argparse.ArgumentParser(prog="test/run.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("build", type=pathlib.Path, help="a build folder, built")
     p.add_argument("wanted", nargs="*", metavar="part", help="only tests whose name contains one of these")
-    p.epilog = f"TEST_JOBS: tests at a time (default {MOST_JOBS}, or the cores if they are fewer)"
+    p.epilog = f"TEST_JOBS: tests at a time (default: one more than there are cores, at most {MOST_JOBS})"
     a = p.parse_args()
     build, wanted = a.build.resolve(), a.wanted
     if not (build / "build.ninja").exists():
@@ -181,7 +181,8 @@ def main() -> int:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     runner = Runner(build, sanitizer)
-    jobs = int(os.environ.get("TEST_JOBS", min(os.cpu_count() or 1, MOST_JOBS)))
+    jobs = int(os.environ.get("TEST_JOBS", min((os.cpu_count() or 1) + 1, MOST_JOBS)))
+    tests.sort(key=lambda t: -(t["timeout"] or 0))  # the longest first: none is left over at the end
     totals, again = (0, 0, 0), []
     with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
         try:

@@ -1,6 +1,7 @@
 // Jobs that are drawn, and two that others have drawn: each on demand and provisioned, under the same noise.
 #include <doctest/doctest.h>
 
+#include <cstdlib>
 #include <fstream>
 
 #include "tools/replay/generate.h"
@@ -18,6 +19,12 @@ struct Noise {
     double jitter;
     TimeNs late_ns;
 };
+
+// Under sanitizers, which look for other things, some of them are enough.
+bool sanitized() {
+    const char* set = std::getenv("OPUS_TEST_SANITIZED");
+    return set != nullptr && *set != 0;
+}
 
 void check(const replay::Workload& job) {
     for (const Noise& noise : {Noise{"quiet", 0, 0}, Noise{"noisy", 0.05, 300'000}})
@@ -49,6 +56,7 @@ TEST_CASE("a job never ends up slower for having been provisioned" * layered) {
     replay::GenerateOptions o;
     for (const std::uint64_t seed :
          {1, 2, 3, 4, 5, 30, 32, 42, 60, 75, 77, 82, 91, 101, 105, 126, 136, 153, 160, 166}) {
+        if (sanitized() && seed > 3) break;
         o.seed = seed;
         check(replay::generate("layered", o));
     }
