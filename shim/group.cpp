@@ -393,6 +393,12 @@ private:
         return true;
     }
 
+    bool is_fused(std::uint32_t set) const {
+        std::uint32_t count = 0;
+        for (std::uint32_t i = 0; i < group_.parts.size(); ++i) count += group_.parts[i].recorded && in_set(i, set);
+        return count > 1;
+    }
+
     // Behind all user streams of the set, before all its kernels.
     bool place_gate(const GroupLaunch& launch) {
         const Communicator& lead = lead_comm(launch);
@@ -401,7 +407,7 @@ private:
             if (in_set(s.part, launch.set) && !(s.at == at)) order(s.at, at);
         {
             const InContext current(*at.context);
-            if (!enqueue_gate(lead, launch.seq, at.stream)) return false;
+            if (!enqueue_gate(lead, launch.seq, at.stream, is_fused(launch.set))) return false;
         }
         gather_streams(launch.set);
         for (const LaunchStream& other : group_.launch_streams)

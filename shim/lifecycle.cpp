@@ -12,6 +12,7 @@
 #include "shim/message.h"
 #include "shim/nccl_settings.h"
 #include "shim/process.h"
+#include "shim/stream_gate.h"
 #include "shim/thread_state.h"
 
 namespace opus::shim {
@@ -121,6 +122,7 @@ void left(Communicator* c) {
 void open_gates(Communicator* c, ring::CommOpen open) {
     if (c == nullptr || c->index == kNone) return;
     c->entry()->open.store(std::uint32_t(open), std::memory_order_seq_cst);
+    open_fused_gates(c->index);
     ring_doorbell();
     let_waiting_leave(*c);
 }

@@ -124,7 +124,7 @@ void fill_gate_arguments(GateArguments& a, const Communicator& c) {
     a.gave_up = device_address(&header.gave_up);
 }
 
-bool enqueue_gate(const Communicator& c, std::uint64_t seq, cudaStream_t stream) {
+bool enqueue_gate(const Communicator& c, std::uint64_t seq, cudaStream_t stream, bool fused) {
     const ring::View& view = process.view;
     const std::uint64_t slot = seq & view.mask;
     GateArguments a{};
@@ -132,7 +132,38 @@ bool enqueue_gate(const Communicator& c, std::uint64_t seq, cudaStream_t stream)
     a.ready = device_address(&view.ready[slot].value);
     a.go = device_address(&view.go[slot].value);
     a.value = seq + 1;
+    if (fused) {
+        view.ready[slot].opened.store(0, std::memory_order_release);
+        a.open_comm = device_address(&view.ready[slot].opened);
+    }
     return launch(*c.context, a, stream);
+}
+
+namespace {
+
+bool holds(const ring::View& view, std::uint64_t seq, std::uint32_t count, std::uint32_t comm) {
+    bool found = view.record(seq).op.comm == comm;
+    for (std::uint32_t i = 1; i < count; ++i) found = found || view.extension(seq + 1 + (i - 1) / 2).op[(i - 1) % 2].comm == comm;
+    return found;
+}
+
+}  // namespace
+
+void open_fused_gates(std::uint32_t comm) {
+    const ring::View& view = process.view;
+    const std::uint64_t head = view.header->head.load(std::memory_order_acquire);
+    std::uint64_t seq = head > view.mask ? head - view.mask - 1 : 0;
+    while (seq < head) {
+        const ring::LaunchRecord& record = view.record(seq);
+        if (record.commit.load(std::memory_order_acquire) != ring::kCommitTag + 1 + seq) {
+            ++seq;  // the rest of another, or none
+            continue;
+        }
+        const std::uint32_t count = record.op_count;
+        if (record.gate == std::uint16_t(ring::Gate::stream) && count > 1 && holds(view, seq, count, comm))
+            view.ready[seq & view.mask].opened.store(1, std::memory_order_release);
+        seq += ring::slots_for(count);
+    }
 }
 
 }  // namespace opus::shim

@@ -15,8 +15,12 @@ bool stream_gate_serves(cudaStream_t stream);
 // when a communicator is made. Leaves context.gate null where that does not work.
 void prepare_gate(DriverContext& context);
 
-// Enqueues the gate of launch `seq`. In the communicator's context. False: it could not be.
-bool enqueue_gate(const Communicator& c, std::uint64_t seq, cudaStream_t stream);
+// Enqueues the gate of launch `seq`. In the communicator's context. `fused`: it holds others as well, and opens when any of
+// them is ended. False: it could not be.
+bool enqueue_gate(const Communicator& c, std::uint64_t seq, cudaStream_t stream, bool fused = false);
+
+// The communicator of this entry is ended: opens the gates that hold it with others.
+void open_fused_gates(std::uint32_t comm);
 
 // What does not change from gate to gate of one communicator.
 void fill_gate_arguments(GateArguments& a, const Communicator& c);

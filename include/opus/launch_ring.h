@@ -53,7 +53,7 @@
 // not, and its go is stored again. The manager trusts no byte the shim wrote: it copies, then validates (manager/ring.*).
 //
 // A gate is open when  go >= seq + 1,  or `open` of the segment is not 0,  or `open` of its
-// communicator is not 0,  or the heartbeat has stood still for the hold time, or is what it was when
+// communicator is not 0 (a stream gate that holds several: `opened` of its slot),  or the heartbeat has stood still for the hold time, or is what it was when
 // another gate gave up waiting for it.
 //
 // Freestanding on purpose: the shim includes this and links nothing but libc.
@@ -133,6 +133,7 @@ struct alignas(kLine) GateWord {
     std::atomic<std::uint32_t> waiter;    // ready words only: a host thread sleeps on go (futex on its low half)
     std::atomic<std::uint32_t> occupied;  // go words only. 1: a launch below `reusable` is not done with this slot
     std::atomic<std::uint64_t> skipped;   // ready words only. seq + 1: there is no launch `seq`
+    std::atomic<std::uint32_t> opened;    // ready words only. 1: of a stream gate that holds several communicators one is ended
 };
 
 // Life of an entry. A member that knows its rank and size before NCCL's creation (ncclCommInit*) registers at once; one

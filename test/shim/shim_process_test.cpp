@@ -744,6 +744,13 @@ TEST_CASE("an abort by the manager fails the call and closes the group without a
     CHECK(lines_of(program.errors).size() == 1);
 }
 
+TEST_CASE("a gate that holds several communicators opens when any of them is aborted") {
+    Behaviour behaviour;
+    behaviour.slots = 64;
+    MiniManager manager(behaviour);
+    CHECK(scenario("fused_abort", with(at(manager), kWithCuda)).finish() == 0);
+}
+
 TEST_CASE("mode off forwards, and meets no manager") {
     MiniManager manager;
     Program program = scenario("unhooked", with(at(manager), {{"OPUS_MODE", "off"}}));

@@ -583,6 +583,37 @@ void draining() {  // Destroy and Finalize leave gates shut, Abort and Revoke op
     OK(ncclCommAbort(c));
 }
 
+bool gate_is_open(unsigned on) {
+    const auto ask = reinterpret_cast<int (*)(unsigned)>(dlsym(RTLD_DEFAULT, "fake_gate_is_open"));
+    CHECK(ask != nullptr);
+    return ask(on) != 0;
+}
+
+// A gate that holds several communicators opens when any of them is aborted, and no gate but those that hold it.
+void fused_abort() {
+    const ncclComm_t a = comm_named("a"), b = comm_named("b"), c = comm_named("c");
+    const auto fuse = [](ncclComm_t x, ncclComm_t y, std::uintptr_t on) {
+        OK(ncclGroupStart());
+        OK(all_reduce(x, on));
+        OK(all_reduce(y, on));
+        OK(ncclGroupEnd());
+    };
+    for (ncclComm_t comm : {a, b, c}) OK(all_reduce(comm, 33));
+    fuse(a, b, 34);
+    fuse(c, a, 35);
+    OK(all_reduce(a, 36));
+    for (const unsigned on : {34, 35, 36}) CHECK(!gate_is_open(on));
+    OK(ncclCommAbort(b));
+    CHECK(gate_is_open(34));
+    CHECK(!gate_is_open(35) && !gate_is_open(36));
+    for (int i = 0; i < 200; ++i) {  // the ring goes round
+        fuse(a, c, 37);
+        CHECK(!gate_is_open(37));
+    }
+    OK(ncclCommAbort(a));
+    CHECK(gate_is_open(35) && gate_is_open(36) && gate_is_open(37));
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -600,7 +631,7 @@ int main(int argc, char** argv) {
         SCENARIO(draining),        SCENARIO(split),         SCENARIO(required),      SCENARIO(uses),
         SCENARIO(required_without_manager),
         SCENARIO(required_of_a_non_blocking_parent), SCENARIO(polled_elsewhere),
-        SCENARIO(aborted_unjudged),
+        SCENARIO(fused_abort), SCENARIO(aborted_unjudged),
     };
     CHECK(argc >= 2);
     if (argc > 2) argument = atoi(argv[2]);
