@@ -399,32 +399,32 @@ private:
         return count > 1;
     }
 
-    // Behind all user streams of the set, before all its kernels.
+    // Behind all user streams of the set, before all its kernels. False: it does not stand before all of them.
     bool place_gate(const GroupLaunch& launch) {
         const Communicator& lead = lead_comm(launch);
         const LaunchStream at{group_.parts[launch.lead].launch_stream, lead.context};
         for (const GroupStream& s : group_.streams)
-            if (in_set(s.part, launch.set) && !(s.at == at)) order(s.at, at);
+            if (in_set(s.part, launch.set) && !(s.at == at) && !order(s.at, at)) return false;
         {
             const InContext current(*at.context);
             if (!enqueue_gate(lead, launch.seq, at.stream, is_fused(launch.set))) return false;
         }
         gather_streams(launch.set);
         for (const LaunchStream& other : group_.launch_streams)
-            if (!(other == at)) order(at, other);
+            if (!(other == at) && !order(at, other)) return false;
         return true;
     }
 
-    // What `after` gets from now on waits for what `before` has.
-    void order(const LaunchStream& before, const LaunchStream& after) {
+    // What `after` gets from now on waits for what `before` has. False: it does not.
+    bool order(const LaunchStream& before, const LaunchStream& after) {
         CUevent event = event_in(*before.context);
-        if (event == nullptr) return;
+        if (event == nullptr) return false;
         {
             const InContext current(*before.context);
-            if (driver.cuEventRecord(event, before.stream) != CUDA_SUCCESS) return;
+            if (driver.cuEventRecord(event, before.stream) != CUDA_SUCCESS) return false;
         }
         const InContext current(*after.context);
-        driver.cuStreamWaitEvent(after.stream, event, 0);
+        return driver.cuStreamWaitEvent(after.stream, event, 0) == CUDA_SUCCESS;
     }
 
     // One event of this thread for each context: a wait refers to what was recorded when it was asked for,

@@ -15,6 +15,12 @@
 namespace {
 const std::atomic<std::uint32_t>* last_open[256];  // of the gate that came last on each stream
 
+// FAKE_CUDA_FAILS names a call that does.
+bool fails(const char* call) {
+    const char* failing = getenv("FAKE_CUDA_FAILS");
+    return failing != nullptr && strcmp(failing, call) == 0;
+}
+
 unsigned long long name(CUstream s) { return reinterpret_cast<std::uintptr_t>(s); }
 }  // namespace
 
@@ -72,14 +78,18 @@ FAKE_EXPORT CUresult cuStreamIsCapturing(CUstream s, CUstreamCaptureStatus* stat
     return CUDA_SUCCESS;
 }
 FAKE_EXPORT CUresult cuStreamWaitEvent(CUstream s, CUevent, unsigned) {
+    if (fails("cuStreamWaitEvent")) return CUDA_ERROR_INVALID_VALUE;
     fake_log("wait stream=%llu", name(s));
     return CUDA_SUCCESS;
 }
 FAKE_EXPORT CUresult cuStreamCreate(CUstream* s, unsigned) { return *s = reinterpret_cast<CUstream>(99), CUDA_SUCCESS; }
 FAKE_EXPORT CUresult cuStreamSynchronize(CUstream) { return CUDA_SUCCESS; }
 FAKE_EXPORT CUresult cuStreamDestroy_v2(CUstream) { return CUDA_SUCCESS; }
-FAKE_EXPORT CUresult cuEventCreate(CUevent* e, unsigned) { return *e = reinterpret_cast<CUevent>(4), CUDA_SUCCESS; }
+FAKE_EXPORT CUresult cuEventCreate(CUevent* e, unsigned) {
+    return *e = reinterpret_cast<CUevent>(4), fails("cuEventCreate") ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
+}
 FAKE_EXPORT CUresult cuEventRecord(CUevent, CUstream s) {
+    if (fails("cuEventRecord")) return CUDA_ERROR_INVALID_VALUE;
     fake_log("record stream=%llu", name(s));
     return CUDA_SUCCESS;
 }

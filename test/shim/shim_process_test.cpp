@@ -751,6 +751,22 @@ TEST_CASE("a gate that holds several communicators opens when any of them is abo
     CHECK(scenario("fused_abort", with(at(manager), kWithCuda)).finish() == 0);
 }
 
+TEST_CASE("where streams cannot be put in order behind a gate, the launch is held on the host") {
+    for (const char* call : {"cuEventCreate", "cuEventRecord", "cuStreamWaitEvent"}) {
+        Behaviour behaviour;
+        behaviour.held_comm = 0;
+        behaviour.held_n = 2;  // the group's, on two streams
+        MiniManager manager(behaviour);
+        Program program = scenario("order", with(with(at(manager), kWithCuda), {{"FAKE_CUDA_FAILS", call}}));
+        manager.await_held();
+        usleep(20'000);
+        CHECK(program.running());  // its call has not come back
+        manager.let_go();
+        CHECK(program.finish() == 0);
+        CHECK(manager.rank(0).retired == manager.rank(0).tail);
+    }
+}
+
 TEST_CASE("mode off forwards, and meets no manager") {
     MiniManager manager;
     Program program = scenario("unhooked", with(at(manager), {{"OPUS_MODE", "off"}}));
