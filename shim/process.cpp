@@ -1,7 +1,11 @@
 #include "shim/process.h"
 
+#include <fcntl.h>
 #include <pthread.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
+#include <cstdio>
 #include <ctime>
 
 #include "shim/attach.h"
@@ -32,8 +36,8 @@ void Process::in_child() {
         process.attach_lock_.reset();
         return;
     }
-    close(process.socket);
-    close(process.doorbell);
+    process.socket.close_if_ours();
+    process.doorbell.close_if_ours();
     process.retreat();
 }
 
@@ -55,8 +59,8 @@ bool Process::attach() {
     unfit = mode == Mode::enforce && !nccl_settings_fit();
     lone_flags = std::uint16_t(ring::kLaunchSkips | ring::kLaunchHostDone | (mode == Mode::observe ? ring::kLaunchUngated : 0));
     view.lie_on(ring::view_of(met.base, met.slots));
-    socket = met.socket;
-    doorbell = met.doorbell;
+    socket.take(met.socket);
+    doorbell.take(met.doorbell);
     attached.store(true, std::memory_order_release);
     return true;
 }
@@ -72,11 +76,61 @@ opus_state_t Process::state() const {
     return mode == Mode::off ? OPUS_STATE_OFF : OPUS_STATE_INERT;
 }
 
-void ring_doorbell_now() {
+namespace {
+
+// By its number: fstat is newer than the oldest glibc that we run on.
+bool inode_of(int fd, std::uint64_t& device, std::uint64_t& inode) {
+    struct stat at {};
+    if (fd < 0 || syscall(SYS_fstat, fd, &at) != 0) return false;
+    device = at.st_dev;
+    inode = at.st_ino;
+    return true;
+}
+
+}  // namespace
+
+void OwnDescriptor::take(int fd) {
+    fd_.store(inode_of(fd, device_, inode_) ? fd : -1, std::memory_order_relaxed);
+}
+
+bool OwnDescriptor::is_same(int fd) const {
+    std::uint64_t device = 0, inode = 0;
+    return inode_of(fd, device, inode) && device == device_ && inode == inode_;
+}
+
+bool OwnDescriptor::is_ours() const { return is_same(fd()); }
+
+void OwnDescriptor::close_if_ours() {
+    if (is_ours()) close(fd());
+}
+
+void Doorbell::take(int fd) {
+    OwnDescriptor::take(fd);
+    char link[64];
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    const ssize_t n = readlink(link, path_, sizeof path_ - 1);
+    path_[n > 0 && n < ssize_t(sizeof path_) ? n : 0] = '\0';
+}
+
+// For reading too, as the manager opened it: writing never meets a FIFO without a reader, and so no signal.
+void Doorbell::reopen() {
+    const int fd = path_[0] != '\0' ? open(path_, O_RDWR | O_NONBLOCK | O_CLOEXEC) : -1;
+    if (fd >= 0 && is_same(fd)) return fd_.store(fd, std::memory_order_relaxed);
+    if (fd >= 0) close(fd);
+    fd_.store(-1, std::memory_order_relaxed);
+    say_once(Level::warn, "the program closed the descriptor that wakes opus-manager, and %s cannot be opened again: "
+             "launches may be noticed late", path_[0] != '\0' ? path_ : "its FIFO");
+}
+
+void Doorbell::ring() {
+    if (fd() < 0) return;
+    if (!is_ours()) reopen();
     const char byte = 1;
-    const ssize_t ignored = write(process.doorbell, &byte, 1);
+    const ssize_t ignored = write(fd(), &byte, 1);
     (void)ignored;
 }
+
+void ring_doorbell_now() { process.doorbell.ring(); }
 
 std::uint64_t monotonic_ns() {
     timespec now{};

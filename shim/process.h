@@ -29,6 +29,32 @@ struct Ring : ring::View {
     }
 };
 
+// A descriptor in a process whose program may close all that it does not know, and use the number for a file of its own
+// (daemons do): it is known by its inode, and looked at before each use.
+class OwnDescriptor {
+public:
+    void take(int fd);
+    bool is_ours() const;
+    int fd() const { return fd_.load(std::memory_order_relaxed); }
+    void close_if_ours();
+
+protected:
+    bool is_same(int fd) const;
+    std::atomic<int> fd_{-1};
+    std::uint64_t device_ = 0, inode_ = 0;
+};
+
+// Wakes the manager; opened again where the program has closed it.
+class Doorbell : public OwnDescriptor {
+public:
+    void take(int fd);
+    void ring();
+
+private:
+    void reopen();
+    char path_[256] = {};
+};
+
 struct Process {
     Settings settings;
     Mode mode = Mode::off;
@@ -41,8 +67,8 @@ struct Process {
 
     // Valid once attached; then constant until the process ends.
     Ring view;
-    int socket = -1;
-    int doorbell = -1;
+    OwnDescriptor socket;
+    Doorbell doorbell;
     std::atomic<bool> attached{false};
 
     void read_settings();

@@ -767,6 +767,17 @@ TEST_CASE("where streams cannot be put in order behind a gate, the launch is hel
     }
 }
 
+TEST_CASE("descriptors of ours that the program closed and uses again are left alone, and the manager is still woken") {
+    Behaviour behaviour;
+    behaviour.asleep = true;
+    MiniManager manager(behaviour);
+    Program program = scenario("reused_descriptors", at(manager));
+    CHECK(program.finish() == 0);
+    CHECK(program.errors.empty());
+    char bytes[64];
+    CHECK(read(manager.rank(0).doorbell, bytes, sizeof bytes) >= 5);  // registration, and two launches that wait and end
+}
+
 TEST_CASE("mode off forwards, and meets no manager") {
     MiniManager manager;
     Program program = scenario("unhooked", with(at(manager), {{"OPUS_MODE", "off"}}));

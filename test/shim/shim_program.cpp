@@ -3,6 +3,8 @@
 // the line of the check that failed.
 #include <dlfcn.h>
 #include <nccl.h>
+#include <fcntl.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -614,6 +616,33 @@ void fused_abort() {
     CHECK(gate_is_open(35) && gate_is_open(36) && gate_is_open(37));
 }
 
+// A program closes what it does not know, as daemons do, and uses the numbers for files of its own.
+void reused_descriptors() {
+    const ncclComm_t comm = comm_named("g");
+    OK(all_reduce(comm));
+    char path[] = "/tmp/opus-shim-file-XXXXXX";
+    const int file = mkstemp(path);
+    CHECK(file >= 0 && unlink(path) == 0);
+    std::vector<int> reused;
+    for (int fd = 3; fd < 64; ++fd) {
+        struct stat at {};
+        if (fstat(fd, &at) != 0 || !(S_ISFIFO(at.st_mode) || S_ISSOCK(at.st_mode))) continue;
+        CHECK(dup2(file, fd) == fd);
+        reused.push_back(fd);
+    }
+    CHECK(reused.size() >= 2);
+    OK(all_reduce(comm));
+    struct stat at {};
+    CHECK(fstat(file, &at) == 0 && at.st_size == 0);
+    const pid_t child = fork();
+    if (child == 0) {
+        for (const int fd : reused) CHECK(fcntl(fd, F_GETFD) >= 0);
+        _exit(0);
+    }
+    int status = -1;
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -631,7 +660,7 @@ int main(int argc, char** argv) {
         SCENARIO(draining),        SCENARIO(split),         SCENARIO(required),      SCENARIO(uses),
         SCENARIO(required_without_manager),
         SCENARIO(required_of_a_non_blocking_parent), SCENARIO(polled_elsewhere),
-        SCENARIO(fused_abort), SCENARIO(aborted_unjudged),
+        SCENARIO(fused_abort), SCENARIO(reused_descriptors), SCENARIO(aborted_unjudged),
     };
     CHECK(argc >= 2);
     if (argc > 2) argument = atoi(argv[2]);
