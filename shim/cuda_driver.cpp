@@ -82,6 +82,7 @@ DriverContext* driver_context() {
     if (context_count == kMostContexts) return &contexts[0];
     DriverContext& made = contexts[context_count++];
     made.handle = current;
+    const BesideCaptures beside;
     register_segment();
     prepare_gate(made);
     return &made;

@@ -27,6 +27,7 @@ namespace opus::shim {
     X(cuStreamCreate, "cuStreamCreate", nullptr)                                              \
     X(cuStreamSynchronize, "cuStreamSynchronize", nullptr)                                    \
     X(cuStreamDestroy, "cuStreamDestroy_v2", "cuStreamDestroy")                               \
+    X(cuThreadExchangeStreamCaptureMode, "cuThreadExchangeStreamCaptureMode", nullptr)        \
     X(cuEventCreate, "cuEventCreate", nullptr)                                                \
     X(cuEventRecord, "cuEventRecord", nullptr)
 
@@ -68,6 +69,21 @@ public:
 
 private:
     bool pushed_ = false;
+};
+
+// For calls that would end a capture, even of another thread (cudaStreamCaptureModeGlobal): modules, registrations, events.
+class BesideCaptures {
+public:
+    BesideCaptures() { exchange(); }
+    ~BesideCaptures() { exchange(); }
+    BesideCaptures(const BesideCaptures&) = delete;
+    BesideCaptures& operator=(const BesideCaptures&) = delete;
+
+private:
+    void exchange() {
+        if (driver.cuThreadExchangeStreamCaptureMode != nullptr) driver.cuThreadExchangeStreamCaptureMode(&mode_);
+    }
+    CUstreamCaptureMode mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;  // in between, the thread's own
 };
 
 // The device's address of a word of the segment; 0: the segment is not registered.

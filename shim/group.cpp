@@ -433,6 +433,7 @@ private:
         for (const GroupBuffers::ContextEvent& known : group_.events)
             if (known.context == context.handle) return known.event;
         const InContext current(context);
+        const BesideCaptures beside;
         CUevent event = nullptr;
         if (driver.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS) return nullptr;
         group_.events.add({context.handle, event});

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <utility>
 
 #include "test/shim/fake_log.h"
 
@@ -14,6 +15,15 @@
 
 namespace {
 const std::atomic<std::uint32_t>* last_open[256];  // of the gate that came last on each stream
+
+thread_local CUstreamCaptureMode capture_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
+
+// FAKE_CUDA_CAPTURES: another thread captures all the time. What may not be done meanwhile ends its capture.
+CUresult unless_captured(const char* call) {
+    if (capture_mode == CU_STREAM_CAPTURE_MODE_RELAXED || getenv("FAKE_CUDA_CAPTURES") == nullptr) return CUDA_SUCCESS;
+    fake_log("%s ends a capture", call);
+    return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+}
 
 // FAKE_CUDA_FAILS names a call that does.
 bool fails(const char* call) {
@@ -39,7 +49,7 @@ FAKE_EXPORT CUresult cuCtxPopCurrent_v2(CUcontext* c) { return *c = nullptr, CUD
 FAKE_EXPORT CUresult cuCtxGetDevice(CUdevice* d) { return *d = 1, CUDA_SUCCESS; }
 FAKE_EXPORT CUresult cuModuleLoadData(CUmodule* m, const void* image) {
     if (strstr(static_cast<const char*>(image), ".entry opus_gate") == nullptr) return CUDA_ERROR_INVALID_IMAGE;
-    return *m = reinterpret_cast<CUmodule>(2), CUDA_SUCCESS;
+    return *m = reinterpret_cast<CUmodule>(2), unless_captured("cuModuleLoadData");
 }
 FAKE_EXPORT CUresult cuModuleGetFunction(CUfunction* f, CUmodule, const char* what) {
     if (strcmp(what, "opus_gate") != 0 || getenv("FAKE_CUDA_NO_GATE") != nullptr) return CUDA_ERROR_NOT_FOUND;
@@ -64,7 +74,12 @@ FAKE_EXPORT CUresult cuLaunchHostFunc(CUstream s, CUhostFn function, void* data)
     function(data);
     return CUDA_SUCCESS;
 }
-FAKE_EXPORT CUresult cuMemHostRegister_v2(void*, size_t, unsigned) { return CUDA_SUCCESS; }
+FAKE_EXPORT CUresult cuMemHostRegister_v2(void*, size_t, unsigned) { return unless_captured("cuMemHostRegister"); }
+FAKE_EXPORT CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode* mode) {
+    std::swap(capture_mode, *mode);
+    return CUDA_SUCCESS;
+}
+FAKE_EXPORT int fake_capture_mode(void) { return int(capture_mode); }
 FAKE_EXPORT CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr* d, void* p, unsigned) {
     return *d = reinterpret_cast<CUdeviceptr>(p), CUDA_SUCCESS;
 }
@@ -83,10 +98,11 @@ FAKE_EXPORT CUresult cuStreamWaitEvent(CUstream s, CUevent, unsigned) {
     return CUDA_SUCCESS;
 }
 FAKE_EXPORT CUresult cuStreamCreate(CUstream* s, unsigned) { return *s = reinterpret_cast<CUstream>(99), CUDA_SUCCESS; }
-FAKE_EXPORT CUresult cuStreamSynchronize(CUstream) { return CUDA_SUCCESS; }
+FAKE_EXPORT CUresult cuStreamSynchronize(CUstream) { return unless_captured("cuStreamSynchronize"); }
 FAKE_EXPORT CUresult cuStreamDestroy_v2(CUstream) { return CUDA_SUCCESS; }
 FAKE_EXPORT CUresult cuEventCreate(CUevent* e, unsigned) {
-    return *e = reinterpret_cast<CUevent>(4), fails("cuEventCreate") ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
+    *e = reinterpret_cast<CUevent>(4);
+    return fails("cuEventCreate") ? CUDA_ERROR_OUT_OF_MEMORY : unless_captured("cuEventCreate");
 }
 FAKE_EXPORT CUresult cuEventRecord(CUevent, CUstream s) {
     if (fails("cuEventRecord")) return CUDA_ERROR_INVALID_VALUE;

@@ -778,6 +778,13 @@ TEST_CASE("descriptors of ours that the program closed and uses again are left a
     CHECK(read(manager.rank(0).doorbell, bytes, sizeof bytes) >= 5);  // registration, and two launches that wait and end
 }
 
+TEST_CASE("a capture of another thread is not ended by what the shim asks of CUDA") {
+    MiniManager manager;
+    Program program = scenario("captured_elsewhere", with(with(at(manager), kWithCuda), {{"FAKE_CUDA_CAPTURES", "1"}}));
+    CHECK(program.finish() == 0);
+    CHECK(manager.rank(0).launches.back().gate == ring::Gate::stream);
+}
+
 TEST_CASE("mode off forwards, and meets no manager") {
     MiniManager manager;
     Program program = scenario("unhooked", with(at(manager), {{"OPUS_MODE", "off"}}));

@@ -199,6 +199,7 @@ void streams() {  // `argument` streams, all-reduces on each, twice
 
 void order() {
     const ncclComm_t comm = comm_named("g");
+    CHECK(strstr(fake_log_text(), "ends a capture") == nullptr);
     fake_log_clear();
     OK(all_reduce(comm));
     OK(all_reduce(comm));
@@ -643,6 +644,15 @@ void reused_descriptors() {
     CHECK(waitpid(child, &status, 0) == child && status == 0);
 }
 
+void captured_elsewhere() {
+    const auto mode = reinterpret_cast<int (*)()>(dlsym(RTLD_DEFAULT, "fake_capture_mode"));
+    CHECK(mode != nullptr);
+    const int before = mode();
+    order();
+    CHECK(mode() == before);
+    CHECK(strstr(fake_log_text(), "ends a capture") == nullptr);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -660,7 +670,7 @@ int main(int argc, char** argv) {
         SCENARIO(draining),        SCENARIO(split),         SCENARIO(required),      SCENARIO(uses),
         SCENARIO(required_without_manager),
         SCENARIO(required_of_a_non_blocking_parent), SCENARIO(polled_elsewhere),
-        SCENARIO(fused_abort), SCENARIO(reused_descriptors), SCENARIO(aborted_unjudged),
+        SCENARIO(fused_abort), SCENARIO(reused_descriptors), SCENARIO(captured_elsewhere), SCENARIO(aborted_unjudged),
     };
     CHECK(argc >= 2);
     if (argc > 2) argument = atoi(argv[2]);
