@@ -18,7 +18,7 @@ ADDRESS   = -Db_sanitize=address,undefined '-Dcpp_args=-g1 -fno-sanitize=null,al
 # ThreadSanitizer does not follow fences; ours stand between atomics, where there is nothing for it to report.
 THREAD    = -Db_sanitize=thread '-Dcpp_args=-g1 -Wno-tsan'
 
-.PHONY: help build programs test demo install clean sanitize sanitize-address sanitize-thread lint format fuzz bench gpu-bundle soak sweep
+.PHONY: help build programs test demo install clean sanitize sanitize-address sanitize-thread lint format fuzz bench gpu-bundle soak sweep abi
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 26
@@ -79,6 +79,12 @@ fuzz: ## fuzz every decoder (clang, libFuzzer); FUZZ_SECONDS each, default 60
 	@./tools/bootstrap.sh build fuzz
 	@CC=clang CXX=clang++ $(CONFIGURE) $(BUILD)-fuzz -Dbuildtype=debugoptimized -Dfuzz=true -Db_lundef=false
 	@python3 test/fuzz/campaign.py $(BUILD)-fuzz
+
+abi: ## the shim's hooks against the NCCL of public wheels, 2.18 to the newest (1.6 GB from PyPI, once; .deps/abi keeps 1 MB)
+	@./tools/bootstrap.sh build
+	@$(CONFIGURE) $(BUILD) $(RELEASE)
+	@ninja -C $(BUILD) -j $(JOBS) shim/libopus_shim.so
+	@python3 test/abi/wheels.py . $(BUILD)/shim/libopus_shim.so
 
 bench: build ## the figures, as ratios in one run; writes bench-results/
 	@./tools/bootstrap.sh bench

@@ -4,9 +4,14 @@
 It lives in other people's processes and containers: it needs libc alone, no symbol newer than glibc
 2.28, exports its hooks and the opus_* calls and nothing else, and takes less than 64 bytes of static TLS.
 """
+import pathlib
 import re
 import subprocess
 import sys
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "test" / "abi"))
+from tables import Passed  # noqa: E402
 
 library, export_map, nccl_header = sys.argv[1:4]
 failures = []
@@ -41,13 +46,15 @@ hold("exports the public calls", {"opus_version", "opus_state", "opus_stats"} <=
 
 with open(nccl_header) as header:
     api = set(re.findall(r"^\s*ncclResult_t\s+(nccl\w+)\s*\(", header.read(), re.M))
-# What needs no hook: it makes, moves and orders nothing between ranks.
-quiet = re.compile(r"nccl(MemAlloc|MemFree|GetVersion|CommCount|CommCuDevice|CommUserRank|CommQueryProperties|CommMemStats|CommRegister|"
-                   r"CommDeregister|CommWindow\w+|WinGetUserPtr|RedOp\w+|Param\w+|SetEncryption|Get\w*Device\w*)$")
-missing = {name for name in api if not quiet.match(name)} - exported
-hold("hooks every function of this NCCL that makes, ends, groups or launches", not missing, missing)
+passed = Passed(ROOT)
+missing = {name for name in api if passed.kind(name) is None} - exported
+hold("hooks every function of this NCCL, or has the reason in shim/passed_table.h", not missing, missing)
 unknown = {name for name in exported if name.startswith("nccl")} - api
 hold("hooks nothing that NCCL has not", not unknown, unknown)
+
+both = {name for name in exported & api if not passed.kind(name)}
+hold("passes nothing that it hooks", both == exported & api, (exported & api) - both)
+hold("hooks pncclX with each ncclX", {"p" + name for name in exported & api} <= exported, "a name without its twin")
 
 tls = re.search(r"^\s*TLS\s+\S+\s+\S+\s+\S+\s+\S+\s+(\S+)", tool("readelf", "-lW", library), re.M)
 hold("less than 64 bytes of TLS", tls is not None and int(tls.group(1), 16) < 64, tls and tls.group(1))
