@@ -22,10 +22,12 @@ import launch_rows
 import path_rows
 import pickup_rows
 import scaling_rows
+import startup_rows
 from stage import NotBuilt
 
 GROUPS = {
     "launch": launch_rows.rows,
+    "startup": startup_rows.rows,
     "path": path_rows.rows,
     "pickup": pickup_rows.rows,
     "controller": controller_rows.rows,
