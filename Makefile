@@ -18,7 +18,7 @@ ADDRESS   = -Db_sanitize=address,undefined '-Dcpp_args=-g1 -fno-sanitize=null,al
 # ThreadSanitizer does not follow fences; ours stand between atomics, where there is nothing for it to report.
 THREAD    = -Db_sanitize=thread '-Dcpp_args=-g1 -Wno-tsan'
 
-.PHONY: help build programs test demo install clean sanitize sanitize-address sanitize-thread lint format fuzz bench gpu-bundle soak sweep abi
+.PHONY: help build programs test test-pytorch demo install clean sanitize sanitize-address sanitize-thread lint format fuzz bench gpu-bundle soak sweep abi
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 26
@@ -44,6 +44,11 @@ sweep: programs ## the same job at 1 to 1000 ms of dark time: table, plot; 15 mi
 test: build ## every test; ends with "N passed, N failed"
 	@./tools/bootstrap.sh bench model
 	@python3 test/run.py $(BUILD)
+
+test-pytorch: programs ## PyTorch's own wheel on emulated GPUs: each job of docs/examples/pytorch (installs PyTorch once, 5 GB)
+	@./tools/bootstrap.sh pytorch
+	@tools/pytorch.sh >/dev/null
+	@python3 test/pytorch/pytorch_test.py $(BUILD)
 
 sanitize: sanitize-address sanitize-thread ## the tests again under ASan+UBSan and under TSan
 

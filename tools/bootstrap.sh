@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs what building and running Opus needs on Debian 12, and nothing that is there already.
-#   tools/bootstrap.sh [build|lint|fuzz|bench|model|plot]...     default: build
+#   tools/bootstrap.sh [build|lint|fuzz|bench|model|plot|pytorch]...     default: build
 # Debian packages by apt-get (sudo where not root); NCCL and CUDA headers from the system, else from their
 # public wheels by pip into .deps/ (headers and ptxas only). Prints nothing when there is nothing to do.
 set -euo pipefail
@@ -18,6 +18,7 @@ packages_fuzz="clang libclang-rt-14-dev llvm"
 packages_bench="valgrind"
 packages_model="spin gcc"
 packages_plot="python3-matplotlib"
+packages_pytorch="python3-venv"
 
 wanted=""
 for set in "${@:-build}"; do

@@ -55,7 +55,8 @@ class Program:
                     sys.stdout.flush()
 
     def wait(self, patience_s: float, limit_s: float) -> None:
-        """Until it has ended well. Nobody has patience for a program that neither says nor sends anything for so long."""
+        """Until it has ended well. Nobody has patience for a program that neither says nor sends anything for so long; until
+        its first byte it may compute, too: importing PyTorch on a busy machine takes its time."""
         seen, since = None, time.monotonic()
         while (code := self.process.poll()) is None:
             time.sleep(0.1)
@@ -64,7 +65,8 @@ class Program:
                 raise ProgramFailed(f"not ended after {limit_s:g} s{self._waiting()}", 124)
             if now - since < min(patience_s, 2):
                 continue
-            sign = (self.lines, self.cluster.light().delivered_bytes)
+            sent = self.cluster.light().delivered_bytes
+            sign = (self.lines, sent, 0 if sent else int(self.cpu_seconds()))
             if sign != seen:
                 seen, since = sign, now
             elif now - since > patience_s:
@@ -105,6 +107,15 @@ class Program:
             except OSError:
                 pass  # ended, or not ours
         return found
+
+    def cpu_seconds(self) -> float:
+        total = 0
+        for pid in self.processes():
+            try:
+                total += sum(map(int, pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13]))
+            except (OSError, ValueError):
+                pass  # it has ended meanwhile
+        return total / os.sysconf("SC_CLK_TCK")
 
     def transport(self) -> dict[str, int]:
         """What the stand-ins counted, over all ranks that ended."""

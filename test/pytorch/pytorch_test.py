@@ -1,0 +1,154 @@
+#!/usr/bin/env python3
+"""PyTorch's own wheel on emulated GPUs: each job of docs/examples/pytorch runs to its end under enforce, and loses nothing.
+
+    pytorch_test.py BUILD [SUBSTRING...]      what `make test-pytorch` runs; OPUS_TEST_DARK_MS: dark time (default 10)
+
+Needs the environment that `make test-pytorch` makes; each case says SKIP without it.
+"""
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "test" / "process"))
+from cases import SANITIZED, Skip, case, expect, run  # noqa: E402
+from cluster.leftovers import MARK, marked_processes  # noqa: E402
+
+JOBS = ROOT / "docs" / "examples" / "pytorch"
+DARK_MS = os.environ.get("OPUS_TEST_DARK_MS", "10")
+LIMIT_S = 900  # ends a hang; nobody is judged by the clock
+
+
+def environment() -> pathlib.Path:
+    found = subprocess.run([ROOT / "tools" / "pytorch.sh", "--where"], capture_output=True, text=True, timeout=20)
+    if found.returncode != 0:
+        raise Skip("there is no PyTorch; `make test-pytorch` installs it (5 GB)")
+    if SANITIZED:
+        raise Skip("PyTorch is not instrumented")
+    return pathlib.Path(found.stdout.strip())
+
+
+class Emulation:
+    """opus-emulate and torchrun, one process a rank."""
+
+    def __init__(self, context, script: str, *arguments: str, shape: str = "4x1", options: tuple = (), launcher: tuple = ()):
+        self.out = pathlib.Path(tempfile.mkdtemp(prefix="pytorch-"))
+        nodes, gpus = map(int, shape.split("x"))
+        command = [sys.executable, ROOT / "tools" / "emulation" / "opus-emulate", shape, "--build", context.build.folder, "--out", self.out,
+                   "--dark-ms", DARK_MS, "--limit", str(LIMIT_S), "--patience", "180", *options, "--", environment() / "bin" / "torchrun",
+                   "--nproc-per-node", str(nodes * gpus), *launcher, JOBS / script, *arguments]
+        self.process = subprocess.Popen([str(c) for c in command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                                        env={**os.environ, MARK: context.mark}, start_new_session=True)
+
+    def end(self) -> tuple[int, str]:
+        said, _ = self.process.communicate(timeout=LIMIT_S + 120)
+        return self.process.returncode, said
+
+
+def job(context, script: str, *arguments: str, steps: int, **how) -> dict:
+    """Runs it to its end; what came of it."""
+    emulation = Emulation(context, script, *arguments, **how)
+    code, said = emulation.end()
+    expect(code == 0, f"it ended with {code}:\n{said[-6000:]}")
+    (result,) = json.loads((emulation.out / "result.json").read_text())
+    counters, light = result["counters"], result["light"]
+    expect(len(result["steps"]) == steps - 1, f"{len(result['steps']) + 1} steps were seen, not {steps}:\n{said[-3000:]}")
+    expect(counters["demands"] + counters.get("run_launches", 0) > 0, "no launch was gated")
+    expect(counters["passes"] == 0 and counters["aborts"] == 0, f"launches were let pass: {counters}")
+    expect(light["misdelivered_bytes"] == 0 and (light["lost_bytes"] == 0 or counters["suspensions"] > 0), f"lost: {light}")
+    lines = (emulation.out / "provisioned" / "recording.jsonl").read_text().splitlines()
+    expect(any('"launch"' in line for line in lines) and any('"ended"' in line for line in lines), "the recording is not whole")
+    return result
+
+
+@case("ddp: data parallel")
+def ddp(context) -> None:
+    job(context, "ddp.py", "--steps", "6", steps=6)
+
+
+@case("pipeline: 1F1B, stages tell each other shapes")
+def pipeline(context) -> None:
+    job(context, "pipeline_1f1b.py", "--steps", "6", steps=6)
+
+
+@case("fsdp2: fully sharded")
+def fsdp2(context) -> None:
+    job(context, "fsdp2.py", "--steps", "6", steps=6)
+
+
+@case("hsdp: sharded in rows, replicated over columns")
+def hsdp(context) -> None:
+    job(context, "hsdp.py", "--steps", "6", steps=6)
+
+
+@case("tensor parallel with sequence parallel (DTensor)")
+def tensor_parallel(context) -> None:
+    job(context, "tensor_parallel.py", "--steps", "5", steps=5, options=("--ports", "4"))
+
+
+@case("expert parallel: all-to-all with empty experts")
+def expert_parallel(context) -> None:
+    job(context, "expert_parallel.py", "--steps", "5", steps=5, options=("--ports", "4"))
+
+
+@case("context parallel: keys and values go round")
+def context_parallel(context) -> None:
+    job(context, "context_parallel.py", "--steps", "5", steps=5)
+
+
+@case("accumulate: gradients of several batches, evaluation, a distributed checkpoint")
+def accumulate(context) -> None:
+    job(context, "accumulate_evaluate.py", "--steps", "8", steps=8, options=("--ports", "4"))
+
+
+@case("groups: new_group, communicators made when they are first used")
+def lazy_groups(context) -> None:
+    job(context, "groups.py", "--steps", "6", steps=6)
+
+
+@case("late: a rank comes late, twice")
+def late(context) -> None:
+    job(context, "late_rank.py", "--seconds", "12", steps=6)
+
+
+def ends(context, script: str, *arguments: str, how: tuple[str, ...], **options) -> str:
+    """A job that does not end well; what was said."""
+    emulation = Emulation(context, script, *arguments, **options)
+    code, said = emulation.end()
+    expect(code not in (0, None), f"it said that all was well:\n{said[-3000:]}")
+    for word in how:
+        expect(word in said, f"it does not say '{word}':\n{said[-6000:]}")
+    return said
+
+
+@case("interrupted: Ctrl-C stops all that was started")
+def interrupted(context) -> None:
+    emulation = Emulation(context, "ddp.py", "--steps", "100000")
+    until = time.monotonic() + 400
+    log = emulation.out / "provisioned" / "program.log"
+    while not (log.exists() and "step 2" in log.read_text()):
+        expect(emulation.process.poll() is None and time.monotonic() < until, "it did not begin")
+        time.sleep(0.1)
+    emulation.process.send_signal(signal.SIGINT)
+    code, said = emulation.end()
+    expect(code == 130 and "interrupted; everything it started is stopped" in said, f"it ended with {code}:\n{said[-3000:]}")
+    expect(not marked_processes(context.mark), "processes are left")
+
+
+@case("failing: a rank that dies ends the job, with its error")
+def failing(context) -> None:
+    ends(context, "elastic.py", how=("step 3", "the program ended with 1", "everything it started is stopped"))
+
+
+@case("hanging: a rank that never comes ends in a report of what waits")
+def hanging(context) -> None:
+    ends(context, "late_rank.py", "--seconds", "5000", options=("--patience", "20"), how=("no byte moved for 20 s", "opus-ctl why"))
+
+
+if __name__ == "__main__":
+    sys.exit(run())
