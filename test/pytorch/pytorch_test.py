@@ -8,16 +8,15 @@ Needs the environment that `make test-pytorch` makes; each case says SKIP withou
 import json
 import os
 import pathlib
-import signal
+import shutil
 import subprocess
 import sys
 import tempfile
-import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "test" / "process"))
 from cases import SANITIZED, Skip, case, expect, run  # noqa: E402
-from cluster.leftovers import MARK, marked_processes  # noqa: E402
+from cluster.leftovers import MARK  # noqa: E402
 
 JOBS = ROOT / "docs" / "examples" / "pytorch"
 DARK_MS = os.environ.get("OPUS_TEST_DARK_MS", "10")
@@ -37,31 +36,48 @@ class Emulation:
     """opus-emulate and torchrun, one process a rank."""
 
     def __init__(self, context, script: str, *arguments: str, shape: str = "4x1", options: tuple = (), launcher: tuple = ()):
+        torchrun = environment() / "bin" / "torchrun"
         self.out = pathlib.Path(tempfile.mkdtemp(prefix="pytorch-"))
+        self.temporary = self.out / "tmp"  # of all that is started: torchrun and PyTorch leave folders there
+        self.temporary.mkdir()
         nodes, gpus = map(int, shape.split("x"))
         command = [sys.executable, ROOT / "tools" / "emulation" / "opus-emulate", shape, "--build", context.build.folder, "--out", self.out,
-                   "--dark-ms", DARK_MS, "--limit", str(LIMIT_S), "--patience", "180", *options, "--", environment() / "bin" / "torchrun",
+                   "--dark-ms", DARK_MS, "--limit", str(LIMIT_S), "--patience", "180", *options, "--", torchrun,
                    "--nproc-per-node", str(nodes * gpus), *launcher, JOBS / script, *arguments]
         self.process = subprocess.Popen([str(c) for c in command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                                        env={**os.environ, MARK: context.mark}, start_new_session=True)
+                                        env={**os.environ, MARK: context.mark, "TMPDIR": str(self.temporary)}, start_new_session=True)
+
+    def __enter__(self) -> "Emulation":
+        return self
+
+    def __exit__(self, *_) -> None:
+        self.process.terminate()
+        try:
+            self.process.wait(60)
+        except subprocess.TimeoutExpired:
+            self.process.kill()  # and with it, by the kernel, the daemons
+            self.process.wait()
+        shutil.rmtree(self.out, ignore_errors=True)
 
     def end(self) -> tuple[int, str]:
         said, _ = self.process.communicate(timeout=LIMIT_S + 120)
+        left = list(self.temporary.glob("opus-*"))
+        expect(not left, f"left behind: {left}")
         return self.process.returncode, said
 
 
 def job(context, script: str, *arguments: str, steps: int, **how) -> dict:
     """Runs it to its end; what came of it."""
-    emulation = Emulation(context, script, *arguments, **how)
-    code, said = emulation.end()
-    expect(code == 0, f"it ended with {code}:\n{said[-6000:]}")
-    (result,) = json.loads((emulation.out / "result.json").read_text())
+    with Emulation(context, script, *arguments, **how) as emulation:
+        code, said = emulation.end()
+        expect(code == 0, f"it ended with {code}:\n{said[-6000:]}")
+        (result,) = json.loads((emulation.out / "result.json").read_text())
+        lines = (emulation.out / "provisioned" / "recording.jsonl").read_text().splitlines()
     counters, light = result["counters"], result["light"]
     expect(len(result["steps"]) == steps - 1, f"{len(result['steps']) + 1} steps were seen, not {steps}:\n{said[-3000:]}")
     expect(counters["demands"] + counters.get("run_launches", 0) > 0, "no launch was gated")
     expect(counters["passes"] == 0 and counters["aborts"] == 0, f"launches were let pass: {counters}")
     expect(light["misdelivered_bytes"] == 0 and (light["lost_bytes"] == 0 or counters["suspensions"] > 0), f"lost: {light}")
-    lines = (emulation.out / "provisioned" / "recording.jsonl").read_text().splitlines()
     expect(any('"launch"' in line for line in lines) and any('"ended"' in line for line in lines), "the recording is not whole")
     return result
 
@@ -114,40 +130,6 @@ def lazy_groups(context) -> None:
 @case("late: a rank comes late, twice")
 def late(context) -> None:
     job(context, "late_rank.py", "--seconds", "12", steps=6)
-
-
-def ends(context, script: str, *arguments: str, how: tuple[str, ...], **options) -> str:
-    """A job that does not end well; what was said."""
-    emulation = Emulation(context, script, *arguments, **options)
-    code, said = emulation.end()
-    expect(code not in (0, None), f"it said that all was well:\n{said[-3000:]}")
-    for word in how:
-        expect(word in said, f"it does not say '{word}':\n{said[-6000:]}")
-    return said
-
-
-@case("interrupted: Ctrl-C stops all that was started")
-def interrupted(context) -> None:
-    emulation = Emulation(context, "ddp.py", "--steps", "100000")
-    until = time.monotonic() + 400
-    log = emulation.out / "provisioned" / "program.log"
-    while not (log.exists() and "step 2" in log.read_text()):
-        expect(emulation.process.poll() is None and time.monotonic() < until, "it did not begin")
-        time.sleep(0.1)
-    emulation.process.send_signal(signal.SIGINT)
-    code, said = emulation.end()
-    expect(code == 130 and "interrupted; everything it started is stopped" in said, f"it ended with {code}:\n{said[-3000:]}")
-    expect(not marked_processes(context.mark), "processes are left")
-
-
-@case("failing: a rank that dies ends the job, with its error")
-def failing(context) -> None:
-    ends(context, "elastic.py", how=("step 3", "the program ended with 1", "everything it started is stopped"))
-
-
-@case("hanging: a rank that never comes ends in a report of what waits")
-def hanging(context) -> None:
-    ends(context, "late_rank.py", "--seconds", "5000", options=("--patience", "20"), how=("no byte moved for 20 s", "opus-ctl why"))
 
 
 if __name__ == "__main__":

@@ -17,6 +17,8 @@ STEP = re.compile(r"^(?:\[[^\]]*\]:?\s*)?(?:step|iter(?:ation)?)\b\D{0,4}\d+", r
 # What programs that have a DT_RPATH need preloaded, in this order; others find them by LD_LIBRARY_PATH.
 PRELOADED = ("libcuda.so.1", "cuda13/libcudart.so.13", "libnccl.so.2", "cuda13/libcublasLt.so.13", "cuda13/libcublas.so.13")
 
+LOOK_S = 2  # between looks at whether a program still does something
+
 
 class ProgramFailed(Exception):
     """The program did not end, or not well. `code`: what the caller should end with."""
@@ -55,21 +57,25 @@ class Program:
                     sys.stdout.flush()
 
     def wait(self, patience_s: float, limit_s: float) -> None:
-        """Until it has ended well. Nobody has patience for a program that neither says nor sends anything for so long; until
-        its first byte it may compute, too: importing PyTorch on a busy machine takes its time."""
-        seen, since = None, time.monotonic()
+        """Until it has ended well. Nobody has patience for a program that neither says nor sends anything for so long; time in
+        which it waits for a processor does not count, nor, until its first byte, time in which it computes: importing PyTorch
+        on a busy machine takes its time."""
+        seen, quiet_s, last, queued = None, 0.0, time.monotonic(), 0.0
         while (code := self.process.poll()) is None:
             time.sleep(0.1)
             now = time.monotonic()
             if now - self.began > limit_s:
                 raise ProgramFailed(f"not ended after {limit_s:g} s{self._waiting()}", 124)
-            if now - since < min(patience_s, 2):
+            if now - last < LOOK_S:
                 continue
-            sent = self.cluster.light().delivered_bytes
-            sign = (self.lines, sent, 0 if sent else int(self.cpu_seconds()))
+            sent, (ran, waited) = self.cluster.light().delivered_bytes, self.cpu_seconds()
+            sign = (self.lines, sent, 0 if sent else int(ran))
             if sign != seen:
-                seen, since = sign, now
-            elif now - since > patience_s:
+                quiet_s = 0
+            elif waited - queued < (now - last) / 4:
+                quiet_s += now - last
+            seen, last, queued = sign, now, waited
+            if quiet_s > patience_s:
                 raise ProgramFailed(f"nothing was said and no byte moved for {patience_s:g} s{self._waiting()}", 124)
         self._reader.join(timeout=10)
         if code != 0:
@@ -108,14 +114,17 @@ class Program:
                 pass  # ended, or not ours
         return found
 
-    def cpu_seconds(self) -> float:
-        total = 0
+    def cpu_seconds(self) -> tuple[float, float]:
+        """For how long its threads ran, and for how long they could have and did not get to, so far."""
+        ran = waited = 0
         for pid in self.processes():
-            try:
-                total += sum(map(int, pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13]))
-            except (OSError, ValueError):
-                pass  # it has ended meanwhile
-        return total / os.sysconf("SC_CLK_TCK")
+            for thread in pathlib.Path(f"/proc/{pid}/task").glob("*/schedstat"):
+                try:
+                    a, b, _ = thread.read_text().split()
+                except (OSError, ValueError):
+                    continue  # it has ended meanwhile
+                ran, waited = ran + int(a), waited + int(b)
+        return ran / 1e9, waited / 1e9
 
     def transport(self) -> dict[str, int]:
         """What the stand-ins counted, over all ranks that ended."""
