@@ -14,16 +14,16 @@ inline constexpr int kBlasVersion = 130400;  // 13.4.0
 // Bytes of an element of a type of library_types.h.
 inline int element_bytes(int type) {
     switch (type) {
-        case 2:         // R_16F
-        case 14:        // R_16BF
+        case 2:   // R_16F
+        case 14:  // R_16BF
             return 2;
-        case 0:         // R_32F
-        case 10:        // R_32I
+        case 0:   // R_32F
+        case 10:  // R_32I
             return 4;
-        case 1:         // R_64F
-        case 4:         // C_32F
+        case 1:  // R_64F
+        case 4:  // C_32F
             return 8;
-        case 5:         // C_64F
+        case 5:  // C_64F
             return 16;
         default: return 1;
     }

@@ -1,5 +1,5 @@
-// libcublasLt.so.13, a stand-in: products take the time that the model says and compute nothing. Descriptors hold their first
-// words in what their users allocate or get, as the real ones do.
+// libcublasLt.so.13, a stand-in: products take the time that the model says and compute nothing. Descriptors hold their
+// first words in what their users allocate or get, as the real ones do.
 #include <cstring>
 
 #include "blas.h"
@@ -53,7 +53,8 @@ STANDIN_API std::size_t cublasLtGetVersion() { return kBlasVersion; }
 
 // --- descriptors ----------------------------------------------------------------------------------------------
 
-STANDIN_API BlasStatus cublasLtMatrixLayoutCreate(Layout** layout, int type, std::uint64_t rows, std::uint64_t columns, std::int64_t) {
+STANDIN_API BlasStatus cublasLtMatrixLayoutCreate(Layout** layout, int type, std::uint64_t rows, std::uint64_t columns,
+                                                  std::int64_t) {
     *layout = new Layout{type, rows, columns, 1};
     return kBlasSuccess;
 }
@@ -77,7 +78,8 @@ STANDIN_API BlasStatus cublasLtMatmulDescDestroy(Description* description) {
     delete description;
     return kBlasSuccess;
 }
-STANDIN_API BlasStatus cublasLtMatmulDescSetAttribute(Description* description, int attribute, const void* value, std::size_t bytes) {
+STANDIN_API BlasStatus cublasLtMatmulDescSetAttribute(Description* description, int attribute, const void* value,
+                                                      std::size_t bytes) {
     if (attribute == kTransposedA && bytes == sizeof(std::int32_t)) {
         std::int32_t operation;
         std::memcpy(&operation, value, sizeof operation);
@@ -93,27 +95,30 @@ STANDIN_API BlasStatus cublasLtMatmulPreferenceDestroy(Preference* preference) {
     delete preference;
     return kBlasSuccess;
 }
-STANDIN_API BlasStatus cublasLtMatmulPreferenceSetAttribute(Preference*, int, const void*, std::size_t) { return kBlasSuccess; }
+STANDIN_API BlasStatus cublasLtMatmulPreferenceSetAttribute(Preference*, int, const void*, std::size_t) {
+    return kBlasSuccess;
+}
 
 // --- products -------------------------------------------------------------------------------------------------
 
-STANDIN_API BlasStatus cublasLtMatmulAlgoGetHeuristic(void*, Description*, Layout*, Layout*, Layout*, Layout*, Preference*,
-                                                      int wanted, Choice* choices, int* found) {
+STANDIN_API BlasStatus cublasLtMatmulAlgoGetHeuristic(void*, Description*, Layout*, Layout*, Layout*, Layout*,
+                                                      Preference*, int wanted, Choice* choices, int* found) {
     if (!choices || !found || wanted < 1) return kBlasInvalidValue;
     choose(choices[0]);
     *found = 1;
     return kBlasSuccess;
 }
-STANDIN_API BlasStatus cublasLtMatmulAlgoCheck(void*, Description*, Layout*, Layout*, Layout*, Layout*, const Algorithm*, Choice* choice) {
+STANDIN_API BlasStatus cublasLtMatmulAlgoCheck(void*, Description*, Layout*, Layout*, Layout*, Layout*,
+                                               const Algorithm*, Choice* choice) {
     choose(*choice);
     return kBlasSuccess;
 }
-STANDIN_API BlasStatus cublasLtMatmul(void*, Description* description, const void*, const void*, Layout* a, const void*, Layout*,
-                                      const void*, const void*, Layout*, void*, Layout* d, const Algorithm*, void*, std::size_t,
-                                      void* stream) {
+STANDIN_API BlasStatus cublasLtMatmul(void*, Description* description, const void*, const void*, Layout* a, const void*,
+                                      Layout*, const void*, const void*, Layout*, void*, Layout* d, const Algorithm*,
+                                      void*, std::size_t, void* stream) {
     const std::uint64_t k = description->transposed_a ? a->rows : a->columns;
-    return multiply(stream, {static_cast<std::int64_t>(d->rows), static_cast<std::int64_t>(d->columns), static_cast<std::int64_t>(k),
-                             d->batch, element_bytes(a->type)});
+    return multiply(stream, {static_cast<std::int64_t>(d->rows), static_cast<std::int64_t>(d->columns),
+                             static_cast<std::int64_t>(k), d->batch, element_bytes(a->type)});
 }
 
 }  // extern "C"

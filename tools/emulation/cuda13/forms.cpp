@@ -1,5 +1,5 @@
-// What only the runtime of CUDA 13 has, or has otherwise. The build has the headers of CUDA 12: what differs is written down
-// here, by the layout of the newer ones.
+// What only the runtime of CUDA 13 has, or has otherwise. The build has the headers of CUDA 12: what differs is written
+// down here, by the layout of the newer ones.
 #pragma GCC visibility push(default)
 #include <cuda_runtime_api.h>
 #pragma GCC visibility pop
@@ -28,17 +28,17 @@ struct DeviceProperties {
     std::size_t textureAlignment, texturePitchAlignment;
     int multiProcessorCount, integrated, canMapHostMemory, maxTexture1D, maxTexture1DMipmap, maxTexture2D[2],
         maxTexture2DMipmap[2], maxTexture2DLinear[3], maxTexture2DGather[2], maxTexture3D[3], maxTexture3DAlt[3],
-        maxTextureCubemap, maxTexture1DLayered[2], maxTexture2DLayered[3], maxTextureCubemapLayered[2],
-        maxSurface1D, maxSurface2D[2], maxSurface3D[3], maxSurface1DLayered[2], maxSurface2DLayered[3],
-        maxSurfaceCubemap, maxSurfaceCubemapLayered[2];
+        maxTextureCubemap, maxTexture1DLayered[2], maxTexture2DLayered[3], maxTextureCubemapLayered[2], maxSurface1D,
+        maxSurface2D[2], maxSurface3D[3], maxSurface1DLayered[2], maxSurface2DLayered[3], maxSurfaceCubemap,
+        maxSurfaceCubemapLayered[2];
     std::size_t surfaceAlignment;
     int concurrentKernels, ECCEnabled, pciBusID, pciDeviceID, pciDomainID, tccDriver, asyncEngineCount,
         unifiedAddressing, memoryBusWidth, l2CacheSize, persistingL2CacheMaxSize, maxThreadsPerMultiProcessor,
         streamPrioritiesSupported, globalL1CacheSupported, localL1CacheSupported;
     std::size_t sharedMemPerMultiprocessor;
     int regsPerMultiprocessor, managedMemory, isMultiGpuBoard, multiGpuBoardGroupID, hostNativeAtomicSupported,
-        pageableMemoryAccess, concurrentManagedAccess, computePreemptionSupported,
-        canUseHostPointerForRegisteredMem, cooperativeLaunch;
+        pageableMemoryAccess, concurrentManagedAccess, computePreemptionSupported, canUseHostPointerForRegisteredMem,
+        cooperativeLaunch;
     std::size_t sharedMemPerBlockOptin;
     int pageableMemoryAccessUsesHostPageTables, directManagedMemAccessFromHost, maxBlocksPerMultiProcessor,
         accessPolicyMaxWindowSize;
@@ -48,8 +48,8 @@ struct DeviceProperties {
     unsigned gpuDirectRDMAFlushWritesOptions;
     int gpuDirectRDMAWritesOrdering;
     unsigned memoryPoolSupportedHandleTypes;
-    int deferredMappingCudaArraySupported, ipcEventSupported, clusterLaunch, unifiedFunctionPointers,
-        deviceNumaConfig, deviceNumaId, mpsEnabled, hostNumaId;
+    int deferredMappingCudaArraySupported, ipcEventSupported, clusterLaunch, unifiedFunctionPointers, deviceNumaConfig,
+        deviceNumaId, mpsEnabled, hostNumaId;
     unsigned gpuPciDeviceID, gpuPciSubsystemID;
     int hostNumaMultinodeIpcSupported, reserved[56];
 };
@@ -78,9 +78,9 @@ cudaError_t cudaRuntimeGetVersion(int* version) {
 
 // With the edges' data, which CUDA 12 had as _v3.
 #undef cudaStreamGetCaptureInfo
-STANDIN_API cudaError_t cudaStreamGetCaptureInfo(cudaStream_t stream, cudaStreamCaptureStatus* status, unsigned long long* id,
-                                                 cudaGraph_t* graph, const cudaGraphNode_t** nodes, const void** edges,
-                                                 size_t* count) {
+STANDIN_API cudaError_t cudaStreamGetCaptureInfo(cudaStream_t stream, cudaStreamCaptureStatus* status,
+                                                 unsigned long long* id, cudaGraph_t* graph,
+                                                 const cudaGraphNode_t** nodes, const void** edges, size_t* count) {
     if (id) *id = 0;
     if (graph) *graph = nullptr;
     if (nodes) *nodes = nullptr;

@@ -1,2 +1,3 @@
 // What PyTorch and cuSOLVER bind of libcublasLt.so.13, beyond what cublaslt.cpp has.
-REFUSED(cublasLtMatmulAlgoConfigGetAttribute) REFUSED(cublasLtMatmulAlgoConfigSetAttribute) REFUSED(cublasLtMatmulAlgoInit)
+REFUSED(cublasLtMatmulAlgoConfigGetAttribute)
+REFUSED(cublasLtMatmulAlgoConfigSetAttribute) REFUSED(cublasLtMatmulAlgoInit)

@@ -1,6 +1,6 @@
-// The few kernels of PyTorch whose results steer programs: fills, sums, comparisons and conversions of small tensors, by
-// which ranks tell each other sizes and shapes. They are known by name; their arguments are laid out as PyTorch's headers
-// say (ATen/native/cuda: Loops.cuh, Reduce.cuh, BinaryOps). What does not look as it should computes nothing.
+// The few kernels of PyTorch whose results steer programs: fills, sums, comparisons and conversions of small tensors,
+// by which ranks tell each other sizes and shapes. They are known by name; their arguments are laid out as PyTorch's
+// headers say (ATen/native/cuda: Loops.cuh, Reduce.cuh, BinaryOps). What does not look as it should computes nothing.
 #include "arithmetic.h"
 
 #include <cxxabi.h>
@@ -61,7 +61,8 @@ Known know(const char* mangled) {
     } else if (name.find("at::native::reduce_kernel<") != std::string::npos) {
         known.shape = Shape::reduction;
     }
-    if (const auto at = end_of(name, "std::array<char*, "); at != std::string::npos) known.arrays = std::atoi(name.c_str() + at);
+    if (const auto at = end_of(name, "std::array<char*, "); at != std::string::npos)
+        known.arrays = std::atoi(name.c_str() + at);
     return known;
 }
 

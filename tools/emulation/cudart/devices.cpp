@@ -53,7 +53,7 @@ cudaError_t cudaPeekAtLastError(void) {
     X(cudaErrorInvalidDevicePointer, "invalid device pointer")                                 \
     X(cudaErrorNoDevice, "no stand-in device is visible (STANDIN_GPUS, CUDA_VISIBLE_DEVICES)") \
     X(cudaErrorInvalidDevice, "invalid device ordinal")                                        \
-    X(cudaErrorInvalidDeviceFunction, "no such kernel was registered with the stand-in")          \
+    X(cudaErrorInvalidDeviceFunction, "no such kernel was registered with the stand-in")       \
     X(cudaErrorInvalidConfiguration, "invalid configuration argument")                         \
     X(cudaErrorInvalidSymbol, "invalid device symbol")                                         \
     X(cudaErrorInvalidResourceHandle, "invalid resource handle")                               \

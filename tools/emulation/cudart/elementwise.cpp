@@ -89,12 +89,15 @@ std::function<void()> added(const std::string& f, const std::string& type, const
             return of_two<T, T>(c, [alpha = member<T>(c.functor, 0)](T a, T b) { return a + alpha * b; });
         if (c.operands == 1 && begins(f, ns + "CUDAFunctorOn")) {
             const T value = member<T>(c.functor, 0), alpha = member<T>(c.functor, sizeof(T));
-            if (f == ns + "CUDAFunctorOnSelf_add<" + type + ">") return of_one<T, T>(c, [=](T a) { return a + alpha * value; });
-            if (f == ns + "CUDAFunctorOnOther_add<" + type + ">") return of_one<T, T>(c, [=](T a) { return value + alpha * a; });
+            if (f == ns + "CUDAFunctorOnSelf_add<" + type + ">")
+                return of_one<T, T>(c, [=](T a) { return a + alpha * value; });
+            if (f == ns + "CUDAFunctorOnOther_add<" + type + ">")
+                return of_one<T, T>(c, [=](T a) { return value + alpha * a; });
         }
         const std::string multiply = ns + "binary_internal::MulFunctor<" + type + ">";
         const std::string three = "<" + type + ", " + type + ", " + type + ", " + multiply;
-        if (c.operands == 2 && begins(f, ns + "BinaryFunctor" + three)) return of_two<T, T>(c, [](T a, T b) { return a * b; });
+        if (c.operands == 2 && begins(f, ns + "BinaryFunctor" + three))
+            return of_two<T, T>(c, [](T a, T b) { return a * b; });
         if (c.operands == 1 && begins(f, ns + "AUnaryFunctor" + three))
             return of_one<T, T>(c, [value = member<T>(c.functor, place_behind<T>(1))](T a) { return a * value; });
     }

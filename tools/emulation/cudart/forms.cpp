@@ -22,7 +22,9 @@ STANDIN_API cudaError_t cudaGetDeviceProperties_v2(cudaDeviceProp* p, int device
     return cudaSuccess;
 }
 // What programs built before CUDA 12 ask for: the older struct is a prefix for all that is set here.
-STANDIN_API cudaError_t cudaGetDeviceProperties(cudaDeviceProp* p, int device) { return cudaGetDeviceProperties_v2(p, device); }
+STANDIN_API cudaError_t cudaGetDeviceProperties(cudaDeviceProp* p, int device) {
+    return cudaGetDeviceProperties_v2(p, device);
+}
 
 cudaError_t cudaRuntimeGetVersion(int* version) {
     if (!version) return wrong();
@@ -31,8 +33,8 @@ cudaError_t cudaRuntimeGetVersion(int* version) {
 }
 
 #undef cudaStreamGetCaptureInfo
-STANDIN_API cudaError_t cudaStreamGetCaptureInfo_v2(cudaStream_t stream, cudaStreamCaptureStatus* status, unsigned long long*,
-                                                    cudaGraph_t*, const cudaGraphNode_t**, size_t*) {
+STANDIN_API cudaError_t cudaStreamGetCaptureInfo_v2(cudaStream_t stream, cudaStreamCaptureStatus* status,
+                                                    unsigned long long*, cudaGraph_t*, const cudaGraphNode_t**, size_t*) {
     return cudaStreamIsCapturing(stream, status);
 }
 

@@ -138,7 +138,8 @@ cudaError_t __cudaLaunchKernel(cudaKernel_t kernel, dim3 grid, dim3 block, void*
 cudaError_t cudaLaunchKernel(const void* stub, dim3 grid, dim3 block, void** arguments, size_t, cudaStream_t stream) {
     return launch(stub, grid, block, arguments, stream);
 }
-cudaError_t cudaLaunchCooperativeKernel(const void* stub, dim3 grid, dim3 block, void** arguments, size_t, cudaStream_t stream) {
+cudaError_t cudaLaunchCooperativeKernel(const void* stub, dim3 grid, dim3 block, void** arguments, size_t,
+                                        cudaStream_t stream) {
     return launch(stub, grid, block, arguments, stream);
 }
 cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* config, const void* stub, void** arguments) {
@@ -164,8 +165,8 @@ cudaError_t cudaFuncSetAttribute(const void* stub, cudaFuncAttribute, int) {
 cudaError_t cudaKernelSetAttributeForDevice(cudaKernel_t kernel, cudaFuncAttribute, int, int) {
     return kernel_name(kernel) ? cudaSuccess : wrong(cudaErrorInvalidDeviceFunction);
 }
-cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int* blocks, const void* stub, int block_size, size_t,
-                                                                   unsigned) {
+cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int* blocks, const void* stub, int block_size,
+                                                                   size_t, unsigned) {
     if (!blocks || block_size < 1) return wrong();
     if (!kernel_name(stub)) return wrong(cudaErrorInvalidDeviceFunction);
     *blocks = block_size > 1024 ? 0 : std::min(32, 2048 / block_size);

@@ -120,12 +120,12 @@ cudaError_t cudaMemcpyPeer(void* dst, int, const void* src, int, size_t bytes) {
 cudaError_t cudaMemcpyPeerAsync(void* dst, int, const void* src, int, size_t bytes, cudaStream_t stream) {
     return queue_copy(dst, src, bytes, stream, false);
 }
-cudaError_t cudaMemcpy2DAsync(void* dst, size_t dst_pitch, const void* src, size_t src_pitch, size_t width, size_t height,
-                              cudaMemcpyKind, cudaStream_t stream) {
+cudaError_t cudaMemcpy2DAsync(void* dst, size_t dst_pitch, const void* src, size_t src_pitch, size_t width,
+                              size_t height, cudaMemcpyKind, cudaStream_t stream) {
     if (width > dst_pitch || width > src_pitch) return wrong();
     for (size_t row = 0; row < height; ++row) {
-        const cudaError_t result = queue_copy(static_cast<char*>(dst) + row * dst_pitch, static_cast<const char*>(src) + row * src_pitch,
-                                              width, stream, false);
+        const cudaError_t result = queue_copy(static_cast<char*>(dst) + row * dst_pitch,
+                                              static_cast<const char*>(src) + row * src_pitch, width, stream, false);
         if (result != cudaSuccess) return result;
     }
     return settled();

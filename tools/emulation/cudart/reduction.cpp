@@ -13,8 +13,8 @@ constexpr std::size_t kConfigBytes = 64, kDimensions = 25;
 
 std::size_t aligned(std::size_t offset, std::size_t to) { return (offset + to - 1) / to * to; }
 
-// ReduceOp of Reduce.cuh: the operation, which is empty, the number to begin with, the configuration, how to find inputs and
-// outputs, and where they are.
+// ReduceOp of Reduce.cuh: the operation, which is empty, the number to begin with, the configuration, how to find
+// inputs and outputs, and where they are.
 struct Layout {
     std::size_t config, input, source;
     explicit Layout(std::size_t bytes) {

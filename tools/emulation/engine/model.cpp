@@ -92,7 +92,8 @@ std::int64_t matmul_ns(std::int64_t m, std::int64_t n, std::int64_t k, std::int6
     if (times().scale <= 0) return 0;
     if (const std::int64_t said = said_ns("gemm"); said >= 0) return scaled(static_cast<double>(said));
     const GpuModel& gpu = gpu_model();
-    const auto dm = static_cast<double>(m), dn = static_cast<double>(n), dk = static_cast<double>(k), db = static_cast<double>(batch);
+    const auto dm = static_cast<double>(m), dn = static_cast<double>(n), dk = static_cast<double>(k),
+               db = static_cast<double>(batch);
     const double arithmetic = 2 * dm * dn * dk * db / (element_bytes <= 2 ? gpu.flops_16bit : gpu.flops_32bit);
     const double bytes = (dm * dn + dm * dk + dn * dk) * db * element_bytes / gpu.bytes_a_second;
     return scaled(std::max(arithmetic, bytes) * 1e9 + kSmallKernel_ns);

@@ -1,6 +1,6 @@
-// A rank's place on the emulated nodes, where one launcher on one machine starts all of them (STANDIN_PLACES): the launcher
-// numbers ranks, and thinks that they are all on one node. What says so in the environment is set right before main, and
-// before a shim that was preloaded in front of this library looks at it.
+// A rank's place on the emulated nodes, where one launcher on one machine starts all of them (STANDIN_PLACES): the
+// launcher numbers ranks, and thinks that they are all on one node. What says so in the environment is set right before
+// main, and before a shim that was preloaded in front of this library looks at it.
 #include <unistd.h>
 
 #include <array>
@@ -25,9 +25,15 @@ void set_local(int node, int gpu, int gpus) {
     const struct {
         const char* name;
         int value;
-    } known[] = {{"LOCAL_RANK", gpu},  {"LOCAL_WORLD_SIZE", gpus},           {"GROUP_RANK", node},
-                 {"NODE_RANK", node},  {"OMPI_COMM_WORLD_LOCAL_RANK", gpu},  {"OMPI_COMM_WORLD_LOCAL_SIZE", gpus},
-                 {"MPI_LOCALRANKID", gpu}, {"SLURM_LOCALID", gpu}, {"SLURM_NODEID", node}};
+    } known[] = {{"LOCAL_RANK", gpu},
+                 {"LOCAL_WORLD_SIZE", gpus},
+                 {"GROUP_RANK", node},
+                 {"NODE_RANK", node},
+                 {"OMPI_COMM_WORLD_LOCAL_RANK", gpu},
+                 {"OMPI_COMM_WORLD_LOCAL_SIZE", gpus},
+                 {"MPI_LOCALRANKID", gpu},
+                 {"SLURM_LOCALID", gpu},
+                 {"SLURM_NODEID", node}};
     for (const auto& variable : known)
         if (std::getenv(variable.name)) set(variable.name, std::to_string(variable.value));
 }
