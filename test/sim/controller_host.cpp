@@ -10,8 +10,6 @@
 namespace opus::sim {
 namespace {
 
-constexpr std::int64_t kRealtime = 1'700'000'000'000'000'000;
-
 std::string peer_name(std::uint32_t connection) { return "c" + std::to_string(connection); }
 std::uint32_t connection_of(const std::string& peer) { return static_cast<std::uint32_t>(std::stoul(peer.substr(1))); }
 

@@ -10,11 +10,6 @@
 #include "test/sim/world.h"
 
 namespace opus::sim {
-namespace {
-
-constexpr std::int64_t kRealtime = 1'700'000'000'000'000'000;
-
-}  // namespace
 
 ManagerHost::ManagerHost(World& world, const Scenario& scenario, NodeIndex node)
     : world_(world), s_(scenario), node_(node), random_(scenario.seed, 0x3a6 + node) {}

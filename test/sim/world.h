@@ -21,6 +21,8 @@
 
 namespace opus::sim {
 
+inline constexpr std::int64_t kRealtime = 1'700'000'000'000'000'000;  // of every host, when virtual time begins
+
 struct Outcome {
     std::string failure;  // empty: all held
     std::uint64_t events = 0;
