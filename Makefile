@@ -18,15 +18,17 @@ ADDRESS   = -Db_sanitize=address,undefined '-Dcpp_args=-g1 -fno-sanitize=null,al
 # ThreadSanitizer does not follow fences; ours stand between atomics, where there is nothing for it to report.
 THREAD    = -Db_sanitize=thread '-Dcpp_args=-g1 -Wno-tsan'
 
-.PHONY: help build programs test test-pytorch demo install clean sanitize sanitize-address sanitize-thread lint format fuzz bench gpu-bundle soak sweep abi
+.PHONY: help build configured programs test test-pytorch demo install clean sanitize sanitize-address sanitize-thread lint format fuzz bench gpu-bundle soak sweep abi
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 26
 
-build: ## install what is missing, configure, compile everything, tests too (release)
+build: configured ## install what is missing, configure, compile everything, tests and benchmarks too (release)
+	@ninja -C $(BUILD) -j $(JOBS) all benches
+
+configured:
 	@./tools/bootstrap.sh build
 	@$(CONFIGURE) $(BUILD) $(if $(CI),$(AT_ONCE)) $(RELEASE)
-	@ninja -C $(BUILD) -j $(JOBS)
 
 programs: ## what jobs on emulated switches run, and no tests
 	@./tools/bootstrap.sh build
@@ -41,8 +43,9 @@ sweep: programs ## the same job at 1 to 1000 ms of dark time: table, plot; 15 mi
 	@./tools/bootstrap.sh plot
 	@/usr/bin/python3 tools/opus-sweep --build $(BUILD) $(SWEEP)  # Debian's own, which has its packages
 
-test: build ## every test; ends with "N passed, N failed"
+test: configured ## every test; ends with "N passed, N failed"
 	@./tools/bootstrap.sh bench model
+	@ninja -C $(BUILD) -j $(JOBS)
 	@python3 test/run.py $(BUILD)
 
 test-pytorch: programs ## PyTorch's own wheel on emulated GPUs: each job of docs/examples/pytorch (installs PyTorch once, 5 GB)
