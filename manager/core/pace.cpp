@@ -102,13 +102,13 @@ TimeNs Pace::last_recorded(std::uint64_t launches) const {
     return all;
 }
 
-// The last laps, and of several not the first: it begins under another rule. What was timed before counts half: a lap or
-// two are no measure where laps differ.
 void Pace::age(Mean& mean) {
     mean.sum_ns /= 2;
     mean.weight /= 2;
 }
 
+// The last laps, and of several not the first: it begins under another rule. What was timed before counts half: a lap or
+// two are no measure where laps differ.
 void Pace::make_yardstick() {
     if (lap_ == 0 || record_.empty()) return;
     const std::uint64_t laps = record_.size() / lap_;
