@@ -45,6 +45,7 @@ struct CoreOptions {
     TimeNs port_trial_ns = 1'000'000'000;  // a port that failed is tried after so long, then after twice that, ...
     bool provision = true;  // move circuits for what ranks expect next, before they ask
     bool runs = true;       // grants cover what all members expect to follow
+    TimeNs rest_ns = 0;     // how long light is at rest before a run on it has no end; 0: by the job's laps (runs.cpp)
     bool guard = true;      // of a job that is slower for it neither is done (guard.h)
     bool observe = false;   // there are no switches to command: every communicator passes
 };

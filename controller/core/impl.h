@@ -287,13 +287,19 @@ struct Core::Impl {
     // runs.cpp: what members may start without asking, and who takes it back
     std::vector<EdgeId> edges_of_sequence(Comm& comm, const Key& sequence, bool mesh);
     Run* find_run(std::uint64_t grant);
-    bool runs_apply(const Gang& gang) const;
+    struct Offer;
+    bool runs_apply(const Gang& gang, bool endless) const;
+    TimeNs longest_lap(const Gang& gang) const;
+    bool has_rested(const Gang& gang) const;
+    void offer_endless(const Launch& launch, std::map<Key, Offer>& offers);
+    void offer_expected(const Launch& launch, std::map<Key, Offer>& offers);
     std::map<NodeIndex, std::vector<wire::KeyRange>> begin_run(const Gang& gang, std::uint64_t grant);
     void join_comm(Comm& comm, std::uint64_t grant);
     void lie_on_edges(Run& run);
     Run* run_of(const Comm& comm, const Key& sequence, std::uint64_t begin, std::uint64_t end);
     static bool covers(const Run& run, const KeyState& key);
     void revoke(Run& run, const std::string& why);
+    void take_back(Run& run, const std::string& why);
     std::map<NodeIndex, std::vector<wire::PortSteering>> ports_of(const Run& run) const;
     void send_revoke(const Run& run, NodeIndex n);
     void revoke_for(Gang& gang, const Wish& wish);

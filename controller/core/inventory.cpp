@@ -61,12 +61,18 @@ void Inventory::darken(PortId p, std::uint64_t step, TimeNs now) {
     if (e != kNone) std::erase(edges_[e].up, make_circuit(p, peer));
     for (const PortId end : {p, peer}) {
         if (end >= ports_.size()) continue;
+        end_stay(end, now);
         PortState& s = ports_[end];
         s.peer = kNone;
         s.edge = kNone;
         s.changed = step;
         s.since_ns = now;
     }
+}
+
+void Inventory::end_stay(PortId p, TimeNs now) {
+    PortState& s = ports_[p];
+    s.stay_ns = std::max(s.stay_ns, now - s.since_ns);
 }
 
 void Inventory::see(const Circuit& circuit) {

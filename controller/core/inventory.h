@@ -60,6 +60,7 @@ struct PortState {
     std::uint64_t changed = 0;  // step of the last change: an older read-back says nothing about it
     PortId told = kUntold;      // where its node was last told that it leads; kNone: dark
     TimeNs since_ns = 0;
+    TimeNs stay_ns = 0;  // the longest for which light has been up there before somebody else wanted the port
     std::string note;
     TimeNs saved_ns = 0, lost_ns = 0;  // dark time, by speculations on it
     std::uint32_t foretold = 0;        // speculations of its GPU, made or not, that came true one after the other
@@ -150,6 +151,7 @@ public:
 
     void light(const Circuit& circuit, std::uint64_t step, TimeNs now);
     void darken(PortId p, std::uint64_t step, TimeNs now);  // both ends
+    void end_stay(PortId p, TimeNs now);  // somebody else wants its light
     void see(const Circuit& circuit);                       // light passes: a switch has said so, or a launch uses it
 
     // For turning the port to another peer.

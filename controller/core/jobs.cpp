@@ -78,7 +78,8 @@ void Core::Impl::rule_changed(const std::string& name, Job& job) {
     for (const RankName& who : job.ranks)
         if (const Rank* rank = rank_of(who.first, who.second))
             for (const auto& [id, membership] : rank->comms)
-                if (!membership.comm->runs.empty()) revoke_runs_of(*membership.comm, "its job goes on on demand");
+                for (const std::uint64_t grant : std::vector<std::uint64_t>(membership.comm->runs))
+                    if (Run& run = runs.at(grant); !run.endless) revoke(run, "its job goes on on demand");
 }
 
 void Core::Impl::hear(NodeIndex node, const wire::Pace& m) {

@@ -8,17 +8,19 @@ namespace opus::controller {
 namespace {
 
 constexpr std::uint64_t kMaxRunKeys = 4096;  // of one sequence, in one grant
+constexpr std::uint64_t kEndless = wire::kMaxKeysPerLaunch;  // keys of one sequence: then it is asked for once more
 constexpr TimeNs kLeastQuantumNs = 1'000'000;
+constexpr TimeNs kRestLaps = 2, kRestDarkTimes = 16, kRestStays = 4, kMostRests = 32;
+
+}  // namespace
 
 // What all members of a sequence expect: the minimum.
-struct Offer {
+struct Core::Impl::Offer {
     Comm* comm = nullptr;
     std::uint64_t begin = 0, end = ~0ull;
     bool mesh = false;
     std::set<std::uint32_t> slots;
 };
-
-}  // namespace
 
 std::vector<EdgeId> Core::Impl::edges_of_sequence(Comm& comm, const Key& sequence, bool mesh) {
     KeyState key;  // a stand-in: only what edges_of looks at
@@ -38,11 +40,12 @@ Run* Core::Impl::find_run(std::uint64_t grant) {
 
 // --- granting -------------------------------------------------------------------------------------
 
-bool Core::Impl::runs_apply(const Gang& gang) const {
+bool Core::Impl::runs_apply(const Gang& gang, bool endless) const {
     if (!options.runs || gang.launches.empty()) return false;
-    for (const Launch* l : gang.launches)  // those that come back from the dark have lost their place
-        if (l->open || l->passed || l->mixed || l->alone || !nodes[l->id.node].up() || !rule_of(RankName{l->id.node, l->id.rank}).runs)
-            return false;
+    for (const Launch* l : gang.launches) {  // those that come back from the dark have lost their place
+        if (l->open || l->passed || l->mixed || l->alone || !nodes[l->id.node].up()) return false;
+        if (!endless && !rule_of(RankName{l->id.node, l->id.rank}).runs) return false;
+    }
     if (gang.revoked_for) return true;  // it has its quantum
     for (const EdgeId e : gang.edges)
         for (const Circuit& c : inventory.edge(e).up)
@@ -52,30 +55,75 @@ bool Core::Impl::runs_apply(const Gang& gang) const {
     return true;
 }
 
+// The longest lap of the jobs that the gang is of; 0: of one it is not known.
+TimeNs Core::Impl::longest_lap(const Gang& gang) const {
+    TimeNs longest = 0;
+    for (const Launch* l : gang.launches) {
+        const auto& ranks = nodes[l->id.node].ranks;
+        const auto rank = ranks.find(l->id.rank);
+        if (rank == ranks.end() || rank->second.job == nullptr || rank->second.job->guard.lap_ns() <= 0) return 0;
+        longest = std::max(longest, rank->second.job->guard.lap_ns());
+    }
+    return longest;
+}
+
+// Its light has been up for whole laps, and for much longer than light there before somebody else wanted the port.
+bool Core::Impl::has_rested(const Gang& gang) const {
+    const TimeNs lap = longest_lap(gang);
+    if (options.rest_ns == 0 && lap == 0) return false;
+    const auto rested = [&](PortId p) {
+        const PortState& s = inventory.port(p);
+        const TimeNs least = std::max(kRestLaps * lap, kRestDarkTimes * fabric.switch_of(p).dark_ns);
+        const TimeNs rest = options.rest_ns != 0 ? std::max(options.rest_ns, kRestStays * s.stay_ns)
+                                                 : std::clamp(kRestStays * s.stay_ns, least, kMostRests * least);
+        return now - s.since_ns >= rest;
+    };
+    return std::all_of(gang.edges.begin(), gang.edges.end(), [&](EdgeId e) {
+        const auto& up = inventory.edge(e).up;
+        return !up.empty() && std::all_of(up.begin(), up.end(), [&](const Circuit& c) { return rested(c.a) && rested(c.b); });
+    });
+}
+
+// What the launch itself may go on with where its run has no end.
+void Core::Impl::offer_endless(const Launch& launch, std::map<Key, Offer>& offers) {
+    for (const KeyRef& r : launch.keys) {
+        const Key& key = r.key->key;
+        if ((key.kind != KeyKind::coll && key.kind != KeyKind::p2p) || r.key->comm->verdict != Verdict::enforced) continue;
+        Offer& offer = offers[sequence_of(key)];
+        offer.comm = r.key->comm;
+        offer.begin = std::max(offer.begin, key.n + 1);
+        offer.mesh |= r.key->mesh;
+        offer.slots.insert(slot_of(key, r.slot));
+    }
+}
+
+void Core::Impl::offer_expected(const Launch& launch, std::map<Key, Offer>& offers) {
+    const Rank* rank = launch.run.empty() ? nullptr : rank_of(launch.id.node, launch.id.rank);
+    if (rank == nullptr) return;
+    for (const wire::KeyRange& range : launch.run) {
+        if (range.first.kind != KeyKind::coll && range.first.kind != KeyKind::p2p) continue;
+        const auto member = rank->comms.find(range.first.comm);
+        if (member == rank->comms.end() || member->second.comm->verdict != Verdict::enforced) continue;
+        Offer& offer = offers[sequence_of(range.first)];
+        offer.comm = member->second.comm;
+        offer.begin = std::max(offer.begin, range.first.n);
+        offer.end = std::min(offer.end, range.first.n + range.count);
+        offer.mesh |= range.mesh;
+        for (const std::uint32_t slot : member->second.slots)
+            if (is_collective(range.first) || slot == range.first.src || slot == range.first.dst) offer.slots.insert(slot);
+    }
+}
+
 // The soft part of the gang's grant, by node. Called before its launches take off.
 std::map<NodeIndex, std::vector<wire::KeyRange>> Core::Impl::begin_run(const Gang& gang, std::uint64_t grant) {
     std::map<NodeIndex, std::vector<wire::KeyRange>> soft;
-    if (!runs_apply(gang)) return soft;
+    const bool endless = has_rested(gang);
+    if (!runs_apply(gang, endless)) return soft;
     std::map<Key, Offer> offers;
-    for (const Launch* launch : gang.launches) {
-        const Rank* rank = launch->run.empty() ? nullptr : rank_of(launch->id.node, launch->id.rank);
-        if (rank == nullptr) continue;
-        for (const wire::KeyRange& range : launch->run) {
-            if (range.first.kind != KeyKind::coll && range.first.kind != KeyKind::p2p) continue;
-            const auto member = rank->comms.find(range.first.comm);
-            if (member == rank->comms.end() || member->second.comm->verdict != Verdict::enforced) continue;
-            Offer& offer = offers[sequence_of(range.first)];
-            offer.comm = member->second.comm;
-            offer.begin = std::max(offer.begin, range.first.n);
-            offer.end = std::min(offer.end, range.first.n + range.count);
-            offer.mesh |= range.mesh;
-            for (const std::uint32_t slot : member->second.slots)
-                if (is_collective(range.first) || slot == range.first.src || slot == range.first.dst)
-                    offer.slots.insert(slot);
-        }
-    }
+    for (const Launch* launch : gang.launches) endless ? offer_endless(*launch, offers) : offer_expected(*launch, offers);
     Run run;
     run.grant = grant;
+    run.endless = endless;
     for (auto& [sequence, offer] : offers) {
         Comm& comm = *offer.comm;
         const bool coll = is_collective(sequence);
@@ -83,7 +131,7 @@ std::map<NodeIndex, std::vector<wire::KeyRange>> Core::Impl::begin_run(const Gan
         for (const auto& entry : comm.keys)
             if (sequence_of(entry.first) == sequence) offer.begin = std::max(offer.begin, entry.first.n + 1);
         if (offer.slots.size() != (coll ? comm.size : 2u) || offer.begin >= offer.end) continue;
-        offer.end = std::min(offer.end, offer.begin + kMaxRunKeys);
+        offer.end = std::min(offer.end, offer.begin + (endless ? kEndless : kMaxRunKeys));
         if (run_of(comm, sequence, offer.begin, offer.end) != nullptr) continue;
         const std::vector<EdgeId> edges = edges_of_sequence(comm, sequence, coll && offer.mesh);
         const bool within = std::all_of(edges.begin(), edges.end(), [&](EdgeId e) {
@@ -164,6 +212,15 @@ std::map<NodeIndex, std::vector<wire::PortSteering>> Core::Impl::ports_of(const 
     return ports;
 }
 
+// Somebody wants what it lies on, or asks for what it covers.
+void Core::Impl::take_back(Run& run, const std::string& why) {
+    if (run.endless && !run.revoked)
+        for (const EdgeId e : run.edges)
+            for (const Circuit& c : inventory.edge(e).up)
+                for (const PortId p : {c.a, c.b}) inventory.end_stay(p, now);
+    revoke(run, why);
+}
+
 void Core::Impl::send_revoke(const Run& run, NodeIndex n) {
     send(n, wire::Revoke{run.grant, std::move(ports_of(run)[n]), {run.grant}});
 }
@@ -176,7 +233,7 @@ void Core::Impl::revoke_for(Gang& gang, const Wish& wish) {
         Run& run = runs.at(grant);
         if (!run.revoked && now < run.keep_until_ns) continue;  // its timer looks again
         gang.revoked_for = true;
-        revoke(run, "gang " + std::to_string(gang.ticket) + " wants " + fabric.ports[wish.port].name);
+        take_back(run, "gang " + std::to_string(gang.ticket) + " wants " + fabric.ports[wish.port].name);
     }
 }
 
@@ -208,7 +265,7 @@ void Core::Impl::demand_meets_runs(const Launch& launch) {
         crossed &= run != nullptr && !run->revoked && run->nodes.count(launch.id.node) != 0 && covers(*run, *r.key);
     }
     if (!crossed)
-        for (Run* run : met) revoke(*run, name(launch.id) + " asks for what it covers");
+        for (Run* run : met) take_back(*run, name(launch.id) + " asks for what it covers");
     if (kept_runs.empty()) return;
     const Rank* rank = rank_of(launch.id.node, launch.id.rank);
     if (rank == nullptr) return;

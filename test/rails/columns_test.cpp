@@ -122,6 +122,18 @@ TEST_CASE("with runs no iteration is slower than without, from the second on") {
     }
 }
 
+TEST_CASE("a job whose circuits never move asks for nothing once its laps are known") {
+    for (const char* kind : {"dp", "fsdp"}) {
+        const auto demands = [kind](std::uint32_t iterations) {
+            ColumnOptions o = at(10, iterations);
+            o.rails.guard = true;
+            return play(job_of(kind), Rails::provisioned, o).counters.demands;
+        };
+        CAPTURE(kind);
+        CHECK(demands(40) == demands(10));
+    }
+}
+
 TEST_CASE("the job of the paper hides in its second iteration what can be hidden, but for runs") {
     for (const double dark : {10.0, 25.0, 100.0}) {
         ColumnOptions o = at(dark, 4);

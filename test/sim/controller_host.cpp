@@ -33,6 +33,7 @@ void ControllerHost::start() {
     options.guard = s_.guard;
     options.map_period_ns = s_.timing.map_period_ns;
     options.port_trial_ns = s_.timing.port_trial_ns;
+    options.rest_ns = s_.timing.rest_ns;
     options.first = life_ == 1;
     core_ = std::make_unique<controller::Core>(s_.fabric, options);
     sessions_ = std::make_unique<controller::Sessions>(s_.fabric.nodes.size());

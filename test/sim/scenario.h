@@ -185,6 +185,7 @@ struct Timing {
     TimeNs switch_timeout_ns = 300'000'000;
     TimeNs map_period_ns = 1'000'000'000;
     TimeNs port_trial_ns = 50'000'000;
+    TimeNs rest_ns = 0;  // CoreOptions
     TimeNs wire_low_ns = 20'000, wire_high_ns = 200'000;
     TimeNs poll_high_ns = 300'000;
     TimeNs compute_high_ns = 4'000'000;

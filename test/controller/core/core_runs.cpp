@@ -10,14 +10,15 @@ const std::vector<std::size_t> kFirst{0, 1}, kSecond{1, 2};
 // Each rank expects all the rest of its program to be like what it launches now; circuits decide.
 struct RunWorld {
     World world;
-    RunWorld(const Shape& shape, const Job& job, std::uint64_t seed = 1, TimeNs t_break_ns = 0)
-        : world(shape, job, seed, options(t_break_ns)) {
+    RunWorld(const Shape& shape, const Job& job, std::uint64_t seed = 1, TimeNs t_break_ns = 0, TimeNs rest_ns = 0)
+        : world(shape, job, seed, options(t_break_ns, rest_ns)) {
         world.expects = [](std::size_t, std::size_t) { return 100u; };
     }
-    static CoreOptions options(TimeNs t_break_ns) {
+    static CoreOptions options(TimeNs t_break_ns, TimeNs rest_ns) {
         CoreOptions o;
         o.runs = true;
         o.t_break_ns = t_break_ns;
+        o.rest_ns = rest_ns;
         return o;
     }
     const Counters& counters() const { return world.core->counters(); }
@@ -196,6 +197,34 @@ TEST_CASE("K: of two groups that share a port none is left behind") {
         CHECK(run.world.start_time(2, i) < run.world.start_time(0, i) + 100 * kMs);
     }
     CHECK(run.counters().suspensions == 0);
+}
+
+TEST_CASE("light at rest: a run on it has no end, and what its members expect does not matter") {
+    Job job;
+    job.comms = {kFirst};
+    for (NodeIndex n = 0; n < 2; ++n) job.ranks.push_back(rank_on(n, many(100, lasting(5 * kMs, on(0, {coll(0)})))));
+    RunWorld run({}, job, 1, 0, 50 * kMs);
+    run.world.expects = [](std::size_t, std::size_t) { return 0u; };
+    must_end(run.world);
+    CHECK(run.counters().runs == 1);
+    CHECK(run.counters().demands < 40);
+    CHECK(run.counters().revocations == 0);
+}
+
+TEST_CASE("a run without end is taken back when somebody wants its ports, and the next comes after a longer rest") {
+    Job job;
+    job.comms = {kFirst, kSecond};
+    job.ranks = {rank_on(0, many(200, lasting(5 * kMs, on(0, {coll(0)})))),
+                 rank_on(1, many(200, lasting(5 * kMs, on(0, {coll(0)})))),
+                 rank_on(2, many(6, later(120 * kMs, on(0, {coll(1)}))))};
+    for (int i = 0; i < 6; ++i) job.ranks[1].program.push_back(later(120 * kMs, on(1, {coll(1)})));
+    RunWorld run({.nodes = 3, .ports = 1}, job, 1, 0, 50 * kMs);
+    run.world.expects = [](std::size_t, std::size_t) { return 0u; };
+    must_end(run.world);
+    CHECK(run.counters().runs == 2);  // before the second comes, and after it has gone
+    CHECK(run.counters().revocations == 1);
+    CHECK(run.counters().suspensions == 0);
+    CHECK(run.counters().demands > 100);
 }
 
 }  // namespace opus::controller::test
