@@ -254,6 +254,26 @@ TEST_CASE("devices are those that are visible, with the bus ids of their places 
               demand(cudaGetDeviceProperties(&properties, 1) == cudaSuccess &&
                      std::strstr(properties.name, "stand-in"));
           }) == 0);
+    // What a cgroup leaves of the node is counted from 0 again.
+    CHECK(run_alone({{"STANDIN_GPUS", "4"}, {"STANDIN_OPEN_GPUS", "1,3"}, {"CUDA_VISIBLE_DEVICES", "1"}}, [] {
+              int count = 0;
+              demand(cudaGetDeviceCount(&count) == cudaSuccess && count == 1);
+              char id[16];
+              demand(cuDeviceGetPCIBusId(id, sizeof id, 0) == CUDA_SUCCESS && std::strcmp(id, "0000:13:00.0") == 0);
+          }) == 0);
+    const std::vector<std::pair<std::string, std::string>> by_uuid = {
+        {"STANDIN_GPUS", "4"},
+        {"STANDIN_NODE", "5"},
+        {"CUDA_VISIBLE_DEVICES", "GPU-7374616e-6469-6e00-0000-000500000002,0,GPU-8,1"}};
+    CHECK(run_alone(by_uuid, [] {
+              int count = 0;
+              demand(cudaGetDeviceCount(&count) == cudaSuccess && count == 2);  // the third word names none
+              char id[16];
+              demand(cuDeviceGetPCIBusId(id, sizeof id, 0) == CUDA_SUCCESS && std::strcmp(id, "0000:12:00.0") == 0);
+              CUuuid uuid;
+              demand(cuDeviceGetUuid(&uuid, 0) == CUDA_SUCCESS && std::memcmp(uuid.bytes, "standin", 7) == 0);
+              demand(uuid.bytes[11] == 5 && uuid.bytes[15] == 2);
+          }) == 0);
     CHECK(run_alone({{"CUDA_VISIBLE_DEVICES", ""}}, [] {
               int count = 1;
               demand(cudaGetDeviceCount(&count) == cudaErrorNoDevice && count == 0);

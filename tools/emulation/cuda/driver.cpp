@@ -15,6 +15,7 @@
 #include "driver_version.h"
 #include "engine/engine.h"
 #include "engine/model.h"
+#include "engine/node_gpus.h"
 #include "gate.h"
 
 using namespace opus::standin;
@@ -75,15 +76,14 @@ CUresult CUDAAPI cuDeviceTotalMem_v2(size_t* bytes, CUdevice device) {
 CUresult CUDAAPI cuDeviceGetPCIBusId(char* text, int length, CUdevice device) {
     if (!text || length <= 0) return CUDA_ERROR_INVALID_VALUE;
     if (!valid_device(device)) return CUDA_ERROR_INVALID_DEVICE;
-    std::snprintf(text, static_cast<std::size_t>(length), "0000:%02x:00.0", 0x10 + physical_device(device));
+    std::snprintf(text, static_cast<std::size_t>(length), "%s", pci_of(physical_device(device)).c_str());
     return CUDA_SUCCESS;
 }
 
 CUresult CUDAAPI cuDeviceGetUuid_v2(CUuuid* uuid, CUdevice device) {
     if (!uuid) return CUDA_ERROR_INVALID_VALUE;
     if (!valid_device(device)) return CUDA_ERROR_INVALID_DEVICE;
-    std::memset(uuid, 0, sizeof *uuid);
-    std::snprintf(uuid->bytes, sizeof uuid->bytes, "standin-%d", physical_device(device));
+    std::memcpy(uuid->bytes, uuid_of(physical_device(device)).data(), sizeof uuid->bytes);
     return CUDA_SUCCESS;
 }
 CUresult CUDAAPI cuDeviceGetUuid(CUuuid* uuid, CUdevice device) { return cuDeviceGetUuid_v2(uuid, device); }

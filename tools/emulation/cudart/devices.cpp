@@ -126,8 +126,7 @@ cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
 cudaError_t cudaDeviceGetPCIBusId(char* text, int length, int device) {
     if (!text || length <= 0) return wrong();
     if (!valid(device)) return wrong(cudaErrorInvalidDevice);
-    std::snprintf(text, static_cast<std::size_t>(length), "0000:%02x:00.0", 0x10 + physical_device(device));
-    return cudaSuccess;
+    return noted(static_cast<cudaError_t>(cuDeviceGetPCIBusId(text, length, device)));
 }
 cudaError_t cudaDeviceGetByPCIBusId(int* device, const char* text) {
     if (!device || !text) return wrong();

@@ -1,6 +1,8 @@
 // What a device says of itself, in the layout of either runtime.
 #pragma once
 
+#include <cuda.h>
+
 #include <cstdio>
 #include <cstring>
 
@@ -8,17 +10,13 @@
 
 namespace opus::standin {
 
-inline void device_uuid(char (&bytes)[16], int device) {
-    std::memset(bytes, 0, sizeof bytes);
-    std::snprintf(bytes, sizeof bytes, "standin-%d", physical_device(device));
-}
-
 template <typename Properties>
 void fill_properties(Properties& p, int device) {
     const GpuModel& gpu = gpu_model();
     std::memset(&p, 0, sizeof p);
     std::snprintf(p.name, sizeof p.name, "Opus stand-in GPU %d (as %s)", physical_device(device), gpu.name);
-    device_uuid(p.uuid.bytes, device);
+    CUuuid uuid;
+    if (cuDeviceGetUuid(&uuid, device) == CUDA_SUCCESS) std::memcpy(p.uuid.bytes, uuid.bytes, sizeof p.uuid.bytes);
     p.totalGlobalMem = gpu.memory_bytes;
     p.sharedMemPerBlock = 48 << 10;
     p.sharedMemPerBlockOptin = static_cast<size_t>(gpu.shared_bytes) - 1024;

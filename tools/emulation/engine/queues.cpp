@@ -16,6 +16,8 @@
 #include <limits>
 #include <string>
 
+#include "node_gpus.h"
+
 namespace opus::standin {
 
 namespace {
@@ -28,27 +30,6 @@ unsigned long number_of(const char* name, unsigned long otherwise) {
     const char* text = std::getenv(name);
     if (!text || !*text) return otherwise;
     return std::strtoul(text, nullptr, 10);
-}
-
-// The GPUs this process sees, as indices on the node.
-std::vector<int> visible_devices(int present) {
-    std::vector<int> seen;
-    const char* text = std::getenv("CUDA_VISIBLE_DEVICES");
-    if (!text) {
-        for (int i = 0; i < present; ++i) seen.push_back(i);
-        return seen;
-    }
-    const std::string list = text;
-    std::size_t at = 0;
-    while (at < list.size()) {
-        char* end = nullptr;
-        const long index = std::strtol(list.c_str() + at, &end, 10);
-        if (end == list.c_str() + at || index < 0 || index >= present) break;  // CUDA stops at the first bad one
-        seen.push_back(static_cast<int>(index));
-        at = static_cast<std::size_t>(end - list.c_str());
-        if (at < list.size() && list[at] == ',') ++at;
-    }
-    return seen;
 }
 
 // Words of other processes, or of this one, to sleep on all at once.
@@ -102,7 +83,7 @@ Engine::Engine() {
     hold_running = hold && std::strcmp(hold, "running") == 0;
     launch_blocking = number_of("CUDA_LAUNCH_BLOCKING", 0) != 0;
     max_workers_ = static_cast<unsigned>(std::clamp(number_of("STANDIN_WORKERS", 8), 1ul, 64ul));
-    physical = visible_devices(present);
+    physical = visible_gpus(present);
     for (std::size_t i = 0; i < physical.size(); ++i) {
         auto device = std::make_unique<Device>();
         device->index = static_cast<int>(i);
