@@ -50,8 +50,8 @@ std::uint32_t family_of(const Creation& creation) {
     return creation.family != 0 ? creation.family : next_family++;
 }
 
-// GPU index of this rank on its node: OPUS_GPU, else the n-th of CUDA_VISIBLE_DEVICES where that is a
-// list of numbers, else the ordinal itself.
+// GPU index of this rank on its node, where nobody knows the GPU itself (identity_of): OPUS_GPU, else the n-th of
+// CUDA_VISIBLE_DEVICES where that is a list of numbers, else the ordinal itself.
 std::uint32_t local_gpu(std::uint32_t device) {
     std::uint64_t n = 0;
     const char* given = process.settings.OPUS_GPU;
@@ -73,6 +73,14 @@ std::uint32_t local_gpu(std::uint32_t device) {
     }
 }
 
+// Which GPU it runs on. OPUS_GPU overrides what the driver says.
+void name_gpu(ring::CommEntry& entry, std::uint32_t device) {
+    const GpuIdentity gpu = process.settings.OPUS_GPU[0] == '\0' ? identity_of(device) : GpuIdentity{};
+    entry.device = device;
+    entry.pci = gpu.pci;
+    entry.uuid = gpu.uuid;
+}
+
 void publish(Creation& creation) {
     const LockGuard guard(creation_lock);
     creation.family = family_of(creation);
@@ -85,7 +93,7 @@ void publish(Creation& creation) {
     entry.parent = creation.parent;
     entry.rank = creation.rank;
     entry.size = creation.size;
-    entry.device = creation.device;
+    name_gpu(entry, creation.device);
     entry.family = creation.family;
     entry.mode = std::uint32_t(process.mode);
     creation.generation = ++entry.generation;

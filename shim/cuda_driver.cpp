@@ -1,5 +1,7 @@
 #include "shim/cuda_driver.h"
 
+#include <cstring>
+
 #include "shim/library.h"
 #include "shim/lock.h"
 #include "shim/process.h"
@@ -100,6 +102,23 @@ std::uint32_t current_device() {
     if (driver.cuCtxGetDevice != nullptr && driver.cuCtxGetDevice(&ordinal) == CUDA_SUCCESS)
         return std::uint32_t(ordinal);
     return 0;
+}
+
+GpuIdentity identity_of(std::uint32_t device) {
+    {
+        const LockGuard guard(driver_lock);
+        look_up();
+    }
+    GpuIdentity found;
+    CUdevice handle = 0;
+    if (driver.cuDeviceGet == nullptr || driver.cuDeviceGet(&handle, int(device)) != CUDA_SUCCESS) return found;
+    char pci[32] = "";
+    CUuuid uuid;
+    if (driver.cuDeviceGetPCIBusId != nullptr && driver.cuDeviceGetPCIBusId(pci, sizeof pci, handle) == CUDA_SUCCESS)
+        found.pci = parse_pci(pci, strnlen(pci, sizeof pci));
+    if (driver.cuDeviceGetUuid != nullptr && driver.cuDeviceGetUuid(&uuid, handle) == CUDA_SUCCESS)
+        memcpy(found.uuid.bytes, uuid.bytes, sizeof found.uuid.bytes);
+    return found;
 }
 
 InContext::InContext(const DriverContext& context) {

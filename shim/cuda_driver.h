@@ -7,12 +7,17 @@
 
 #include <cstdint>
 
+#include "opus/gpu_identity.h"
+
 namespace opus::shim {
 
 // name, symbols to try in order. The prototype is the first symbol's in cuda.h.
 #define OPUS_DRIVER_CALLS(X)                                                                  \
     X(cuCtxGetCurrent, "cuCtxGetCurrent", nullptr)                                            \
     X(cuCtxGetDevice, "cuCtxGetDevice", nullptr)                                              \
+    X(cuDeviceGet, "cuDeviceGet", nullptr)                                                    \
+    X(cuDeviceGetPCIBusId, "cuDeviceGetPCIBusId", nullptr)                                    \
+    X(cuDeviceGetUuid, "cuDeviceGetUuid", "cuDeviceGetUuid_v2")                               \
     X(cuCtxPushCurrent, "cuCtxPushCurrent_v2", "cuCtxPushCurrent")                            \
     X(cuCtxPopCurrent, "cuCtxPopCurrent_v2", "cuCtxPopCurrent")                               \
     X(cuModuleLoadData, "cuModuleLoadData", nullptr)                                          \
@@ -58,6 +63,8 @@ DriverContext* driver_context();
 
 // CUDA ordinal of the calling thread's device; 0 where nobody knows.
 std::uint32_t current_device();
+// What the driver calls the GPU at that ordinal; of a part of one (MIG) the address is the GPU's.
+GpuIdentity identity_of(std::uint32_t device);
 
 // Makes a communicator's context current for a few calls.
 class InContext {

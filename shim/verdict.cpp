@@ -51,6 +51,10 @@ private:
                 break;
             case Reason::mode: what = "does not run with OPUS_MODE=enforce"; break;
             case Reason::gpu: what = "runs on a GPU that the fabric file does not have"; break;
+            case Reason::claimed:
+                what =
+                    "claims a GPU that another rank has; name the GPUs in the fabric file (pci, uuid), or set OPUS_GPU";
+                break;
             case Reason::left: what = "left, or failed, before all had come"; break;
             case Reason::died: what = "ended"; break;
             case Reason::unrecorded: what = "let launches pass unrecorded (OPUS_RING_SLOTS, opus-manager)"; break;

@@ -45,8 +45,12 @@ Judgement judge(const Comm& comm) {
         one_node &= m.node == comm.members.front().node;
     }
     if (one_node) return {Verdict::intra};
-    for (std::uint32_t slot = 0; slot < comm.size; ++slot)
-        if (comm.members[slot].gpu == kNone) return {Verdict::passes, Reason::gpu, slot};
+    std::unordered_map<GpuId, RankId> on;
+    for (std::uint32_t slot = 0; slot < comm.size; ++slot) {
+        const Member& m = comm.members[slot];
+        if (m.gpu == kNone) return {Verdict::passes, Reason::gpu, slot};
+        if (on.try_emplace(m.gpu, m.rank).first->second != m.rank) return {Verdict::passes, Reason::claimed, slot};
+    }
     return {Verdict::enforced};
 }
 

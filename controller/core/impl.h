@@ -165,6 +165,7 @@ struct Core::Impl {
     wire::CommVerdict verdict_of(const Comm& comm) const;
     void tell_verdict(const wire::CommVerdict& verdict, NodeIndex node);
     std::string words_of(const Comm& comm, const Judgement& judged) const;
+    std::string words_of_claim(const Comm& comm, std::uint32_t slot) const;
     void member_gone(NodeIndex node, RankId rank, const CommId& id);
     void comm_lost_member(Comm& comm);
     void end_rank(NodeIndex node, RankId rank, const char* how);

@@ -87,8 +87,9 @@ void Core::Impl::take_place(Comm& comm, NodeIndex node, const wire::CommMember& 
     leave_creation(node, m.rank, comm.id);
     if (member.gpu == kNone && m.mode == Mode::enforce)
         log(LogLevel::error, fabric.nodes[node].name + ": rank " + std::to_string(m.rank_in_comm) +
-                                 " of a communicator runs on local GPU " + std::to_string(m.gpu) +
-                                 ", which the fabric file does not have: the communicator passes");
+                                 " of a communicator runs on " +
+                                 (m.gpu == kNone ? "a GPU" : "local GPU " + std::to_string(m.gpu)) +
+                                 " that the fabric file does not have: the communicator passes");
     Membership& membership = nodes[node].ranks[m.rank].comms[comm.id];
     membership.comm = &comm;
     membership.slots.push_back(m.rank_in_comm);
@@ -156,7 +157,10 @@ void Core::Impl::let_go(Comm& comm) {
 void Core::Impl::evaluate(Comm& comm) {
     Judgement judged = judge(comm);
     if (options.observe && judged.verdict == Verdict::enforced) judged = {Verdict::passes, Reason::observe};
-    if (judged.verdict != Verdict::unknown) set_verdict(comm, judged, words_of(comm, judged));
+    if (judged.verdict == Verdict::unknown) return;
+    std::string words = words_of(comm, judged);
+    if (judged.reason == Reason::claimed) log(LogLevel::error, "a communicator passes: " + words);
+    set_verdict(comm, judged, std::move(words));
 }
 
 std::string Core::Impl::words_of(const Comm& comm, const Judgement& judged) const {
@@ -164,10 +168,22 @@ std::string Core::Impl::words_of(const Comm& comm, const Judgement& judged) cons
     switch (judged.reason) {
         case Reason::mode: return who + " does not run with OPUS_MODE=enforce";
         case Reason::gpu: return who + " runs on a GPU that the fabric file does not have";
+        case Reason::claimed: return words_of_claim(comm, judged.rank);
         case Reason::left: return who + " left before all had come";
         case Reason::observe: return "the controller runs with --observe";
         default: return comm.inherited == judged.verdict ? "an earlier controller, or its manager, decided so" : "";
     }
+}
+
+// NCCL itself refuses two members on one GPU: so at most one of them is where it is said to be.
+std::string Core::Impl::words_of_claim(const Comm& comm, std::uint32_t slot) const {
+    const Member& second = comm.members[slot];
+    const auto first = std::find_if(comm.members.begin(), comm.members.end(),
+                                    [&](const Member& m) { return m.gpu == second.gpu && m.rank != second.rank; });
+    const auto pid = [this](const Member& m) { return std::to_string(nodes[m.node].ranks.at(m.rank).info.pid); };
+    return "pids " + pid(*first) + " and " + pid(second) + " (ranks " + std::to_string(first - comm.members.begin()) +
+           " and " + std::to_string(slot) + " of " + std::to_string(comm.size) + ") both claim " +
+           fabric.gpus[second.gpu].name + ": name the node's GPUs in the fabric file (pci, uuid), or set OPUS_GPU";
 }
 
 wire::CommVerdict Core::Impl::verdict_of(const Comm& comm) const {

@@ -3,6 +3,7 @@
 #include "controller/fabric/fabric_file.h"
 
 #include <algorithm>
+#include <array>
 #include <cctype>
 #include <cerrno>
 #include <charconv>
@@ -15,6 +16,7 @@
 #include <stdexcept>
 
 #include "controller/fabric/spelling.h"
+#include "opus/gpu_identity.h"
 #include "opus/steering.h"
 #include "opus/technology.h"
 
@@ -59,15 +61,7 @@ bool is_address(std::string_view text) {
     return port >= 1 && port <= 65'535;
 }
 
-bool is_pci(std::string_view text) {
-    const auto hex = [](unsigned char c) { return std::isxdigit(c) != 0; };
-    const auto colon = text.find(':');
-    if (colon != 4 && colon != 8) return false;
-    const std::string_view tail = text.substr(colon);
-    if (tail.size() != 8 || tail[3] != ':' || tail[6] != '.') return false;
-    return std::all_of(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(colon), hex) && hex(tail[1]) &&
-           hex(tail[2]) && hex(tail[4]) && hex(tail[5]) && tail[7] >= '0' && tail[7] <= '7';
-}
+PciAddress pci_of(const Gpu& gpu) { return parse_pci(gpu.pci.data(), gpu.pci.size()); }
 
 class FabricReader {
 public:
@@ -91,6 +85,7 @@ private:
     std::vector<FabricError> errors_, warnings_;
     Places switches_, rails_, nodes_, addresses_;
     std::map<std::pair<SwitchIndex, SwitchPort>, std::string> cables_;  // -> port name
+    std::map<std::array<std::uint8_t, 16>, GpuId> uuids_;
 
     static FabricError at(const toml::node& node, std::string text) {
         return {node.source().begin.line, node.source().begin.column, std::move(text)};
@@ -111,6 +106,7 @@ private:
     void read_rail(Item item);
     void read_node(Item item);
     void read_gpu(const Item& item, NodeIndex node);
+    void read_identity(const Item& item, GpuId id, Gpu& gpu);
     void read_cable(const toml::node& cable, GpuId gpu);
     void judge_whole(const toml::table& root);
 };
@@ -322,6 +318,30 @@ void FabricReader::read_node(Item item) {
     for (const Item& gpu : gpus) read_gpu(gpu, index);
 }
 
+// What its GPU is known by on its host. No two GPUs of a node have one PCI address, none at all one UUID.
+void FabricReader::read_identity(const Item& item, GpuId id, Gpu& gpu) {
+    const auto own = [&](const toml::node& node, const char* what, const std::string& value, const Gpu& other) {
+        wrong(node, gpu.name + ": " + what + " " + value + " is that of " + other.name + " already");
+    };
+    if (text(item, "pci", "a PCI address", gpu.pci, false)) {
+        const toml::node& node = *item.table.get("pci");
+        const PciAddress pci = pci_of(gpu);
+        if (pci == 0) wrong(node, gpu.name + ": pci " + in_quotes(gpu.pci) + " must be like 0000:17:00.0");
+        for (const GpuId other : fabric_.nodes[gpu.node].gpus)
+            if (other != id && pci != 0 && pci_of(fabric_.gpus[other]) == pci)
+                own(node, "pci", gpu.pci, fabric_.gpus[other]);
+    }
+    if (text(item, "uuid", "a UUID", gpu.uuid, false)) {
+        const toml::node& node = *item.table.get("uuid");
+        const GpuUuid uuid = parse_uuid(gpu.uuid.data(), gpu.uuid.size());
+        if (!uuid.known())
+            wrong(node, gpu.name + ": uuid " + in_quotes(gpu.uuid) +
+                            " must be as nvidia-smi -L prints it, GPU-8932f937-d72c-4106-c12f-20bd9faed9f6");
+        const auto [other, fresh] = uuids_.try_emplace(std::to_array(uuid.bytes), id);
+        if (uuid.known() && !fresh) own(node, "uuid", gpu.uuid, fabric_.gpus[other->second]);
+    }
+}
+
 void FabricReader::read_gpu(const Item& table, NodeIndex node) {
     const auto id = static_cast<GpuId>(fabric_.gpus.size());
     Gpu gpu;
@@ -330,7 +350,7 @@ void FabricReader::read_gpu(const Item& table, NodeIndex node) {
     gpu.name = fabric_.nodes[node].name + ".g" + std::to_string(gpu.local);
     fabric_.nodes[node].gpus.push_back(id);
     const Item item{table.table, gpu.name};
-    only(item, {"rail", "ports", "pci"});
+    only(item, {"rail", "ports", "pci", "uuid"});
 
     if (const toml::node* rail = item.table.get("rail"); rail && rail->is_array()) {
         wrong(*rail, gpu.name + " is on " + std::to_string(rail->as_array()->size()) + " rails: a GPU is on one");
@@ -354,13 +374,7 @@ void FabricReader::read_gpu(const Item& table, NodeIndex node) {
             }
         }
     }
-    if (text(item, "pci", "a PCI address", gpu.pci, false)) {
-        const toml::node& pci = *item.table.get("pci");
-        if (!is_pci(gpu.pci)) wrong(pci, gpu.name + ": pci " + in_quotes(gpu.pci) + " must be like 0000:17:00.0");
-        for (const GpuId other : fabric_.nodes[node].gpus)
-            if (other != id && fabric_.gpus[other].pci == gpu.pci)
-                wrong(pci, gpu.name + ": pci " + gpu.pci + " is that of " + fabric_.gpus[other].name + " already");
-    }
+    read_identity(item, id, gpu);
     fabric_.gpus.push_back(std::move(gpu));
 
     const toml::node* ports = need(item, "ports", "its cables, [\"switch:port\", ...]");

@@ -108,7 +108,7 @@ void Daemon::hello(const std::string& peer, const wire::Frame& frame, const wire
     for (const GpuId id : fabric_.nodes[node].gpus) {
         const Gpu& gpu = fabric_.gpus[id];
         welcome.gpus.push_back(
-            {gpu.local, static_cast<std::uint32_t>(gpu.ports.size()), gpu.pci, fabric_.rails[gpu.rail].name});
+            {gpu.local, static_cast<std::uint32_t>(gpu.ports.size()), gpu.pci, fabric_.rails[gpu.rail].name, gpu.uuid});
     }
     post(node, session.id, std::move(welcome));
     feed(NodeSession{node, session.id});

@@ -62,7 +62,7 @@ OPUS_WIRE_STRUCT(Withheld, M(launch) && M(keys) && M(bytes) && M(waited_ms) && M
 OPUS_WIRE_STRUCT(Heartbeat, M(sent_ns) && M(learned) && M(withheld))
 OPUS_WIRE_STRUCT(RankPace, M(rank) && M(number) && M(kind) && M(took_ns) && M(yardstick_ns) && M(lap_ns))
 OPUS_WIRE_STRUCT(Pace, M(ranks))
-OPUS_WIRE_STRUCT(GpuAssignment, M(local) && M(ports) && M(pci) && M(rail))
+OPUS_WIRE_STRUCT(GpuAssignment, M(local) && M(ports) && M(pci) && M(rail) && M(uuid))
 OPUS_WIRE_STRUCT(Welcome, M(session) && M(epoch) && M(node) && M(gpus) && M(provision) && M(runs) && M(grace_ms) &&
                               M(silence_ms) && M(dark_us) && M(by_rank))
 OPUS_WIRE_STRUCT(RankProvision, M(rank) && M(number) && M(provision) && M(runs) && M(paced) && M(anew))

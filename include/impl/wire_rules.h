@@ -135,6 +135,7 @@ inline Fault rule(const GpuAssignment& x) {
     if (x.local >= kMaxLocal) return {"local", "must be below 64"};
     if (x.ports == 0 || x.ports > kMaxLocal) return {"ports", "must be 1 to 64"};
     if (auto fault = name_rule("pci", x.pci)) return fault;
+    if (auto fault = name_rule("uuid", x.uuid)) return fault;
     return name_rule("rail", x.rail);
 }
 inline Fault rule(const Welcome& x) {

@@ -60,7 +60,8 @@ struct Gpu {
     NodeIndex node = kNone;
     std::uint32_t local = 0;  // index on its node
     RailIndex rail = kNone;
-    std::string pci;            // optional PCI bus id
+    std::string pci;            // optional PCI address
+    std::string uuid;           // optional, as nvidia-smi -L prints it
     std::vector<PortId> ports;  // 1, 2 or 4
 };
 

@@ -14,7 +14,7 @@
 //   comms_offset  ├───────────────────────────────────────────────┤
 //                 │ CommEntry[kMaxComms]                           │
 //                 │   line 0: identity    written once a life      │  shim
-//                 │   line 1: open, lost                           │  shim
+//                 │   line 1: open, lost; which GPU it runs on     │  shim
 //                 │   line 2: verdict and why, freed               │  manager
 //   slots_offset  ├───────────────────────────────────────────────┤
 //                 │ LaunchRecord / LaunchExtension[slots], 64 B    │  shim
@@ -63,14 +63,15 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "opus/gpu_identity.h"
 #include "opus/types.h"
 
 namespace opus::ring {
 
 inline constexpr std::uint64_t kMagic = 0x31474e525355504full;  // "OPUSRNG1"
 inline constexpr std::uint32_t kVersionMajor = 1;
-// 1: dead_beat; 2: kLaunchFenced; 3: creation and reason, kLaunchSkips, kOpConnects
-inline constexpr std::uint32_t kVersionMinor = 3;
+// 1: dead_beat; 2: kLaunchFenced; 3: creation and reason, kLaunchSkips, kOpConnects; 4: pci and uuid of a CommEntry
+inline constexpr std::uint32_t kVersionMinor = 4;
 inline constexpr std::uint32_t kMaxComms = 256;
 inline constexpr std::uint32_t kDefaultSlots = 4096;  // power of two
 inline constexpr std::uint32_t kMaxSlots = 65536;
@@ -163,6 +164,8 @@ struct CommEntry {
     // line 1
     alignas(kLine) std::atomic<std::uint32_t> open;  // CommOpen
     std::atomic<std::uint32_t> lost;                 // launches that passed unrecorded (ring full, too many ops)
+    PciAddress pci;  // of `device`, as the driver says; 0: it does not, or OPUS_GPU does. Written as line 0 is
+    GpuUuid uuid;    // likewise
     // line 2
     alignas(kLine) std::atomic<std::uint32_t> verdict;  // Verdict; futex word. Back to unknown before `freed` is stored
     std::atomic<std::uint32_t> freed;  // generation whose retirement the manager has seen through: the entry may be reused

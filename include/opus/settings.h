@@ -27,7 +27,8 @@ OPUS_SETTING(OPUS_REQUIRE, text, "0", "shim",
              "communicator whose launches would not be held for circuits, with the reason; members on one node need none")
 OPUS_SETTING(OPUS_JOB, text, "", "shim", "name of the job, for people; empty: the Slurm job id, else the session's pid")
 OPUS_SETTING(OPUS_GPU, text, "", "shim",
-             "local GPU index of this rank on its node; empty: from CUDA_VISIBLE_DEVICES and the device")
+             "local GPU index of this rank on its node, whatever the driver says; empty: by its PCI address and UUID, "
+             "docs/fabric.md")
 OPUS_SETTING(OPUS_RING_SLOTS, number, 4096, "shim", "slots of the launch ring, a power of two")
 OPUS_SETTING(OPUS_RING_WAIT_MS, number, 100, "shim",
              "longest wait for a slot of a full ring before the launch passes unrecorded, milliseconds; once while no "

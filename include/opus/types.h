@@ -121,8 +121,9 @@ enum class Reason : std::uint32_t {
     passed = 8,      // a launch was passed: its circuits are impossible, or its hold time was over
     unjudged = 9,    // nobody judged it within the hold time
     observe = 10,    // the controller only observes
+    claimed = 11,    // a member claims a GPU that another process of its job has
 };
-inline constexpr std::uint32_t kReasons = 11;
+inline constexpr std::uint32_t kReasons = 12;
 
 // How far NCCL's creation of a communicator has come on one member.
 enum class CreationState : std::uint8_t {

@@ -29,7 +29,7 @@ namespace opus::wire {
 
 inline constexpr std::uint32_t kMagic = 0x4f505553;  // "OPUS"
 inline constexpr std::uint32_t kMajor = 1;
-inline constexpr std::uint32_t kMinor = 2;
+inline constexpr std::uint32_t kMinor = 3;
 inline constexpr std::size_t kMaxFrameBytes = 16u << 20;
 inline constexpr std::size_t kMaxName = 255;             // names: printable, one line
 inline constexpr std::size_t kMaxText = 4095;            // reasons: printable, one line
@@ -256,8 +256,9 @@ struct Pace {
 struct GpuAssignment {
     std::uint32_t local = 0;
     std::uint32_t ports = 1;
-    std::string pci;
+    std::string pci;  // of the fabric file, as uuid; empty: it does not say
     std::string rail;
+    std::string uuid = {};
 };
 
 struct Welcome {

@@ -20,11 +20,14 @@ void Core::Impl::welcome(const wire::Welcome& m) {
     session.epoch = m.epoch;
     here = m.node;
     leads.clear();  // it will tell all of them
+    gpus.assign(m.gpus);
     session.provision = m.provision;
     session.runs = m.runs;
     session.dark_ns = TimeNs{m.dark_us} * 1000;
     session.by_rank = m.by_rank;
     for (auto& entry : ranks) {  // this session has heard nothing, and said nothing of what may be acted upon
+        for (std::uint32_t i = 0; i < entry.second.used; ++i)
+            if (entry.second.members[i]) place(entry.second, i);
         entry.second.provision = {};
         entry.second.said = {};
         entry.second.told_changes = 0;

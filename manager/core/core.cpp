@@ -146,15 +146,14 @@ void Core::Impl::handle(const CommUp& e) {
     rank->entering.erase(e.index);
     auto member = std::make_unique<Member>();
     member->info = e.member;
+    member->gpu = e.gpu;
+    member->gpu_by_ordinal = e.member.gpu;
     member->family = e.family;
     member->since = now;
     rank->members[e.index] = std::move(member);
     rank->used = std::max(rank->used, e.index + 1);
-    if (rank->info.gpu == kNone && e.member.gpu != kNone) {
-        rank->info.gpu = e.member.gpu;
-        outbox.registered.ranks.push_back(rank->info);
-    }
-    outbox.registered.comms.push_back(e.member);
+    if (place(*rank, e.index)) outbox.registered.ranks.push_back(rank->info);
+    outbox.registered.comms.push_back(rank->members[e.index]->info);
 
     Group& group = groups[e.member.comm];
     group.members.emplace_back(e.rank, static_cast<std::uint16_t>(e.index));
@@ -165,6 +164,16 @@ void Core::Impl::handle(const CommUp& e) {
         emit(SetVerdict{e.rank, e.index, group.verdict, group.reason, group.reason_rank});
     }
     judge_intra(e.member.comm);
+}
+
+// A process is on the GPU of its first communicator; it may have more.
+bool Core::Impl::place(Rank& rank, std::uint32_t index) {
+    Member& member = *rank.members[index];
+    member.info.gpu = gpus.local_of(member.gpu, member.gpu_by_ordinal);
+    if (rank.placed_by == kNone && member.info.gpu != kNone) rank.placed_by = index;
+    if (rank.placed_by != index || rank.info.gpu == member.info.gpu) return false;
+    rank.info.gpu = member.info.gpu;
+    return true;
 }
 
 // The controller wants to know only while it waits for others.

@@ -23,6 +23,7 @@ struct CoreOptions {
     TimeNs heartbeat_ns = 1'000'000'000;
     std::string where = {};  // wire::Hello
     std::uint64_t seat = 0;
+    std::vector<PciAddress> host_gpus = {};  // of this host, sorted; empty: not known
 };
 
 // --- events: from rings (copied and validated by the shell) ---------------------------------------
@@ -46,10 +47,11 @@ struct CommUp {  // an entry became registered
     RankId rank = kNone;
     std::uint32_t index = 0;  // in the rank's table
     std::uint32_t family = 0;
-    wire::CommMember member;
+    wire::CommMember member;             // its gpu: by its ordinal, as good as that is
     Verdict verdict = Verdict::unknown;  // what an earlier manager had stored for it, and why
     Reason reason = Reason::none;
     std::uint32_t reason_rank = kNone;
+    GpuIdentity gpu = {};  // what the driver calls it
 };
 struct CommCreated {
     RankId rank = kNone;

@@ -85,6 +85,8 @@ struct Launch {
 
 struct Member {
     wire::CommMember info;
+    GpuIdentity gpu;
+    std::uint32_t gpu_by_ordinal = kNone;  // local index, as good as that is
     std::uint32_t family = 0;
     Verdict verdict = Verdict::unknown;
     TimeNs since = 0;               // registered, or since NCCL's creation has returned
@@ -117,6 +119,7 @@ public:
     Mode mode = Mode::enforce;
     std::array<std::unique_ptr<Member>, ring::kMaxComms> members;
     std::uint32_t used = 0;       // no member at or beyond this entry
+    std::uint32_t placed_by = kNone;  // the entry from which info.gpu comes
     std::deque<Launch> launches;  // by seq: those overtaken, then those not retired
     std::uint32_t capacity = ring::kDefaultSlots;  // slots of the ring
     std::vector<Freeing> freeing;

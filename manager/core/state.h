@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "manager/core/core.h"
+#include "manager/core/gpu_places.h"
 #include "manager/core/rank.h"
 #include "manager/core/soft_tokens.h"
 
@@ -58,7 +59,8 @@ struct Outbox {
 inline constexpr std::size_t kMaxUntold = 4096;
 
 struct Core::Impl {
-    Impl(std::string node_name, CoreOptions core_options) : node(std::move(node_name)), options(core_options) {}
+    Impl(std::string node_name, CoreOptions core_options)
+        : node(std::move(node_name)), options(core_options), gpus(core_options.host_gpus) {}
 
     std::string node;
     CoreOptions options;
@@ -69,6 +71,7 @@ struct Core::Impl {
     Session session;
     Outbox outbox;
     NodeIndex here = kNone;
+    GpuPlaces gpus;
     std::map<std::pair<std::uint32_t, std::uint32_t>, wire::Place> leads;  // local GPU and port: where its circuit goes
     std::uint64_t known_epoch = 0;
     std::optional<TimeNs> alone_since;  // no controller
@@ -102,6 +105,7 @@ struct Core::Impl {
     void handle(const RankDown& e);
     void handle(const CommEntering& e);
     void handle(const CommUp& e);
+    bool place(Rank& rank, std::uint32_t index);  // true: its process is on another GPU than was known
     void handle(const CommCreated& e);
     bool creation_failed(Rank& rank, std::uint32_t index);
     void handle(const CommDown& e);

@@ -19,6 +19,7 @@
 
 #include "manager/shell/futex.h"
 #include "manager/shell/go_words.h"
+#include "manager/shell/host_gpus.h"
 #include "manager/shell/process_watch.h"
 
 namespace opus::manager {
@@ -55,6 +56,7 @@ CoreOptions core_options(const RuntimeDirectory& directory) {
         if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
     options.where.resize(std::min<std::size_t>(options.where.size(), wire::kMaxName));
     options.seat = directory.seat();
+    options.host_gpus = host_gpus();
     return options;
 }
 

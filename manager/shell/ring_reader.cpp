@@ -146,6 +146,7 @@ void RingReader::register_entry(std::uint32_t index, std::vector<Event>& events)
     if (mode > static_cast<std::uint32_t>(Mode::enforce))
         return break_ring(name + ": mode " + std::to_string(mode), events);
     m.mode = static_cast<Mode>(mode);
+    up.gpu = {shared.pci, shared.uuid};
     const std::uint32_t gpu = std::atomic_ref(view_.header->gpu).load(std::memory_order_relaxed);
     // The header names the GPU of the process's first communicator; its other devices count on from there.
     if (first_device_ == kNone) first_device_ = device;

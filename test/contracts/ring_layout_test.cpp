@@ -61,6 +61,8 @@ TEST_CASE("version 1 of the launch ring lies where it always lay") {
         AT(CommEntry, creation, 60),
         AT(CommEntry, open, 64),
         AT(CommEntry, lost, 68),
+        AT(CommEntry, pci, 72),
+        AT(CommEntry, uuid, 80),
         AT(CommEntry, verdict, 128),
         AT(CommEntry, freed, 132),
         AT(CommEntry, reason, 136),

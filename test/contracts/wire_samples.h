@@ -42,7 +42,7 @@ inline std::vector<Message> all() {
         Heartbeat{-5, {{7, 40, 6, 100, 97, 1, 2}}, {{launch(43), {transfer(), 2}, 4096, 700, 9'300}}},
         Next{{{7, {{coll(), 1}, {transfer(), 4}}, true}, {8, {}, true}}},
         Pace{{{7, 3, PaceKind::lap, 1'100, 1'000, 1'200}}},
-        Welcome{9, 10, 2, {{0, 2, "0000:17:00.0", "r0"}, {1, 2, "", "r1"}}, true, false, 30'000, 2'500, 25'000, true},
+        Welcome{9, 10, 2, {{0, 2, "0000:17:00.0", "r0", "GPU-1"}, {1, 2, "", "r1", ""}}, true, false, 30'000, 2'500, 25'000, true},
         Refused{9, "node n9 is not in the fabric file", 3'000},
         Verdicts{{{{1, 2}, Verdict::degraded, {}, Reason::died, 3, "rank 3 ended"},
                   {{1, 3}, Verdict::enforced, {{0, 1}, {2, 3}}}}},

@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <utility>
@@ -47,6 +48,14 @@ FAKE_EXPORT CUresult fake_cuCtxGetCurrent(CUcontext* c) { return *c = reinterpre
 FAKE_EXPORT CUresult cuCtxPushCurrent_v2(CUcontext) { return CUDA_SUCCESS; }
 FAKE_EXPORT CUresult cuCtxPopCurrent_v2(CUcontext* c) { return *c = nullptr, CUDA_SUCCESS; }
 FAKE_EXPORT CUresult cuCtxGetDevice(CUdevice* d) { return *d = 1, CUDA_SUCCESS; }
+FAKE_EXPORT CUresult cuDeviceGet(CUdevice* d, int ordinal) { return *d = ordinal, CUDA_SUCCESS; }
+FAKE_EXPORT CUresult cuDeviceGetPCIBusId(char* text, int length, CUdevice d) {
+    return snprintf(text, size_t(length), "0000:%02X:0A.%d", d, d), CUDA_SUCCESS;
+}
+FAKE_EXPORT CUresult cuDeviceGetUuid(CUuuid* uuid, CUdevice d) {
+    memset(uuid->bytes, d, sizeof uuid->bytes);
+    return CUDA_SUCCESS;
+}
 FAKE_EXPORT CUresult cuModuleLoadData(CUmodule* m, const void* image) {
     if (strstr(static_cast<const char*>(image), ".entry opus_gate") == nullptr) return CUDA_ERROR_INVALID_IMAGE;
     return *m = reinterpret_cast<CUmodule>(2), unless_captured("cuModuleLoadData");

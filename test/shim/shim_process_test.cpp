@@ -165,6 +165,17 @@ TEST_CASE("the GPU index comes from OPUS_GPU, else from CUDA_VISIBLE_DEVICES, el
     }
 }
 
+TEST_CASE("a communicator names its GPU as the driver does, unless OPUS_GPU does") {
+    for (const bool given : {false, true}) {
+        MiniManager manager;
+        const Environment more = given ? Environment{{"OPUS_GPU", "5"}} : Environment{{"CUDA_VISIBLE_DEVICES", "GPU-1"}};
+        CHECK(scenario("calls", with(with(at(manager), kWithCuda), more), 1).finish() == 0);
+        const ring::CommEntry& entry = manager.rank(0).view.comms[0];
+        CHECK(entry.pci == (given ? 0 : 0x010a01u));  // what the fake driver says of device 1
+        CHECK(entry.uuid.known() == !given);
+    }
+}
+
 TEST_CASE("all devices of ncclCommInitAll share the unique id that NCCL asked itself for") {
     MiniManager manager;
     CHECK(scenario("init_all", at(manager)).finish() == 0);

@@ -146,8 +146,8 @@ void ControllerHost::hello(const std::string& peer, const wire::Frame& frame, co
     wire::Welcome welcome{session.id, epoch_, node, {}};
     for (const GpuId id : s_.fabric.nodes[node].gpus) {
         const Gpu& gpu = s_.fabric.gpus[id];
-        welcome.gpus.push_back(
-            {gpu.local, static_cast<std::uint32_t>(gpu.ports.size()), gpu.pci, s_.fabric.rails[gpu.rail].name});
+        welcome.gpus.push_back({gpu.local, static_cast<std::uint32_t>(gpu.ports.size()), gpu.pci,
+                                s_.fabric.rails[gpu.rail].name, gpu.uuid});
     }
     welcome.provision = s_.provision;
     welcome.dark_us = s_.fabric.least_dark_us(node);

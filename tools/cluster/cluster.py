@@ -229,7 +229,8 @@ class Cluster:
             if rank in play.late:
                 command = ["/bin/sh", "-c", 'kill -STOP $$; exec "$@"', "late", *command]
             with undisturbed():
-                job.ranks.append(Child(f"rank {rank}", command, self.logs / f"{name}-rank{rank}.log", {**env, **play.env}))
+                job.ranks.append(Child(f"rank {rank}", command, self.logs / f"{name}-rank{rank}.log",
+                                       {**env, **play.env, **(play.rank_env[rank] if play.rank_env else {})}))
         return job
 
     def run_job(self, play: Play, timeout_s: float, name: str = "job", each=None):

@@ -10,6 +10,7 @@ class Shape:
     dark_ms: float = 25
     technology: str = "piezo"
     settle: str = ""       # "power" or "time"; empty: the controller's default
+    known_by: tuple[str, ...] = ()  # "pci", "uuid": what the fabric file says of GPUs, as the stand-ins have them
 
     @property
     def switch_size(self) -> int:
@@ -18,6 +19,11 @@ class Shape:
     def switch_port(self, node: int, port: int) -> int:
         """GPU `g` of `node` is on the switch of rail `g`."""
         return node * self.ports + port + 1
+
+
+def standin_uuid(node: int, gpu: int) -> str:
+    """Of an emulated GPU (tools/emulation/engine/node_gpus.cpp)."""
+    return f"GPU-7374616e-6469-6e00-{node >> 16:04x}-{node & 0xffff:04x}{gpu:08x}"
 
 
 def fabric_toml(shape: Shape, scpi: list[str]) -> str:
@@ -34,6 +40,10 @@ def fabric_toml(shape: Shape, scpi: list[str]) -> str:
         for g in range(shape.gpus):
             cables = ", ".join(f'"ocs-r{g}:{shape.switch_port(n, p)}"' for p in range(shape.ports))
             text += ["[[node.gpu]]", f'rail = "r{g}"', f"ports = [{cables}]"]
+            if "pci" in shape.known_by:
+                text.append(f'pci = "0000:{0x10 + g:02x}:00.0"')
+            if "uuid" in shape.known_by:
+                text.append(f'uuid = "{standin_uuid(n, g)}"')
     return "\n".join(text) + "\n"
 
 

@@ -30,6 +30,7 @@ class Play:
     trace: bool = False
     timeout_s: float = 60        # a rank's own patience without progress
     env: dict[str, str] = dataclasses.field(default_factory=dict)
+    rank_env: list[dict[str, str]] | None = None  # and more, of each rank
     places: list[tuple[int, int]] | None = None  # (node, gpu) a rank; None: as the workload says
 
     def read_places(self) -> list[tuple[int, int]]:

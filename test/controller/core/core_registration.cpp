@@ -239,4 +239,24 @@ TEST_CASE("a verdict that is not to a user's liking says why, and names the memb
     CHECK(h.said(kChild).reason == Reason::unrecorded);
 }
 
+TEST_CASE("two processes of a communicator that claim one GPU are refused, by their pids and the GPU") {
+    Hands h(2);
+    const auto come = [&](CommId comm, NodeIndex n, std::uint32_t rank, RankId process, std::uint32_t gpu) {
+        const wire::CommMember m{comm, {}, rank, 3, process, gpu, Mode::enforce, 1, {}, Verdict::unknown, kEntered};
+        h.say(n, wire::Register{{{process, 100 + process, gpu, 0, Policy::proceed, "job"}}, {m}});
+    };
+    come(kRoot, 0, 0, 0, 0);
+    come(kRoot, 0, 1, 1, 0);
+    come(kRoot, 1, 2, 0, 0);
+    CHECK(h.said(kRoot).verdict == Verdict::passes);
+    CHECK(h.said(kRoot).reason == Reason::claimed);
+    CHECK(h.said(kRoot).reason_rank == 1);
+    CHECK(h.said(kRoot).why.starts_with("pids 100 and 101 (ranks 0 and 1 of 3) both claim n0.g0: "));
+    // One process is no other's rival.
+    come(kChild, 0, 0, 0, 0);
+    come(kChild, 0, 1, 0, 0);
+    come(kChild, 1, 2, 0, 0);
+    CHECK(h.told(kChild) == Verdict::enforced);
+}
+
 }  // namespace opus::controller::test

@@ -52,6 +52,7 @@ ports = ["ocs-r0:3", "ocs-r0:4"]
 [[node.gpu]]
 rail = "r1"
 ports = ["ocs-r1:2", "ocs-r1:6"]
+uuid = "GPU-8932f937-d72c-4106-c12f-20bd9faed9f6"
 )";
 
 // kGood with its line `number` (from 1) replaced; empty: dropped but for its line feed.
@@ -101,6 +102,7 @@ TEST_CASE("a good file becomes the fabric it describes") {
     CHECK(find_port(f, "ocs-r1:6") == find_port(f, "n1.g1.p1"));
     CHECK(find_port(f, "n2.g0.p0") == kNone);
     CHECK(f.gpus[find_gpu(f, "n0.g0")].pci == "0000:17:00.0");
+    CHECK(f.gpus[find_gpu(f, "n1.g1")].uuid == "GPU-8932f937-d72c-4106-c12f-20bd9faed9f6");
     CHECK(f.rails[1].gpus == std::vector<GpuId>{1, 3});
     CHECK(f.can_join(find_port(f, "n0.g1.p0"), find_port(f, "n1.g1.p1")));
     CHECK_FALSE(f.can_join(find_port(f, "n0.g1.p0"), find_port(f, "n1.g1.p0")));
@@ -153,6 +155,11 @@ TEST_CASE("each mistake is named with its line") {
         {28, "ports = [\"ocs-r0:1\", 2]", "f:28: n0.g0.p1 is a whole number, must be \"switch:port\""},
         {28, "ports = \"ocs-r0:1\"", "f:28: n0.g0: ports is text, must be a list"},
         {29, "pci = \"17:00\"", "f:29: n0.g0: pci '17:00' must be like 0000:17:00.0"},
+        {32, "ports = [\"ocs-r1:1\", \"ocs-r1:5\"]\npci = \"00000000:17:00.0\"",
+         "f:33: n0.g1: pci 00000000:17:00.0 is that of n0.g0 already"},
+        {29, "uuid = \"GPU-1\"", "f:29: n0.g0: uuid 'GPU-1' must be as nvidia-smi -L prints it"},
+        {29, "uuid = \"GPU-8932F937-d72c-4106-c12f-20bd9faed9f6\"",
+         "f:41: n1.g1: uuid GPU-8932f937-d72c-4106-c12f-20bd9faed9f6 is that of n0.g0 already"},
         {34, "name = \"n0\"", "f:34: the name 'n0' is taken already (line 25)"},
         {37, "ports = [\"ocs-r0:3\", \"ocs-r0:1\"]", "f:37: port 1 of ocs-r0 is cabled twice (n0.g0.p0 and n1.g0.p1)"},
         {36, "rail = \"r1\"", "f:36: n1.g0 is on rail r1 but n0.g0 on rail r0: GPUs of one local index share a rail"},
@@ -174,7 +181,7 @@ TEST_CASE("several mistakes are all found in one pass, in the order of the file"
     CHECK(load.errors[0].line == 8);
     CHECK(load.errors[1].line == 12);
     CHECK(load.errors[2].line == 37);
-    CHECK(load.errors[3].line == 41);
+    CHECK(load.errors[3].line == 42);
     CHECK_FALSE(load.fabric);
 }
 
@@ -197,10 +204,10 @@ TEST_CASE("what is odd but works is a warning") {
           0);
     CHECK(warnings_of(std::string(kGood) +
                       "[[node]]\nname = \"n2\"\n[[node.gpu]]\nrail = \"r0\"\nports = [\"ocs-r0:8\"]\n") ==
-          "f:41: n2 has 1 GPUs, n0 has 2");
+          "f:42: n2 has 1 GPUs, n0 has 2");
     CHECK(warnings_of(std::string(kGood) +
                       "[[switch]]\nname = \"spare\"\ndriver = \"none\"\naddress = \"h:1\"\nsize = 4\ndark_ms = 1\n") ==
-          "f:42: spare belongs to no rail");
+          "f:43: spare belongs to no rail");
     std::string one_side = kGood;
     one_side.replace(one_side.find("ocs-r1:5"), 8, "ocs-r1:3");
     one_side.replace(one_side.find("ocs-r1:6"), 8, "ocs-r1:4");

@@ -98,10 +98,11 @@ public:
     }
     bool went(RankId rank, std::uint64_t seq) const { return go.contains({rank, seq}); }
 
-    void connect(std::uint64_t epoch_now = 7) {
+    void connect(std::uint64_t epoch_now = 7) { welcome({{0, 2, "", "r0"}}, epoch_now); }
+    void welcome(std::vector<wire::GpuAssignment> gpus, std::uint64_t epoch_now = 7) {
         epoch = epoch_now;
         look(ControllerUp{++session});
-        wire::Welcome welcome{session, epoch, 0, {{0, 2, "", "r0"}}};
+        wire::Welcome welcome{session, epoch, 0, std::move(gpus)};
         welcome.dark_us = dark_us;
         hear(std::move(welcome));
     }

@@ -713,6 +713,45 @@ TEST_CASE("a restarted manager knows that what came before the launches in its r
     CHECK(done == std::vector<wire::KeyRange>{{coll_key(kCommA, 19), 1}, {p2p_key(kCommA, 0, 1, 6), 1}});
 }
 
+TEST_CASE("a rank is on the GPU that the fabric file knows by its PCI address, or its UUID, whatever its ordinal") {
+    const PciAddress first = 0x170000, second = 0x2a0000, third = 0x3b0000, fourth = 0x9d0000;
+    const GpuUuid uuid{{1, 2, 3}};
+    CoreOptions options;
+    options.host_gpus = {first, second, third, fourth};
+    const auto placed = [&](std::vector<wire::GpuAssignment> gpus, GpuIdentity gpu, bool before) {
+        Node n(options);
+        if (!before) n.welcome(gpus);
+        n.rank(0);
+        wire::CommMember member{kCommA, {}, 0, 2, 0, 0, Mode::enforce, 1, {}};  // ordinal 0
+        n.on(CommUp{0, 0, 1, member, Verdict::unknown, Reason::none, kNone, gpu});
+        n.flush();
+        if (before) n.welcome(gpus);
+        const auto whole = n.said<wire::Snapshot>();
+        const auto more = n.said<wire::Register>();
+        const auto& comms = before ? whole.at(0).comms : more.at(0).comms;
+        const auto& ranks = before ? whole.at(0).ranks : more.back().ranks;
+        CHECK(ranks.back().gpu == comms.at(0).gpu);
+        return comms.at(0).gpu;
+    };
+    const std::vector<wire::GpuAssignment> unnamed = {
+        {0, 2, "", "r0"}, {1, 2, "", "r1"}, {2, 2, "", "r2"}, {3, 2, "", "r3"}};
+    auto by_pci = unnamed, by_uuid = unnamed, partly = unnamed;
+    by_pci[3].pci = "0000:17:00.0";  // the file's order is its own
+    by_pci[0].pci = "0000:2a:00.0";
+    by_uuid[2].uuid = "GPU-01020300-0000-0000-0000-000000000000";
+    partly[1].pci = "0000:ff:00.0";
+    for (const bool before : {false, true}) {  // was the rank there before the controller
+        CHECK(placed(by_pci, {first, {}}, before) == 3);
+        CHECK(placed(by_pci, {second, {}}, before) == 0);
+        CHECK(placed(by_uuid, {0, uuid}, before) == 2);
+        CHECK(placed(unnamed, {third, uuid}, before) == 2);     // its place among the host's
+        CHECK(placed(unnamed, {0xff0000, uuid}, before) == 0);  // not of this host, as in emulation: the ordinal
+        CHECK(placed(unnamed, {}, before) == 0);                // an older shim, or OPUS_GPU
+        CHECK(placed(partly, {second, {}}, before) == kNone);   // the file has another GPU there
+        CHECK(placed(partly, {third, {}}, before) == 2);
+    }
+}
+
 TEST_CASE("who is inside NCCL's creation is told, then its place, then that it has returned while it is not judged") {
     Node n;
     n.connect();
