@@ -12,6 +12,7 @@
 
 #include "opus/attach.h"
 #include "opus/launch_ring.h"
+#include "shim/job_name.h"
 
 namespace opus::shim {
 
@@ -40,13 +41,7 @@ AttachRequest request_of(const Settings& settings, Mode mode, Policy policy) {
     const char* hold = getenv("OPUS_HOLD_MS");
     request.hold_ms = hold != nullptr && hold[0] != '\0' ? std::uint32_t(settings.OPUS_HOLD_MS) : 0;
     request.slots = std::uint32_t(settings.OPUS_RING_SLOTS);
-    const char* slurm = getenv("SLURM_JOB_ID");
-    if (settings.OPUS_JOB[0] != '\0')
-        snprintf(request.job, sizeof request.job, "%s", settings.OPUS_JOB);
-    else if (slurm != nullptr && slurm[0] != '\0')
-        snprintf(request.job, sizeof request.job, "%s", slurm);
-    else
-        snprintf(request.job, sizeof request.job, "%d", int(getsid(0)));
+    job_name(settings, request.job, sizeof request.job);
     return request;
 }
 

@@ -27,7 +27,7 @@ struct AttachRequest {
     std::uint32_t policy;  // opus::Policy
     std::uint32_t hold_ms;  // OPUS_HOLD_MS; 0: not set, so the default, or as much as the switches need
     std::uint32_t slots;  // wanted; 0: the default
-    char job[64];         // NUL-terminated; OPUS_JOB, else SLURM_JOB_ID, else the session leader's pid
+    char job[64];         // NUL-terminated; shim/job_name.h
 };
 static_assert(sizeof(AttachRequest) == 88);
 

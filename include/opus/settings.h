@@ -25,7 +25,10 @@ OPUS_SETTING(OPUS_POLICY, text, "proceed", "shim",
 OPUS_SETTING(OPUS_REQUIRE, text, "0", "shim",
              "0: be silent and inert when no manager answers. 1: say so in one line. enforce: also fail the creation of a "
              "communicator whose launches would not be held for circuits, with the reason; members on one node need none")
-OPUS_SETTING(OPUS_JOB, text, "", "shim", "name of the job, for people; empty: the Slurm job id, else the session's pid")
+OPUS_SETTING(
+    OPUS_JOB, text, "", "shim",
+    "name of the job, alike in all its ranks; empty: from its launcher (Slurm, PBS, LSF, Flux, torchrun, Open MPI, "
+    "MASTER_ADDR), else the session's pid")
 OPUS_SETTING(OPUS_GPU, text, "", "shim",
              "local GPU index of this rank on its node, whatever the driver says; empty: by its PCI address and UUID, "
              "docs/fabric.md")

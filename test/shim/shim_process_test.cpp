@@ -57,7 +57,9 @@ public:
             dup2(out[1], 1);
             dup2(err[1], 2);
             for (const char* name :
-                 {"XDG_RUNTIME_DIR", "CUDA_VISIBLE_DEVICES", "CUDA_LAUNCH_BLOCKING", "CUDA_DEVICE_MAX_CONNECTIONS"})
+                 {"XDG_RUNTIME_DIR", "OPUS_JOB", "SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "FLUX_JOB_ID",
+                  "TORCHELASTIC_RUN_ID", "PMIX_NAMESPACE", "PMI_JOBID", "I_MPI_HYDRA_UUID", "MASTER_ADDR",
+                  "MASTER_PORT", "CUDA_VISIBLE_DEVICES", "CUDA_LAUNCH_BLOCKING", "CUDA_DEVICE_MAX_CONNECTIONS"})
                 unsetenv(name);
             for (const auto& [name, value] : environment) setenv(name.c_str(), value.c_str(), 1);
             setenv("LD_PRELOAD", OPUS_SHIM, 1);
@@ -150,6 +152,23 @@ TEST_CASE("a table entry names rank, size, parent and family") {
     CHECK(v.comms[6].family != v.comms[0].family);
     CHECK(v.comms[1].family != v.comms[0].family);
     CHECK(std::string(v.header->job) == "shim-test");
+}
+
+TEST_CASE("the job's name is the one that its launcher gives all ranks alike") {
+    const std::pair<Environment, std::string> cases[] = {
+        {{{"OPUS_JOB", "mine"}, {"SLURM_JOB_ID", "77"}}, "mine"},
+        {{{"SLURM_JOB_ID", "77"}, {"TORCHELASTIC_RUN_ID", "run-1"}}, "77"},
+        {{{"TORCHELASTIC_RUN_ID", "run-1"}, {"MASTER_ADDR", "n0"}, {"MASTER_PORT", "29500"}}, "run-1"},
+        {{{"TORCHELASTIC_RUN_ID", "none"}, {"MASTER_ADDR", "n0"}, {"MASTER_PORT", "29500"}}, "n0:29500"},
+        {{{"PMIX_NAMESPACE", "prterun-n0-4242@1"}}, "prterun-n0-4242@1"},
+        {{{"PMI_JOBID", "4f1"}, {"MASTER_ADDR", "n0"}, {"MASTER_PORT", "29500"}}, "4f1"},
+        {{{"MASTER_ADDR", "n0"}}, std::to_string(getsid(0))},
+    };
+    for (const auto& [environment, job] : cases) {
+        MiniManager manager;
+        CHECK(scenario("calls", with({{"OPUS_SOCKET", manager.socket()}}, environment), 1).finish() == 0);
+        CHECK(std::string(manager.rank(0).view.header->job) == job);
+    }
 }
 
 TEST_CASE("the GPU index comes from OPUS_GPU, else from CUDA_VISIBLE_DEVICES, else it is the ordinal") {
