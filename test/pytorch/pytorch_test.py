@@ -66,17 +66,17 @@ class Emulation:
         return self.process.returncode, said
 
 
-def job(context, script: str, *arguments: str, steps: int, **how) -> dict:
-    """Runs it to its end; what came of it."""
+def job(context, script: str, *arguments: str, steps: int, left: int = 0, **how) -> dict:
+    """Runs it to its end; what came of it. left: so many launches at most wait for a rank that leaves, and are let pass for it."""
     with Emulation(context, script, *arguments, **how) as emulation:
         code, said = emulation.end()
-        expect(code == 0, f"it ended with {code}:\n{said[-6000:]}")
+        expect(code == 0 or (left and code == 1 and "launches were let pass" in said), f"it ended with {code}:\n{said[-6000:]}")
         (result,) = json.loads((emulation.out / "result.json").read_text())
         lines = (emulation.out / "provisioned" / "recording.jsonl").read_text().splitlines()
     counters, light = result["counters"], result["light"]
     expect(len(result["steps"]) == steps - 1, f"{len(result['steps']) + 1} steps were seen, not {steps}:\n{said[-3000:]}")
     expect(counters["demands"] + counters.get("run_launches", 0) > 0, "no launch was gated")
-    expect(counters["passes"] == 0 and counters["aborts"] == 0, f"launches were let pass: {counters}")
+    expect(counters["passes"] <= left and counters["aborts"] == 0, f"launches were let pass: {counters}")
     expect(light["misdelivered_bytes"] == 0 and (light["lost_bytes"] == 0 or counters["suspensions"] > 0), f"lost: {light}")
     expect(any('"launch"' in line for line in lines) and any('"ended"' in line for line in lines), "the recording is not whole")
     return result
@@ -89,7 +89,27 @@ def ddp(context) -> None:
 
 @case("pipeline: 1F1B, stages tell each other shapes")
 def pipeline(context) -> None:
-    job(context, "pipeline_1f1b.py", "--steps", "6", steps=6)
+    job(context, "pipeline.py", "--steps", "6", steps=6)
+
+
+@case("pipeline: interleaved 1F1B, two stages a rank")
+def pipeline_interleaved(context) -> None:
+    job(context, "pipeline.py", "--steps", "5", "--schedule", "Interleaved1F1B", steps=5)
+
+
+@case("pipeline: zero bubble, the second stages in reverse")
+def pipeline_zero_bubble(context) -> None:
+    job(context, "pipeline.py", "--steps", "5", "--schedule", "ZBVZeroBubble", steps=5)
+
+
+@case("mix: pipeline, fully sharded and tensor parallel on 16 ranks")
+def mix_3d(context) -> None:
+    job(context, "mix_3d.py", "--steps", "5", steps=5, shape="4x4")
+
+
+@case("mix: pipeline and DDP")
+def mix_replicated(context) -> None:
+    job(context, "mix_3d.py", "--steps", "6", "--tensor", "1", "--replicate", steps=6)
 
 
 @case("fsdp2: fully sharded")
@@ -125,6 +145,26 @@ def accumulate(context) -> None:
 @case("groups: new_group, communicators made when they are first used")
 def lazy_groups(context) -> None:
     job(context, "groups.py", "--steps", "6", steps=6)
+
+
+@case("groups: split_group, communicators made with their groups")
+def eager_groups(context) -> None:
+    job(context, "groups.py", "--steps", "6", "--eager", steps=6)
+
+
+@case("groups: non-blocking communicators")
+def non_blocking_groups(context) -> None:
+    job(context, "groups.py", "--steps", "6", "--eager", "--non-blocking", steps=6)
+
+
+@case("watchdog: a collective that one rank never joins is aborted, and all go on")
+def watchdog(context) -> None:
+    job(context, "watchdog.py", "--timeout", "5", steps=8, left=3)
+
+
+@case("elastic: a rank dies, and torchrun starts all again")
+def elastic(context) -> None:
+    job(context, "elastic.py", steps=8, left=3, launcher=("--standalone", "--max-restarts", "1"))
 
 
 @case("late: a rank comes late, twice")
