@@ -40,13 +40,28 @@ void RecordingWriter::name_group(const CommId& group, const std::string& id, std
     line({{"group", number}, {"id", id}, {"size", size}});
 }
 
-void RecordingWriter::launch(const RecordedLaunch& l, std::uint64_t seq) {
+void RecordingWriter::member(std::uint64_t rank, const CommId& group, std::uint32_t place) {
+    const auto r = ranks_.find(rank);
+    const auto g = groups_.find(group);
+    if (r != ranks_.end() && g != groups_.end()) line({{"member", {r->second, g->second, place}}});
+}
+
+void RecordingWriter::launch(const RecordedLaunch& l, std::uint64_t seq, const std::vector<wire::KeyRange>& keys) {
     const auto rank = ranks_.find(l.rank);
     const auto group = groups_.find(l.group);
     if (rank == ranks_.end() || group == groups_.end()) return;
+    json of = json::array();
+    for (const wire::KeyRange& k : keys) {
+        const auto at = groups_.find(k.first.comm);
+        if (at == groups_.end()) continue;
+        json key = {at->second, static_cast<unsigned>(k.first.kind), k.first.n, k.count};
+        if (k.first.kind == KeyKind::p2p || k.first.kind == KeyKind::conn_p2p)
+            key.insert(key.end(), {k.first.src, k.first.dst});
+        of.push_back(std::move(key));
+    }
     line({{"launch",
            {rank->second, seq, group->second, op_name(l.op), l.bytes, since(l.ready_ns), since(l.go_ns),
-            since(l.done_ns), l.held ? 1 : 0}}});
+            since(l.done_ns), l.held ? 1 : 0, std::move(of)}}});
 }
 
 void RecordingWriter::gang(const RecordedGang& g) {

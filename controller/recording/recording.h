@@ -4,8 +4,10 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <vector>
 
 #include "controller/recording/profile.h"
+#include "opus/wire.h"
 
 namespace opus::controller {
 
@@ -30,7 +32,9 @@ public:
 
     void name_rank(std::uint64_t rank, const std::string& name, const std::string& gpu, const std::string& job);
     void name_group(const CommId& group, const std::string& id, std::uint32_t size);
-    void launch(const RecordedLaunch& launch, std::uint64_t seq);
+    void member(std::uint64_t rank, const CommId& group, std::uint32_t place);
+    // `keys`: of what it consists; those of groups that have no number are left out.
+    void launch(const RecordedLaunch& launch, std::uint64_t seq, const std::vector<wire::KeyRange>& keys = {});
     void gang(const RecordedGang& gang);
     void circuit(const std::string& a, const std::string& b, TimeNs at_ns, bool up);
     void change_set(const std::string& sw, TimeNs sent_ns, TimeNs acked_ns, TimeNs settled_ns, std::uint32_t circuits,

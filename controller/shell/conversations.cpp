@@ -59,6 +59,7 @@ void Daemon::hear(const std::string& peer, wire::Frame&& frame) {
             if (trace_) name_ranks(node, message);
             recorders_.heard(node, message);
         }
+        if (recorders_.any()) recorders_.heard_launches(node, message);
         feed(NodeMessage{node, session->id, std::move(message)});
     }
 }

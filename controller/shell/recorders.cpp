@@ -12,6 +12,7 @@ namespace {
 
 constexpr TimeNs kPatience = 30'000'000'000;  // with one that does not read
 constexpr std::size_t kMaxGroups = 1u << 18;
+constexpr std::size_t kMaxKeys = 1u << 16;  // launches that are not done
 
 const char* event_name(Trace::Kind kind) {
     switch (kind) {
@@ -97,6 +98,8 @@ void Recorders::gone(std::uint64_t rank) {
     left_[job].add(at->second.learned);
     while (left_.size() > Profile::kMaxJobs) left_.erase(left_.begin());
     ranks_.erase(at);
+    places_.erase(rank);
+    keys_.erase(keys_.lower_bound({rank, 0}), keys_.lower_bound({rank + 1, 0}));
     if (--jobs_[job] > 0) return;
     jobs_.erase(job);
     profile_.job_ended(job);
@@ -109,16 +112,23 @@ void Recorders::gone(std::uint64_t rank) {
     }
 }
 
-void Recorders::joined(const CommId& group, std::uint32_t size) {
+void Recorders::joined(NodeIndex node, const wire::CommMember& m) {
+    if (const auto rank = ranks_.find(id_of(node, m.rank)); rank != ranks_.end())
+        places_[rank->first].insert_or_assign(m.comm, m.rank_in_comm);
     if (groups_.size() >= kMaxGroups) groups_.clear();
-    if (!groups_.insert_or_assign(group, size).second) return;
-    profile_.group(group, size);
+    if (!groups_.insert_or_assign(m.comm, m.size).second) return;
+    profile_.group(m.comm, m.size);
+}
+
+void Recorders::keys_of(NodeIndex node, const wire::LaunchDemand& demand) {
+    if (keys_.size() >= kMaxKeys) keys_.clear();
+    keys_.insert_or_assign({id_of(node, demand.launch.rank), demand.launch.seq}, demand.keys);
 }
 
 void Recorders::heard(NodeIndex node, const wire::Message& message) {
     const auto enter = [&](const auto& m) {
         for (const wire::RankInfo& rank : m.ranks) came(node, rank);
-        for (const wire::CommMember& member : m.comms) joined(member.comm, member.size);
+        for (const wire::CommMember& member : m.comms) joined(node, member);
     };
     if (const auto* snapshot = std::get_if<wire::Snapshot>(&message)) {
         enter(*snapshot);
@@ -136,6 +146,18 @@ void Recorders::heard(NodeIndex node, const wire::Message& message) {
                 rank->second.learned = learned;
     } else if (const auto* retired = std::get_if<wire::Retire>(&message)) {
         for (const RankId rank : retired->ranks) gone(id_of(node, rank));
+    }
+}
+
+void Recorders::heard_launches(NodeIndex node, const wire::Message& message) {
+    if (const auto* demand = std::get_if<wire::Demand>(&message)) {
+        for (const wire::LaunchDemand& launch : demand->launches) keys_of(node, launch);
+    } else if (const auto* done = std::get_if<wire::Done>(&message)) {
+        for (const wire::LaunchRan& ran : done->ran) keys_of(node, ran.demand);
+    } else if (const auto* returned = std::get_if<wire::Returned>(&message)) {
+        for (const wire::LaunchDemand& launch : returned->running) keys_of(node, launch);
+    } else if (const auto* snapshot = std::get_if<wire::Snapshot>(&message)) {
+        for (const wire::LaunchSnapshot& launch : snapshot->launches) keys_of(node, launch.demand);
     }
 }
 
@@ -174,17 +196,29 @@ void Recorders::launch(const Trace& t) {
     const RecordedLaunch l{
         id_of(t.launch.node, t.launch.rank), t.comm, t.op, t.bytes, t.ready_ns, t.go_ns, t.done_ns, t.held};
     profile_.launch(l);
-    if (recorders_.empty()) return;
+    if (recorders_.empty()) return keys_.clear();
     const auto rank = ranks_.find(l.rank);
     if (rank == ranks_.end()) return;
+    std::vector<wire::KeyRange> keys;
+    if (const auto known = keys_.extract({l.rank, t.launch.seq})) keys = std::move(known.mapped());
     write(rank->second.job, [&](Recorder& r) {
         if (!r.writer.knows_rank(l.rank)) name_rank(r, l.rank, rank->second);
-        if (!r.writer.knows_group(l.group)) {
-            const auto size = groups_.find(l.group);
-            r.writer.name_group(l.group, comm_name(l.group), size == groups_.end() ? 0 : size->second);
-        }
-        r.writer.launch(l, t.launch.seq);
+        name_member(r, l.rank, l.group);
+        for (const wire::KeyRange& k : keys) name_member(r, l.rank, k.first.comm);
+        r.writer.launch(l, t.launch.seq, keys);
     });
+}
+
+void Recorders::name_member(Recorder& r, std::uint64_t rank, const CommId& group) {
+    if (!r.writer.knows_group(group)) {
+        const auto size = groups_.find(group);
+        r.writer.name_group(group, comm_name(group), size == groups_.end() ? 0 : size->second);
+    }
+    const auto places = places_.find(rank);
+    if (places == places_.end()) return;
+    const auto place = places->second.find(group);
+    if (place != places->second.end() && r.members.emplace(rank, group).second)
+        r.writer.member(rank, group, place->second);
 }
 
 void Recorders::add(const Trace& t) {

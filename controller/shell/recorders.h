@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "controller/core/core.h"
@@ -33,8 +34,10 @@ public:
     // Begins with what there is. A job: only what it does, until it has ended. False: there are too many already.
     bool open(const std::string& peer, std::uint64_t request, const std::string& job, const Core& core, TimeNs now);
 
-    // Who comes and goes; every message that the core is given, before it.
+    // Who comes and goes; every message that the core is given, before it, but for Demand and Done.
     void heard(NodeIndex node, const wire::Message& message);
+    // Of what launches consist; every message, while anybody records.
+    void heard_launches(NodeIndex node, const wire::Message& message);
     void add(const Trace& trace);
     void programmed(SwitchIndex sw, const ChangeSet& changes, const Applied& applied);
 
@@ -58,6 +61,7 @@ private:
         std::uint64_t lost_lines = 0;
         TimeNs failing_since_ns = 0;
         bool over = false;
+        std::set<std::pair<std::uint64_t, CommId>> members;  // that have a line: of a rank, in a group
         RecordingWriter writer;
         Recorder(const Fabric& fabric, const std::string& program, TimeNs began_ns)
             : writer(text, fabric.name, program, began_ns) {}
@@ -81,6 +85,9 @@ private:
     std::map<std::uint64_t, Known> ranks_;
     std::map<std::string, std::uint32_t> jobs_;  // ranks alive
     std::unordered_map<CommId, std::uint32_t> groups_;
+    std::map<std::uint64_t, std::unordered_map<CommId, std::uint32_t>> places_;  // of a rank in its groups
+    // Of launches that are not done, while anybody records.
+    std::map<std::pair<std::uint64_t, std::uint64_t>, std::vector<wire::KeyRange>> keys_;  // by rank and sequence
     std::map<std::string, Learned> left_;  // by ranks that have gone, of the last jobs
     std::vector<std::string> ended_;
     Profile profile_;
@@ -89,7 +96,9 @@ private:
     static std::uint64_t id_of(NodeIndex node, RankId rank) { return std::uint64_t{node} << 32 | rank; }
     void came(NodeIndex node, const wire::RankInfo& info);
     void gone(std::uint64_t rank);
-    void joined(const CommId& group, std::uint32_t size);
+    void joined(NodeIndex node, const wire::CommMember& member);
+    void keys_of(NodeIndex node, const wire::LaunchDemand& demand);
+    void name_member(Recorder& recorder, std::uint64_t rank, const CommId& group);
     void name_rank(Recorder& recorder, std::uint64_t rank, const Known& known);
     void launch(const Trace& trace);
     template <class F>

@@ -8,6 +8,7 @@
 
 #include "test/bench/kinds.h"
 #include "tools/replay/generate.h"
+#include "tools/replay/recorded.h"
 #include "tools/sim/columns.h"
 
 namespace {
@@ -42,13 +43,14 @@ int main(int argc, char** argv) {
     std::string file;
     double scale_bytes = 1.0 / 1024, jitter = 0, late_us = 0;
     std::uint32_t iterations = 12, every = 0;
-    bool held = false, log = false, each = false;
+    bool recorded = false, held = false, log = false, each = false;
     ColumnOptions o;
     o.rails.guard = true;
     opus::replay::GenerateOptions g;
     CLI::App app{"jobs on photonic rails, in virtual time"};
     opus::bench::add_kinds(app, kinds);
     app.add_option("--file", file, "a workload file instead");
+    app.add_flag("--recorded", recorded, "it is a recording");
     app.add_option("--dark-ms", darks, "dark times");
     app.add_option("--iterations", iterations);
     app.add_option("--learned", o.learned, "iterations that do not count");
@@ -86,7 +88,7 @@ int main(int argc, char** argv) {
         if (!file.empty()) {
             std::ifstream in(file);
             std::vector<opus::replay::WorkloadError> errors;
-            w = opus::replay::read_workload(in, errors);
+            w = recorded ? opus::replay::read_recording(in, errors) : opus::replay::read_workload(in, errors);
             for (const auto& e : errors) std::fprintf(stderr, "%s:%u: %s\n", file.c_str(), e.line, e.text.c_str());
             if (!errors.empty()) return 2;
         } else {

@@ -14,6 +14,7 @@
 
 #include "tools/replay/generate.h"
 #include "tools/replay/player.h"
+#include "tools/replay/recorded.h"
 
 using namespace opus::replay;
 
@@ -68,6 +69,20 @@ int generate(const std::string& kind, const GenerateOptions& options, const std:
         std::fprintf(stderr, "opus-replay: generate %s: %s\n", kind.c_str(), error.what());
     }
     return kExitUsage;
+}
+
+int from_recording(const std::string& path, const std::string& out) {
+    std::ifstream in(path);
+    if (!in) return std::fprintf(stderr, "opus-replay: cannot read %s\n", path.c_str()), kExitUsage;
+    std::vector<WorkloadError> errors;
+    const Workload w = opus::replay::read_recording(in, errors);
+    for (const WorkloadError& e : errors) std::fprintf(stderr, "%s:%u: %s\n", path.c_str(), e.line, e.text.c_str());
+    if (!errors.empty()) return kExitUsage;
+    if (out.empty()) return write_workload(w, std::cout), kExitOk;
+    std::ofstream file(out);
+    write_workload(w, file);
+    if (file) return kExitOk;
+    return std::fprintf(stderr, "opus-replay: cannot write %s\n", out.c_str()), kExitUsage;
 }
 
 // Every mistake of a file, or what the file asks of each role in one iteration.
@@ -167,6 +182,11 @@ int main(int argc, char** argv) {
     CLI::App* check_command = app.add_subcommand("check", "find every mistake of a workload file, or sum it up");
     check_command->add_option("workload", file, "the workload file")->required();
 
+    CLI::App* recorded_command =
+        app.add_subcommand("from-recording", "write what a recorded job did as a workload file");
+    recorded_command->add_option("recording", file, "of opus-ctl record")->required();
+    recorded_command->add_option("--out", out, "file; without it: standard output");
+
     try {
         app.parse(argc, argv);
         options.scale_bytes = ratio(bytes);
@@ -174,5 +194,6 @@ int main(int argc, char** argv) {
     } catch (const CLI::ParseError& error) { return app.exit(error) == 0 ? kExitOk : kExitUsage; }
     if (*play_command) return play(options);
     if (*generate_command) return generate(kind, g, out);
+    if (*recorded_command) return from_recording(file, out);
     return check(file);
 }

@@ -127,6 +127,21 @@ TEST_CASE("what is written is read back to the same summary") {
     CHECK(read.summary() == profile.summary());
 }
 
+TEST_CASE("a launch says of what it consists, and a rank where it is in a group") {
+    std::string text;
+    RecordingWriter writer(text, "fabric", "test", 0);
+    writer.name_rank(1, "n0.r1", "n0.g0", "job");
+    writer.name_group(kPair, "pair", 2);
+    writer.member(1, kPair, 1);
+    writer.member(2, kPair, 0);  // a rank that has no number
+    writer.launch(
+        launch(kPair, OpKind::send, 5, 20), 7,
+        {{{kPair, KeyKind::p2p, 1, 0, 4}, 2}, {{kPair, KeyKind::coll, 0, 0, 9}}, {{kAll, KeyKind::coll, 0, 0, 1}}});
+    CHECK(text.find("{\"member\":[0,0,1]}\n") != std::string::npos);
+    CHECK(text.find("[0,0,0]") == std::string::npos);
+    CHECK(text.find(",1,[[0,1,4,2,1,0],[0,0,9,1]]]}") != std::string::npos);
+}
+
 TEST_CASE("a reader names what is wrong, and lets pass what it does not know") {
     Profile profile;
     RecordingReader reader;
