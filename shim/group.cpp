@@ -279,14 +279,23 @@ private:
         return part;
     }
 
+    void join(std::uint32_t part, std::uint32_t other) {
+        const std::uint32_t a = root_of(part), b = root_of(other);
+        if (a != b) group_.parts[b].set = a;
+    }
+
     // Communicators that share a stream are one launch: the first's gate would stand before the second's
-    // kernel anyway.
+    // kernel anyway. So are those that share resources: NCCL runs their kernels one after another, in an order of its own.
     void join_parts() {
+        for (std::uint32_t i = 0; i < group_.parts.size(); ++i)
+            for (std::uint32_t k = 0; k < i; ++k)
+                if (group_.parts[i].recorded && group_.parts[k].recorded &&
+                    group_.parts[i].comm->family == group_.parts[k].comm->family)
+                    join(k, i);
         for (std::uint32_t i = 0; i < group_.streams.size(); ++i) {
             for (std::uint32_t k = 0; k < i; ++k) {
                 if (!(group_.streams[i].at == group_.streams[k].at)) continue;
-                const std::uint32_t a = root_of(group_.streams[k].part), b = root_of(group_.streams[i].part);
-                if (a != b) group_.parts[b].set = a;
+                join(group_.streams[k].part, group_.streams[i].part);
                 break;
             }
         }

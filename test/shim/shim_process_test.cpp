@@ -350,6 +350,18 @@ TEST_CASE("with stream gates a group is one launch for each set of communicators
     CHECK(lines_of(program.output) == expected);
 }
 
+// Here by NCCL_LAUNCH_ORDER_IMPLICIT, which makes all communicators of a device share.
+TEST_CASE("with stream gates communicators of a group that share resources are one launch, on whatever streams") {
+    MiniManager manager;
+    Program program =
+        scenario("merged_groups", with(with(at(manager), kWithCuda), {{"NCCL_LAUNCH_ORDER_IMPLICIT", "1"}}));
+    CHECK(program.finish() == 0);
+    const auto& launches = manager.rank(0).launches;
+    REQUIRE(launches.size() == 7);  // three first uses with their launches, then one
+    REQUIRE(launches[6].ops.size() == 3);
+    for (std::uint16_t comm = 0; comm < 3; ++comm) CHECK(launches[6].ops[comm].comm == comm);
+}
+
 TEST_CASE("a launch whose gate stands before operations that are not recorded says so") {
     for (const Verdict verdict : {Verdict::passes, Verdict::intra}) {
         Behaviour behaviour;
