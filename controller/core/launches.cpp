@@ -135,7 +135,8 @@ Launch* Core::Impl::add_launch(NodeIndex node, const wire::LaunchDemand& demand,
             // Whoever says otherwise once it is held is not believed.
             state.mesh |= !state.held && is_collective(state.key) && range.mesh;
             const std::uint32_t slot = free_slot(state, it->second);
-            if (comm.cuts > 0 && slot != kNone) imply_done(comm, key, slot_of(key, slot));
+            // One that may wait for others may be asked for before those of its own communicator are done.
+            if (comm.cuts > 0 && slot != kNone && !demand.behind) imply_done(comm, key, slot_of(key, slot));
             if (slot == kNone) {  // a second launch with a key of ours: not to be believed
                 erase_key_if_done(state);
                 continue;

@@ -453,8 +453,17 @@ void Core::Impl::start(Rank& rank, Launch& launch, Phase phase, bool abort) {
     counters.passed += phase == Phase::passed;
     if (!soft.empty())
         for (const LaunchKey& key : launch.keys) soft.started(key.range);
-    for (const std::uint32_t family : launch.families)  // whom another thread waits with, at a host gate
-        if (Launch* next = rank.find(rank.next_of(family, launch.seq))) consider(rank, *next);
+    pass_turn(rank, launch.families, launch.seq);
+}
+
+// To those behind it: it has started, or is done.
+void Core::Impl::pass_turn(Rank& rank, const std::vector<std::uint32_t>& families, std::uint64_t seq) {
+    for (const std::uint32_t family : families)
+        for (Launch* next = rank.find(rank.next_of(family, seq)); next != nullptr;
+             next = rank.find(rank.next_of(family, next->seq))) {
+            consider(rank, *next);
+            if (!next->lets_pass()) break;
+        }
 }
 
 // What has started in the last call, for the forecast: no gate waits for that.
@@ -594,15 +603,15 @@ void Core::Impl::finish(Rank& rank, Launch& launch) {
         for (const LaunchKey& key : launch.keys)
             soft.finished(key.range, rank.info.rank, key.member, local_members(key.range.first));
 
-    std::vector<std::uint64_t> heads;
-    rank.leave(launch, heads);
+    rank.leave(launch);
     const std::vector<std::uint16_t> touched = launch.members;
+    const std::vector<std::uint32_t> families = launch.families;
+    const std::uint64_t seq = launch.seq;
     retire(rank);
     for (const std::uint16_t m : touched)
         if (rank.members[m] && rank.members[m]->retired && rank.members[m]->outstanding == 0)
             release_member(rank, m, true);
-    for (const std::uint64_t seq : heads)
-        if (Launch* next = rank.find(seq)) consider(rank, *next);
+    pass_turn(rank, families, seq);
 }
 
 }  // namespace opus::manager

@@ -50,12 +50,34 @@ void Rank::set_untold(Launch& launch) {
 // one launch with the call. A host gate keeps the host likewise, whatever comes after it: once all that comes before has
 // been let go, NCCL keeps the order.
 bool Rank::has_turn(const Launch& launch) const {
-    return launch.connects() ||
-           std::all_of(launch.families.begin(), launch.families.end(), [&](std::uint32_t family) {
+    if (launch.connects() || launch.families.empty()) return true;
+    if (launch.gate == ring::Gate::stream)
+        return std::any_of(launch.families.begin(), launch.families.end(),
+                           [&](std::uint32_t family) { return is_next_of(family, launch); });
+    return std::all_of(launch.families.begin(), launch.families.end(), [&](std::uint32_t family) {
+        if (is_next_of(family, launch)) return true;
+        const auto it = families_.find(family);
+        return launch.gate == ring::Gate::host && it != families_.end() && all_let_go(it->second, launch.seq);
+    });
+}
+
+// Of a launch of several communicators one may be through long before the others, and nobody sees it.
+bool Rank::is_next_of(std::uint32_t family, const Launch& launch) const {
+    const auto it = families_.find(family);
+    if (it == families_.end()) return false;
+    for (const std::uint64_t seq : it->second) {
+        if (seq == launch.seq) return true;
+        const Launch* before = find(seq);
+        if (before == nullptr || !before->lets_pass()) return false;
+    }
+    return false;
+}
+
+bool Rank::is_behind_own(const Launch& launch) const {
+    return launch.gate == ring::Gate::stream && !launch.connects() &&
+           std::any_of(launch.families.begin(), launch.families.end(), [&](std::uint32_t family) {
                const auto it = families_.find(family);
-               if (it == families_.end() || it->second.empty()) return false;
-               return it->second.front() == launch.seq ||
-                      (launch.gate == ring::Gate::host && all_let_go(it->second, launch.seq));
+               return it != families_.end() && !it->second.empty() && it->second.front() < launch.seq;
            });
 }
 
@@ -91,17 +113,15 @@ bool Rank::is_connecting_before(const Launch& launch) const {
     return false;
 }
 
-void Rank::leave(const Launch& launch, std::vector<std::uint64_t>& heads) {
+void Rank::leave(const Launch& launch) {
     for (const std::uint32_t family : launch.families) {
         const auto it = families_.find(family);
         if (it == families_.end()) continue;
         auto& order = it->second;
-        if (!order.empty() && order.front() == launch.seq) {
+        if (!order.empty() && order.front() == launch.seq)
             order.pop_front();
-            if (!order.empty()) heads.push_back(order.front());
-        } else {
+        else
             std::erase(order, launch.seq);
-        }
     }
     for (const std::uint16_t m : launch.members)
         if (members[m] && members[m]->outstanding > 0) --members[m]->outstanding;

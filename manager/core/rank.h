@@ -77,6 +77,8 @@ struct Launch {
         return phase == Phase::recorded && ahead == Ahead::no && !reached && !firm && !ungated() &&
                (flags & ring::kLaunchFenced) != 0;
     }
+    // Several communicators behind one stream gate, and it is open: what comes next on one of them need not wait for all.
+    bool lets_pass() const { return gate == ring::Gate::stream && families.size() > 1 && running(); }
     std::uint64_t end() const { return seq + slots; }  // in the ring
     bool ungated() const { return (flags & ring::kLaunchUngated) != 0; }
     bool pending() const { return phase == Phase::recorded || phase == Phase::waiting; }
@@ -142,16 +144,19 @@ public:
     const Launch* find(std::uint64_t seq) const;
     // Takes a launch at the end of the ring order. False: out of order, not taken.
     bool append(Launch launch);
-    // Every earlier launch of its families is done; behind a host gate: has been let go.
+    // Every earlier launch of its families is done, or lets others pass; behind a host gate: has been let go. Of
+    // several families behind one stream gate one is enough: which of their kernels NCCL starts first it tells nobody,
+    // and the first waits for its own communicator's alone.
     bool has_turn(const Launch& launch) const;
+    // Behind a stream gate, and an earlier launch of its families is not done: it may have to wait for that, go or not.
+    bool is_behind_own(const Launch& launch) const;
     static constexpr std::uint64_t kNoLaunch = ~std::uint64_t{0};
     std::uint64_t next_of(std::uint32_t family, std::uint64_t seq) const;  // that is not done
     // A communicator that shares its resources is not held: what runs there before it, nobody here sees.
     bool shares_unheld(const Launch& launch) const;
     // A call that was recorded before it still makes its connections. It may be its own: then its kernel comes after.
     bool is_connecting_before(const Launch& launch) const;
-    // A launch ended: appends the launches that have now come to the head of a family.
-    void leave(const Launch& launch, std::vector<std::uint64_t>& heads);
+    void leave(const Launch& launch);  // it ended
     void stop_waiting(const Launch& launch);
     void withhold(const Launch& launch);  // one that waits
     void set_done(Launch& launch);
@@ -175,6 +180,7 @@ public:
 private:
     static constexpr std::size_t kMostIdleFamilies = 256;
 
+    bool is_next_of(std::uint32_t family, const Launch& launch) const;
     bool all_let_go(const std::deque<std::uint64_t>& order, std::uint64_t upto) const;
     void overtake(bool keep, Retired& r);
     std::uint64_t used_slots() const;

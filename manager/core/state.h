@@ -117,6 +117,7 @@ struct Core::Impl {
     Rank* rank_of(RankId id);
     Launch* launch_of(const wire::LocalLaunch& id, Rank** rank = nullptr);
     void consider(Rank& rank, Launch& launch);  // it may have become ready
+    void pass_turn(Rank& rank, const std::vector<std::uint32_t>& families, std::uint64_t seq);
     void decide(Rank& rank, Launch& launch);    // it waits: may it start?
     void decide_all();
     bool lets_wait(Rank& rank, Launch& launch);

@@ -292,8 +292,8 @@ TEST_CASE("communicators that share resources take turns; others do not wait for
     CHECK(n.said<wire::Demand>().at(0).launches.at(0).launch == wire::LocalLaunch{0, 1});
 }
 
-TEST_CASE("a launch over two communicators waits for both their turns") {
-    Node n;
+// One rank, communicators A and B, launches of both: an earlier one of each, then one gate before both.
+static void put_one_gate(Node& n) {
     n.connect();
     n.rank(0);
     n.comm(0, 0, kCommA, 0, 2);
@@ -308,13 +308,86 @@ TEST_CASE("a launch over two communicators waits for both their turns") {
     n.flush();
     n.grant(1, {{0, 0}, {0, 1}});
     n.take();
-    n.done(0, 0);
+}
+
+TEST_CASE("a gate before two communicators is asked for when one has its turn, as behind others until both have") {
+    Node n;
+    put_one_gate(n);
     n.flush();
     CHECK(n.said<wire::Demand>().empty());
+    n.done(0, 0);
+    n.flush();
+    const auto demand = n.said<wire::Demand>().at(0).launches.at(0);
+    CHECK(demand.keys == std::vector<wire::KeyRange>{{coll_key(kCommA, 1), 2}, {coll_key(kCommB, 1), 1}});
+    CHECK(demand.behind);
     n.done(0, 1);
     n.flush();
-    const auto keys = n.said<wire::Demand>().at(0).launches.at(0).keys;
-    CHECK(keys == std::vector<wire::KeyRange>{{coll_key(kCommA, 1), 2}, {coll_key(kCommB, 1), 1}});
+    CHECK(n.said<wire::Demand>().size() == 1);
+    n.take();
+    n.connect(8);
+    n.enforce(kCommA);
+    n.enforce(kCommB);
+    const auto snapshots = n.said<wire::Snapshot>();
+    REQUIRE(snapshots.size() == 1);
+    REQUIRE(snapshots[0].launches.size() == 1);
+    CHECK(!snapshots[0].launches[0].demand.behind);
+}
+
+// The controller counts on it: a demand that has crossed the grant of such a run does not take it back.
+TEST_CASE("a gate before two communicators goes by a run that covers all of it, when one has its turn") {
+    Node n;
+    put_one_gate(n);
+    n.grant(2, {}, {{coll_key(kCommA, 1), 10}, {coll_key(kCommB, 1), 10}});
+    CHECK(!n.went(0, 2));
+    n.done(0, 0);
+    n.flush();
+    CHECK(n.went(0, 2));
+    CHECK(n.said<wire::Demand>().empty());
+}
+
+TEST_CASE("behind an open gate of two communicators the next launch of one is asked for, and those after it are not") {
+    Node n;
+    put_one_gate(n);
+    n.launch(0, 5, {coll(1, 2)});
+    n.launch(0, 6, {coll(1, 3)});
+    n.done(0, 0);
+    n.done(0, 1);
+    n.flush();
+    n.take();
+    n.grant(2, {{0, 2}});
+    n.flush();
+    const auto demands = n.said<wire::Demand>();
+    REQUIRE(demands.size() == 1);
+    REQUIRE(demands[0].launches.size() == 1);
+    CHECK(demands[0].launches[0].launch == wire::LocalLaunch{0, 5});
+    CHECK(demands[0].launches[0].behind);
+    n.grant(3, {{0, 5}});
+    n.take();
+    n.done(0, 5);  // before the one that was let go first
+    n.flush();
+    CHECK(n.said<wire::Demand>().at(0).launches.at(0).launch == wire::LocalLaunch{0, 6});
+}
+
+TEST_CASE("behind a host gate a launch over two communicators waits for both their turns") {
+    Node n;
+    n.connect();
+    n.rank(0);
+    n.comm(0, 0, kCommA, 0, 2);
+    n.comm(0, 1, kCommB, 0, 2);
+    n.flush();
+    n.enforce(kCommA);
+    n.enforce(kCommB);
+    n.take();
+    n.record(0, 0, {coll(1, 0)}, ring::Gate::host);  // another thread waits there: it posts its kernel before this one does
+    n.ready(0, 0);
+    n.record(0, 1, {coll(0, 0), coll(1, 1)}, ring::Gate::host);
+    n.ready(0, 1);
+    n.flush();
+    CHECK(n.said<wire::Demand>().at(0).launches.size() == 1);
+    n.take();
+    n.grant(1, {{0, 0}});
+    n.flush();
+    CHECK(n.said<wire::Demand>().at(0).launches.at(0).launch == wire::LocalLaunch{0, 1});
 }
 
 TEST_CASE("D1: a launch over two sequences does not start when a run covers only one") {
