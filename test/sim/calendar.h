@@ -19,7 +19,7 @@ enum class Kind : std::uint8_t {
     gate_open,          // who: launch. The gate sees go
     gave_up,            // who: launch, what: life of the manager that stood still
     verdict_gave_up,    // who: rank, what: number of its wait
-    part_done,          // who: launch. One more of its keys is through for it
+    part_done,          // who: launch, what: its kernel, kNone: connections. One more of its keys is through for it
     flow,               // who: flow, what: version. Its bytes have arrived
     rank_killed,        // who: rank
     rank_noticed,       // who: rank. Its manager sees that the process is gone

@@ -31,6 +31,7 @@ std::uint32_t Draft::add_comm(const std::vector<std::uint32_t>& members, std::ui
     comm.id = {hash_mix(job_, s_.seed) | 1, index + 1};
     comm.job = job_;
     comm.family = family != kNone ? family : index + 1;
+    comm.hash = hash_mix(hash_mix(job_, s_.seed), index);
     comm.ranks = members;
     std::set<NodeIndex> nodes;
     for (const std::uint32_t r : members) nodes.insert(s_.ranks[r].node);
@@ -138,8 +139,20 @@ void Draft::resolve_launches(std::uint32_t r, const RawCall& raw, std::map<std::
                 others.push_back(op.stream);
             add_op(r, op, numbers[op.comm], launch, call);
         }
+        add_kernels(launch);
         call.launches.push_back(std::move(launch));
     }
+}
+
+void Draft::add_kernels(LaunchPlan& launch) const {
+    for (const Part& part : launch.parts) {
+        auto kernel = std::find_if(launch.kernels.begin(), launch.kernels.end(),
+                                   [&](const KernelPlan& k) { return k.comm == part.comm; });
+        if (kernel == launch.kernels.end()) kernel = launch.kernels.insert(kernel, {part.comm, {}});
+        kernel->parts.push_back(part);
+    }
+    std::sort(launch.kernels.begin(), launch.kernels.end(),
+              [this](const KernelPlan& a, const KernelPlan& b) { return s_.comms[a.comm].hash < s_.comms[b.comm].hash; });
 }
 
 void Draft::add_op(std::uint32_t r, const RawOp& op, Numbers& numbers, LaunchPlan& launch, Call& call) {

@@ -80,6 +80,7 @@ private:
     std::size_t nodes_of(std::uint32_t comm) const;
     std::uint32_t ports_of_a_switch() const;
     void resolve_launches(std::uint32_t rank, const RawCall& raw, std::map<std::uint32_t, Numbers>& numbers, Call& call);
+    void add_kernels(LaunchPlan& launch) const;
     void add_op(std::uint32_t rank, const RawOp& op, Numbers& numbers, LaunchPlan& launch, Call& call);
     std::vector<RawOp> first_uses(std::uint32_t rank, const RawOp& op, Numbers& numbers) const;
     std::uint32_t rank_in(const CommPlan& comm, std::uint32_t rank) const;

@@ -39,9 +39,14 @@ struct LaunchRun {
     TimeNs granted_ns = 0;
     std::uint64_t grant = 0;
     std::uint64_t heard = 0;  // when its demand came, among all demands
-    std::uint32_t parts_left = 0;
+    std::uint32_t left = 0;   // kernels; of connections, parts
     std::uint64_t unheld = 0;  // parts, by bit, of communicators that were not held when it was recorded: by another network
     TimeNs reached_ns = 0;
+    bool is_unheld(const Part& part) const {
+        for (std::size_t i = 0; i < parts->size() && i < 64; ++i)
+            if ((*parts)[i].flow == part.flow) return (unheld >> i & 1) != 0;
+        return false;
+    }
 };
 
 }  // namespace opus::sim

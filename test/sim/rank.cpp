@@ -49,12 +49,7 @@ std::uint32_t Rank::entry_of(std::uint32_t comm) const {
     return kNone;
 }
 
-std::deque<LaunchIndex>& Rank::family_of(std::uint32_t comm) { return families_[s_.comms[comm].family]; }
-const std::deque<LaunchIndex>& Rank::family_of(std::uint32_t comm) const {
-    static const std::deque<LaunchIndex> kNothing;
-    const auto family = families_.find(s_.comms[comm].family);
-    return family == families_.end() ? kNothing : family->second;
-}
+std::deque<std::uint32_t>& Rank::family_of(std::uint32_t comm) { return families_[s_.comms[comm].family]; }
 
 Verdict Rank::verdict(std::uint32_t comm) const {
     if (!attached_) return Verdict::passes;
@@ -275,7 +270,7 @@ LaunchIndex Rank::connect(const std::vector<Part>& parts) {
     LaunchRun& run = world_.launches.emplace_back();
     run.rank = index_;
     run.parts = &parts;
-    run.parts_left = static_cast<std::uint32_t>(parts.size());
+    run.left = static_cast<std::uint32_t>(parts.size());
     note_unheld(run);
     return index;
 }
@@ -378,7 +373,7 @@ void Rank::enqueue(const LaunchPlan& plan, bool called) {
     run.plan = &plan;
     run.called = called;
     run.parts = &plan.parts;
-    run.parts_left = static_cast<std::uint32_t>(plan.parts.size());
+    run.left = static_cast<std::uint32_t>(plan.kernels.size());
     note_unheld(run);
     const bool fenced = (s_.seed + index_) % 8 != 0;  // else an older shim
     run.seq = push(plan.ops, fenced ? ring::kLaunchFenced : 0, ring::Gate::stream, plan.stream + 1);
@@ -394,16 +389,17 @@ void Rank::enqueue(const LaunchPlan& plan, bool called) {
         stream.push_back({Item::Kind::wait, event, 0});
     }
     if (run.seq != kUnrecorded) stream.push_back({Item::Kind::gate, index, 0});
-    stream.push_back({Item::Kind::kernel, index, 0});
+    for (const KernelPlan& kernel : plan.kernels) {
+        const auto k = static_cast<std::uint32_t>(kernels_.size());
+        kernels_.push_back({index, &kernel, static_cast<std::uint32_t>(kernel.parts.size())});
+        stream.push_back({Item::Kind::kernel, k, 0});
+        family_of(kernel.comm).push_back(k);
+    }
     for (const std::uint32_t other : plan.other_streams) {
         const auto event = static_cast<std::uint32_t>(events_.size());
         events_.push_back(false);
         stream.push_back({Item::Kind::record, event, 0});
         streams_[other].items.push_back({Item::Kind::wait, event, 0});
-    }
-    for (const Part& part : plan.parts) {
-        auto& family = family_of(part.comm);
-        if (family.empty() || family.back() != index) family.push_back(index);
     }
 }
 
@@ -493,13 +489,36 @@ void Rank::open_gate(LaunchIndex index) {
 // --- kernels ------------------------------------------------------------------------------------------
 
 void Rank::begin_launch(LaunchIndex index) {
-    world_.launches[index].state = LaunchRun::State::running;
+    LaunchRun& run = world_.launches[index];
+    run.state = LaunchRun::State::running;
     world_.inspector.started(index);
-    world_.traffic.join(index);
+    if (run.plan == nullptr) world_.traffic.join(index, kNone, *run.parts);
 }
 
-void Rank::part_done(LaunchIndex index) {
-    if (alive_ && --world_.launches[index].parts_left == 0) finish(index);
+void Rank::run_kernel(std::uint32_t index) {
+    KernelRun& kernel = kernels_[index];
+    if (world_.launches[kernel.launch].state != LaunchRun::State::running) begin_launch(kernel.launch);
+    kernel.running = true;
+    world_.traffic.join(kernel.launch, index, kernel.plan->parts);
+}
+
+void Rank::part_done(LaunchIndex index, std::uint32_t kernel) {
+    if (!alive_) return;
+    if (kernel != kNone) {
+        if (--kernels_[kernel].parts_left == 0) finish_kernel(kernel);
+    } else if (--world_.launches[index].left == 0) {
+        finish(index);
+    }
+}
+
+void Rank::finish_kernel(std::uint32_t index) {
+    const KernelRun& kernel = kernels_[index];
+    LaunchRun& run = world_.launches[kernel.launch];
+    family_of(kernel.plan->comm).pop_front();
+    streams_[run.plan->stream].items.pop_front();
+    if (--run.left == 0) return finish(kernel.launch);
+    run_streams();
+    wake_host();
 }
 
 void Rank::finish(LaunchIndex index) {
@@ -510,22 +529,8 @@ void Rank::finish(LaunchIndex index) {
         view_.done[run.seq & view_.mask].value.store(run.seq + 1);
         world_.manager_of(index_).look_soon(index_, random_.spread(10'000, s_.timing.poll_high_ns));
     }
-    if (run.plan != nullptr) {
-        for (const Part& part : *run.parts) {
-            auto& family = family_of(part.comm);
-            if (!family.empty() && family.front() == index) family.pop_front();
-        }
-        auto& stream = streams_[run.plan->stream].items;
-        if (!stream.empty() && stream.front().kind == Item::Kind::kernel && stream.front().index == index)
-            stream.pop_front();
-    }
     run_streams();
     wake_host();
-}
-
-bool Rank::in_turn(const LaunchRun& run, LaunchIndex index) const {
-    return std::all_of(run.parts->begin(), run.parts->end(),
-                       [&](const Part& part) { return family_of(part.comm).front() == index; });
 }
 
 void Rank::stream_step(std::uint32_t stream) {
@@ -572,9 +577,9 @@ bool Rank::pass_head(std::uint32_t stream) {
             return world_.launches[item.index].opened;
         }
         case Item::Kind::kernel: {
-            const LaunchRun& run = world_.launches[item.index];
-            if (run.state != LaunchRun::State::running && run.called && in_turn(run, item.index))
-                begin_launch(item.index);
+            const KernelRun& kernel = kernels_[item.index];
+            if (!kernel.running && world_.launches[kernel.launch].called && family_of(kernel.plan->comm).front() == item.index)
+                run_kernel(item.index);
             return false;
         }
     }
@@ -605,7 +610,7 @@ std::string Rank::where() const {
             text += item.kind == Item::Kind::wait ? "event" : "compute";
             continue;
         }
-        const LaunchRun& run = world_.launches[item.index];
+        const LaunchRun& run = world_.launches[item.kind == Item::Kind::gate ? item.index : kernels_[item.index].launch];
         text += (item.kind == Item::Kind::gate ? "gate of #" : "kernel of #") + std::to_string(run.seq) +
                 (run.go ? " go" : "") + (run.suspended ? " suspended" : "") + (run.passed ? " passed" : "") +
                 (run.runs() ? " runs" : "") + " keys:";

@@ -28,7 +28,7 @@ public:
     void open_gate(LaunchIndex launch);
     void give_up(LaunchIndex launch, std::uint64_t manager_life);
     void give_up_verdict(std::uint64_t wait);
-    void part_done(LaunchIndex launch);
+    void part_done(LaunchIndex launch, std::uint32_t kernel);
 
     // The manager's words.
     void on_go(std::uint64_t seq, bool abort);
@@ -54,8 +54,14 @@ public:
 private:
     struct Item {
         enum class Kind : std::uint8_t { compute, gate, kernel, record, wait } kind{};
-        std::uint32_t index = 0;
+        std::uint32_t index = 0;  // launch, kernel, or event
         TimeNs ns = 0;
+    };
+    struct KernelRun {
+        LaunchIndex launch = 0;
+        const KernelPlan* plan = nullptr;
+        std::uint32_t parts_left = 0;
+        bool running = false;
     };
     struct StreamState {
         std::deque<Item> items;
@@ -93,11 +99,11 @@ private:
     void run_streams();
     bool pass_head(std::uint32_t stream);
     bool is_let_go(const LaunchRun& launch) const;
-    bool in_turn(const LaunchRun& launch, LaunchIndex index) const;
+    void run_kernel(std::uint32_t kernel);
+    void finish_kernel(std::uint32_t kernel);
     void end();
     std::uint32_t entry_of(std::uint32_t comm) const;
-    std::deque<LaunchIndex>& family_of(std::uint32_t comm);
-    const std::deque<LaunchIndex>& family_of(std::uint32_t comm) const;
+    std::deque<std::uint32_t>& family_of(std::uint32_t comm);
 
     World& world_;
     const Scenario& s_;
@@ -120,7 +126,8 @@ private:
     std::uint32_t own_events_ = 0;  // used for groups on several streams
     std::vector<LaunchIndex> by_seq_;
     std::vector<LaunchIndex> gated_;  // gates that hold
-    std::map<std::uint32_t, std::deque<LaunchIndex>> families_;
+    std::deque<KernelRun> kernels_;
+    std::map<std::uint32_t, std::deque<std::uint32_t>> families_;  // their kernels
     std::vector<TableEntry> table_;
     std::uint64_t known_dead_ = 0;  // the manager's life whose heartbeat is known to stand still
     bool running_streams_ = false, again_ = false;

@@ -9,7 +9,7 @@ namespace opus::sim {
 namespace {
 
 struct Kernel {
-    const LaunchPlan* plan = nullptr;
+    const KernelPlan* plan = nullptr;
     bool started = false, done = false;
 };
 
@@ -109,23 +109,22 @@ private:
     }
 
     void enqueue(Player& p, const LaunchPlan& launch) {
-        const auto k = static_cast<std::uint32_t>(p.kernels.size());
-        p.kernels.push_back({&launch});
         const auto event = [&p] { return p.events.push_back(false), static_cast<std::uint32_t>(p.events.size() - 1); };
         for (const std::uint32_t other : launch.other_streams) {
             const std::uint32_t before = event();
             p.streams[other].push_back({Item::record, before});
             p.streams[launch.stream].push_back({Item::wait, before});
         }
-        p.streams[launch.stream].push_back({Item::kernel, k});
+        for (const KernelPlan& kernel : launch.kernels) {
+            const auto k = static_cast<std::uint32_t>(p.kernels.size());
+            p.kernels.push_back({&kernel});
+            p.streams[launch.stream].push_back({Item::kernel, k});
+            p.families[s_.comms[kernel.comm].family].push_back(k);
+        }
         if (!launch.other_streams.empty()) {
             const std::uint32_t after = event();
             p.streams[launch.stream].push_back({Item::record, after});
             for (const std::uint32_t other : launch.other_streams) p.streams[other].push_back({Item::wait, after});
-        }
-        for (const Part& part : launch.parts) {
-            auto& family = p.families[s_.comms[part.comm].family];
-            if (family.empty() || family.back() != k) family.push_back(k);
         }
     }
 
@@ -143,18 +142,15 @@ private:
         if (item.kind == Item::record) return p.events[item.index] = true;
         if (item.kind == Item::wait) return p.events[item.index];
         Kernel& kernel = p.kernels[item.index];
+        auto& family = p.families[s_.comms[kernel.plan->comm].family];
         if (!kernel.started) {
-            for (const Part& part : kernel.plan->parts)
-                if (p.families[s_.comms[part.comm].family].front() != item.index) return false;
+            if (family.front() != item.index) return false;
             kernel.started = moved = true;
             for (const Part& part : kernel.plan->parts) ++started_[part.flow];
         }
         if (!full(kernel.plan->parts)) return false;
         kernel.done = true;
-        for (const Part& part : kernel.plan->parts) {
-            auto& family = p.families[s_.comms[part.comm].family];
-            if (!family.empty() && family.front() == item.index) family.pop_front();
-        }
+        family.pop_front();
         return true;
     }
 

@@ -117,11 +117,17 @@ struct OpPlan {
     bool empty = false;  // zero bytes
 };
 
+struct KernelPlan {  // what a group gives one communicator
+    std::uint32_t comm = 0;
+    std::vector<Part> parts;
+};
+
 struct LaunchPlan {
     std::uint32_t stream = 0;  // the gate stands here
     std::vector<std::uint32_t> other_streams;
     std::vector<OpPlan> ops;
     std::vector<Part> parts;
+    std::vector<KernelPlan> kernels;  // the same parts, in the order in which NCCL launches them
 };
 
 struct Call {
@@ -145,6 +151,7 @@ struct CommPlan {
     CommId id;
     std::uint32_t job = 0;
     std::uint32_t family = 0;
+    std::uint64_t hash = 0;            // NCCL's: communicators of one group launch by it
     std::vector<std::uint32_t> ranks;  // RankPlan, by rank in the communicator
     bool intra = false;
 };

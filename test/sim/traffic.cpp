@@ -16,18 +16,18 @@ bool Traffic::lit(const FlowPlan& plan) const {
     return std::all_of(plan.pairs.begin(), plan.pairs.end(), [this](PairIndex p) { return world_.glass.lit(p); });
 }
 
-void Traffic::join(LaunchIndex launch) {
+void Traffic::join(LaunchIndex launch, std::uint32_t kernel, const std::vector<Part>& parts) {
     const LaunchRun& run = world_.launches[launch];
-    for (std::size_t i = 0; i < run.parts->size(); ++i) {
-        const Part& part = (*run.parts)[i];
+    for (const Part& part : parts) {
         Flow& flow = flows_[part.flow];
         const FlowPlan& plan = s_.flows[part.flow];
         flow.launches.push_back(launch);
-        flow.free |= run.free() || (i < 64 && (run.unheld >> i & 1) != 0);
-        if (part.sends) flow.sender = launch;
+        flow.kernels.push_back(kernel);
+        flow.free |= run.free() || run.is_unheld(part);
+        if (part.sends) flow.sender = launch, flow.sender_kernel = kernel;
         if (part.sends && plan.eager) {  // into a buffer of the proxy's
             flow.sender_through = true;
-            world_.after(plan.sender_ns, Kind::part_done, launch);
+            world_.after(plan.sender_ns, Kind::part_done, launch, kernel);
         }
         if (flow.launches.size() == plan.members) start(part.flow);
     }
@@ -67,16 +67,16 @@ void Traffic::advance(FlowIndex f, std::uint64_t version) {
     flow.since = world_.now;
     if (flow.sender != kNone && !flow.sender_through && flow.progress >= plan.sender_ns) {
         flow.sender_through = true;
-        world_.after(0, Kind::part_done, flow.sender);
+        world_.after(0, Kind::part_done, flow.sender, flow.sender_kernel);
         if (flow.progress < plan.transfer_ns) return update(f);
     }
     flow.done = true;
     flow.active = false;
     for (const PairIndex p : plan.pairs) std::erase(on_pair_[p], f);
     TimeNs later = 0;
-    for (const LaunchIndex launch : flow.launches) {
-        if (launch == flow.sender) continue;
-        world_.after(later, Kind::part_done, launch);
+    for (std::size_t i = 0; i < flow.launches.size(); ++i) {
+        if (flow.launches[i] == flow.sender) continue;
+        world_.after(later, Kind::part_done, flow.launches[i], flow.kernels[i]);
         later += 700;
     }
 }

@@ -15,7 +15,8 @@ class World;
 class Traffic {
 public:
     Traffic(World& world, const Scenario& scenario);
-    void join(LaunchIndex launch);
+    // Parts of a launch that start together: one kernel of its rank's, or connections (kNone).
+    void join(LaunchIndex launch, std::uint32_t kernel, const std::vector<Part>& parts);
     void light_changed(PairIndex pair);
     void advance(FlowIndex flow, std::uint64_t version);  // calendar
     bool has_arrived(FlowIndex flow) const { return flows_[flow].done; }
@@ -26,7 +27,9 @@ public:
 private:
     struct Flow {
         std::vector<LaunchIndex> launches;
+        std::vector<std::uint32_t> kernels;  // of these
         LaunchIndex sender = kNone;
+        std::uint32_t sender_kernel = kNone;
         TimeNs progress = 0, since = 0;
         std::uint32_t version = 0;
         bool active = false, moving = false, sender_through = false, done = false, free = false;

@@ -77,7 +77,7 @@ void World::dispatch(const Entry& e) {
         case Kind::gate_open: return ranks[launches[e.who].rank]->open_gate(e.who);
         case Kind::gave_up: return ranks[launches[e.who].rank]->give_up(e.who, e.what);
         case Kind::verdict_gave_up: return ranks[e.who]->give_up_verdict(e.what);
-        case Kind::part_done: return ranks[launches[e.who].rank]->part_done(e.who);
+        case Kind::part_done: return ranks[launches[e.who].rank]->part_done(e.who, static_cast<std::uint32_t>(e.what));
         case Kind::flow: return traffic.advance(e.who, e.what);
         case Kind::rank_killed: return rank_died(e.who, false);
         case Kind::rank_noticed: return manager_of(e.who).rank_gone(e.who);
