@@ -45,9 +45,7 @@ inline ring::Gate gate_for(const Communicator& c, cudaStream_t stream) {
 }
 
 // A host gate's launch holds its connections as well. A manager that does not know a pair's flag would count a transfer.
-inline bool brings_pairs(ring::Gate gate) {
-    return gate == ring::Gate::host && (process.view.header->version.load(std::memory_order_relaxed) & 0xffff) >= 3;
-}
+inline bool brings_pairs(ring::Gate gate) { return gate == ring::Gate::host && serves_minor(3); }
 
 // A launch with no gate says that its stream got there, if it can (OPUS_GATE=none, OPUS_MODE=observe). The gate kernel
 // has a fence between its ready and its first look.

@@ -90,6 +90,11 @@ private:
 
 [[gnu::visibility("hidden")]] extern Process process;
 
+// The manager knows what this minor version of the ring has.
+inline bool serves_minor(std::uint32_t minor) {
+    return (process.view.header->version.load(std::memory_order_relaxed) & 0xffff) >= minor;
+}
+
 // Wakes a sleeping manager. After a sequentially consistent store of a word that it waits for.
 void ring_doorbell_now();
 inline void ring_doorbell() {

@@ -89,7 +89,8 @@ bool await_space(Ring& ring, std::uint64_t slots) {
 }
 
 bool recordable(const Ring& ring, std::uint32_t ops) {
-    return ops <= ring::kMaxOps && ring::slots_for(ops) <= (ring.mask + 1) / 2;
+    if (ops > ring::kMaxOpsBefore4 && (ops > ring::kMaxOps || !serves_minor(4))) return false;
+    return ring::slots_for(ops) <= (ring.mask + 1) / 2;
 }
 
 std::uint64_t push_slowly(Ring& ring, LaunchHead head, std::uint64_t stream, const ring::OpEntry& op) {

@@ -70,12 +70,14 @@ namespace opus::ring {
 
 inline constexpr std::uint64_t kMagic = 0x31474e525355504full;  // "OPUSRNG1"
 inline constexpr std::uint32_t kVersionMajor = 1;
-// 1: dead_beat; 2: kLaunchFenced; 3: creation and reason, kLaunchSkips, kOpConnects; 4: pci and uuid of a CommEntry
+// 1: dead_beat; 2: kLaunchFenced; 3: creation and reason, kLaunchSkips, kOpConnects; 4: pci and uuid of a CommEntry,
+// kMaxOps (was 1024)
 inline constexpr std::uint32_t kVersionMinor = 4;
 inline constexpr std::uint32_t kMaxComms = 256;
 inline constexpr std::uint32_t kDefaultSlots = 4096;  // power of two
 inline constexpr std::uint32_t kMaxSlots = 65536;
-inline constexpr std::uint32_t kMaxOps = 1024;  // op entries of one launch; more passes unrecorded
+inline constexpr std::uint32_t kMaxOps = 16384;  // op entries of one launch, and half the ring; more passes unrecorded
+inline constexpr std::uint32_t kMaxOpsBefore4 = 1024;
 inline constexpr std::uint32_t kLitPeers = 4096;
 inline constexpr std::size_t kLine = 64;
 

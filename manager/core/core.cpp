@@ -304,7 +304,7 @@ void Core::Impl::handle(const Recorded& e) {
         launch.bytes += op.bytes;
     }
     if (!e.ops.empty()) launch.op = static_cast<OpKind>(e.ops.front().kind);
-    launch.keys = keys_of(e.ops, e.flags, e.gate, rank->lookup());
+    if (!e.keyless) launch.keys = keys_of(e.ops, e.flags, e.gate, rank->lookup());
     if (rank->recovered) rank->imply_finished(launch);
     if (e.go) {
         launch.phase = Phase::started;

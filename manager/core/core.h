@@ -76,6 +76,7 @@ struct Recorded {  // a committed launch, in ring order
     std::uint32_t slots = 1;
     bool go = false;        // recovered: an earlier manager has let it start
     bool occupied = false;  // recovered: an earlier manager has passed over it
+    bool keyless = false;   // of more keys than a frame holds: it has none, and passes
 };
 // The shim opened gates by itself, because the heartbeat stood still: whatever waits has passed.
 struct GaveUp {

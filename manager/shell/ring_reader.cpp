@@ -1,6 +1,7 @@
 #include "manager/shell/ring_reader.h"
 
 #include <algorithm>
+#include <set>
 
 #include "manager/shell/go_words.h"
 
@@ -283,12 +284,13 @@ bool RingReader::read_record(std::uint64_t seq, std::uint64_t end, std::vector<E
     for (std::size_t i = 0; i < record.ops.size(); ++i) {
         std::string fault = fault_of(record.ops[i], events);
         keys += record.ops[i].count;
-        if (fault.empty() && keys > kMaxKeys) fault = "more than " + std::to_string(kMaxKeys) + " keys";
         if (fault.empty()) continue;
         fault.insert(0, ", operation " + std::to_string(i) + ": ").insert(0, name);
         break_ring(std::move(fault), events);
         return false;
     }
+    record.keyless = keys > kMaxKeys;
+    if (record.keyless) lose_comms_of(record, events);
     if (record.occupied)
         set_occupied({seq, record.slots}, true);
     else
@@ -297,6 +299,13 @@ bool RingReader::read_record(std::uint64_t seq, std::uint64_t end, std::vector<E
     follow(record);
     events.push_back(std::move(record));
     return true;
+}
+
+// Its peers may wait for keys that nobody can be told of.
+void RingReader::lose_comms_of(const Recorded& record, std::vector<Event>& events) {
+    std::set<std::uint32_t> comms;
+    for (const ring::OpEntry& op : record.ops)
+        if (comms.insert(op.comm).second) events.push_back(CommLost{rank_, op.comm});
 }
 
 // Connections are made by whichever thread comes first: each in a lane of its own.
@@ -317,7 +326,7 @@ std::string RingReader::fault_of(const ring::OpEntry& op, std::vector<Event>& ev
     const std::uint32_t size = entries_[op.comm].size;
     if (is_directed(op.kind) && op.peer >= size)
         return "peer " + std::to_string(op.peer) + " of " + std::to_string(size);
-    if (op.count == 0 || op.count > wire::kMaxKeysPerLaunch) return "count " + std::to_string(op.count);
+    if (op.count == 0) return "count 0";
     if (op.n > ring::kSeqMask - op.count) return "number " + std::to_string(op.n);
     return {};
 }

@@ -82,6 +82,7 @@ private:
     bool read_next(std::uint64_t head, std::vector<Event>& events);
     bool read_record(std::uint64_t seq, std::uint64_t end, std::vector<Event>& events);
     void follow(const Recorded& record);
+    void lose_comms_of(const Recorded& record, std::vector<Event>& events);
     void recover_occupied(std::vector<Event>& events);
     void set_occupied(const Slots& slots, bool occupied);
     bool any_occupied(std::uint64_t seq, std::uint32_t count) const;

@@ -271,8 +271,21 @@ TEST_CASE("a held call that then fails is done, and its communicator is reported
     CHECK(rank.view.comms[0].lost == 1);
 }
 
-TEST_CASE("a group with more operations than a launch holds passes, is counted, and keeps its numbers") {
+TEST_CASE("a group of transfers with thousands of peers is one launch, of at most half the ring") {
     MiniManager manager;
+    CHECK(scenario("wide_group", at(manager)).finish() == 0);
+    const RankSeen& rank = manager.rank(0);
+    REQUIRE(rank.launches.size() == 2);
+    CHECK(rank.launches[0].ops.size() == 2999);
+    check_op(rank.launches[1].ops[0], OpKind::send, 1, 1, false);
+    CHECK(rank.view.comms[0].lost == 0);
+    CHECK(rank.retired == rank.tail);
+}
+
+TEST_CASE("a group with more operations than a launch holds passes, is counted, and keeps its numbers") {
+    Behaviour behaviour;
+    behaviour.slots = 2048;
+    MiniManager manager(behaviour);
     CHECK(scenario("wide_group", at(manager)).finish() == 0);
     RankSeen& rank = manager.rank(0);
     REQUIRE(rank.launches.size() == 1);
