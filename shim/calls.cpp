@@ -9,14 +9,11 @@
 #include "shim/straight.h"
 #include "shim/stream_gate.h"
 #include "shim/thread_state.h"
+#include "shim/windows.h"
 
 namespace opus::shim {
 
 namespace {
-
-// Bytes of an ncclDataType_t; 0 for one that is newer than this table.
-constexpr std::uint8_t kWidth[256] = {1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1};
-inline std::uint64_t width(ncclDataType_t type) { return kWidth[std::uint8_t(type)]; }
 
 inline void count_passed() { process.view.header->passed.fetch_add(1, std::memory_order_relaxed); }
 
@@ -66,12 +63,14 @@ Course refuse(std::uint64_t seq, const ring::OpEntry& op) {
 
 // Circuits for the connections first, then the ordinary launch behind its kernel.
 Course begin_stream_gated(Communicator& c, ring::OpEntry op, cudaStream_t stream, Flight& flight) {
-    if (op.flags != 0) {
+    if ((op.flags & ring::kOpFirstUse) != 0) {
         bool fail = false;
+        const std::uint32_t after = op.flags & ~ring::kOpFirstUse;
+        op.flags = ring::kOpFirstUse;
         flight.connections = hold_connections(&op, 1, 0, fail);
         if (fail) return refuse(flight.connections, op);
         if (flight.connections == kFull) c.count_lost();
-        op.flags = 0;
+        op.flags = after;
     }
     const LaunchHead head{ring::Gate::stream, 1, record_flags(1, ring::Gate::stream)};
     flight.seq = push(process.view, head, stream_name(c, stream), op);
@@ -97,6 +96,7 @@ bool on_capturing_stream(const Communicator& c, cudaStream_t stream) {
 __attribute__((noinline)) Course begin(Communicator& c, ring::OpEntry op, cudaStream_t stream, Flight& flight) {
     flight.connections = kFull;
     if (note_use(c, OpKind{op.kind}, op.peer)) op.flags = ring::kOpFirstUse;
+    if (c.windows && may_spread(OpKind{op.kind})) op.flags |= ring::kOpMesh;
     if (!records(c)) {
         if (thread_words.refusal == ncclSuccess) return Course::pass;
         end_wait(c.index);

@@ -10,6 +10,7 @@
 #include "shim/message.h"
 #include "shim/process.h"
 #include "shim/thread_state.h"
+#include "shim/windows.h"
 
 namespace opus::shim {
 
@@ -82,6 +83,7 @@ void release(Communicator* c) {
     if (c == nullptr) return;
     free(c->sends);
     free(c->recvs);
+    free(c->puts);
     free(c);
 }
 
@@ -113,6 +115,7 @@ Communicator* forget(ncclComm_t comm) {
 void retire(Communicator* c) {
     if (c == nullptr) return;
     forget_children(*c);
+    end_lasting(*c);
     retire_entry(c->index);
     const LockGuard guard(creation_lock);
     release(remembered[remembered_next]);

@@ -16,6 +16,7 @@
 namespace opus::shim {
 
 struct DeferredDone;
+struct Lasting;
 struct PendingChild;
 
 // Transfers to, or from, one peer.
@@ -47,6 +48,7 @@ struct Communicator {
     std::uint64_t collectives = 0;              // key number of the next
     PeerSequence* sends = nullptr;              // [size]
     PeerSequence* recvs = nullptr;              // [size]
+    PeerSequence* puts = nullptr;               // [size], from the first one-sided operation on
     std::uint32_t index = kNone;                // in the segment's table; kNone: not there, never asks
     std::uint32_t rank = 0;
     std::uint32_t size = 0;
@@ -69,7 +71,12 @@ struct Communicator {
     std::uint32_t generation = 0;
     bool split_shares = false;  // config.splitShare, inherited by children made without a config
     bool shrink_shares = false;
-    std::uint64_t splits = 0;  // ncclCommSplit calls on it so far
+    bool windows = false;   // has had one: NCCL may make meshes of its AllGathers and ReduceScatters
+    bool mesh_connected = false;
+    std::uint64_t meshes = 0;  // number of the next connection of each with each
+    std::uint32_t device_comms = 0;
+    Lasting* lasting = nullptr;  // what holds circuits for these
+    std::uint64_t splits = 0;    // ncclCommSplit calls on it so far
     DriverContext* context = nullptr;
     DeferredDone* deferred = nullptr;  // kSlowDeferred
     PendingChild* children = nullptr;  // kSlowChildren

@@ -17,6 +17,7 @@
 namespace opus::shim {
 
 constexpr bool is_transfer(OpKind kind) { return kind == OpKind::send || kind == OpKind::recv; }
+constexpr bool is_one_sided(OpKind kind) { return kind == OpKind::put_signal || kind == OpKind::signal; }
 constexpr bool is_rooted_transfers(OpKind kind) { return kind == OpKind::gather || kind == OpKind::scatter; }
 constexpr bool is_made_of_transfers(OpKind kind) { return kind == OpKind::all_to_all || is_rooted_transfers(kind); }
 

@@ -11,6 +11,7 @@
 #include "shim/straight.h"
 #include "shim/stream_gate.h"
 #include "shim/thread_state.h"
+#include "shim/windows.h"
 
 namespace opus::shim {
 
@@ -78,7 +79,7 @@ public:
         // in this group.
         holds_up_unseen_ = process.view.header->passed.load(std::memory_order_relaxed) != group_.passed;
         number();
-        if (group_.entries.empty()) return group_.refused == nullptr;
+        if (group_.entries.empty()) return group_.refused == nullptr && (group_.pairs.empty() || hold_first_uses());
         if (may_go_straight()) return begin_straight();
         if (group_.refused != nullptr) return false;
         if (any_capturing()) {
@@ -118,11 +119,14 @@ public:
             return;
         }
         if (group_.connections != kFull) {
-            if (result == ncclInProgress)
-                defer_done(lead_comm(group_.launches[0]), group_.connections, nullptr, 0);
+            if (lasts_ && (result == ncclSuccess || result == ncclInProgress))
+                let_last();
+            else if (result == ncclInProgress)
+                defer_done(*group_.parts[0].comm, group_.connections, nullptr, 0);
             else
                 store_done(group_.connections);
         }
+        if (lasts_) end_device_uses(result == ncclSuccess || result == ncclInProgress);
         for (const GroupLaunch& launch : group_.launches) {
             if (launch.seq == kFull) continue;
             gather_streams(launch.set);
@@ -173,10 +177,14 @@ private:
             Communicator& c = *op.comm;
             if (c.group != stamp_ && !add_part(c)) continue;
             GroupPart& part = group_.parts[c.group_part];
-            if (is_transfer(op.kind))
+            if (is_transfer(op.kind)) {
                 number_transfer(part, op);
-            else
+            } else if (is_of_windows(op.kind)) [[unlikely]] {
+                number_of_windows(part, op);
+                if (op.kind == OpKind::none) continue;
+            } else {
                 number_collective(part, op);
+            }
             if (part.recorded)
                 add_stream(part, c.group_part, {op.stream, c.context});
             else if (c.sends != nullptr)
@@ -189,10 +197,11 @@ private:
         c.group = stamp_;
         c.group_part = group_.parts.size();
         const std::uint32_t self = group_.parts.size();
-        return group_.parts.add({&c, nullptr, self, kNone, c.sends != nullptr && (is_enforced(c) || records_in(group_, c))});
+        return group_.parts.add(
+            {&c, nullptr, self, kNone, c.sends != nullptr && (is_enforced(c) || records_in(group_, c)), false});
     }
 
-    void number_transfer(GroupPart& part, const PendingOp& op) {
+    __attribute__((always_inline)) void number_transfer(GroupPart& part, const PendingOp& op) {
         Communicator& c = *op.comm;
         if (c.sends == nullptr || op.peer >= c.size) return;
         PeerSequence& peer = (op.kind == OpKind::send ? c.sends : c.recvs)[op.peer];
@@ -206,6 +215,33 @@ private:
         peer.group = stamp_;
         peer.entry = group_.entries.size();
         add_entry(op, n, first);
+    }
+
+    static constexpr bool is_of_windows(OpKind kind) { return kind == OpKind::none || is_one_sided(kind); }
+    __attribute__((noinline)) void number_of_windows(GroupPart& part, const PendingOp& op) {
+        op.kind == OpKind::none ? number_mesh(part, op) : number_put(part, op);
+    }
+
+    // Nobody else comes to it.
+    void number_put(GroupPart& part, const PendingOp& op) {
+        Communicator& c = *op.comm;
+        if (c.puts == nullptr) c.puts = static_cast<PeerSequence*>(calloc(c.size, sizeof(PeerSequence)));
+        if (c.puts == nullptr) return c.count_lost();
+        PeerSequence& peer = c.puts[op.peer];
+        const std::uint64_t n = peer.next++;
+        if (!part.recorded) return;
+        if (peer.group == stamp_) return extend(group_.entries[peer.entry].op, op);
+        peer.group = stamp_;
+        peer.entry = group_.entries.size();
+        add_entry(op, n, false);
+    }
+
+    void number_mesh(GroupPart& part, const PendingOp& op) {
+        const auto use = static_cast<MeshUse>(op.peer);
+        part.lasts |= use == MeshUse::device;
+        lasts_ |= use == MeshUse::device;
+        ring::OpEntry pair;
+        if (note_mesh(*op.comm, use, pair)) add_pair(part, *op.comm, pair);
     }
 
     void number_collective(GroupPart& part, const PendingOp& op) {
@@ -224,6 +260,8 @@ private:
         }
         part.collective = group_.entries.size();
         add_entry(op, n, first);
+        if (c.windows && may_spread(op.kind) && part.collective < group_.entries.size())
+            group_.entries[part.collective].op.flags |= ring::kOpMesh;
     }
 
     static void extend(ring::OpEntry& entry, const PendingOp& op) {
@@ -305,17 +343,45 @@ private:
 
     bool hold_first_uses() {
         group_.launch_ops.clear();
-        for (const GroupEntry& e : group_.entries)
-            if ((e.op.flags & ring::kOpFirstUse) != 0) group_.launch_ops.add(e.op);
+        for (const GroupEntry& e : group_.entries) {
+            if ((e.op.flags & ring::kOpFirstUse) == 0) continue;
+            ring::OpEntry first = e.op;
+            first.flags = ring::kOpFirstUse;
+            group_.launch_ops.add(first);
+        }
         for (const GroupEntry& e : group_.pairs) group_.launch_ops.add(e.op);
         if (group_.launch_ops.empty()) return true;
         bool fail = false;
-        group_.connections =
-            hold_connections(group_.launch_ops.data(), group_.launch_ops.size(),
-                             holds_up_unseen_ || !group_.unheld_streams.empty() ? ring::kLaunchMixed : 0, fail);
+        group_.connections = hold_connections(group_.launch_ops.data(), group_.launch_ops.size(), connection_flags(), fail);
         if (group_.connections == kFull) count_lost(kNone);
-        for (GroupEntry& e : group_.entries) e.op.flags = 0;
+        for (GroupEntry& e : group_.entries) e.op.flags &= ~ring::kOpFirstUse;
         return !fail;
+    }
+
+    std::uint16_t connection_flags() const {
+        const bool mixed = holds_up_unseen_ || !group_.unheld_streams.empty();
+        return std::uint16_t((mixed ? ring::kLaunchMixed : 0) | (lasts_ ? ring::kLaunchLasts : 0));
+    }
+
+    // NCCL has not made them; or their connections were one launch with operations, behind a host gate, and end with these.
+    void end_device_uses(bool made) {
+        for (const GroupPart& part : group_.parts) {
+            if (!part.lasts) continue;
+            if (!made) forget_device_use(*part.comm);
+            if (made && part.recorded && part.comm->lasting == nullptr) part.comm->count_lost();
+        }
+    }
+
+    // The launch of connections, as long as the device communicators that were made with it.
+    void let_last() {
+        Array<Communicator*>& comms = group_.lasting;
+        comms.clear();
+        for (const GroupPart& part : group_.parts)
+            if (part.lasts && part.recorded && part.comm->lasting == nullptr) comms.add(part.comm);
+        if (comms.empty())
+            store_done(group_.connections);
+        else
+            begin_lasting(comms.data(), comms.size(), group_.connections);
     }
 
     void count_lost(std::uint32_t set) {
@@ -454,6 +520,7 @@ private:
     std::uint64_t straight_seq_ = kFull;  // of a group that went straight
     std::uint32_t first_uses_ = 0;
     bool holds_up_unseen_ = false;  // operations of the group that are not in it
+    bool lasts_ = false;            // it makes device communicators
     ring::Gate gate_ = ring::Gate::none;
 };
 

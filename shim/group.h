@@ -53,12 +53,16 @@ private:
     std::uint32_t room_;
 };
 
+// Bytes of an ncclDataType_t; 0 for one that is newer than this table.
+inline constexpr std::uint8_t kWidth[256] = {1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1};
+inline std::uint64_t width(ncclDataType_t type) { return kWidth[std::uint8_t(type)]; }
+
 struct PendingOp {
     Communicator* comm;
     cudaStream_t stream;
     std::uint64_t bytes;
-    std::uint32_t peer;
-    OpKind kind;
+    std::uint32_t peer;  // a connection of each with each: MeshUse
+    OpKind kind;         // none: a connection of each with each
     std::uint8_t dtype;
 };
 
@@ -69,6 +73,7 @@ struct GroupPart {
     std::uint32_t set;           // parts whose streams meet share one; root of a union-find
     std::uint32_t collective;    // its last collective's entry, or kNone
     bool recorded;
+    bool lasts;  // its connections are of device communicators
 };
 
 struct GroupStream {
@@ -107,6 +112,7 @@ struct GroupBuffers {
     Array<GroupEntry> pairs;  // that its collectives connect
     Array<GroupLaunch> launches;
     Array<ring::OpEntry> launch_ops;     // scratch: of one launch
+    Array<Communicator*> lasting;        // scratch: those that make device communicators
     Array<LaunchStream> launch_streams;  // scratch: of one launch
     std::uint64_t connections;           // sequence of the launch of first uses, or kFull
     Communicator* refused;               // it was aborted while its verdict was waited for

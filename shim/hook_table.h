@@ -6,11 +6,11 @@
 //   OPUS_PASS(name, (params), (args))                                seen, counted, let pass
 //
 // What is not defined falls back to OPUS_HOOK. Parameters are written as in nccl.h, whose prototypes the
-// exported functions are checked against: a wrong type does not compile. A collective's `elements` is
-// what one rank's buffer holds of `datatype`.
+// exported functions are checked against (device_api.h: what it does not declare): a wrong type does not compile. A
+// collective's `elements` is what one rank's buffer holds of `datatype`.
 //
 // To hook a function: add its line, under the version that brought it (facts: nccl.h history).
-// An OPUS_HOOK line also wants a handler in lifecycle.cpp or group.cpp; the linker says so.
+// An OPUS_HOOK line also wants a handler (lifecycle.cpp, group.cpp, windows.cpp, one_sided.cpp); the linker says so.
 //
 // Deliberately without an include guard.
 #ifndef OPUS_HOOK
@@ -56,6 +56,15 @@ OPUS_HOOK(ncclCommSuspend, (ncclComm_t comm, int flags), (comm, flags))
 OPUS_HOOK(ncclCommResume, (ncclComm_t comm), (comm))
 #endif
 
+// --- windows, device communicators ---------------------------------------------------------------
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 27, 0)
+OPUS_HOOK(ncclCommWindowRegister, (ncclComm_t comm, void* buffer, size_t size, ncclWindow_t* window, int flags), (comm, buffer, size, window, flags))
+#endif
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 28, 0)
+OPUS_HOOK(ncclDevCommCreate, (ncclComm_t comm, const void* requirements, void* made), (comm, requirements, made))
+OPUS_HOOK(ncclDevCommDestroy, (ncclComm_t comm, const void* made), (comm, made))
+#endif
+
 // --- groups -------------------------------------------------------------------------------------
 OPUS_HOOK(ncclGroupStart, (), ())
 OPUS_HOOK(ncclGroupEnd, (), ())
@@ -90,10 +99,10 @@ OPUS_COLL(ncclScatterConfig, (const void* src, void* dst, size_t count, ncclData
 OPUS_P2P(ncclSend, (const void* src, size_t count, ncclDataType_t datatype, int peer, ncclComm_t comm, cudaStream_t stream), (src, count, datatype, peer, comm, stream), send)
 OPUS_P2P(ncclRecv, (void* dst, size_t count, ncclDataType_t datatype, int peer, ncclComm_t comm, cudaStream_t stream), (dst, count, datatype, peer, comm, stream), recv)
 
-// One-sided operations have no counterpart call on the peer, so no key could meet: they pass ungated.
+// --- one-sided operations ------------------------------------------------------------------------
 #if NCCL_VERSION_CODE >= NCCL_VERSION(2, 29, 2)
-OPUS_PASS(ncclPutSignal, (const void* src, size_t count, ncclDataType_t datatype, int peer, ncclWindow_t window, size_t offset, int signal, int context, unsigned int flags, ncclComm_t comm, cudaStream_t stream), (src, count, datatype, peer, window, offset, signal, context, flags, comm, stream))
-OPUS_PASS(ncclSignal, (int peer, int signal, int context, unsigned int flags, ncclComm_t comm, cudaStream_t stream), (peer, signal, context, flags, comm, stream))
+OPUS_HOOK(ncclPutSignal, (const void* src, size_t count, ncclDataType_t datatype, int peer, ncclWindow_t window, size_t offset, int signal, int context, unsigned int flags, ncclComm_t comm, cudaStream_t stream), (src, count, datatype, peer, window, offset, signal, context, flags, comm, stream))
+OPUS_HOOK(ncclSignal, (int peer, int signal, int context, unsigned int flags, ncclComm_t comm, cudaStream_t stream), (peer, signal, context, flags, comm, stream))
 OPUS_PASS(ncclWaitSignal, (int count, ncclWaitSignalDesc_t* signals, ncclComm_t comm, cudaStream_t stream), (count, signals, comm, stream))
 #endif
 

@@ -5,6 +5,8 @@
 
 #include <nccl.h>
 
+#include "shim/device_api.h"
+
 namespace opus::shim {
 
 struct Functions {

@@ -24,7 +24,7 @@ void prepare_straight(Communicator& c, cudaStream_t stream, ring::Gate gate) {
     if (c.straight_verdict != kNotPlain && way.stream == stream && way.gate == gate) return c.open_straight();
     c.close_straight();
     // The default stream that each thread has of its own has another name in each.
-    if (!c.is_settled() || c.sends == nullptr || reinterpret_cast<std::uintptr_t>(stream) == 2) return;
+    if (!c.is_settled() || c.sends == nullptr || c.windows || reinterpret_cast<std::uintptr_t>(stream) == 2) return;
     if (gate != ring::Gate::host && gate != ring::Gate::stream) return;
     way.on_driver = has_driver;
     if (way.on_driver && (!stream_writes || driver.cuCtxGetCurrent == nullptr || driver.cuStreamIsCapturing == nullptr))

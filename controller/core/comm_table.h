@@ -69,7 +69,7 @@ struct Comm {
     bool complete() const { return registered == size; }
     Finished& finished_of(const Key& sequence) {
         Finished& f = finished[sequence];
-        if (f.empty()) f.resize(is_collective(sequence) ? size : 2);
+        if (f.empty()) f.resize(places_of(sequence.kind, size));
         return f;
     }
     bool open() const { return verdict != Verdict::enforced && verdict != Verdict::unknown; }

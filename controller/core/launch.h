@@ -62,14 +62,15 @@ struct KeyMember {
     Presence presence = Presence::absent;
 };
 
-inline bool is_collective(const Key& key) { return key.kind == KeyKind::coll || key.kind == KeyKind::conn; }
+inline bool is_collective(const Key& key) { return !is_directed(key.kind); }
 // The rank in the communicator that has this place among the members of the key.
 inline std::uint32_t slot_of(const Key& key, std::uint32_t place) {
     return is_collective(key) ? place : place == 0 ? key.src : key.dst;
 }
 // The other way: kNone if that rank is no member.
 inline std::uint32_t place_of(const Key& key, std::uint32_t slot) {
-    return is_collective(key) ? slot : slot == key.src ? 0 : slot == key.dst ? 1 : kNone;
+    if (is_collective(key)) return slot;
+    return slot == key.src ? 0 : slot == key.dst && key.kind != KeyKind::put ? 1 : kNone;
 }
 
 // By member of a sequence's keys: numbers below this are done.
@@ -91,7 +92,7 @@ struct KeyState {
     std::uint64_t seen_by = 0;       // Gang::stamp that counted its circuits last
     std::uint64_t mark = 0;          // of the current walk (Core::Impl::next_mark)
     EdgeId edge = kNone;             // of a transfer, once known
-    std::vector<KeyMember> members;  // collectives: by rank; transfers: sender, receiver
+    std::vector<KeyMember> members;  // collectives: by rank; transfers: sender, receiver; one-sided: sender
 
     bool full() const { return missing == 0 && left > 0; }
 };

@@ -26,8 +26,8 @@ std::uint32_t free_slot(const KeyState& key, const Membership& membership) {
             if (key.members[slot].presence == Presence::absent) return slot;
             continue;
         }
-        if (key.key.src == slot && key.members[0].presence == Presence::absent) return 0;
-        if (key.key.dst == slot && key.members[1].presence == Presence::absent) return 1;
+        const std::uint32_t place = place_of(key.key, slot);
+        if (place != kNone && key.members[place].presence == Presence::absent) return place;
     }
     return kNone;
 }
@@ -41,7 +41,7 @@ KeyState& Core::Impl::key_state(Comm& comm, const Key& key) {
     KeyState& state = *place;
     state.key = key;
     state.comm = &comm;
-    state.members.resize(is_collective(key) ? comm.size : 2);
+    state.members.resize(places_of(key.kind, comm.size));
     state.missing = state.left = static_cast<std::uint32_t>(state.members.size());
     state.finished = &comm.finished_of(sequence_of(key));
     for (std::uint32_t i = 0; i < state.members.size(); ++i)

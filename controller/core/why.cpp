@@ -15,7 +15,11 @@ std::string text_of(const Key& key) {
         case KeyKind::p2p:
             return "transfer " + std::to_string(key.n) + " from rank " + std::to_string(key.src) + " to " +
                    std::to_string(key.dst);
-        case KeyKind::conn: return "connecting";
+        case KeyKind::conn:
+        case KeyKind::conn_mesh: return "connecting";
+        case KeyKind::put:
+            return "one-sided operation " + std::to_string(key.n) + " of rank " + std::to_string(key.src) + " to " +
+                   std::to_string(key.dst);
         case KeyKind::conn_p2p: return "connecting rank " + std::to_string(key.src) + " to " + std::to_string(key.dst);
     }
     return "";

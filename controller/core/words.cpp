@@ -39,9 +39,8 @@ void Core::Impl::take_word(NodeIndex node, const wire::Expectation& e) {
         const std::uint32_t slot = member->second.slots.front();
         const Key& key = range.first;
         if (comm.verdict != Verdict::enforced || !comm.complete()) continue;
-        const bool directed = key.kind == KeyKind::p2p || key.kind == KeyKind::conn_p2p;
-        if (directed && (key.src >= comm.size || key.dst >= comm.size || (key.src != slot && key.dst != slot)))
-            continue;
+        const bool directed = is_directed(key.kind);
+        if (directed && (key.src >= comm.size || key.dst >= comm.size || place_of(key, slot) == kNone)) continue;
         if (const auto known = comm.keys.find(key); known != comm.keys.end())
             if (const Launch* l = known->second->members[place_of(key, slot)].launch; l != nullptr && !l->waits())
                 return;  // said before it heard that this is granted

@@ -46,20 +46,19 @@ inline Fault rule(const LocalLaunch& x) {
 }
 inline Fault rule(const Key& x) {
     if (is_zero(x.comm)) return {"comm", "zero"};
-    const bool directed = x.kind == KeyKind::p2p || x.kind == KeyKind::conn_p2p;
+    const bool directed = is_directed(x.kind);
     if (directed && x.src == x.dst) return {"dst", "equals src"};
     if (directed && (x.src >= kMaxRanks || x.dst >= kMaxRanks)) return {"dst", "ranks must be below 2^22"};
     if (!directed && (x.src != 0 || x.dst != 0)) return {"src", "only transfers have src and dst"};
-    const bool connects = x.kind == KeyKind::conn || x.kind == KeyKind::conn_p2p;
-    if (connects && x.n != 0) return {"n", "must be 0 for first uses"};
+    const bool once = x.kind == KeyKind::conn || x.kind == KeyKind::conn_p2p;
+    if (once && x.n != 0) return {"n", "must be 0 for first uses"};
     if (x.n > ring::kSeqMask) return {"n", "beyond 2^48"};
     return {};
 }
 inline Fault rule(const KeyRange& x) {
     if (x.count == 0) return {"count", "must be at least 1"};
     if (x.count > kMaxKeysPerLaunch) return {"count", "more than 65536"};
-    const bool connects = x.first.kind == KeyKind::conn || x.first.kind == KeyKind::conn_p2p;
-    if (connects && x.count != 1) return {"count", "must be 1 for first uses"};
+    if (is_connection(x.first.kind) && x.count != 1) return {"count", "must be 1 for first uses"};
     return {};
 }
 inline Fault rule(const LaunchDemand& x) {

@@ -71,7 +71,7 @@ namespace opus::ring {
 inline constexpr std::uint64_t kMagic = 0x31474e525355504full;  // "OPUSRNG1"
 inline constexpr std::uint32_t kVersionMajor = 1;
 // 1: dead_beat; 2: kLaunchFenced; 3: creation and reason, kLaunchSkips, kOpConnects; 4: pci and uuid of a CommEntry,
-// kMaxOps (was 1024)
+// kMaxOps (was 1024), kOpMesh, kLaunchLasts, one-sided operations
 inline constexpr std::uint32_t kVersionMinor = 4;
 inline constexpr std::uint32_t kMaxComms = 256;
 inline constexpr std::uint32_t kDefaultSlots = 4096;  // power of two
@@ -103,6 +103,8 @@ struct OpEntry {
 };
 inline constexpr std::uint32_t kOpFirstUse = 1;  // brings its conn key as well (launch with kLaunchConn, or host gate)
 inline constexpr std::uint32_t kOpConnects = 2;  // brings its conn key only (host gate): a pair that an AlltoAll connects
+inline constexpr std::uint32_t kOpMesh =
+    4;  // a collective that may need every pair of nodes; with its conn key: number n of these
 
 // First slot of a launch. `commit` is stored last, with release. 64 bytes.
 struct LaunchRecord {
@@ -125,6 +127,8 @@ inline constexpr std::uint16_t kLaunchMixed =
 inline constexpr std::uint16_t kLaunchFenced = 32;  // its gate orders its ready before its first look at go
 
 inline constexpr std::uint16_t kLaunchSkips = 64;   // its shim knows occupied slots
+// Done when what it connected is no more; later launches do not wait for that.
+inline constexpr std::uint16_t kLaunchLasts = 256;
 
 // Slots 2.. of a launch: two more ops each. 64 bytes.
 struct LaunchExtension {

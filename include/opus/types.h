@@ -45,21 +45,36 @@ struct LaunchId {
 
 // What members of a communicator meet at (docs/protocol.md, "Keys").
 enum class KeyKind : std::uint8_t {
-    coll = 0,      // the communicator's n-th collective
-    p2p = 1,       // the n-th transfer src -> dst of the communicator, directed
-    conn = 2,      // first collective use: NCCL makes its connections, on the host
-    conn_p2p = 3,  // first use of src -> dst, likewise
+    coll = 0,       // the communicator's n-th collective
+    p2p = 1,        // the n-th transfer src -> dst of the communicator, directed
+    conn = 2,       // first collective use: NCCL makes its connections, on the host
+    conn_p2p = 3,   // first use of src -> dst, likewise
+    conn_mesh = 4,  // the communicator's n-th connection of each with each: windows, device communicators
+    put = 5,        // the n-th one-sided operation src -> dst: src alone comes to it
 };
-inline constexpr std::uint8_t kKeyKinds = 4;
+inline constexpr std::uint8_t kKeyKinds = 6;
 
 struct Key {
     CommId comm;
     KeyKind kind = KeyKind::coll;
-    std::uint32_t src = 0;  // rank in the communicator; 0 for coll and conn
+    std::uint32_t src = 0;  // rank in the communicator; 0 where it is not directed
     std::uint32_t dst = 0;
-    std::uint64_t n = 0;  // counted from 0 by the shim on every call; 0 for conn kinds
+    std::uint64_t n = 0;  // counted from 0 by the shim on every call; 0 for conn and conn_p2p
     auto operator<=>(const Key&) const = default;
 };
+
+// From one rank to another.
+inline bool is_directed(KeyKind kind) {
+    return kind == KeyKind::p2p || kind == KeyKind::conn_p2p || kind == KeyKind::put;
+}
+// What NCCL does on the host, before any kernel.
+inline bool is_connection(KeyKind kind) {
+    return kind == KeyKind::conn || kind == KeyKind::conn_p2p || kind == KeyKind::conn_mesh;
+}
+// Who has to come to it: all members, both ends, or the sender.
+inline std::uint32_t places_of(KeyKind kind, std::uint32_t size) {
+    return !is_directed(kind) ? size : kind == KeyKind::put ? 1 : 2;
+}
 
 // A sequence of keys: the key without its number.
 inline Key sequence_of(Key key) {

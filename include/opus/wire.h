@@ -52,7 +52,7 @@ struct LocalLaunch {  // a launch of the node that the frame is from or for
 struct KeyRange {
     Key first;
     std::uint32_t count = 1;
-    bool mesh = false;  // of collectives: needs every pair of nodes (AlltoAll, Gather, Scatter), not NCCL's ring
+    bool mesh = false;  // of collectives: needs every pair of nodes (AlltoAll, windows), not NCCL's ring
     bool operator==(const KeyRange&) const = default;
 };
 

@@ -26,7 +26,7 @@ std::vector<NodeMembers> nodes_of(const std::vector<wire::Place>& places) {
 std::optional<std::vector<Reach>> circuits_of(const wire::KeyRange& range, const std::vector<wire::Place>& places,
                                               NodeIndex here) {
     const Key& key = range.first;
-    const bool transfer = key.kind == KeyKind::p2p || key.kind == KeyKind::conn_p2p;
+    const bool transfer = is_directed(key.kind);
     if (places.empty() || here == kNone || (transfer && std::max(key.src, key.dst) >= places.size()))
         return std::nullopt;
     std::vector<Reach> reaches;

@@ -303,6 +303,7 @@ void Core::Impl::handle(const Recorded& e) {
             launch.families.push_back(family);
         launch.bytes += op.bytes;
     }
+    if ((e.flags & ring::kLaunchLasts) != 0) launch.families.clear();
     if (!e.ops.empty()) launch.op = static_cast<OpKind>(e.ops.front().kind);
     if (!e.keyless) launch.keys = keys_of(e.ops, e.flags, e.gate, rank->lookup());
     if (rank->recovered) rank->imply_finished(launch);
@@ -431,12 +432,11 @@ std::uint64_t Core::Impl::cover(const Rank& rank, const Launch& launch, const st
 std::uint32_t Core::Impl::local_members(const Key& key) const {
     const auto it = groups.find(key.comm);
     if (it == groups.end()) return 0;
-    if (key.kind == KeyKind::coll || key.kind == KeyKind::conn)
-        return static_cast<std::uint32_t>(it->second.members.size());
+    if (!is_directed(key.kind)) return static_cast<std::uint32_t>(it->second.members.size());
     std::uint32_t count = 0;
     for (const auto& [id, index] : it->second.members) {
         const std::uint32_t r = ranks.at(id).members[index]->info.rank_in_comm;
-        count += r == key.src || r == key.dst;
+        count += r == key.src || (r == key.dst && key.kind != KeyKind::put);
     }
     return count;
 }
@@ -480,7 +480,7 @@ void Core::Impl::learn() {
 }
 
 bool Core::Impl::is_local(const Key& key) const {
-    if (key.kind != KeyKind::p2p && key.kind != KeyKind::conn_p2p) return false;
+    if (!is_directed(key.kind)) return false;
     const auto group = groups.find(key.comm);
     if (group == groups.end()) return false;
     bool src = false, dst = false;

@@ -30,8 +30,6 @@ bool is_posted(const std::deque<Launch>& launches, std::uint64_t signature) {
     return false;
 }
 
-bool is_connection(const Key& key) { return key.kind == KeyKind::conn || key.kind == KeyKind::conn_p2p; }
-
 }  // namespace
 
 Circuits circuits_by(const wire::KeyRange& range, const std::vector<wire::Place>& places, NodeIndex here) {
@@ -39,7 +37,7 @@ Circuits circuits_by(const wire::KeyRange& range, const std::vector<wire::Place>
     if (!reaches) {  // a transfer's are the same in both directions
         const Key& key = range.first;
         std::size_t h = hash_mix(range.mesh, key.comm.hi ^ key.comm.lo);
-        if (key.kind == KeyKind::p2p)
+        if (is_directed(key.kind))
             h = hash_mix(h, (std::uint64_t(std::min(key.src, key.dst) + 1) << 32) | std::max(key.src, key.dst));
         return {h};
     }
@@ -56,7 +54,7 @@ Predictor::Launch programme_of(OpKind op, std::uint64_t bytes, const std::vector
     bool sized = true;
     for (std::size_t i = 0; i < keys.size(); ++i) {
         const wire::KeyRange& range = keys[i].range;
-        if (circuits[i].empty() || is_connection(range.first)) continue;
+        if (circuits[i].empty() || is_connection(range.first.kind)) continue;
         sized &= range.first.kind == KeyKind::coll && !range.mesh;
         signature = hash_mix(signature, std::hash<Key>{}(sequence_of(range.first)) + range.count);
         for (const std::uint64_t c : circuits[i])
@@ -83,7 +81,7 @@ void Forecast::started(const Launch& launch, TimeNs now, const std::deque<Launch
     const Predictor::Launch& p = launch.programme;
     if (p.needs == 0) return;
     std::vector<LaunchKey> keys = launch.keys;
-    std::erase_if(keys, [](const LaunchKey& key) { return is_connection(key.range.first); });
+    std::erase_if(keys, [](const LaunchKey& key) { return is_connection(key.range.first.kind); });
     for (const LaunchKey& key : keys) launches_.begin(key.range);
     launches_.remember(p.signature, keys);
     const TimeNs apart = launch.waiting_since - started_ns_;

@@ -108,7 +108,8 @@ bool Rank::shares_unheld(const Launch& launch) const {
 bool Rank::is_connecting_before(const Launch& launch) const {
     for (const Launch& other : launches) {
         if (other.seq >= launch.seq) break;
-        if ((other.flags & ring::kLaunchConn) != 0 && other.phase != Phase::done) return true;
+        if ((other.flags & (ring::kLaunchConn | ring::kLaunchLasts)) == ring::kLaunchConn && other.phase != Phase::done)
+            return true;
     }
     return false;
 }

@@ -69,9 +69,8 @@ struct Launch {
     bool behind_streams() const { return gate == ring::Gate::host && (flags & ring::kLaunchConn) == 0; }
     // With the call itself, or before it.
     bool connects() const {
-        return std::any_of(keys.begin(), keys.end(), [](const LaunchKey& key) {
-            return key.range.first.kind == KeyKind::conn || key.range.first.kind == KeyKind::conn_p2p;
-        });
+        return std::any_of(keys.begin(), keys.end(),
+                           [](const LaunchKey& key) { return is_connection(key.range.first.kind); });
     }
     bool can_go_ahead() const {
         return phase == Phase::recorded && ahead == Ahead::no && !reached && !firm && !ungated() &&

@@ -23,6 +23,7 @@ LIMIT_S = 900
 TYPES = r'''
 #include <nccl.h>
 #include <type_traits>
+#include "shim/device_api.h"
 #define OPUS_HOOK(name, params, args) static_assert(std::is_same_v<decltype(&::name), ncclResult_t(*) params>, #name);
 #include "shim/hook_table.h"
 '''

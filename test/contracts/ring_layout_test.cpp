@@ -123,7 +123,7 @@ TEST_CASE("no operation looks like a committed launch") {
 TEST_CASE("numbers that programs exchange stay what they are") {
     CHECK(static_cast<int>(OpKind::send) == 9);
     CHECK(static_cast<int>(OpKind::wait_signal) == kOpKinds - 1);
-    CHECK(static_cast<int>(KeyKind::conn_p2p) == kKeyKinds - 1);
+    CHECK(static_cast<int>(KeyKind::put) == kKeyKinds - 1);
     CHECK(static_cast<int>(Verdict::degraded) == kVerdicts - 1);
     CHECK(sizeof(attach::AttachRequest) == 88);
     CHECK(sizeof(data_plane::FrameHeader) == 32);

@@ -1,6 +1,8 @@
 // An NCCL whose functions do nothing at all: what an unhooked call costs.
 #include <nccl.h>
 
+#include "shim/device_api.h"
+
 struct ncclComm {};
 
 #define FAKE_EXPORT __attribute__((visibility("default")))

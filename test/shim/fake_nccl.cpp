@@ -13,6 +13,7 @@
 #include <mutex>
 #include <vector>
 
+#include "shim/device_api.h"
 #include "test/shim/fake_log.h"
 
 #ifdef FAKE_NCCL_IS_OLD  // a library from before ncclCommShrink
@@ -108,6 +109,13 @@ ncclResult_t simple(const char* name, ncclComm_t comm) {
     return ncclSuccess;
 }
 
+// Ends with its group, as a launch does, but launches nothing.
+ncclResult_t register_with(const char* name, ncclComm_t comm) {
+    if (const int failing = fail_next.exchange(0); failing != 0) return note(ncclResult_t(failing));
+    check_alive(name, comm);
+    return simple(name, comm);
+}
+
 ncclResult_t end_group(const char* name, bool launches_them) {
     if (depth == 0) return ncclInvalidUsage;
     if (--depth > 0) return ncclSuccess;
@@ -191,6 +199,18 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* error) {
     if (int armed = 1; poll_hold.compare_exchange_strong(armed, 2))
         while (poll_hold == 2) usleep(200);
     return ncclSuccess;
+}
+ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void*, size_t, ncclWindow_t*, int) {
+    return register_with("ncclCommWindowRegister", comm);
+}
+ncclResult_t ncclDevCommCreate(ncclComm_t comm, const void*, void*) { return register_with("ncclDevCommCreate", comm); }
+ncclResult_t ncclDevCommDestroy(ncclComm_t comm, const void*) { return simple("ncclDevCommDestroy", comm); }
+ncclResult_t ncclPutSignal(const void*, size_t, ncclDataType_t, int, ncclWindow_t, size_t, int, int, unsigned int,
+                           ncclComm_t comm, cudaStream_t) {
+    return launch("ncclPutSignal", comm);
+}
+ncclResult_t ncclSignal(int, int, int, unsigned int, ncclComm_t comm, cudaStream_t) {
+    return launch("ncclSignal", comm);
 }
 ncclResult_t ncclGroupStart() {
     ++depth;

@@ -523,11 +523,12 @@ TEST_CASE("what comes again is recorded and held as what comes first, whatever c
 namespace {
 
 // The launches of a program, as docs/protocol.md's keys: an operation's letter with its peer (or root), its number, and
-// how many. !: connections only. In a launch that is no such: * its own as well, + nothing but the connection.
+// how many. !: connections only. In a launch that is no such: * its own as well, + nothing but the connection. m: the
+// connection of each with each. ^: may be a mesh. ~: lasts.
 std::string text_of(const std::vector<Captured>& launches) {
-    const std::map<OpKind, std::string> letters = {{OpKind::all_reduce, "a"}, {OpKind::all_to_all, "t"},
-                                                   {OpKind::gather, "g"},     {OpKind::scatter, "c"},
-                                                   {OpKind::send, "s"},       {OpKind::recv, "r"}};
+    const std::map<OpKind, std::string> letters = {
+        {OpKind::all_reduce, "a"}, {OpKind::all_to_all, "t"}, {OpKind::gather, "g"},     {OpKind::scatter, "c"},
+        {OpKind::send, "s"},       {OpKind::recv, "r"},       {OpKind::all_gather, "l"}, {OpKind::put_signal, "p"}};
     std::string text;
     for (const Captured& launch : launches) {
         const bool only = (launch.flags & ring::kLaunchConn) != 0;
@@ -536,12 +537,19 @@ std::string text_of(const std::vector<Captured>& launches) {
         for (std::size_t i = 0; i < launch.ops.size(); ++i) {
             const ring::OpEntry& op = launch.ops[i];
             const bool pair = (op.flags & ring::kOpConnects) != 0, directed = op.kind >= std::uint8_t(OpKind::send);
-            text += (i == 0 ? "" : ",") + letters.at(OpKind(op.kind)) + (directed ? std::to_string(op.peer) : "");
+            const bool mesh = (op.flags & ring::kOpMesh) != 0;
+            text += i == 0 ? "" : ",";
+            if (mesh && pair)
+                text += "m" + std::to_string(op.n);
+            else
+                text += letters.at(OpKind(op.kind)) + (directed ? std::to_string(op.peer) : "");
             if (!only && !pair)
                 text += "#" + std::to_string(op.n) + (op.count > 1 ? "x" + std::to_string(op.count) : "");
             if (launch.gate == ring::Gate::host && !only && (op.flags & ring::kOpFirstUse) != 0) text += "*";
             if (!only && pair) text += "+";
+            if (mesh && !pair) text += "^";
         }
+        if ((launch.flags & ring::kLaunchLasts) != 0) text += "~";
     }
     return text;
 }
@@ -597,6 +605,55 @@ TEST_CASE("what a call is the first to use asks for its connection, by whichever
         CHECK(used(uses, {{"OPUS_GATE", "host"}}) == expected);
     }
     CHECK(used("EeaEetg(e)t", {{"OPUS_GATE", "none"}}) == "s1#0 a#0 s1#1 t#1 r1#0,r2#0 s1#2 t#2");
+}
+
+TEST_CASE(
+    "windows and device communicators connect each with each; windows make meshes of what NCCL may spread over all "
+    "pairs") {
+    const std::pair<std::string, std::string> behind_stream_gates[] = {
+        {"alwlal", "!a a#0 l#1 !m0 l#2^ a#3 l#4^"},
+        {"wll", "!m0 !l l#0^ l#1^"},
+        {"Wll", "!l l#0 l#1"},  // a window that is not symmetric
+        {"wwt", "!m0 !s1,r1,s2,r2 t#0"},
+        {"(w)(wl)(l)", "!m0 !l l#0^ l#1^"},
+        {"(wl)l", "!l,m0 l#0^ l#1^"},
+        {"s(sw)(sl)", "!s1 s1#0 !m0 s1#1 !l s1#2,l#0^"},
+        // What was made for a device communicator is done when the last one is destroyed.
+        {"daaDdD", "!m0~ !a a#0 a#1 !m1~"},
+        {"ddDwDX", "!m0~"},
+        {"wdDl", "!m0 !m1~ !l l#0^"},
+        {"(d)aD", "!m0~ !a a#0"},
+        {"daX", "!m0~ !a a#0"},
+    };
+    for (const auto& [uses, expected] : behind_stream_gates) CHECK(used(uses, kWithCuda) == expected);
+    const std::pair<std::string, std::string> behind_host_gates[] = {
+        {"wll", "!m0 l#0*^ l#1^"}, {"(wl)l", "l#0*^,m0+ l#1^"}, {"daD", "!m0~ a#0*"}};
+    for (const auto& [uses, expected] : behind_host_gates)
+        CHECK(used(uses, with(kWithCuda, {{"OPUS_GATE", "host"}})) == expected);
+    CHECK(used("wldaD", {{"OPUS_GATE", "none"}}) == "l#0 a#1");
+}
+
+TEST_CASE("what holds circuits for a device communicator is said in one line") {
+    MiniManager manager;
+    Program program = scenario("uses", with(at(manager), {{"USES", "ddaDdDD"}}));
+    CHECK(program.finish() == 0);
+    REQUIRE(lines_of(program.errors).size() == 1);
+    CHECK(program.errors.find("rank 0 of a communicator of 3 makes a device communicator") != std::string::npos);
+    CHECK(manager.rank(0).retired == manager.rank(0).tail);
+}
+
+TEST_CASE("a device communicator that NCCL refuses holds nothing") {
+    MiniManager manager;
+    CHECK(scenario("refused_device", at(manager)).finish() == 0);
+    const RankSeen& rank = manager.rank(0);
+    CHECK(rank.launches.size() == 2);
+    CHECK(rank.retired == rank.tail);
+    CHECK(rank.view.comms[0].lost == 1);
+}
+
+TEST_CASE("a one-sided operation is held for its sender alone, by number and peer") {
+    CHECK(used("pp(ppl)s(p)", kWithCuda) == "p1#0 p1#1 !l p1#2x2,l#0 !s1 s1#0 p1#4");
+    CHECK(used("p(pp)", with(kWithCuda, {{"OPUS_GATE", "host"}})) == "p1#0 p1#1x2");
 }
 
 TEST_CASE("for non-blocking communicators done waits for the end of ncclInProgress") {
@@ -982,7 +1039,7 @@ TEST_CASE("what the real library lacks is refused, and OPUS_NCCL_LIBRARY names t
     CHECK(scenario("missing", with(at(manager), {{"OPUS_NCCL_LIBRARY", OPUS_FAKE_OLD_NCCL}})).finish() == 0);
 }
 
-TEST_CASE("one-sided operations and grown communicators pass") {
+TEST_CASE("waits for signals and grown communicators pass") {
     MiniManager manager;
     CHECK(scenario("one_sided", at(manager)).finish() == 0);
     CHECK(scenario("grown", at(manager)).finish() == 0);

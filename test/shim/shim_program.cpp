@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "opus/opus.h"
+#include "shim/device_api.h"
 #include "test/shim/fake_log.h"
 
 namespace {
@@ -267,6 +268,7 @@ void repeated() {  // what comes again, and what comes between
 void uses() {
     const ncclComm_t comm = comm_named("g", 0, 3);
     std::uintptr_t on = 17;
+    ncclWindow_t window = nullptr;
     for (const char* at = getenv("USES"); at != nullptr && *at != '\0'; ++at) switch (*at) {
             case 'a': OK(all_reduce(comm, on)); break;
             case 'E': OK(all_reduce(comm, on, 0)); break;
@@ -277,6 +279,13 @@ void uses() {
             case 'C': OK(ncclScatter(data, data, 2, ncclInt8, *at == 'C', comm, stream(on))); break;
             case 's': OK(send(comm, 1, on)); break;
             case 'r': OK(recv(comm, 1, on)); break;
+            case 'l': OK(ncclAllGather(data, data, 2, ncclInt8, comm, stream(on))); break;
+            case 'p': OK(ncclPutSignal(data, 2, ncclInt8, 1, nullptr, 0, 0, 0, 0, comm, stream(on))); break;
+            case 'w': OK(ncclCommWindowRegister(comm, data, sizeof data, &window, NCCL_WIN_COLL_SYMMETRIC)); break;
+            case 'W': OK(ncclCommWindowRegister(comm, data, sizeof data, &window, NCCL_WIN_DEFAULT)); break;
+            case 'd': OK(ncclDevCommCreate(comm, nullptr, data)); break;
+            case 'D': OK(ncclDevCommDestroy(comm, data)); break;
+            case 'X': OK(ncclCommDestroy(comm)); break;
             case 'e': OK(ncclSend(data, 0, ncclFloat32, 1, comm, stream(on))); break;
             case '(': OK(ncclGroupStart()); break;
             case ')': OK(ncclGroupEnd()); break;
@@ -567,7 +576,15 @@ void one_sided() {
     OK(ncclSignal(1, 0, 0, 0, comm, stream(17)));
     OK(ncclPutSignal(data, 1, ncclInt8, 1, nullptr, 0, 0, 0, 0, comm, stream(17)));
     OK(ncclWaitSignal(0, nullptr, comm, stream(17)));
-    CHECK(stats().passed == 3 && stats().recorded == 0);
+    CHECK(stats().passed == 1 && stats().recorded == 2);
+}
+
+void refused_device() {
+    const ncclComm_t comm = comm_named("g");
+    fake_fail_next(ncclInvalidUsage);
+    CHECK(ncclDevCommCreate(comm, nullptr, data) == ncclInvalidUsage);
+    OK(ncclDevCommCreate(comm, nullptr, data));
+    OK(ncclDevCommDestroy(comm, data));
 }
 
 void grown() {
@@ -667,6 +684,7 @@ int main(int argc, char** argv) {
         SCENARIO(refused_setting), SCENARIO(refused_config), SCENARIO(refused),      SCENARIO(unhooked),
         SCENARIO(broadcast),       SCENARIO(many_comms),    SCENARIO(threads),       SCENARIO(ended_elsewhere),
         SCENARIO(missing),         SCENARIO(one_sided),     SCENARIO(grown),
+        SCENARIO(refused_device),
         SCENARIO(draining),        SCENARIO(split),         SCENARIO(required),      SCENARIO(uses),
         SCENARIO(required_without_manager),
         SCENARIO(required_of_a_non_blocking_parent), SCENARIO(polled_elsewhere),

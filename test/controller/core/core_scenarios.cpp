@@ -30,6 +30,31 @@ TEST_CASE("the simplest program: two nodes, one collective after the other") {
     CHECK(world.lit(world.port("n0.g0.p1"), world.port("n1.g0.p1")));  // both ports are used
 }
 
+TEST_CASE("a one-sided operation has its light, and waits for nobody: its peer makes no call") {
+    Job job;
+    job.comms = {{0, 1, 2}};
+    job.ranks = {rank_on(0, {on(0, {put(0, 1)}), on(0, {send(0, 2)}), on(0, {put(0, 1)})}), rank_on(1, {}),
+                 rank_on(2, {on(0, {recv(0, 0)}), on(0, {put(0, 1)})})};
+    World world({.nodes = 3, .ports = 1}, job);
+    must_end(world);
+    CHECK(world.core->counters().suspensions == 0);
+}
+
+TEST_CASE("each member is connected with each more than once") {
+    Job job;
+    job.comms = {{0, 1, 2}};
+    for (NodeIndex n = 0; n < 3; ++n)
+        job.ranks.push_back(rank_on(n, {on(0, {conn_mesh(0)}), on(0, {conn(0)}), on(0, {coll(0)}), on(0, {conn_mesh(0)})}));
+    World world({.nodes = 3, .ports = 2}, job);
+    must_end(world);
+    CHECK(world.core->counters().grants == 4);
+    for (const auto& [a, b] : {std::pair("n0", "n1"), std::pair("n1", "n2"), std::pair("n0", "n2")}) {
+        const auto port = [&](const char* node, const char* p) { return world.port(std::string(node) + ".g0." + p); };
+        CHECK((world.lit(port(a, "p0"), port(b, "p0")) || world.lit(port(a, "p0"), port(b, "p1")) ||
+               world.lit(port(a, "p1"), port(b, "p0")) || world.lit(port(a, "p1"), port(b, "p1"))));
+    }
+}
+
 TEST_CASE("A1: a group that sends and receives meets a peer that does one after the other") {
     Job job;
     job.comms = {kAll2};

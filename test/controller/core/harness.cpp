@@ -82,6 +82,8 @@ namespace {
 struct Counters {
     std::map<std::pair<std::size_t, int>, std::uint64_t> coll;                                // comm, rank
     std::map<std::tuple<std::size_t, std::uint32_t, std::uint32_t, int>, std::uint64_t> p2p;  // comm, src, dst, side
+    std::map<std::pair<std::size_t, int>, std::uint64_t> mesh;                                // comm, rank
+    std::map<std::tuple<std::size_t, std::uint32_t, std::uint32_t>, std::uint64_t> put;       // comm, src, dst
 };
 
 }  // namespace
@@ -104,6 +106,11 @@ void World::build() {
                 const bool mesh = op.op == OpKind::all_to_all;
                 if (op.what == What::connect) {
                     key.kind = KeyKind::conn;
+                } else if (op.what == What::connect_mesh) {
+                    key.kind = KeyKind::conn_mesh;
+                    key.n = counters.mesh[{op.comm, static_cast<int>(r)}]++;
+                } else if (op.what == What::put) {
+                    key = {key.comm, KeyKind::put, me, op.peer, counters.put[{op.comm, me, op.peer}]++};
                 } else if (op.what == What::coll) {
                     key.n = counters.coll[{op.comm, static_cast<int>(r)}]++;
                 } else {
@@ -137,7 +144,7 @@ std::vector<std::pair<GpuId, GpuId>> World::pairs_of(const Key& key, bool mesh) 
         if (from != to) pairs.insert(std::minmax(fabric.nodes[from].gpus[local], fabric.nodes[to].gpus[local]));
     };
     const auto& members = job_.comms[comm];
-    if (key.kind == KeyKind::p2p || key.kind == KeyKind::conn_p2p) {
+    if (is_directed(key.kind)) {
         const RankSpec &src = job_.ranks[members[key.src]], &dst = job_.ranks[members[key.dst]];
         add(src.node, dst.node, dst.gpu);
         return {pairs.begin(), pairs.end()};

@@ -26,7 +26,7 @@ inline constexpr TimeNs kMs = 1'000'000;
 
 // --- programs -------------------------------------------------------------------------------------
 
-enum class What : std::uint8_t { coll, send, recv, connect };
+enum class What : std::uint8_t { coll, send, recv, connect, put, connect_mesh };
 
 struct OpSpec {
     What what = What::coll;

@@ -72,7 +72,8 @@ void World::update_transfers() {
     for (std::size_t i = 0; i < transfers_.size(); ++i) {
         Transfer& t = transfers_[i];
         if (t.done) continue;
-        const std::size_t want = t.key.kind == KeyKind::p2p ? 2 : job_.comms[t.key.comm.hi - 0x1000].size();
+        const auto size = static_cast<std::uint32_t>(job_.comms[t.key.comm.hi - 0x1000].size());
+        const std::size_t want = places_of(t.key.kind, size);
         bool moving = t.members.size() >= want;
         for (const auto& member : t.members) moving &= runs(member);
         if (core)

@@ -10,6 +10,8 @@ namespace opus::controller::test {
 inline OpSpec coll(std::size_t comm, OpKind op = OpKind::all_reduce) { return {What::coll, comm, 0, op}; }
 inline OpSpec send(std::size_t comm, std::uint32_t to) { return {What::send, comm, to, OpKind::send}; }
 inline OpSpec recv(std::size_t comm, std::uint32_t from) { return {What::recv, comm, from, OpKind::recv}; }
+inline OpSpec put(std::size_t comm, std::uint32_t to) { return {What::put, comm, to, OpKind::put_signal}; }
+inline OpSpec conn_mesh(std::size_t comm) { return {What::connect_mesh, comm, 0, OpKind::all_to_all}; }
 inline OpSpec conn(std::size_t comm) { return {What::connect, comm, 0, OpKind::all_reduce}; }
 
 inline LaunchSpec on(int stream, std::vector<OpSpec> ops, std::vector<std::size_t> after = {}) {

@@ -140,6 +140,46 @@ TEST_CASE("a send to oneself has no key, and a launch without keys starts at onc
     CHECK(n.went(0, 0));
 }
 
+TEST_CASE("a collective that NCCL may spread over all pairs is told as a mesh") {
+    Node n;
+    n.serve(1);
+    n.launch(0, 0, {coll(0, 3, ring::kOpMesh)});
+    n.flush();
+    CHECK(n.said<wire::Demand>().at(0).launches.at(0).keys == std::vector<wire::KeyRange>{{coll_key(kCommA, 3), 1, true}});
+}
+
+TEST_CASE("a one-sided operation has its sender's key, a wait for a signal none") {
+    Node n;
+    n.serve(1);
+    SUBCASE("a put") {
+        ring::OpEntry put = send(0, 1, 5);
+        put.kind = static_cast<std::uint8_t>(OpKind::put_signal);
+        n.launch(0, 0, {put});
+        n.flush();
+        CHECK(n.said<wire::Demand>().at(0).launches.at(0).keys ==
+              std::vector<wire::KeyRange>{{{kCommA, KeyKind::put, 0, 1, 5}, 1}});
+    }
+    SUBCASE("a wait") {
+        ring::OpEntry wait = recv(0, 1, 0);
+        wait.kind = static_cast<std::uint8_t>(OpKind::wait_signal);
+        n.launch(0, 0, {wait});
+        n.flush();
+        CHECK(n.went(0, 0));
+    }
+}
+
+TEST_CASE("launches of a communicator do not wait for one that lasts") {
+    Node n;
+    n.serve(1);
+    n.record(0, 0, {coll(0, 0, ring::kOpConnects | ring::kOpMesh)}, ring::Gate::host, ring::kLaunchConn | ring::kLaunchLasts);
+    n.ready(0, 0);
+    n.launch(0, 1, {coll(0, 0)});
+    n.flush();
+    std::size_t asked = 0;
+    for (const auto& demand : n.said<wire::Demand>()) asked += demand.launches.size();
+    CHECK(asked == 2);
+}
+
 TEST_CASE("connections have keys of their own") {
     Node n;
     n.serve(1);
@@ -166,6 +206,14 @@ TEST_CASE("connections have keys of their own") {
         n.flush();
         const auto keys = n.said<wire::Demand>().at(0).launches.at(0).keys;
         CHECK(keys == std::vector<wire::KeyRange>{{coll_key(kCommA, 3), 1}, {{kCommA, KeyKind::conn_p2p, 0, 1, 0}, 1}});
+    }
+    SUBCASE("each with each, again and again") {
+        ring::OpEntry mesh = coll(0, 7, ring::kOpConnects | ring::kOpMesh);
+        n.record(0, 0, {mesh}, ring::Gate::host, ring::kLaunchConn | ring::kLaunchLasts);
+        n.ready(0, 0);
+        n.flush();
+        const auto keys = n.said<wire::Demand>().at(0).launches.at(0).keys;
+        CHECK(keys == std::vector<wire::KeyRange>{{{kCommA, KeyKind::conn_mesh, 0, 0, 7}, 1, true}});
     }
     SUBCASE("a first use behind a stream gate is connected before") {
         n.record(0, 0, {coll(0, 0, ring::kOpFirstUse)}, ring::Gate::stream);
