@@ -71,6 +71,7 @@ struct Communicator {
     std::uint32_t generation = 0;
     bool split_shares = false;  // config.splitShare, inherited by children made without a config
     bool shrink_shares = false;
+    bool in_order = false;  // config.launchOrderImplicit, likewise: serialises with the others of its device
     bool windows = false;   // has had one: NCCL may make meshes of its AllGathers and ReduceScatters
     bool mesh_connected = false;
     std::uint64_t meshes = 0;  // number of the next connection of each with each
@@ -157,6 +158,7 @@ struct Creation {
     std::uint32_t family = 0;  // 0: its own
     bool split_shares = false;
     bool shrink_shares = false;
+    bool in_order = false;
     std::uint32_t index = kNone;  // its entry, where registered before the real call
     std::uint32_t generation = 0;
     DriverContext* context = nullptr;  // of the thread that asked

@@ -4,6 +4,7 @@
 #include "shim/communicator.h"
 #include "shim/hooks.h"
 #include "shim/message.h"
+#include "shim/nccl_settings.h"
 #include "shim/process.h"
 #include "shim/thread_state.h"
 
@@ -44,9 +45,7 @@ std::uint32_t claim_entry() {
 }
 
 std::uint32_t family_of(const Creation& creation) {
-    // NCCL_LAUNCH_ORDER_IMPLICIT=1 serialises all communicators of a device.
-    static const char* implicit = getenv("NCCL_LAUNCH_ORDER_IMPLICIT");
-    if (implicit != nullptr && implicit[0] == '1') return 0x8000'0000u | creation.device;
+    if (nccl_orders_launches(creation.in_order)) return 0x8000'0000u | creation.device;
     return creation.family != 0 ? creation.family : next_family++;
 }
 
@@ -212,6 +211,7 @@ Communicator* conclude(Creation& creation, ncclResult_t result) {
     c->parent = creation.parent;
     c->split_shares = creation.split_shares;
     c->shrink_shares = creation.shrink_shares;
+    c->in_order = creation.in_order;
     c->context = creation.context != nullptr && creation.context->handle != nullptr ? creation.context : driver_context();
     c->gate = gate_of(*c->context);
     c->device = creation.device;

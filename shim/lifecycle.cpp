@@ -47,6 +47,9 @@ void read_sharing(Creation& creation, const ncclConfig_t* config) {
 #if NCCL_VERSION_CODE >= NCCL_VERSION(2, 27, 0)
     creation.shrink_shares = config_says(config, offsetof(ncclConfig_t, shrinkShare), creation.shrink_shares);
 #endif
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 31, 0)
+    creation.in_order = config_says(config, offsetof(ncclConfig_t, launchOrderImplicit), creation.in_order);
+#endif
 }
 
 // Ends a creation after the real call, now or, in a group, at its end.
@@ -98,6 +101,7 @@ Creation child_of(const Communicator& parent, ncclComm_t* out, const ncclConfig_
     creation.device = parent.device;
     creation.split_shares = parent.split_shares;
     creation.shrink_shares = parent.shrink_shares;
+    creation.in_order = parent.in_order;
     read_sharing(creation, config);
     return creation;
 }

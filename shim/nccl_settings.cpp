@@ -71,6 +71,11 @@ bool nccl_settings_fit() {
     return all;
 }
 
+bool nccl_orders_launches(bool configured) {
+    static const NcclValue found = find_nccl_value("NCCL_LAUNCH_ORDER_IMPLICIT");
+    return found.given && found.value[0] != '\0' ? found.value[0] != '0' : configured;
+}
+
 bool nccl_config_fits(const ncclConfig_t* config) {
     if (config == nullptr || config->size < offsetof(ncclConfig_t, collnetEnable) + sizeof(int)) return true;
     if (config->collnetEnable == NCCL_CONFIG_UNDEF_INT || config->collnetEnable == 0) return true;

@@ -12,4 +12,8 @@ bool nccl_settings_fit();
 // Of one communicator, or null. False: something is refused.
 bool nccl_config_fits(const ncclConfig_t* config);
 
+// Whether NCCL serialises the launches of a communicator with those of others on its device. `configured`: its
+// config says so, which NCCL_LAUNCH_ORDER_IMPLICIT overrides.
+bool nccl_orders_launches(bool configured);
+
 }  // namespace opus::shim

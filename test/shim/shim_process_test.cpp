@@ -171,6 +171,32 @@ TEST_CASE("the job's name is the one that its launcher gives all ranks alike") {
     }
 }
 
+TEST_CASE(
+    "communicators that NCCL serialises are one family, whether its config, the environment or nccl.conf says so") {
+    const auto families = [](const Environment& environment) {
+        MiniManager manager;
+        CHECK(scenario("ordered", with(at(manager), environment)).finish() == 0);
+        std::vector<std::uint32_t> found;
+        for (std::uint32_t i = 0; i < 4; ++i) found.push_back(manager.rank(0).view.comms[i].family);
+        return found;
+    };
+    const auto by_config = families({});
+    CHECK(by_config[0] == by_config[1]);
+    CHECK(by_config[0] == by_config[3]);  // a child made without a config
+    CHECK(by_config[0] != by_config[2]);
+    const auto never = families({{"NCCL_LAUNCH_ORDER_IMPLICIT", "0"}});
+    CHECK(std::set<std::uint32_t>(never.begin(), never.end()).size() == 4);
+    char file[] = "/tmp/opus-nccl-conf-XXXXXX";
+    const int fd = mkstemp(file);
+    REQUIRE(fd >= 0);
+    const std::string text = "NCCL_LAUNCH_ORDER_IMPLICIT=1\n";
+    CHECK(write(fd, text.data(), text.size()) == ssize_t(text.size()));
+    close(fd);
+    const auto always = families({{"NCCL_CONF_FILE", file}});
+    unlink(file);
+    CHECK(std::set<std::uint32_t>(always.begin(), always.end()).size() == 1);
+}
+
 TEST_CASE("the GPU index comes from OPUS_GPU, else from CUDA_VISIBLE_DEVICES, else it is the ordinal") {
     const Environment cases[] = {{{"OPUS_GPU", "5"}, {"CUDA_VISIBLE_DEVICES", "2,3"}},
                                  {{"CUDA_VISIBLE_DEVICES", "2,3"}},

@@ -587,6 +587,17 @@ void refused_device() {
     OK(ncclDevCommDestroy(comm, data));
 }
 
+void ordered() {
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.launchOrderImplicit = 1;
+    ncclComm_t a = nullptr, b = nullptr, child = nullptr;
+    OK(ncclCommInitRankConfig(&a, 2, id_named("a"), 0, &config));
+    OK(ncclCommInitRankConfig(&b, 2, id_named("b"), 0, &config));
+    comm_named("c");
+    fake_set_child(0, 2);
+    OK(ncclCommSplit(a, 0, 0, &child, nullptr));
+}
+
 void grown() {
     const ncclComm_t comm = comm_named("g");
     ncclComm_t more = nullptr;
@@ -684,7 +695,7 @@ int main(int argc, char** argv) {
         SCENARIO(refused_setting), SCENARIO(refused_config), SCENARIO(refused),      SCENARIO(unhooked),
         SCENARIO(broadcast),       SCENARIO(many_comms),    SCENARIO(threads),       SCENARIO(ended_elsewhere),
         SCENARIO(missing),         SCENARIO(one_sided),     SCENARIO(grown),
-        SCENARIO(refused_device),
+        SCENARIO(refused_device),  SCENARIO(ordered),
         SCENARIO(draining),        SCENARIO(split),         SCENARIO(required),      SCENARIO(uses),
         SCENARIO(required_without_manager),
         SCENARIO(required_of_a_non_blocking_parent), SCENARIO(polled_elsewhere),
