@@ -121,6 +121,14 @@ GpuIdentity identity_of(std::uint32_t device) {
     return found;
 }
 
+bool gpu_maps_memory() {
+    const std::uint32_t device = current_device();
+    int maps = 1;
+    if (driver.cuDeviceGetAttribute == nullptr) return true;
+    constexpr auto kMaps = CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED;
+    return driver.cuDeviceGetAttribute(&maps, kMaps, CUdevice(device)) != CUDA_SUCCESS || maps != 0;
+}
+
 InContext::InContext(const DriverContext& context) {
     if (context.handle == nullptr || driver.cuCtxPushCurrent == nullptr || driver.cuCtxPopCurrent == nullptr) return;
     CUcontext current = nullptr;

@@ -18,6 +18,7 @@ namespace opus::shim {
     X(cuDeviceGet, "cuDeviceGet", nullptr)                                                    \
     X(cuDeviceGetPCIBusId, "cuDeviceGetPCIBusId", nullptr)                                    \
     X(cuDeviceGetUuid, "cuDeviceGetUuid", "cuDeviceGetUuid_v2")                               \
+    X(cuDeviceGetAttribute, "cuDeviceGetAttribute", nullptr)                                  \
     X(cuCtxPushCurrent, "cuCtxPushCurrent_v2", "cuCtxPushCurrent")                            \
     X(cuCtxPopCurrent, "cuCtxPopCurrent_v2", "cuCtxPopCurrent")                               \
     X(cuModuleLoadData, "cuModuleLoadData", nullptr)                                          \
@@ -65,6 +66,9 @@ DriverContext* driver_context();
 std::uint32_t current_device();
 // What the driver calls the GPU at that ordinal; of a part of one (MIG) the address is the GPU's.
 GpuIdentity identity_of(std::uint32_t device);
+
+// Whether its memory can be mapped as NCCL's cuMem wants it; also true where nobody knows.
+bool gpu_maps_memory();
 
 // Makes a communicator's context current for a few calls.
 class InContext {

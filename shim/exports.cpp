@@ -109,6 +109,7 @@ bool bind(const void* caller) {
     find(library, found_getters.ncclCommCount, "ncclCommCount", "pncclCommCount");
     find(library, found_getters.ncclCommUserRank, "ncclCommUserRank", "pncclCommUserRank");
     find(library, found_getters.ncclCommCuDevice, "ncclCommCuDevice", "pncclCommCuDevice");
+    find(library, found_getters.ncclGetVersion, "ncclGetVersion", "pncclGetVersion");
     const LockGuard guard(bind_lock);
     if (bound.load(std::memory_order_relaxed)) return true;
     real = found;

@@ -21,6 +21,7 @@ struct Getters {
     decltype(&::ncclCommCount) ncclCommCount;
     decltype(&::ncclCommUserRank) ncclCommUserRank;
     decltype(&::ncclCommCuDevice) ncclCommCuDevice;
+    decltype(&::ncclGetVersion) ncclGetVersion;
 };
 [[gnu::visibility("hidden")]] extern Getters getters;
 

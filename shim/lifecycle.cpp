@@ -71,7 +71,8 @@ bool is_refused(int size) {
 // The same, because circuits cannot serve what NCCL is told.
 bool is_unfit(int size, const ncclConfig_t* config) {
     if (process.mode != Mode::enforce || size < 2) return false;
-    const bool fits = nccl_config_fits(config) && !process.unfit;
+    const bool connects_late = nccl_connects_late();
+    const bool fits = nccl_config_fits(config) && connects_late && !process.unfit;
     return process.require == Require::enforcement && !fits;
 }
 

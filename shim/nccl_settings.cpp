@@ -5,6 +5,8 @@
 #include <cstring>
 
 #include "opus/nccl_conf.h"
+#include "shim/cuda_driver.h"
+#include "shim/hooks.h"
 #include "shim/message.h"
 
 namespace opus::shim {
@@ -69,6 +71,25 @@ bool nccl_settings_fit() {
     look(#variable, fits, wanted, Otherwise::otherwise, run_sets, why);
 #include "opus/nccl_settings.h"
     return all;
+}
+
+bool nccl_connects_late() {
+#define OPUS_CONNECTS_EARLY \
+    "rings, trees and PAT are connected while a communicator is made, to more neighbours than there are ports"
+    constexpr int kRuntimeConnect = 22203;
+    int version = 0;
+    if (getters.ncclGetVersion != nullptr && getters.ncclGetVersion(&version) == ncclSuccess && version < kRuntimeConnect) {
+        say_once(Level::error,
+                 "NCCL %d.%d.%d cannot be served with circuits: " OPUS_CONNECTS_EARLY "; use 2.22.3 or newer",
+                 version / 10000, version / 100 % 100, version % 100);
+        return false;
+    }
+    if (gpu_maps_memory()) return true;
+    say_once(Level::error,
+             "this GPU, or its driver, has no virtual memory management (cuMem), so NCCL cannot be served with "
+             "circuits: " OPUS_CONNECTS_EARLY "; use a GPU and a driver that have it");
+    return false;
+#undef OPUS_CONNECTS_EARLY
 }
 
 bool nccl_orders_launches(bool configured) {

@@ -9,6 +9,11 @@ namespace opus::shim {
 // Of this process; when it attaches. False: something is refused.
 bool nccl_settings_fit();
 
+// Whether NCCL connects rings and trees when they are used first, as far as its version and the driver decide that
+// (init.cc: runtimeConn): before 2.22, and where the GPU's memory cannot be mapped (cuMem), it does so while the
+// communicator is made. Its first use is what a circuit can be had for.
+bool nccl_connects_late();
+
 // Of one communicator, or null. False: something is refused.
 bool nccl_config_fits(const ncclConfig_t* config);
 

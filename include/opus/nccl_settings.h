@@ -26,10 +26,12 @@ OPUS_NCCL_SETTING(NCCL_P2P_PXN_LEVEL, not_zero, "1 or 2", warned, "",
 OPUS_NCCL_SETTING(NCCL_NVLS_ENABLE, zero_or_rings, "0, or NCCL_ALGO=Ring", warned, "", "NVLS joins nodes by trees")
 OPUS_NCCL_SETTING(NCCL_PAT_ENABLE, zero_or_rings, "0, or NCCL_ALGO=Ring", warned, "",
                   "PAT joins each node with many others")
-OPUS_NCCL_SETTING(NCCL_RUNTIME_CONNECT, not_zero, "1", warned, "",
-                  "rings and trees are then connected while the communicator is made, without circuits")
-OPUS_NCCL_SETTING(NCCL_CUMEM_ENABLE, not_zero, "1", warned, "",
-                  "rings and trees are then connected while the communicator is made, without circuits")
+OPUS_NCCL_SETTING(
+    NCCL_RUNTIME_CONNECT, not_zero, "1", refused, "",
+    "rings, trees and PAT are then connected while the communicator is made, to more neighbours than there are ports")
+OPUS_NCCL_SETTING(
+    NCCL_CUMEM_ENABLE, not_zero, "1", refused, "",
+    "rings, trees and PAT are then connected while the communicator is made, to more neighbours than there are ports")
 OPUS_NCCL_SETTING(NCCL_SOCKET_IFNAME, not_infiniband, "an interface of the management network", warned, "",
                   "NCCL's own messages must not take an optical port, which may be dark")
 OPUS_NCCL_SETTING(NCCL_GRAPH_FILE, nothing, "not set", warned, "", "rings of one's own may join different rails")

@@ -47,6 +47,9 @@ FAKE_EXPORT CUresult fake_cuCtxGetCurrent(CUcontext* c) { return *c = reinterpre
 #undef cuStreamDestroy
 FAKE_EXPORT CUresult cuCtxPushCurrent_v2(CUcontext) { return CUDA_SUCCESS; }
 FAKE_EXPORT CUresult cuCtxPopCurrent_v2(CUcontext* c) { return *c = nullptr, CUDA_SUCCESS; }
+FAKE_EXPORT CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute, CUdevice) {
+    return *value = getenv("FAKE_CUDA_UNMAPPED") == nullptr, CUDA_SUCCESS;
+}
 FAKE_EXPORT CUresult cuCtxGetDevice(CUdevice* d) { return *d = 1, CUDA_SUCCESS; }
 FAKE_EXPORT CUresult cuDeviceGet(CUdevice* d, int ordinal) { return *d = ordinal, CUDA_SUCCESS; }
 FAKE_EXPORT CUresult cuDeviceGetPCIBusId(char* text, int length, CUdevice d) {

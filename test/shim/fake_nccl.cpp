@@ -241,6 +241,10 @@ extern "C" {
     FAKE_EXPORT ncclResult_t name params { return body::name args; }
 #include "shim/hook_table.h"
 
+FAKE_EXPORT ncclResult_t ncclGetVersion(int* version) {
+    const char* given = getenv("FAKE_NCCL_VERSION");
+    return *version = given != nullptr ? atoi(given) : NCCL_VERSION_CODE, ncclSuccess;
+}
 FAKE_EXPORT ncclResult_t ncclCommCount(const ncclComm_t comm, int* n) {
     return comm->looks > 0 ? ncclInProgress : (*n = comm->size, ncclSuccess);
 }

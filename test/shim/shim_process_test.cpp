@@ -1135,6 +1135,17 @@ TEST_CASE("OPUS_REQUIRE=enforce: what circuits cannot serve makes no communicato
     Program refused = scenario("refused_setting", with(required, {{"NCCL_CROSS_NIC", "1"}}));
     CHECK(refused.finish() == 0);
     CHECK(lines_of(refused.errors).size() == 1);
+    // What makes NCCL connect everything while it makes a communicator.
+    const Environment early[] = {{{"NCCL_RUNTIME_CONNECT", "0"}},
+                                 {{"NCCL_CUMEM_ENABLE", "0"}},
+                                 {{"FAKE_NCCL_VERSION", "22105"}},
+                                 with(kWithCuda, {{"FAKE_CUDA_UNMAPPED", "1"}})};
+    for (const Environment& environment : early) {
+        Program connects = scenario("refused_setting", with(required, environment));
+        CHECK(connects.finish() == 0);
+        CHECK(lines_of(connects.errors).size() == 1);
+        CHECK(connects.errors.find("connected while") != std::string::npos);
+    }
     Program config = scenario("refused_config", required);
     CHECK(config.finish() == 0);
     REQUIRE(lines_of(config.errors).size() == 1);
