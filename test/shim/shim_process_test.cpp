@@ -833,6 +833,41 @@ TEST_CASE("a full ring is waited for a bounded time, then launches pass and are 
     CHECK(lines_of(program.errors).size() == 1);
 }
 
+TEST_CASE("a program that a rank starts is a rank of its own") {
+    MiniManager manager;
+    CHECK(scenario("exec_child", at(manager)).finish() == 0);
+    REQUIRE(manager.ranks() == 2);
+    for (std::size_t i = 0; i < 2; ++i) {
+        CHECK(manager.rank(i).launches.size() == 2);
+        CHECK(manager.rank(i).retired == manager.rank(i).tail);
+    }
+}
+
+TEST_CASE("a daemon that uses NCCL only then is held as any rank") {
+    for (const int before : {0, 1}) {
+        MiniManager manager;
+        CHECK(scenario("daemonised", at(manager), before).finish() == 0);
+        manager.await_launch();
+        for (int tries = 0; tries < 60'000 && manager.rank(0).retired < 2; ++tries) usleep(1000);
+        CHECK(manager.ranks() == 1);
+        CHECK(manager.rank(0).retired == 2);
+        CHECK(manager.rank(0).launches.size() == 2);
+    }
+}
+
+TEST_CASE("several GPUs of a process, a thread each, while communicators come and go") {
+    for (const Environment& environment : {Environment{}, kWithCuda, with(kWithCuda, {{"OPUS_GATE", "host"}})}) {
+        MiniManager manager;
+        CHECK(scenario("init_all_threads", with(at(manager), environment)).finish() == 0);
+        const RankSeen& rank = manager.rank(0);
+        std::size_t launches = 0;
+        for (const Captured& launch : rank.launches) launches += (launch.flags & ring::kLaunchConn) == 0;
+        CHECK(launches == 4 * 50 + 10);
+        CHECK(rank.retired == rank.tail);
+        CHECK(rank.view.header->lost == 0);
+    }
+}
+
 TEST_CASE("a child after fork is inert") {
     MiniManager manager;
     CHECK(scenario("forked", at(manager)).finish() == 0);

@@ -579,6 +579,60 @@ void one_sided() {
     CHECK(stats().passed == 1 && stats().recorded == 2);
 }
 
+// A rank that starts another program, and goes on.
+void exec_child() {
+    const ncclComm_t comm = comm_named("g");
+    OK(all_reduce(comm));
+    const pid_t child = fork();
+    if (child == 0) {
+        execl("/proc/self/exe", "shim_program", "calls", "2", nullptr);
+        _exit(255);
+    }
+    int status = -1;
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+    OK(all_reduce(comm));
+}
+
+// A program that becomes a daemon, and uses NCCL only then. `argument`: NCCL was there before, without a communicator.
+void daemonised() {
+    ncclUniqueId id;
+    if (argument != 0) OK(ncclGetUniqueId(&id));
+    const pid_t first = fork();
+    if (first != 0) {
+        int status = -1;
+        CHECK(waitpid(first, &status, 0) == first && status == 0);
+        return;
+    }
+    setsid();
+    if (fork() != 0) _exit(0);
+    for (int fd = 0; fd < 256; ++fd) close(fd);
+    const ncclComm_t comm = comm_named("g");
+    for (int i = 0; i < 2; ++i) OK(all_reduce(comm));
+    OK(ncclCommDestroy(comm));
+    _exit(0);
+}
+
+// A thread for each GPU of ncclCommInitAll, and one that makes and ends communicators meanwhile.
+void init_all_threads() {
+    constexpr int kGpus = 4;
+    ncclComm_t comms[kGpus];
+    OK(ncclCommInitAll(comms, kGpus, nullptr));
+    std::vector<std::thread> all;
+    for (int gpu = 0; gpu < kGpus; ++gpu)
+        all.emplace_back([&comms, gpu] {
+            for (int i = 0; i < 50; ++i) OK(all_reduce(comms[gpu], std::uintptr_t(33 + gpu)));
+            OK(ncclCommDestroy(comms[gpu]));
+        });
+    all.emplace_back([] {
+        for (int i = 0; i < 10; ++i) {
+            const ncclComm_t comm = comm_named("passing");
+            OK(all_reduce(comm, 50));
+            OK(ncclCommDestroy(comm));
+        }
+    });
+    for (std::thread& thread : all) thread.join();
+}
+
 void refused_device() {
     const ncclComm_t comm = comm_named("g");
     fake_fail_next(ncclInvalidUsage);
@@ -696,6 +750,7 @@ int main(int argc, char** argv) {
         SCENARIO(broadcast),       SCENARIO(many_comms),    SCENARIO(threads),       SCENARIO(ended_elsewhere),
         SCENARIO(missing),         SCENARIO(one_sided),     SCENARIO(grown),
         SCENARIO(refused_device),  SCENARIO(ordered),
+        SCENARIO(exec_child),      SCENARIO(daemonised),    SCENARIO(init_all_threads),
         SCENARIO(draining),        SCENARIO(split),         SCENARIO(required),      SCENARIO(uses),
         SCENARIO(required_without_manager),
         SCENARIO(required_of_a_non_blocking_parent), SCENARIO(polled_elsewhere),
