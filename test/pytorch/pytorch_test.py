@@ -164,7 +164,7 @@ def watchdog(context) -> None:
 
 @case("elastic: a rank dies, and torchrun starts all again")
 def elastic(context) -> None:
-    job(context, "elastic.py", steps=8, left=3, launcher=("--standalone", "--max-restarts", "1"))
+    job(context, "elastic.py", steps=8, left=3, launcher=("--max-restarts", "1"))
 
 
 @case("late: a rank comes late, twice")

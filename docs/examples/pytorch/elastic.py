@@ -1,6 +1,6 @@
 """A rank dies in the middle; torchrun starts all of them again, and they go on from the last checkpoint.
 
-    opus-emulate 4x1 -- torchrun --standalone --nproc-per-node 4 --max-restarts 1 docs/examples/pytorch/elastic.py
+    opus-emulate 4x1 -- torchrun --nproc-per-node 4 --max-restarts 1 docs/examples/pytorch/elastic.py
 """
 import argparse
 import os
@@ -18,17 +18,21 @@ def main() -> None:
     args = parser.parse_args()
 
     torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-    dist.init_process_group("nccl")
-    rank, first_time = dist.get_rank(), os.environ["TORCHELASTIC_RESTART_COUNT"] == "0"
+    # torchrun keeps its store: without a prefix of its own an attempt may find the unique id of the one before.
+    attempt = os.environ["TORCHELASTIC_RESTART_COUNT"]
+    rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    store = dist.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), world, is_master=False)
+    dist.init_process_group("nccl", store=dist.PrefixStore(f"attempt {attempt}", store), rank=rank, world_size=world)
+    first_time = attempt == "0"
     saved = pathlib.Path(tempfile.gettempdir(), f"elastic-{os.environ['TORCHELASTIC_RUN_ID']}.step")
     begin = int(saved.read_text()) if saved.exists() else 0
 
     for step in range(begin, args.steps):
-        if first_time and step == args.fails_at and rank == dist.get_world_size() - 1:
+        if first_time and step == args.fails_at and rank == world - 1:
             os._exit(1)
         value = torch.ones(1 << 16, dtype=torch.long, device="cuda")
         dist.all_reduce(value)
-        assert value[0].item() == dist.get_world_size(), value[0]
+        assert value[0].item() == world, value[0]
         if rank == 0:
             saved.write_text(str(step + 1))
             print(f"step {step}", flush=True)
