@@ -292,7 +292,7 @@ TEST_CASE("what is unknown is a proper error: kernels, symbols, handles, capture
               demand(cudaLaunchKernel(&function, 1, 1, nullptr, 0, nullptr) == cudaErrorInvalidDeviceFunction);
               int not_a_stream = 0;
               demand(cudaStreamSynchronize(reinterpret_cast<cudaStream_t>(&not_a_stream)) == cudaErrorInvalidResourceHandle);
-              demand(cudaStreamBeginCapture(new_stream(), cudaStreamCaptureModeRelaxed) == cudaErrorStreamCaptureUnsupported);
+              demand(cudaStreamBeginCapture(nullptr, cudaStreamCaptureModeRelaxed) == cudaErrorStreamCaptureUnsupported);
               void* found = nullptr;
               CUdriverProcAddressQueryResult result;
               demand(cuGetProcAddress("cuStreamWriteValue64", &found, 12000, 0, &result) == CUDA_SUCCESS && found);

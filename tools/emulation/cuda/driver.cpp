@@ -14,6 +14,7 @@
 #include "driver_objects.h"
 #include "driver_version.h"
 #include "engine/engine.h"
+#include "engine/graph.h"
 #include "engine/model.h"
 #include "engine/node_gpus.h"
 #include "gate.h"
@@ -193,6 +194,7 @@ CUresult CUDAAPI cuCtxGetStreamPriorityRange(int* least, int* greatest) {
     return CUDA_SUCCESS;
 }
 CUresult CUDAAPI cuCtxSynchronize(void) {
+    if (const int fault = device_sync_fault()) return static_cast<CUresult>(fault);
     sync_device(current_device());
     return status();
 }
@@ -245,6 +247,7 @@ CUresult CUDAAPI cuLaunchKernel(CUfunction function, unsigned int gx, unsigned i
     Stream* on = resolve_stream(stream);
     if (!on) return CUDA_ERROR_INVALID_HANDLE;
     if (status() != CUDA_SUCCESS) return status();
+    if (const int fault = submit_fault(on)) return static_cast<CUresult>(fault);
     launch_gate(on, gate_parameters(params));
     return CUDA_SUCCESS;
 }

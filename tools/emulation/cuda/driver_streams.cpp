@@ -1,16 +1,13 @@
 // libcuda.so.1, a stand-in: streams, events, stream memory operations, memory.
 #pragma GCC visibility push(default)
 #include <cuda.h>
-// The headers declare only the newest forms; programs ask for the others by name.
-extern "C" {
-CUresult CUDAAPI cuStreamIsCapturing(CUstream stream, CUstreamCaptureStatus* status);
-}
 #pragma GCC visibility pop
 
 #include <atomic>
 
 #include "driver_objects.h"
 #include "engine/engine.h"
+#include "engine/graph.h"
 #include "engine/model.h"
 
 using namespace opus::standin;
@@ -24,6 +21,7 @@ CUresult write_value(CUstream stream, CUdeviceptr address, T value, unsigned fla
     Stream* on = resolve_stream(stream);
     if (!on) return CUDA_ERROR_INVALID_HANDLE;
     if (status() != CUDA_SUCCESS) return status();
+    if (const int fault = submit_fault(on)) return static_cast<CUresult>(fault);
     auto op = std::make_shared<Op>();
     op->instant = [=] { std::atomic_ref<T>(*reinterpret_cast<T*>(address)).store(value, std::memory_order_release); };
     submit(on, std::move(op));
@@ -47,9 +45,10 @@ CUresult wait_value(CUstream stream, CUdeviceptr address, T value, unsigned flag
     Stream* on = resolve_stream(stream);
     if (!on) return CUDA_ERROR_INVALID_HANDLE;
     if (status() != CUDA_SUCCESS) return status();
+    if (const int fault = submit_fault(on)) return static_cast<CUresult>(fault);
     auto op = std::make_shared<Op>();
     op->poll_in_queue = true;
-    op->poll_locked = [=](std::int64_t) {
+    op->poll_locked = [=](Op&, std::int64_t) {
         const T seen = std::atomic_ref<T>(*reinterpret_cast<T*>(address)).load(std::memory_order_acquire);
         return satisfied(seen, value, flags & 3u) ? 0 : kPending;
     };
@@ -68,6 +67,7 @@ CUresult on_stream(CUstream stream, Run run) {
     Stream* on = resolve_stream(stream);
     if (!on) return CUDA_ERROR_INVALID_HANDLE;
     if (status() != CUDA_SUCCESS) return status();
+    if (const int fault = submit_fault(on)) return static_cast<CUresult>(fault);
     run(on);
     return CUDA_SUCCESS;
 }
@@ -146,6 +146,7 @@ CUresult CUDAAPI cuStreamDestroy_v2(CUstream stream) {
 CUresult CUDAAPI cuStreamSynchronize(CUstream stream) {
     Stream* on = resolve_stream(stream);
     if (!on) return CUDA_ERROR_INVALID_HANDLE;
+    if (const int fault = sync_fault(on)) return static_cast<CUresult>(fault);
     sync_stream(on);
     return status();
 }
@@ -153,13 +154,8 @@ CUresult CUDAAPI cuStreamQuery(CUstream stream) {
     Stream* on = resolve_stream(stream);
     if (!on) return CUDA_ERROR_INVALID_HANDLE;
     if (status() != CUDA_SUCCESS) return status();
+    if (const int fault = sync_fault(on)) return static_cast<CUresult>(fault);
     return stream_idle(on) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
-}
-CUresult CUDAAPI cuStreamIsCapturing(CUstream stream, CUstreamCaptureStatus* capture) {
-    if (!capture) return CUDA_ERROR_INVALID_VALUE;
-    if (!resolve_stream(stream)) return CUDA_ERROR_INVALID_HANDLE;
-    *capture = CU_STREAM_CAPTURE_STATUS_NONE;
-    return CUDA_SUCCESS;
 }
 CUresult CUDAAPI cuStreamGetPriority(CUstream stream, int* priority) {
     Stream* on = resolve_stream(stream);
@@ -181,7 +177,10 @@ CUresult CUDAAPI cuStreamGetId(CUstream stream, unsigned long long* id) {
 }
 CUresult CUDAAPI cuStreamWaitEvent(CUstream stream, CUevent event, unsigned) {
     if (!event) return CUDA_ERROR_INVALID_HANDLE;
-    return on_stream(stream, [&](Stream* on) { wait_for(on, event_op(event_of(event))); });
+    Stream* on = resolve_stream(stream);
+    if (!on) return CUDA_ERROR_INVALID_HANDLE;
+    if (const int fault = wait_fault(on, event_op(event_of(event)))) return static_cast<CUresult>(fault);
+    return on_stream(stream, [&](Stream* waits) { wait_for(waits, event_op(event_of(event))); });
 }
 CUresult CUDAAPI cuLaunchHostFunc(CUstream stream, CUhostFn function, void* argument) {
     if (!function) return CUDA_ERROR_INVALID_VALUE;
@@ -208,10 +207,12 @@ CUresult CUDAAPI cuEventRecordWithFlags(CUevent event, CUstream stream, unsigned
 CUresult CUDAAPI cuEventQuery(CUevent event) {
     if (!event) return CUDA_ERROR_INVALID_HANDLE;
     if (status() != CUDA_SUCCESS) return status();
+    if (const int fault = event_sync_fault(event_op(event_of(event)))) return static_cast<CUresult>(fault);
     return op_done(event_op(event_of(event))) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 }
 CUresult CUDAAPI cuEventSynchronize(CUevent event) {
     if (!event) return CUDA_ERROR_INVALID_HANDLE;
+    if (const int fault = event_sync_fault(event_op(event_of(event)))) return static_cast<CUresult>(fault);
     sync_op(event_op(event_of(event)));
     return status();
 }
@@ -219,6 +220,7 @@ CUresult CUDAAPI cuEventElapsedTime(float* ms, CUevent start, CUevent end) {
     if (!ms || !start || !end) return CUDA_ERROR_INVALID_VALUE;
     const OpRef first = event_op(event_of(start)), last = event_op(event_of(end));
     if (!first || !last) return CUDA_ERROR_INVALID_HANDLE;
+    if (const int fault = event_sync_fault(first) | event_sync_fault(last)) return static_cast<CUresult>(fault);
     if (!op_done(first) || !op_done(last)) return CUDA_ERROR_NOT_READY;
     *ms = static_cast<float>(last->done_ns - first->done_ns) / 1e6f;
     return CUDA_SUCCESS;

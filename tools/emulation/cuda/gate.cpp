@@ -71,7 +71,7 @@ GateParameters gate_parameters(void** p) {
 
 OpRef launch_gate(Stream* stream, const GateParameters& parameters) {
     auto op = std::make_shared<Op>();
-    op->poll_locked = [gate = Gate{parameters}](std::int64_t now) mutable { return gate.look(now); };
+    op->poll_locked = [gate = Gate{parameters}](Op&, std::int64_t now) mutable { return gate.look(now); };
     op->futex = reinterpret_cast<const std::atomic<std::uint32_t>*>(parameters.go);  // its low half
     return submit(stream, std::move(op));
 }

@@ -6,6 +6,7 @@
 
 #include <cstddef>
 
+#include "cudart/capture_info.h"
 #include "cudart/properties.h"
 #include "cudart/runtime_error.h"
 
@@ -81,12 +82,8 @@ cudaError_t cudaRuntimeGetVersion(int* version) {
 STANDIN_API cudaError_t cudaStreamGetCaptureInfo(cudaStream_t stream, cudaStreamCaptureStatus* status,
                                                  unsigned long long* id, cudaGraph_t* graph,
                                                  const cudaGraphNode_t** nodes, const void** edges, size_t* count) {
-    if (id) *id = 0;
-    if (graph) *graph = nullptr;
-    if (nodes) *nodes = nullptr;
     if (edges) *edges = nullptr;
-    if (count) *count = 0;
-    return cudaStreamIsCapturing(stream, status);
+    return capture_info(stream, status, id, graph, nodes, count);
 }
 
 // --- pools: one, without properties -------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 // Of the 452 names of libcudart.so.13, those that forms.cpp and cudart/ do not have.
 REFUSED(__cudaGetProcAddress)
-REFUSED(__cudaInitModule) REFUSED(__cudaRegisterHostVar) REFUSED(__cudaRegisterManagedVar) REFUSED(__cudaRegisterUnifiedTable) REFUSED(cudaArrayGetInfo) REFUSED(cudaArrayGetMemoryRequirements) REFUSED(
+REFUSED(__cudaInitModule)
+REFUSED(__cudaRegisterHostVar) REFUSED(__cudaRegisterManagedVar) REFUSED(__cudaRegisterUnifiedTable) REFUSED(cudaArrayGetInfo) REFUSED(cudaArrayGetMemoryRequirements) REFUSED(
     cudaArrayGetPlane) REFUSED(cudaArrayGetSparseProperties) REFUSED(cudaChooseDevice) REFUSED(cudaCreateChannelDesc) REFUSED(cudaCreateSurfaceObject) REFUSED(cudaCreateTextureObject)
     REFUSED(cudaCtxResetPersistingL2Cache) REFUSED(cudaDestroyExternalMemory) REFUSED(cudaDestroyExternalSemaphore) REFUSED(cudaDestroySurfaceObject) REFUSED(cudaDestroyTextureObject) REFUSED(
         cudaDevResourceGenerateDesc) REFUSED(cudaDevSmResourceSplit) REFUSED(cudaDevSmResourceSplitByCount) REFUSED(cudaDeviceFlushGPUDirectRDMAWrites) REFUSED(cudaDeviceGetCacheConfig)
@@ -21,24 +22,24 @@ REFUSED(__cudaInitModule) REFUSED(__cudaRegisterHostVar) REFUSED(__cudaRegisterM
                                     REFUSED(cudaGraphAddMemAllocNode) REFUSED(cudaGraphAddMemFreeNode) REFUSED(cudaGraphAddMemcpyNode) REFUSED(cudaGraphAddMemcpyNode1D) REFUSED(
                                         cudaGraphAddMemcpyNodeFromSymbol) REFUSED(cudaGraphAddMemcpyNodeToSymbol) REFUSED(cudaGraphAddMemsetNode) REFUSED(cudaGraphAddNode)
                                         REFUSED(cudaGraphChildGraphNodeGetGraph) REFUSED(cudaGraphClone) REFUSED(cudaGraphConditionalHandleCreate) REFUSED(cudaGraphConditionalHandleCreate_v2) REFUSED(
-                                            cudaGraphCreate) REFUSED(cudaGraphDebugDotPrint) REFUSED(cudaGraphDestroy) REFUSED(cudaGraphDestroyNode) REFUSED(cudaGraphEventRecordNodeGetEvent)
-                                            REFUSED(cudaGraphEventRecordNodeSetEvent) REFUSED(cudaGraphEventWaitNodeGetEvent) REFUSED(cudaGraphEventWaitNodeSetEvent) REFUSED(cudaGraphExecChildGraphNodeSetParams) REFUSED(cudaGraphExecDestroy) REFUSED(
+                                            cudaGraphCreate) REFUSED(cudaGraphDebugDotPrint) REFUSED(cudaGraphDestroyNode) REFUSED(cudaGraphEventRecordNodeGetEvent)
+                                            REFUSED(cudaGraphEventRecordNodeSetEvent) REFUSED(cudaGraphEventWaitNodeGetEvent) REFUSED(cudaGraphEventWaitNodeSetEvent) REFUSED(cudaGraphExecChildGraphNodeSetParams) REFUSED(
                                                 cudaGraphExecEventRecordNodeSetEvent) REFUSED(cudaGraphExecEventWaitNodeSetEvent) REFUSED(cudaGraphExecExternalSemaphoresSignalNodeSetParams) REFUSED(cudaGraphExecExternalSemaphoresWaitNodeSetParams)
                                                 REFUSED(cudaGraphExecGetFlags) REFUSED(cudaGraphExecGetId) REFUSED(cudaGraphExecHostNodeSetParams) REFUSED(cudaGraphExecKernelNodeSetParams) REFUSED(
                                                     cudaGraphExecMemcpyNodeSetParams) REFUSED(cudaGraphExecMemcpyNodeSetParams1D) REFUSED(cudaGraphExecMemcpyNodeSetParamsFromSymbol) REFUSED(cudaGraphExecMemcpyNodeSetParamsToSymbol)
-                                                    REFUSED(cudaGraphExecMemsetNodeSetParams) REFUSED(cudaGraphExecNodeSetParams) REFUSED(
-                                                        cudaGraphExecUpdate) REFUSED(cudaGraphExternalSemaphoresSignalNodeGetParams) REFUSED(cudaGraphExternalSemaphoresSignalNodeSetParams) REFUSED(cudaGraphExternalSemaphoresWaitNodeGetParams) REFUSED(cudaGraphExternalSemaphoresWaitNodeSetParams)
-                                                        REFUSED(cudaGraphGetEdges) REFUSED(cudaGraphGetId) REFUSED(cudaGraphGetNodes) REFUSED(cudaGraphGetRootNodes) REFUSED(cudaGraphHostNodeGetParams) REFUSED(cudaGraphHostNodeSetParams) REFUSED(
-                                                            cudaGraphInstantiate) REFUSED(cudaGraphInstantiateWithFlags) REFUSED(cudaGraphInstantiateWithParams) REFUSED(cudaGraphKernelNodeCopyAttributes) REFUSED(cudaGraphKernelNodeGetAttribute)
-                                                            REFUSED(cudaGraphKernelNodeGetParams) REFUSED(cudaGraphKernelNodeSetAttribute) REFUSED(cudaGraphKernelNodeSetParams) REFUSED(
-                                                                cudaGraphLaunch) REFUSED(cudaGraphMemAllocNodeGetParams) REFUSED(cudaGraphMemFreeNodeGetParams) REFUSED(cudaGraphMemcpyNodeGetParams)
+                                                    REFUSED(cudaGraphExecMemsetNodeSetParams) REFUSED(cudaGraphExecNodeSetParams) REFUSED(cudaGraphExternalSemaphoresSignalNodeGetParams) REFUSED(
+                                                        cudaGraphExternalSemaphoresSignalNodeSetParams) REFUSED(cudaGraphExternalSemaphoresWaitNodeGetParams)
+                                                        REFUSED(cudaGraphExternalSemaphoresWaitNodeSetParams) REFUSED(cudaGraphGetEdges) REFUSED(cudaGraphGetId) REFUSED(
+                                                            cudaGraphGetRootNodes) REFUSED(cudaGraphHostNodeGetParams) REFUSED(cudaGraphHostNodeSetParams) REFUSED(cudaGraphInstantiateWithParams) REFUSED(cudaGraphKernelNodeCopyAttributes)
+                                                            REFUSED(cudaGraphKernelNodeGetAttribute) REFUSED(cudaGraphKernelNodeGetParams) REFUSED(
+                                                                cudaGraphKernelNodeSetAttribute) REFUSED(cudaGraphKernelNodeSetParams) REFUSED(cudaGraphMemAllocNodeGetParams) REFUSED(cudaGraphMemFreeNodeGetParams) REFUSED(cudaGraphMemcpyNodeGetParams)
                                                                 REFUSED(cudaGraphMemcpyNodeSetParams) REFUSED(cudaGraphMemcpyNodeSetParams1D) REFUSED(cudaGraphMemcpyNodeSetParamsFromSymbol) REFUSED(
                                                                     cudaGraphMemcpyNodeSetParamsToSymbol) REFUSED(cudaGraphMemsetNodeGetParams) REFUSED(cudaGraphMemsetNodeSetParams)
                                                                     REFUSED(cudaGraphNodeFindInClone) REFUSED(cudaGraphNodeGetContainingGraph) REFUSED(cudaGraphNodeGetDependencies) REFUSED(cudaGraphNodeGetDependentNodes) REFUSED(
-                                                                        cudaGraphNodeGetEnabled) REFUSED(cudaGraphNodeGetLocalId) REFUSED(cudaGraphNodeGetParams) REFUSED(cudaGraphNodeGetToolsId) REFUSED(cudaGraphNodeGetType)
-                                                                        REFUSED(cudaGraphNodeSetEnabled) REFUSED(cudaGraphNodeSetParams) REFUSED(cudaGraphReleaseUserObject) REFUSED(cudaGraphRemoveDependencies) REFUSED(
-                                                                            cudaGraphRetainUserObject) REFUSED(cudaGraphUpload) REFUSED(cudaGraphicsEGLRegisterImage)
-                                                                            REFUSED(cudaGraphicsGLRegisterBuffer) REFUSED(cudaGraphicsGLRegisterImage) REFUSED(cudaGraphicsMapResources) REFUSED(cudaGraphicsResourceGetMappedEglFrame) REFUSED(
+                                                                        cudaGraphNodeGetEnabled) REFUSED(cudaGraphNodeGetLocalId) REFUSED(cudaGraphNodeGetParams) REFUSED(cudaGraphNodeGetToolsId)
+                                                                        REFUSED(cudaGraphNodeGetType) REFUSED(cudaGraphNodeSetEnabled) REFUSED(cudaGraphNodeSetParams) REFUSED(
+                                                                            cudaGraphRemoveDependencies) REFUSED(cudaGraphicsEGLRegisterImage) REFUSED(cudaGraphicsGLRegisterBuffer)
+                                                                            REFUSED(cudaGraphicsGLRegisterImage) REFUSED(cudaGraphicsMapResources) REFUSED(cudaGraphicsResourceGetMappedEglFrame) REFUSED(
                                                                                 cudaGraphicsResourceGetMappedMipmappedArray) REFUSED(cudaGraphicsResourceGetMappedPointer) REFUSED(cudaGraphicsResourceSetMapFlags)
                                                                                 REFUSED(cudaGraphicsSubResourceGetMappedArray) REFUSED(cudaGraphicsUnmapResources) REFUSED(cudaGraphicsUnregisterResource) REFUSED(cudaGraphicsVDPAURegisterOutputSurface) REFUSED(
                                                                                     cudaGraphicsVDPAURegisterVideoSurface) REFUSED(cudaGreenCtxCreate) REFUSED(cudaImportExternalMemory) REFUSED(cudaImportExternalSemaphore)
@@ -78,11 +79,9 @@ REFUSED(__cudaInitModule) REFUSED(__cudaRegisterHostVar) REFUSED(__cudaRegisterM
                                                                                                                                                         cudaStreamBeginCaptureToGraph)
                                                                                                                                                         REFUSED(cudaStreamCopyAttributes) REFUSED(
                                                                                                                                                             cudaStreamGetAttribute) REFUSED(cudaStreamGetDevResource)
-                                                                                                                                                            REFUSED(cudaStreamGetDevice) REFUSED(
-                                                                                                                                                                cudaStreamSetAttribute) REFUSED(cudaStreamUpdateCaptureDependencies)
-                                                                                                                                                                REFUSED(cudaUserObjectCreate)
-                                                                                                                                                                    REFUSED(cudaUserObjectRelease)
-                                                                                                                                                                        REFUSED(cudaUserObjectRetain)
-                                                                                                                                                                            REFUSED(cudaVDPAUGetDevice)
-                                                                                                                                                                                REFUSED(cudaVDPAUSetVDPAUDevice)
-                                                                                                                                                                                    REFUSED(cudaWaitExternalSemaphoresAsync)
+                                                                                                                                                            REFUSED(cudaStreamGetDevice)
+                                                                                                                                                                REFUSED(cudaStreamSetAttribute)
+                                                                                                                                                                    REFUSED(cudaStreamUpdateCaptureDependencies)
+                                                                                                                                                                        REFUSED(cudaVDPAUGetDevice)
+                                                                                                                                                                            REFUSED(cudaVDPAUSetVDPAUDevice)
+                                                                                                                                                                                REFUSED(cudaWaitExternalSemaphoresAsync)

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "cuda/driver_version.h"
+#include "engine/graph.h"
 
 #include "runtime_error.h"
 
@@ -63,7 +64,15 @@ cudaError_t cudaPeekAtLastError(void) {
     X(cudaErrorHostMemoryNotRegistered, "pointer is not registered host memory")               \
     X(cudaErrorPeerAccessAlreadyEnabled, "peer access is already enabled")                     \
     X(cudaErrorNotSupported, "operation not supported by the stand-in")                        \
-    X(cudaErrorStreamCaptureUnsupported, "the stand-in captures no streams")                   \
+    X(cudaErrorStreamCaptureUnsupported, "operation not permitted when stream is capturing")   \
+    X(cudaErrorStreamCaptureInvalidated, "a stream's capture was invalidated before")          \
+    X(cudaErrorStreamCaptureMerge, "operation would merge two captures")                       \
+    X(cudaErrorStreamCaptureUnmatched, "capture was not begun in this stream")                 \
+    X(cudaErrorStreamCaptureUnjoined, "capture has work that its first stream never joined")   \
+    X(cudaErrorStreamCaptureIsolation, "a captured operation would depend on one that is not") \
+    X(cudaErrorStreamCaptureImplicit, "the legacy stream would depend on a capture")           \
+    X(cudaErrorCapturedEvent, "the event was last recorded in a capture")                      \
+    X(cudaErrorGraphExecUpdateFailure, "the graph differs too much to update the executable")  \
     X(cudaErrorUnknown, "unknown error")
 
 const char* cudaGetErrorName(cudaError_t error) {
@@ -108,6 +117,7 @@ cudaError_t cudaGetDeviceFlags(unsigned* flags) {
     return cudaSuccess;
 }
 cudaError_t cudaDeviceSynchronize(void) {
+    if (const int fault = device_sync_fault()) return wrong(static_cast<cudaError_t>(fault));
     sync_device(current_device());
     return settled();
 }
@@ -179,22 +189,11 @@ __attribute__((visibility("default"))) cudaError_t cudaGetDriverEntryPointByVers
     return cudaGetDriverEntryPoint(symbol, function, flags, result);
 }
 
-// --- capture: none ---------------------------------------------------------------------------------------
+// --- capture -----------------------------------------------------------------------------------------
 
 cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode* mode) {
     if (!mode) return wrong();
     std::swap(capture_mode, *mode);
     return cudaSuccess;
 }
-cudaError_t cudaStreamBeginCapture(cudaStream_t, cudaStreamCaptureMode) {
-    return wrong(cudaErrorStreamCaptureUnsupported);
-}
-cudaError_t cudaStreamEndCapture(cudaStream_t, cudaGraph_t*) { return wrong(cudaErrorStreamCaptureUnsupported); }
-cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* status) {
-    if (!status) return wrong();
-    if (!resolve_stream(stream)) return wrong(cudaErrorInvalidResourceHandle);
-    *status = cudaStreamCaptureStatusNone;
-    return cudaSuccess;
-}
-
 }  // extern "C"

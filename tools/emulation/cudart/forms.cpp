@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <cstring>
 
+#include "capture_info.h"
 #include "engine/model.h"
 #include "properties.h"
 #include "runtime_error.h"
@@ -34,8 +35,9 @@ cudaError_t cudaRuntimeGetVersion(int* version) {
 
 #undef cudaStreamGetCaptureInfo
 STANDIN_API cudaError_t cudaStreamGetCaptureInfo_v2(cudaStream_t stream, cudaStreamCaptureStatus* status,
-                                                    unsigned long long*, cudaGraph_t*, const cudaGraphNode_t**, size_t*) {
-    return cudaStreamIsCapturing(stream, status);
+                                                    unsigned long long* id, cudaGraph_t* graph,
+                                                    const cudaGraphNode_t** nodes, size_t* count) {
+    return capture_info(stream, status, id, graph, nodes, count);
 }
 
 }  // extern "C"

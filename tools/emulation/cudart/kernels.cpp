@@ -23,6 +23,7 @@ cudaError_t __cudaLaunchKernel(cudaKernel_t, dim3, dim3, void**, size_t, cudaStr
 #include <unordered_map>
 #include <vector>
 
+#include "engine/graph.h"
 #include "engine/model.h"
 #include "kernels.h"
 #include "runtime_error.h"
@@ -64,6 +65,7 @@ cudaError_t launch(const void* stub, dim3 grid, dim3 block, void** arguments, cu
     if (!on) return wrong(cudaErrorInvalidResourceHandle);
     const cudaError_t dead = settled();
     if (dead != cudaSuccess) return dead;
+    if (const int fault = submit_fault(on)) return wrong(static_cast<cudaError_t>(fault));
     compute(on, kernel_ns(name), arithmetic_of(name, arguments));
     return cudaSuccess;
 }

@@ -5,6 +5,7 @@
 
 #include <cstring>
 
+#include "engine/graph.h"
 #include "engine/model.h"
 #include "runtime_error.h"
 
@@ -26,6 +27,7 @@ cudaError_t queue_copy(void* dst, const void* src, size_t bytes, cudaStream_t st
     if (!on) return wrong(cudaErrorInvalidResourceHandle);
     const cudaError_t dead = settled();
     if (dead != cudaSuccess || !bytes) return dead;
+    if (const int fault = wait ? sync_fault(on) : submit_fault(on)) return wrong(static_cast<cudaError_t>(fault));
     const OpRef op = copy(on, dst, src, bytes);
     if (!wait) return cudaSuccess;
     sync_op(op);
@@ -38,6 +40,7 @@ cudaError_t queue_fill(void* dst, int value, size_t bytes, cudaStream_t stream, 
     if (!on) return wrong(cudaErrorInvalidResourceHandle);
     const cudaError_t dead = settled();
     if (dead != cudaSuccess || !bytes) return dead;
+    if (const int fault = wait ? sync_fault(on) : submit_fault(on)) return wrong(static_cast<cudaError_t>(fault));
     const OpRef op = fill(on, dst, static_cast<unsigned char>(value), 1, bytes);
     if (!wait) return cudaSuccess;
     sync_op(op);

@@ -3,6 +3,7 @@
 #include <cuda_runtime_api.h>
 #pragma GCC visibility pop
 
+#include "engine/graph.h"
 #include "runtime_error.h"
 
 using namespace opus::standin;
@@ -17,6 +18,7 @@ cudaError_t on_stream(cudaStream_t stream, Run run) {
     if (!on) return wrong(cudaErrorInvalidResourceHandle);
     const cudaError_t dead = settled();
     if (dead != cudaSuccess) return dead;
+    if (const int fault = submit_fault(on)) return wrong(static_cast<cudaError_t>(fault));
     run(on);
     return cudaSuccess;
 }
@@ -46,6 +48,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
     Stream* on = resolve_stream(stream);
     if (!on) return wrong(cudaErrorInvalidResourceHandle);
+    if (const int fault = sync_fault(on)) return wrong(static_cast<cudaError_t>(fault));
     sync_stream(on);
     return settled();
 }
@@ -54,11 +57,15 @@ cudaError_t cudaStreamQuery(cudaStream_t stream) {
     if (!on) return wrong(cudaErrorInvalidResourceHandle);
     const cudaError_t dead = settled();
     if (dead != cudaSuccess) return dead;
+    if (const int fault = sync_fault(on)) return wrong(static_cast<cudaError_t>(fault));
     return stream_idle(on) ? cudaSuccess : cudaErrorNotReady;
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
     if (!event) return wrong(cudaErrorInvalidResourceHandle);
-    return on_stream(stream, [&](Stream* on) { wait_for(on, event_op(event_of(event))); });
+    Stream* on = resolve_stream(stream);
+    if (!on) return wrong(cudaErrorInvalidResourceHandle);
+    if (const int fault = wait_fault(on, event_op(event_of(event)))) return wrong(static_cast<cudaError_t>(fault));
+    return on_stream(stream, [&](Stream* waits) { wait_for(waits, event_op(event_of(event))); });
 }
 cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void* argument) {
     if (!function) return wrong();
@@ -66,6 +73,8 @@ cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void*
 }
 cudaError_t cudaStreamAddCallback(cudaStream_t stream, cudaStreamCallback_t function, void* argument, unsigned) {
     if (!function) return wrong();
+    Stream* at = resolve_stream(stream);
+    if (at && capture_status(at) != CaptureStatus::none) return wrong(static_cast<cudaError_t>(sync_fault(at)));
     const auto run = [](void* held) {
         auto* callback = static_cast<Callback*>(held);
         callback->function(callback->stream, cudaSuccess, callback->argument);
@@ -114,10 +123,12 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
     if (!event) return wrong(cudaErrorInvalidResourceHandle);
     const cudaError_t dead = settled();
     if (dead != cudaSuccess) return dead;
+    if (const int fault = event_sync_fault(event_op(event_of(event)))) return wrong(static_cast<cudaError_t>(fault));
     return op_done(event_op(event_of(event))) ? cudaSuccess : cudaErrorNotReady;
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
     if (!event) return wrong(cudaErrorInvalidResourceHandle);
+    if (const int fault = event_sync_fault(event_op(event_of(event)))) return wrong(static_cast<cudaError_t>(fault));
     sync_op(event_op(event_of(event)));
     return settled();
 }
@@ -127,6 +138,8 @@ STANDIN_API cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t start, cudaE
     if (!start || !end) return wrong(cudaErrorInvalidResourceHandle);
     const OpRef first = event_op(event_of(start)), last = event_op(event_of(end));
     if (!first || !last) return wrong(cudaErrorInvalidResourceHandle);
+    if (const int fault = event_sync_fault(first) | event_sync_fault(last))
+        return wrong(static_cast<cudaError_t>(fault));
     if (!op_done(first) || !op_done(last)) return cudaErrorNotReady;
     *ms = static_cast<float>(last->done_ns - first->done_ns) / 1e6f;
     return cudaSuccess;

@@ -114,6 +114,7 @@ bool destroy_stream(void* handle) {
         engine.streams.insert(stream);
         return false;
     }
+    forget_captures_of(*stream);
     device.streams.erase(stream);
     if (stream->last && stream->last->state != OpState::done && (stream->flags & 1) == 0) {
         // The legacy stream must still wait for it.
@@ -185,6 +186,10 @@ OpRef submit(Stream* stream, std::shared_ptr<Op> op) {
     bool block;
     {
         std::lock_guard lock(engine.mutex);
+        if (stream->capture != nullptr) {
+            capture_locked(*stream, op);
+            return op;
+        }
         Device& device = *stream->device;
         op->stream = stream;
         op->device = &device;
@@ -207,7 +212,8 @@ void wait_for(Stream* stream, const OpRef& other) {
     auto op = std::make_shared<Op>();
     {
         std::lock_guard lock(Engine::get().mutex);
-        if (other->state == OpState::done || other == stream->last) return;
+        if (other->captured != 0 && stream->capture == nullptr) join_capture_of(*stream, *other);
+        if (other->state == OpState::done || other == stream->last || other == stream->captured) return;
         op->after.push_back(other);
     }
     submit(stream, std::move(op));
@@ -217,20 +223,14 @@ OpRef compute(Stream* stream, std::int64_t busy_ns, std::function<void()> run) {
     auto op = std::make_shared<Op>();
     op->instant = std::move(run);
     if (busy_ns > 0) {
-        op->poll_locked = [op = op.get(), device = stream->device, busy_ns](std::int64_t now) {
-            if (op->due_ns == 0) {
+        op->poll_locked = [device = stream->device, busy_ns](Op& self, std::int64_t now) {
+            if (self.due_ns == 0) {
                 device->busy_until_ns = std::max(device->busy_until_ns, now) + busy_ns;
-                op->due_ns = device->busy_until_ns - kShortest_ns;
+                self.due_ns = device->busy_until_ns - kShortest_ns;
             }
-            return now >= op->due_ns ? 0 : kPending;
+            return now >= self.due_ns ? 0 : kPending;
         };
     }
-    return submit(stream, std::move(op));
-}
-
-OpRef launch_kernel(Stream* stream, std::function<void(const OpRef&)> start_locked) {
-    auto op = std::make_shared<Op>();
-    op->kernel_locked = std::move(start_locked);
     return submit(stream, std::move(op));
 }
 

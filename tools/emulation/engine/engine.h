@@ -24,6 +24,7 @@
 namespace opus::standin {
 
 struct Op;
+struct Capture;
 struct Stream;
 struct Device;
 using OpRef = std::shared_ptr<Op>;
@@ -33,12 +34,12 @@ enum class OpState : std::uint8_t { queued, running, done };
 struct Op {
     Stream* stream = nullptr;
     Device* device = nullptr;
-    std::vector<OpRef> after;                             // not to start before these are done
-    std::function<void()> instant;                        // runs at once, under the lock
-    std::function<void()> work;                           // runs on a worker
-    std::function<void(const OpRef&)> kernel_locked;      // starts it; whoever it told calls complete()
-    std::function<int(std::int64_t now_ns)> poll_locked;  // kPending, or the error to finish with (0: none)
-    bool poll_in_queue = false;                           // a wait: stays at the head of its queue until poll says so
+    std::vector<OpRef> after;                                       // not to start before these are done
+    std::function<void()> instant;                                  // runs at once, under the lock
+    std::function<void()> work;                                     // runs on a worker
+    std::function<void(const OpRef&)> kernel_locked;                // starts it; whoever it told calls complete()
+    std::function<int(Op& self, std::int64_t now_ns)> poll_locked;  // kPending, or the error to finish with (0: none)
+    bool poll_in_queue = false;  // a wait: stays at the head of its queue until poll says so
     // What poll_locked waits for, where its writer wakes those who sleep on it; else it is looked at now and then.
     const std::atomic<std::uint32_t>* futex = nullptr;
     OpState state = OpState::queued;
@@ -47,6 +48,12 @@ struct Op {
     std::int64_t polled_since_ns = 0;
     std::int64_t due_ns = 0;  // when poll_locked will say so by itself; 0: not by the clock
     bool in_poller = false;
+
+    // Of a captured one (graph.h), which the launches of its graph copy: these callbacks may not refer to the Op they are in.
+    std::uint64_t captured = 0;                        // graph; 0: it is none
+    std::size_t place = 0;                             // in the graph
+    unsigned lane = 0;                                 // captured stream
+    std::function<void(const OpRef& copy)> at_launch;  // before the copy is submitted
 };
 
 inline constexpr int kPending = -1;
@@ -59,6 +66,9 @@ struct Stream {
     int priority = 0;
     std::uint64_t id = 0;
     OpRef last;
+    Capture* capture = nullptr;  // what is submitted becomes part of it
+    OpRef captured;              // the last of that
+    unsigned lane = 0;           // place among the captured streams
 };
 
 struct Event {
@@ -93,7 +103,6 @@ STANDIN_API void wait_for(Stream* stream, const OpRef& op);  // what follows sta
 // A kernel of the program's own. `run`, which may be null, is what it does to memory: at its start, under the lock. It
 // takes the device for so long: such kernels run one after another, on whatever streams.
 STANDIN_API OpRef compute(Stream* stream, std::int64_t busy_ns, std::function<void()> run);
-STANDIN_API OpRef launch_kernel(Stream* stream, std::function<void(const OpRef&)> start_locked);
 STANDIN_API void complete(const OpRef& op, int error = 0);
 STANDIN_API void sync_op(const OpRef& op);
 STANDIN_API bool op_done(const OpRef& op);

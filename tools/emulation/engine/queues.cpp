@@ -141,7 +141,7 @@ bool Engine::pump_queue(Device& device, Queue& queue) {
 
 bool Engine::start(Queue& queue, const OpRef& op) {
     if (op->poll_in_queue) {
-        const int result = op->poll_locked(now_ns());
+        const int result = op->poll_locked(*op, now_ns());
         if (result == kPending) {
             add_poll(op);
             return false;
@@ -154,7 +154,7 @@ bool Engine::start(Queue& queue, const OpRef& op) {
     op->state = OpState::running;
     if (op->instant) op->instant();
     if (op->poll_locked) {
-        const int result = op->poll_locked(now_ns());
+        const int result = op->poll_locked(*op, now_ns());
         if (result == kPending) {
             if (hold_running) queue.running = op;
             add_poll(op);
@@ -240,7 +240,7 @@ void Engine::poll_loop() {
         const auto polled = polls_;
         bool moved = false;
         for (const OpRef& op : polled) {
-            const int result = op->state == OpState::done ? op->error : op->poll_locked(now);
+            const int result = op->state == OpState::done ? op->error : op->poll_locked(*op, now);
             if (result == kPending) {
                 if (op->due_ns != 0)
                     due = std::min(due, op->due_ns - now);
@@ -253,7 +253,7 @@ void Engine::poll_loop() {
             moved = true;
             // A wait is still at the head of its queue: the pump takes it from there.
             if (op->poll_in_queue)
-                op->poll_locked = [result](std::int64_t) { return result; };
+                op->poll_locked = [result](Op&, std::int64_t) { return result; };
             else
                 finish(op, result);
         }

@@ -75,4 +75,10 @@ private:
     unsigned workers_ = 0, idle_workers_ = 0, max_workers_ = 8;
 };
 
+// Under the mutex (graph.cpp). The stream captures: `op` becomes part of that. `op` is captured, and the stream joins
+// its capture.
+void capture_locked(Stream& stream, const OpRef& op);
+void join_capture_of(Stream& stream, const Op& op);
+void forget_captures_of(Stream& stream);  // it goes
+
 }  // namespace opus::standin

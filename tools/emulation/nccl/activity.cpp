@@ -11,16 +11,29 @@ namespace opus::standin {
 void Launch::start() {
     if (core->leaving || core->error != ncclSuccess) return end();
     core->active.insert(shared_from_this());
-    for (const CollectiveCall& call : collectives)
-        running_collectives_.push_back(std::make_unique<Collective>(*this, *core, call));
-    for (const TransferCall& call : transfers)
-        running_transfers_.push_back(std::make_unique<Transfer>(*this, *core, call));
+    for (const KernelCall& call : calls) call.transfer ? add(call.p2p) : add(call.collective);
     for (auto& c : running_collectives_)
         if (!ended_) c->start();
     for (auto& t : running_transfers_)
         if (!ended_) t->start();
     started_ = true;
     check();
+}
+
+// Kernels of a communicator run one after another, on every member in the same order: so they are numbered as they
+// start, be it for the first time or again.
+void Launch::add(TransferCall call) {
+    if ((call.n & kOfCollective) == 0) call.n = (call.sending ? core->sent : core->received)[call.peer]++;
+    running_transfers_.push_back(std::make_unique<Transfer>(*this, *core, call));
+}
+
+void Launch::add(CollectiveCall call) {
+    call.n = core->started++;
+    if (!is_transfers(call.kind)) {
+        running_collectives_.push_back(std::make_unique<Collective>(*this, *core, call));
+        return;
+    }
+    for (const TransferCall& part : transfers_of(call, core->rank, core->size())) add(part);
 }
 
 void Launch::check() {

@@ -12,12 +12,18 @@
 
 namespace opus::standin {
 
-// One kernel: all that a group gave one communicator.
+// A call of a group, without its number.
+struct KernelCall {
+    bool transfer = false;
+    CollectiveCall collective;
+    TransferCall p2p;
+};
+
+// One run of a kernel: all that a group gave one communicator. A captured kernel runs often.
 struct Launch : Activity, std::enable_shared_from_this<Launch> {
     CommRef core;
-    std::vector<CollectiveCall> collectives;
-    std::vector<TransferCall> transfers;
-    OpRef op;  // completed at the end
+    std::vector<KernelCall> calls;  // in program order
+    OpRef op;                       // completed at the end
 
     void start();  // transport thread
     void check() override;
@@ -29,6 +35,8 @@ private:
     std::vector<std::unique_ptr<Transfer>> running_transfers_;
     bool started_ = false, ended_ = false;
     void end();
+    void add(TransferCall call);
+    void add(CollectiveCall call);
 };
 
 // First uses, made on the host before the launch: each edge by both its ends, over the way its data will go.

@@ -42,9 +42,7 @@ struct ncclComm {
     std::atomic<int> state{ncclSuccess};  // ncclInProgress while a thread of ours works for it
     std::string last_error;
 
-    // Program order of this rank: numbers of collectives and transfers, of splits and shrinks.
-    std::uint64_t collectives = 0, children = 0;
-    std::map<std::uint32_t, std::uint64_t> sent, received;
+    std::uint64_t children = 0;  // splits and shrinks, in program order of this rank
     bool connected = false;
     std::set<std::uint32_t> connected_to, connected_from;
 

@@ -44,7 +44,9 @@ struct CommCore {
     std::set<std::uint64_t> early_collective_clear;                                // likewise: next in the ring
     std::set<ConnectionId> early_connect;
     std::set<ActivityRef> active;
-    std::set<std::uint32_t> gone;  // ranks that left in good order
+    std::uint64_t started = 0;                              // collectives
+    std::map<std::uint32_t, std::uint64_t> sent, received;  // transfers started, by peer
+    std::set<std::uint32_t> gone;                           // ranks that left in good order
 
     std::uint32_t size() const { return static_cast<std::uint32_t>(members.size()); }
     const Member& self() const { return members[rank]; }

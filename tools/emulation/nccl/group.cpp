@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "comm.h"
+#include "engine/graph.h"
 #include "transport.h"
 
 namespace opus::standin {
@@ -97,42 +98,50 @@ ncclResult_t connect(std::vector<CommTasks>& comms, bool transfers) {
     return first;
 }
 
-// Numbers are given in program order, and only to what is launched.
+using Calls = std::vector<KernelCall>;
+
+std::shared_ptr<Op> kernel_of(const CommRef& core, Calls calls) {
+    auto op = std::make_shared<Op>();
+    op->kernel_locked = [core, calls = std::make_shared<const Calls>(std::move(calls))](const OpRef& self) {
+        auto run = std::make_shared<Launch>();
+        run->core = core;
+        run->calls = *calls;
+        run->op = self;
+        Transport::get().post([run] { run->start(); });
+    };
+    return op;
+}
+
+// Launches of a family take turns. Of a captured kernel that is each launch of its graph.
+OpRef submit_in_turn(const std::shared_ptr<Family>& family, Stream* on, const std::shared_ptr<Op>& op) {
+    const auto take_turn = [family](const OpRef& launched) {
+        if (family->last) launched->after.push_back(family->last);
+        family->last = launched;
+    };
+    if (capture_status(on) != CaptureStatus::none) {
+        op->at_launch = [family, take_turn](const OpRef& copy) {
+            std::lock_guard lock(family->mutex);
+            take_turn(copy);
+        };
+        return submit(on, op);
+    }
+    std::lock_guard lock(family->mutex);
+    take_turn(op);
+    return submit(on, op);
+}
+
 void launch(ncclComm& comm, const Tasks& tasks) {
-    auto kernel = std::make_shared<Launch>();
-    kernel->core = comm.core;
+    Calls calls;
     std::vector<Stream*> streams;  // distinct, in order of first use
     for (const Task& task : tasks) {
         Stream* stream = resolve_stream(task.stream);
         if (std::find(streams.begin(), streams.end(), stream) == streams.end()) streams.push_back(stream);
-        if (task.transfer) {
-            TransferCall call = task.p2p;
-            call.n = call.sending ? comm.sent[call.peer]++ : comm.received[call.peer]++;
-            kernel->transfers.push_back(call);
-        } else {
-            CollectiveCall call = task.collective;
-            call.n = comm.collectives++;
-            if (is_transfers(call.kind)) {
-                for (const TransferCall& part : transfers_of(call, comm.rank, comm.nranks))
-                    kernel->transfers.push_back(part);
-            } else {
-                kernel->collectives.push_back(call);
-            }
-        }
+        calls.push_back({task.transfer, task.collective, task.p2p});
     }
     Stream* on = streams.back();
     for (Stream* other : streams)
         if (other != on) wait_for(on, record(other));
-    OpRef op;
-    {
-        std::lock_guard lock(comm.family->mutex);
-        wait_for(on, comm.family->last);
-        op = launch_kernel(on, [kernel](const OpRef& self) {
-            kernel->op = self;
-            Transport::get().post([kernel] { kernel->start(); });
-        });
-        comm.family->last = op;
-    }
+    const OpRef op = submit_in_turn(comm.family, on, kernel_of(comm.core, std::move(calls)));
     for (Stream* other : streams)
         if (other != on) wait_for(other, op);
 }

@@ -1,0 +1,169 @@
+// Stream capture and graphs on the stand-in GPU, with its NCCL and without.
+#define DOCTEST_CONFIG_IMPLEMENT_WITH_MAIN
+#include <doctest/doctest.h>
+
+#include <atomic>
+#include <cstring>
+#include <vector>
+
+#include "ranks.h"
+
+using namespace opus::standin::test;
+
+namespace {
+
+void must(cudaError_t error) {
+    if (error != cudaSuccess) give_up(cudaGetErrorString(error), __FILE__, __LINE__);
+}
+
+cudaStream_t new_stream() {
+    cudaStream_t stream = nullptr;
+    must(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    return stream;
+}
+
+void order(cudaStream_t before, cudaStream_t after) {
+    cudaEvent_t event = nullptr;
+    must(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+    must(cudaEventRecord(event, before));
+    must(cudaStreamWaitEvent(after, event, 0));
+    must(cudaEventDestroy(event));
+}
+
+template <class Body>
+cudaGraph_t capture(cudaStream_t stream, Body body) {
+    must(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
+    body();
+    cudaGraph_t graph = nullptr;
+    must(cudaStreamEndCapture(stream, &graph));
+    return graph;
+}
+
+cudaGraphExec_t executable(cudaGraph_t graph) {
+    cudaGraphExec_t exec = nullptr;
+    must(cudaGraphInstantiateWithFlags(&exec, graph, 0));
+    return exec;
+}
+
+void count(void* counter) { ++*static_cast<std::atomic<int>*>(counter); }
+
+}  // namespace
+
+TEST_CASE("what is captured runs at each launch of the graph, and not before") {
+    CHECK(run_alone({}, [] {
+              cudaStream_t s = new_stream(), t = new_stream();
+              std::atomic<int> called{0};
+              int a = 1, b = 0, c = 0;
+              cudaGraph_t graph = capture(s, [&] {
+                  must(cudaMemcpyAsync(&b, &a, sizeof a, cudaMemcpyDefault, s));
+                  order(s, t);  // t is captured too
+                  must(cudaMemcpyAsync(&c, &b, sizeof b, cudaMemcpyDefault, t));
+                  must(cudaLaunchHostFunc(t, count, &called));
+                  order(t, s);
+                  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+                  must(cudaStreamIsCapturing(t, &status));
+                  demand(status == cudaStreamCaptureStatusActive);
+              });
+              cudaGraphExec_t exec = executable(graph);
+              must(cudaStreamSynchronize(s));
+              demand(b == 0 && called == 0);
+              for (int i = 1; i <= 5; ++i) {
+                  a = i;
+                  must(cudaGraphLaunch(exec, s));
+                  must(cudaStreamSynchronize(s));
+                  demand(b == i && c == i && called == i);
+              }
+          }) == 0);
+}
+
+TEST_CASE("what would end a capture on a GPU ends it here") {
+    CHECK(run_alone({}, [] {
+              cudaStream_t s = new_stream(), t = new_stream();
+              cudaGraph_t graph = nullptr;
+              cudaEvent_t eager = nullptr;
+              must(cudaEventCreate(&eager));
+              must(cudaEventRecord(eager, t));
+
+              must(cudaStreamBeginCapture(s, cudaStreamCaptureModeGlobal));
+              order(s, t);
+              demand(cudaStreamEndCapture(s, &graph) == cudaErrorStreamCaptureUnjoined || graph == nullptr);
+
+              must(cudaStreamBeginCapture(s, cudaStreamCaptureModeGlobal));
+              demand(cudaStreamSynchronize(s) == cudaErrorStreamCaptureUnsupported);
+              demand(cudaStreamEndCapture(s, &graph) == cudaErrorStreamCaptureInvalidated);
+
+              must(cudaStreamBeginCapture(s, cudaStreamCaptureModeGlobal));
+              demand(cudaStreamWaitEvent(s, eager, 0) == cudaErrorStreamCaptureIsolation);
+              demand(cudaStreamEndCapture(s, &graph) == cudaErrorStreamCaptureInvalidated);
+              must(cudaStreamSynchronize(s));  // it is a stream again
+          }) == 0);
+}
+
+TEST_CASE("an executable is updated to a graph of the same shape, and to no other") {
+    CHECK(run_alone({}, [] {
+              cudaStream_t s = new_stream();
+              int from[2] = {7, 8}, to = 0;
+              const auto copies = [&](int which) {
+                  return capture(
+                      s, [&, which] { must(cudaMemcpyAsync(&to, &from[which], sizeof to, cudaMemcpyDefault, s)); });
+              };
+              cudaGraphExec_t exec = executable(copies(0));
+              cudaGraphExecUpdateResultInfo info{};
+              must(cudaGraphExecUpdate(exec, copies(1), &info));
+              must(cudaGraphLaunch(exec, s));
+              must(cudaStreamSynchronize(s));
+              demand(to == 8);
+              std::atomic<int> called{0};
+              cudaGraph_t other = capture(s, [&] { must(cudaLaunchHostFunc(s, count, &called)); });
+              demand(cudaGraphExecUpdate(exec, other, &info) == cudaErrorGraphExecUpdateFailure);
+          }) == 0);
+}
+
+TEST_CASE("what a graph keeps alive goes with it and the last of its executables") {
+    CHECK(run_alone({}, [] {
+              cudaStream_t s = new_stream();
+              std::atomic<int> gone{0}, called{0};
+              cudaGraph_t graph = capture(s, [&] { must(cudaLaunchHostFunc(s, count, &called)); });
+              cudaUserObject_t object = nullptr;
+              must(cudaUserObjectCreate(&object, &gone, count, 1, cudaUserObjectNoDestructorSync));
+              must(cudaGraphRetainUserObject(graph, object, 1, cudaGraphUserObjectMove));
+              cudaGraphExec_t exec = executable(graph);
+              must(cudaGraphDestroy(graph));
+              demand(gone == 0);
+              must(cudaGraphLaunch(exec, s));
+              must(cudaStreamSynchronize(s));
+              must(cudaGraphExecDestroy(exec));
+              demand(gone == 1 && called == 1);
+          }) == 0);
+}
+
+TEST_CASE("captured collectives and transfers run again and again, among calls") {
+    CHECK(all_well(run_ranks(nodes_of({1, 1}), [](const Rank& r) {
+        ncclComm_t comm = r.comm();
+        cudaStream_t s = new_stream();
+        std::int64_t mine = 0, sum = 0, got = 0;
+        const int peer = 1 - r.rank;
+        const auto exchange = [&] {
+            demand_nccl(ncclAllReduce(&mine, &sum, 1, ncclInt64, ncclSum, comm, s));
+            demand_nccl(ncclGroupStart());
+            demand_nccl(ncclSend(&mine, 1, ncclInt64, peer, comm, s));
+            demand_nccl(ncclRecv(&got, 1, ncclInt64, peer, comm, s));
+            demand_nccl(ncclGroupEnd());
+        };
+        const auto check = [&](int round) {
+            must(cudaStreamSynchronize(s));
+            demand(sum == 2 * round + 1 && got == round + peer);
+        };
+        cudaGraphExec_t exec = executable(capture(s, exchange));
+        for (int round = 1; round < 20; ++round) {
+            mine = round + r.rank;
+            if (round % 3 == 0)
+                exchange();
+            else
+                must(cudaGraphLaunch(exec, s));
+            check(round);
+        }
+        must(cudaGraphExecDestroy(exec));
+        demand_nccl(ncclCommDestroy(comm));
+    })));
+}
