@@ -46,6 +46,18 @@
 //     launches than a ring holds, and opens all gates.
 //   - A shim that does its part says so in each launch (kLaunchSkips). For any other nothing is passed over.
 //
+// A launch that is captured into a CUDA graph (kLaunchReplayed) has one record, made when it is captured, and one gate and one
+// done for each replay, made by the GPU alone. They are counted in the `replays` of its slot's three words, from 1 on:
+//
+//     captured ──a replay's gate is reached──▶ ready.replays += 1                GPU
+//     ready.replays = r ──its circuits are up, or it may pass──▶ go.replays = r  manager
+//     go.replays >= r ──kernel finished──▶ done.replays += 1                     GPU
+//     graph and executables are gone──▶ ready, done.replays = 0, done[s] = seq + 1  shim
+//     done ──▶ go.replays = 0, then the slot is free as that of any launch       manager
+//
+// Replays of one graph take turns, so the r-th done is that of the r-th gate. Its ready, go and done words are not used
+// otherwise.
+//
 // Every word has one writer and only grows, so a reader needs no lock and either side may die at any
 // instruction. Exceptions: `occupied`, and a go that was stored ahead, which may be taken back. For that a gate that is
 // `kLaunchFenced` stores ready, then looks at go, and the manager stores go = seq, then looks at ready, all four in one
@@ -71,8 +83,8 @@ namespace opus::ring {
 inline constexpr std::uint64_t kMagic = 0x31474e525355504full;  // "OPUSRNG1"
 inline constexpr std::uint32_t kVersionMajor = 1;
 // 1: dead_beat; 2: kLaunchFenced; 3: creation and reason, kLaunchSkips, kOpConnects; 4: pci and uuid of a CommEntry,
-// kMaxOps (was 1024), kOpMesh, kLaunchLasts, one-sided operations
-inline constexpr std::uint32_t kVersionMinor = 4;
+// kMaxOps (was 1024), kOpMesh, kLaunchLasts, one-sided operations; 5: kLaunchReplayed
+inline constexpr std::uint32_t kVersionMinor = 5;
 inline constexpr std::uint32_t kMaxComms = 256;
 inline constexpr std::uint32_t kDefaultSlots = 4096;  // power of two
 inline constexpr std::uint32_t kMaxSlots = 65536;
@@ -96,7 +108,7 @@ struct OpEntry {
     std::uint8_t dtype;   // ncclDataType_t
     std::uint16_t comm;   // index into CommEntry[]
     std::uint32_t peer;   // p2p: peer rank; rooted collectives: root; else 0. Below 2^31.
-    std::uint64_t n;      // first key number: collectives, or transfers with that peer and direction
+    std::uint64_t n;      // first key number: collectives, or transfers with that peer and direction; captured ones apart
     std::uint32_t count;  // consecutive key numbers n .. n + count - 1, at least 1
     std::uint32_t flags;  // kOp*
     std::uint64_t bytes;  // per rank, summed over count
@@ -126,7 +138,8 @@ inline constexpr std::uint16_t kLaunchMixed =
     16;  // its gate also stands before operations of communicators that are not held
 inline constexpr std::uint16_t kLaunchFenced = 32;  // its gate orders its ready before its first look at go
 
-inline constexpr std::uint16_t kLaunchSkips = 64;   // its shim knows occupied slots
+inline constexpr std::uint16_t kLaunchSkips = 64;      // its shim knows occupied slots
+inline constexpr std::uint16_t kLaunchReplayed = 128;  // captured into a graph; not below minor 5
 // Done when what it connected is no more; later launches do not wait for that.
 inline constexpr std::uint16_t kLaunchLasts = 256;
 
@@ -141,6 +154,7 @@ struct alignas(kLine) GateWord {
     std::atomic<std::uint32_t> occupied;  // go words only. 1: a launch below `reusable` is not done with this slot
     std::atomic<std::uint64_t> skipped;   // ready words only. seq + 1: there is no launch `seq`
     std::atomic<std::uint32_t> opened;    // ready words only. 1: of a stream gate that holds several communicators one is ended
+    std::atomic<std::uint64_t> replays;   // of a captured launch: ready, let go, done
 };
 
 // Life of an entry. A member that knows its rank and size before NCCL's creation (ncclCommInit*) registers at once; one
@@ -222,7 +236,7 @@ static_assert(sizeof(OpEntry) == 32);
 static_assert(sizeof(LaunchRecord) == 64 && offsetof(LaunchRecord, op) == 32);
 static_assert(sizeof(LaunchExtension) == 64);
 static_assert(sizeof(GateWord) == 64 && offsetof(GateWord, waiter) == 8 && offsetof(GateWord, occupied) == 12 &&
-              offsetof(GateWord, skipped) == 16);
+              offsetof(GateWord, skipped) == 16 && offsetof(GateWord, replays) == 32);
 static_assert(sizeof(CommEntry) == 192 && offsetof(CommEntry, open) == 64 && offsetof(CommEntry, verdict) == 128);
 static_assert(offsetof(CommEntry, state) == 56 && offsetof(CommEntry, creation) == 60);
 static_assert(offsetof(CommEntry, reason) == 136 && offsetof(CommEntry, reason_rank) == 140);

@@ -59,7 +59,7 @@ struct Key {
     KeyKind kind = KeyKind::coll;
     std::uint32_t src = 0;  // rank in the communicator; 0 where it is not directed
     std::uint32_t dst = 0;
-    std::uint64_t n = 0;  // counted from 0 by the shim on every call; 0 for conn and conn_p2p
+    std::uint64_t n = 0;  // counted from 0 by the shim on every call; 0 for conn and conn_p2p. Of replays: replayed_key()
     auto operator<=>(const Key&) const = default;
 };
 
@@ -76,9 +76,18 @@ inline std::uint32_t places_of(KeyKind kind, std::uint32_t size) {
     return !is_directed(kind) ? size : kind == KeyKind::put ? 1 : 2;
 }
 
-// A sequence of keys: the key without its number.
+// What is captured into a CUDA graph runs at every replay, without a call. Captured operations are counted apart from calls,
+// and each of them is a sequence of its own: the n-th key of it belongs to its n-th replay. All in the 48 bits of a number.
+inline constexpr std::uint64_t kReplayed = 1ull << 47;
+inline constexpr unsigned kReplayBits = 30;  // replays of one captured operation; more are not held
+inline constexpr std::uint64_t kMostCaptured = 1ull << (47 - kReplayBits);  // operations of one kind between the same members
+constexpr std::uint64_t replayed_key(std::uint64_t captured, std::uint64_t replay) {
+    return kReplayed | captured << kReplayBits | replay;
+}
+
+// A sequence of keys: the key without its number, or without that of its replay.
 inline Key sequence_of(Key key) {
-    key.n = 0;
+    key.n = (key.n & kReplayed) == 0 ? 0 : key.n >> kReplayBits << kReplayBits;
     return key;
 }
 

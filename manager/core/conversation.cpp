@@ -150,15 +150,17 @@ void Core::Impl::return_run(const wire::Revoke& m) {
     wire::Returned answer;
     answer.id = m.id;
     answer.started_upto = soft.revoke(m.grants);
-    for (auto& [id, rank] : ranks)
-        for (Launch& launch : rank.launches) {
-            if (!launch.running() || launch.phase == Phase::passed || launch.grant == 0 || launch.firm) continue;
-            answer.started.push_back({id, launch.seq});
-            if (launch.known_running) continue;
+    for (auto& entry : ranks) {
+        const Rank& rank = entry.second;
+        entry.second.each([&](Launch& launch) {
+            if (!launch.running() || launch.phase == Phase::passed || launch.grant == 0 || launch.firm) return;
+            answer.started.push_back({rank.info.rank, launch.seq});
+            if (launch.known_running) return;
             launch.told = launch.known_running = true;
             if (wire::LaunchDemand what = demand_of(rank, launch); !what.keys.empty())
                 answer.running.push_back(std::move(what));
-        }
+        });
+    }
     auto ended = soft.take_ended();
     untold.ended.insert(untold.ended.end(), ended.begin(), ended.end());
     gather_done();

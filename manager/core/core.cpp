@@ -28,10 +28,11 @@ bool Core::flush(TimeNs now, Actions& out) {
 }
 
 bool Core::pending() const {
-    for (const auto& entry : impl_->ranks)
-        for (const Launch& launch : entry.second.launches)
-            if (launch.phase != Phase::done) return true;
-    return false;
+    return std::any_of(impl_->ranks.begin(), impl_->ranks.end(), [](const auto& entry) {
+        bool any = false;
+        entry.second.each([&any](const Launch& launch) { any |= launch.phase != Phase::done; });
+        return any;
+    });
 }
 
 const Counters& Core::counters() const { return impl_->counters; }
@@ -118,7 +119,7 @@ void Core::Impl::handle(const RankDown& e) {
     Rank* rank = rank_of(e.rank);
     if (rank == nullptr) return;
     std::size_t unfinished = 0;
-    for (const Launch& launch : rank->launches) unfinished += launch.phase != Phase::done;
+    rank->each([&](const Launch& l) { unfinished += l.phase != Phase::done && l.phase != Phase::captured; });
     for (std::size_t i = 0; i < rank->members.size(); ++i)
         // What it had destroyed before it ended is no loss to the other members.
         if (rank->members[i]) release_member(*rank, static_cast<std::uint16_t>(i), rank->members[i]->retired);
@@ -306,7 +307,15 @@ void Core::Impl::handle(const Recorded& e) {
     if ((e.flags & ring::kLaunchLasts) != 0) launch.families.clear();
     if (!e.ops.empty()) launch.op = static_cast<OpKind>(e.ops.front().kind);
     if (!e.keyless) launch.keys = keys_of(e.ops, e.flags, e.gate, rank->lookup());
-    if (rank->recovered) rank->imply_finished(launch);
+    if (rank->recovered && (e.flags & ring::kLaunchReplayed) == 0) rank->imply_finished(launch);
+    if ((e.flags & ring::kLaunchReplayed) != 0 && !is_replay(e.seq)) {
+        if (rank->recovered) rank->imply_replayed(launch, e.replays);
+        launch.phase = Phase::captured;  // it has no turn, and nobody asks for it
+        launch.keys.clear();
+        launch.families.clear();
+        if (!rank->append(std::move(launch))) ++counters.rejected;
+        return;
+    }
     if (e.go) {
         launch.phase = Phase::started;
         launch.reached = launch.told = true;
@@ -322,10 +331,11 @@ void Core::Impl::handle(const Recorded& e) {
         return;
     }
     ++counters.recorded;
+    Launch& taken = *rank->find(e.seq);
     if (rank->pace != nullptr && (e.flags & ring::kLaunchConn) == 0)
-        rank->pace->recorded(e.seq, signature_of(rank->launches.back()));
+        rank->pace->recorded(e.seq, signature_of(taken));
     rank->forecast_due = rank->offers_due = true;
-    consider(*rank, rank->launches.back());
+    consider(*rank, taken);
 }
 
 void Core::Impl::handle(const Ready& e) {

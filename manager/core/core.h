@@ -74,10 +74,19 @@ struct Recorded {  // a committed launch, in ring order
     std::uint64_t stream = 0;
     std::vector<ring::OpEntry> ops;  // comm indices checked to be registered
     std::uint32_t slots = 1;
-    bool go = false;        // recovered: an earlier manager has let it start
-    bool occupied = false;  // recovered: an earlier manager has passed over it
-    bool keyless = false;   // of more keys than a frame holds: it has none, and passes
+    bool go = false;            // recovered: an earlier manager has let it start
+    bool occupied = false;      // recovered: an earlier manager has passed over it
+    std::uint64_t replays = 0;  // recovered, of a captured one: so many are done
+    bool keyless = false;       // of more keys than a frame holds: it has none, and passes
 };
+// A captured launch (ring::kLaunchReplayed) is recorded once and runs when its graph does. Each replay is a launch of
+// its own, of no slot, recorded when it is ready: named by the slot that counts it, and its number.
+constexpr std::uint64_t replay_launch(std::uint64_t slot, std::uint64_t replay) { return replayed_key(slot, replay); }
+constexpr bool is_replay(std::uint64_t seq) { return (seq & kReplayed) != 0; }
+constexpr std::uint64_t slot_of_replay(std::uint64_t seq) { return (seq & ~kReplayed) >> kReplayBits; }
+constexpr std::uint64_t number_of_replay(std::uint64_t seq) { return seq & ((std::uint64_t{1} << kReplayBits) - 1); }
+static_assert(ring::kMaxSlots <= kMostCaptured);
+
 // The shim opened gates by itself, because the heartbeat stood still: whatever waits has passed.
 struct GaveUp {
     RankId rank = kNone;

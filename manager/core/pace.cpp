@@ -28,9 +28,8 @@ void Pace::recorded(std::uint64_t seq, std::uint64_t signature) {
 }
 
 void Pace::ended(std::uint64_t seq, TimeNs now) {
-    const auto at =
-        std::lower_bound(posted_.begin(), posted_.end(), seq, [](const Posted& p, std::uint64_t s) { return p.seq < s; });
-    if (at == posted_.end() || at->seq != seq || at->ended_ns >= 0) return;
+    const auto at = std::find_if(posted_.begin(), posted_.end(), [seq](const Posted& p) { return p.seq == seq && p.ended_ns < 0; });
+    if (at == posted_.end()) return;
     at->ended_ns = now;
     for (; !posted_.empty() && posted_.front().ended_ns >= 0; posted_.pop_front()) {
         const Posted& p = posted_.front();

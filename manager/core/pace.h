@@ -49,7 +49,8 @@ public:
     // From now on circuits move on demand, or ahead of it. A lap that is under way does not count.
     void begin(bool on_demand);
     void forget();  // what is called a lap, and how long it took
-    void recorded(std::uint64_t seq, std::uint64_t signature);  // in ring order
+    // In the order in which the program posts them: that of the ring; replays of a graph as they come.
+    void recorded(std::uint64_t seq, std::uint64_t signature);
     void ended(std::uint64_t seq, TimeNs now);
     void look(TimeNs now);  // nothing may have ended for long
     // What there is to tell, once.

@@ -19,10 +19,22 @@ auto* find_in(Launches& launches, std::uint64_t seq) {
 
 }  // namespace
 
-Launch* Rank::find(std::uint64_t seq) { return find_in(launches, seq); }
-const Launch* Rank::find(std::uint64_t seq) const { return find_in(launches, seq); }
+Launch* Rank::find(std::uint64_t seq) {
+    if (!is_replay(seq)) return find_in(launches, seq);
+    const auto it = replays.find(seq);
+    return it != replays.end() ? &it->second : nullptr;
+}
+const Launch* Rank::find(std::uint64_t seq) const { return const_cast<Rank*>(this)->find(seq); }
 
 bool Rank::append(Launch launch) {
+    if (is_replay(launch.seq)) {
+        const auto [at, fresh] = replays.try_emplace(launch.seq);
+        if (!fresh) return false;
+        for (const std::uint16_t m : launch.members)
+            if (members[m]) ++members[m]->outstanding;
+        at->second = std::move(launch);
+        return true;
+    }
     if (!launches.empty() && launch.seq < launches.back().end()) return false;
     if (launch.overtaken && overtaken_ != launches.size()) return false;
     if (families_.size() > kMostIdleFamilies) std::erase_if(families_, [](const auto& f) { return f.second.empty(); });
@@ -50,7 +62,7 @@ void Rank::set_untold(Launch& launch) {
 // one launch with the call. A host gate keeps the host likewise, whatever comes after it: once all that comes before has
 // been let go, NCCL keeps the order.
 bool Rank::has_turn(const Launch& launch) const {
-    if (launch.connects() || launch.families.empty()) return true;
+    if (launch.connects() || launch.families.empty() || is_replay(launch.seq)) return true;
     if (launch.gate == ring::Gate::stream)
         return std::any_of(launch.families.begin(), launch.families.end(),
                            [&](std::uint32_t family) { return is_next_of(family, launch); });
@@ -106,6 +118,7 @@ bool Rank::shares_unheld(const Launch& launch) const {
 }
 
 bool Rank::is_connecting_before(const Launch& launch) const {
+    if (is_replay(launch.seq)) return false;
     for (const Launch& other : launches) {
         if (other.seq >= launch.seq) break;
         if ((other.flags & (ring::kLaunchConn | ring::kLaunchLasts)) == ring::kLaunchConn && other.phase != Phase::done)
@@ -162,6 +175,19 @@ void Rank::imply_finished(const Launch& first) {
     }
 }
 
+void Rank::imply_replayed(const Launch& captured, std::uint64_t replays) {
+    if (replays == 0) return;
+    for (const LaunchKey& key : captured.keys)
+        for (std::uint32_t i = 0; i < key.range.count; ++i) {
+            Member* member = members[key.member].get();
+            if (member == nullptr || sequences >= kMaxSequences) return;
+            Key last = key.range.first;
+            last.n = replayed_key(key.range.first.n + i, replays);
+            sequences += member->finished.emplace(sequence_of(last), last.n).second;
+        }
+}
+
+// What is untold of replays no ring keeps.
 void Rank::forget_untold() {
     for (auto at = launches.begin(); untold > 0 && at != launches.end(); ++at)
         if (std::exchange(at->untold, false)) untold -= at->slots;
@@ -170,6 +196,7 @@ void Rank::forget_untold() {
 // Where nothing ends late this is all that happens: what is done leaves at the front.
 Retired Rank::retire(bool keep) {
     Retired r{info.rank};
+    std::erase_if(replays, [](const auto& replay) { return replay.second.phase == Phase::done; });
     while (!launches.empty() && launches.front().phase == Phase::done) {
         const Launch& front = launches.front();
         if (front.untold && keep) break;
@@ -274,6 +301,11 @@ std::string Rank::check() const {
         if (launch.phase != Phase::recorded && launch.ahead != Ahead::no)
             return which + "is let go ahead after it was reached";
         if (launch.phase == Phase::recorded && launch.asked) return which + "asked for before it was ready";
+    }
+    for (const auto& [seq, launch] : replays) {
+        if (launch.phase == Phase::done) return name + "keeps a replay that is done";
+        for (const std::uint16_t m : launch.members) ++outstanding[m];
+        waits += launch.phase == Phase::waiting;
     }
     if (over != over_ || told_late != untold || occupied != occupied_) return name + "miscounts the slots of its launches";
     if (!std::is_partitioned(launches.begin(), launches.end(), [](const Launch& l) { return l.overtaken; }))

@@ -26,7 +26,8 @@ namespace opus::manager {
 // recorded ─go stored ahead─▶ offered ─gate reached─▶ started
 //     ▲                          └──run taken back──▶ asked_back ─gate reached all the same─▶ started
 //     └──────────────────────────────────────────────────┘ not reached
-enum class Phase : std::uint8_t { recorded, waiting, started, suspended, passed, done };
+// What is captured into a graph stays captured until that is gone; its replays are launches beside it.
+enum class Phase : std::uint8_t { recorded, waiting, started, suspended, passed, done, captured };
 
 enum class Ahead : std::uint8_t { no, offered, asked_back };
 
@@ -122,6 +123,7 @@ public:
     std::uint32_t used = 0;       // no member at or beyond this entry
     std::uint32_t placed_by = kNone;  // the entry from which info.gpu comes
     std::deque<Launch> launches;  // by seq: those overtaken, then those not retired
+    std::map<std::uint64_t, Launch> replays;  // by seq (is_replay), not done
     std::uint32_t capacity = ring::kDefaultSlots;  // slots of the ring
     std::vector<Freeing> freeing;
     std::map<std::uint32_t, CommId> entering;  // by entry: inside NCCL's creation, without a place yet
@@ -139,13 +141,24 @@ public:
     std::uint32_t kept_most = kMaxKeptSlots;
     std::uint64_t untold = 0;  // slots of launches that are `untold`
 
+    template <class F>
+    void each(F visit) {
+        for (Launch& launch : launches) visit(launch);
+        for (auto& [seq, launch] : replays) visit(launch);
+    }
+    template <class F>
+    void each(F visit) const {
+        for (const Launch& launch : launches) visit(launch);
+        for (const auto& [seq, launch] : replays) visit(launch);
+    }
     Launch* find(std::uint64_t seq);
     const Launch* find(std::uint64_t seq) const;
-    // Takes a launch at the end of the ring order. False: out of order, not taken.
+    // Takes a launch at the end of the ring order, or a replay. False: out of order, not taken.
     bool append(Launch launch);
     // Every earlier launch of its families is done, or lets others pass; behind a host gate: has been let go. Of
     // several families behind one stream gate one is enough: which of their kernels NCCL starts first it tells nobody,
     // and the first waits for its own communicator's alone.
+    // Where in that order a replay was launched nobody here sees: it comes when its gate does.
     bool has_turn(const Launch& launch) const;
     // Behind a stream gate, and an earlier launch of its families is not done: it may have to wait for that, go or not.
     bool is_behind_own(const Launch& launch) const;
@@ -163,6 +176,8 @@ public:
     void note_finished(const Launch& launch);
     // An earlier manager saw the launches through that come before the first of its sequence found in the ring.
     void imply_finished(const Launch& first);
+    // It saw so many replays of a captured launch through.
+    void imply_replayed(const Launch& captured, std::uint64_t replays);
     // Forgets what is done, in ring order; where that leaves few slots, what is done behind others too, which are overtaken.
     // `keep`: not those that are untold, nor in ring order those behind them. What the ring is to be told; upto 0: no further.
     Retired retire(bool keep);

@@ -42,8 +42,7 @@ void Core::Impl::lose_controller(const std::string& why) {
     soft.take_ended();
     revokes.clear();
     outbox.clear();
-    for (auto& entry : ranks)
-        for (Launch& launch : entry.second.launches) launch.asked = false;
+    for (auto& entry : ranks) entry.second.each([](Launch& launch) { launch.asked = false; });
 }
 
 void Core::Impl::end_session(const std::string& reason) {

@@ -77,26 +77,26 @@ wire::Snapshot Core::Impl::snapshot() {
                 s.comms.back().done.push_back({last, 1});
             }
         }
-        for (Launch& launch : rank.launches) {
+        rank.each([&](Launch& launch) {
             const bool waits = launch.phase == Phase::waiting;
             if (launch.firm && launch.phase != Phase::done)
                 token_of(s.tokens, launch.grant).firm.push_back({id, launch.seq});
-            if (!waits && !(launch.running() && launch.told) && !(launch.running() && launch.grant != 0)) continue;
+            if (!waits && !(launch.running() && launch.told) && !(launch.running() && launch.grant != 0)) return;
             if (waits) {
                 // Not judged yet: it is demanded when its communicators are.
                 const bool unknown = std::any_of(launch.keys.begin(), launch.keys.end(), [&](const LaunchKey& key) {
                     const Member* member = rank.members[key.member].get();
                     return member != nullptr && member->verdict == Verdict::unknown;
                 });
-                if (unknown) continue;
+                if (unknown) return;
                 launch.asked = true;
             }
             wire::LaunchDemand demand = demand_of(rank, launch);
-            if (demand.keys.empty()) continue;
+            if (demand.keys.empty()) return;
             launch.told = true;
             launch.known_running |= launch.running();
             s.launches.push_back({std::move(demand), state_of(launch.phase), launch.grant});
-        }
+        });
     }
     for (const auto& [id, rank] : ranks)
         for (const auto& [index, comm] : rank.entering) s.entering.push_back({comm, id});

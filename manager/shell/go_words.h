@@ -5,7 +5,7 @@
 
 namespace opus::manager {
 
-// Lets launch `seq` go, and wakes whoever sleeps at its gate.
+// Lets launch `seq` go, or a replay, and wakes whoever sleeps at its gate.
 void store_go(const ring::View& view, std::uint64_t seq, bool abort = false);
 
 // Takes it back, if its gate was not reached. Between this and is_reached() nothing may be answered.

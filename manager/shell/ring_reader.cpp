@@ -54,6 +54,7 @@ void RingReader::look(std::vector<Event>& events, bool scan, TimeNs now) {
         end_entries(events);
     }
     watch_lanes(events);
+    watch_replays(events);
     if (scan || recovered_) {
         const std::uint64_t gave_up = view_.header->gave_up.load(std::memory_order_relaxed);
         if (gave_up > gave_up_) events.push_back(GaveUp{rank_});
@@ -267,6 +268,10 @@ bool RingReader::read_record(std::uint64_t seq, std::uint64_t end, std::vector<E
         return false;
     }
     record.gate = static_cast<ring::Gate>(gate);
+    if ((record.flags & ring::kLaunchReplayed) != 0 && record.gate != ring::Gate::stream) {
+        break_ring(name + ": captured, with gate " + std::to_string(gate), events);
+        return false;
+    }
     record.slots = ring::slots_for(op_count);
     if (record.slots > end - seq) {
         break_ring(name + ": reaches beyond the head of the ring", events);
@@ -284,6 +289,8 @@ bool RingReader::read_record(std::uint64_t seq, std::uint64_t end, std::vector<E
     for (std::size_t i = 0; i < record.ops.size(); ++i) {
         std::string fault = fault_of(record.ops[i], events);
         keys += record.ops[i].count;
+        if (fault.empty() && (record.flags & ring::kLaunchReplayed) != 0 && record.ops[i].n + record.ops[i].count > kMostCaptured)
+            fault = "captured number " + std::to_string(record.ops[i].n);
         if (fault.empty()) continue;
         fault.insert(0, ", operation " + std::to_string(i) + ": ").insert(0, name);
         break_ring(std::move(fault), events);
@@ -295,8 +302,15 @@ bool RingReader::read_record(std::uint64_t seq, std::uint64_t end, std::vector<E
         set_occupied({seq, record.slots}, true);
     else
         next_ = seq + record.slots;
-    record.go = recovered_ && stays_gone(seq, record.flags);
-    follow(record);
+    if ((record.flags & ring::kLaunchReplayed) != 0) {
+        Captured& captured = captured_[seq];
+        captured.record = record;
+        if (recovered_) recover(captured);
+        record.replays = captured.done;
+    } else {
+        record.go = recovered_ && stays_gone(seq, record.flags);
+        follow(record);
+    }
     events.push_back(std::move(record));
     return true;
 }
@@ -401,6 +415,81 @@ void RingReader::watch_lane(Lane& lane, std::vector<Event>& events) {
     }
 }
 
+// --- replays --------------------------------------------------------------------------------------
+
+// What an earlier manager has told of its replays.
+void RingReader::recover(Captured& captured) {
+    const std::uint64_t done = view_.done[captured.record.seq & view_.mask].replays.load(std::memory_order_acquire);
+    captured.ready = captured.done = done;
+}
+
+// The launch that a replay is: its keys are numbered by it (replayed_key). What members of a sequence do in one launch, others
+// may do in two, so each key is an operation of its own.
+Recorded RingReader::replay_of(const Captured& captured, std::uint64_t number, std::uint64_t slot, bool go) {
+    Recorded replay = captured.record;
+    replay.seq = replay_launch(slot, number);
+    replay.slots = 0;
+    replay.go = go;
+    replay.occupied = false;
+    replay.ops.clear();
+    for (const ring::OpEntry& op : captured.record.ops)
+        for (std::uint32_t i = 0; i < op.count; ++i) {
+            replay.ops.push_back(op);
+            replay.ops.back().n = replayed_key(op.n + i, number);
+            replay.ops.back().count = 1;
+            if (i != 0) replay.ops.back().bytes = 0;
+        }
+    return replay;
+}
+
+void RingReader::watch_replays(std::vector<Event>& events) {
+    for (auto it = captured_.begin(); it != captured_.end();) {
+        const std::uint64_t seq = it->first;
+        const bool gone = ended(seq);
+        if (!gone) watch_replays(it->second, events);
+        if (!gone || broken()) {
+            ++it;
+            continue;
+        }
+        // Nothing of it runs any more: its words count from nothing again.
+        const Captured& captured = it->second;
+        const std::uint64_t slot = seq & view_.mask;
+        if (captured.done < captured.ready) events.push_back(DoneSeen{rank_, replay_launch(slot, captured.done)});
+        view_.go[slot].replays.store(0, std::memory_order_release);
+        events.push_back(DoneSeen{rank_, seq});
+        it = captured_.erase(it);
+    }
+}
+
+// A replay is told when the one before it is done: those of one graph take turns, and so do their words.
+void RingReader::watch_replays(Captured& captured, std::vector<Event>& events) {
+    const std::uint64_t slot = captured.record.seq & view_.mask;
+    const std::uint64_t done = view_.done[slot].replays.load(std::memory_order_acquire);
+    const std::uint64_t ready = view_.ready[slot].replays.load(std::memory_order_acquire);
+    const std::uint64_t most = std::uint64_t{1} << kReplayBits;
+    if (done > ready || ready < captured.ready) return;  // the graph goes just now
+    if (ready > captured.done + kMostPassed || ready >= most) {
+        // They pass, whatever opened their gates.
+        for (const ring::OpEntry& op : captured.record.ops) events.push_back(CommLost{rank_, op.comm});
+        if (captured.done < captured.ready) events.push_back(DoneSeen{rank_, replay_launch(slot, captured.done)});
+        captured.ready = captured.done = done;
+        return;
+    }
+    for (;;) {
+        if (captured.done < captured.ready) {
+            if (done <= captured.done) return;
+            events.push_back(DoneSeen{rank_, replay_launch(slot, captured.done++)});
+        } else {
+            if (ready <= captured.ready) return;
+            const std::uint64_t number = captured.ready++;
+            const std::uint64_t go = view_.go[slot].replays.load(std::memory_order_relaxed) & ~ring::kGoAbort;
+            events.push_back(replay_of(captured, number, slot, go > number));
+            events.push_back(Ready{rank_, replay_launch(slot, number)});
+        }
+        captured.since = now_;
+    }
+}
+
 // The word that comes next in a lane: of its first launch, after what ended before it.
 std::uint64_t RingReader::arrival_of(const Lane& lane) {
     return hash_mix(hash_mix(hash_mix(lane.last_but_one, lane.last), lane.launches.front().kind),
@@ -432,6 +521,7 @@ void RingReader::await(PollHint& hint, TimeNs now) {
         else
             hint.add(lane.since, arrivals_.window(arrival_of(lane)), now);
     }
+    for (const auto& [seq, captured] : captured_) hint.add(captured.since, {}, now);
 }
 
 }  // namespace opus::manager

@@ -70,6 +70,13 @@ private:
         TimeNs since = 0;                          // the cause of the next word: a record, a go, an end
         Word next = Word::ready;
     };
+    // A launch that is captured into a graph, until that is gone. Its replays are told one after another.
+    struct Captured {
+        Recorded record;
+        std::uint64_t ready = 0, done = 0;  // replays told
+        TimeNs since = 0;                   // the last of that
+    };
+    static constexpr std::uint64_t kMostPassed = 64;  // replays between two looks that are told one by one
     static constexpr std::uint64_t kSeqNone = ~0ull;
     using LaneKey = std::pair<std::uint64_t, std::uint64_t>;
 
@@ -89,6 +96,10 @@ private:
     std::string fault_of(const ring::OpEntry& op, std::vector<Event>& events);
     void watch_lanes(std::vector<Event>& events);
     void watch_lane(Lane& lane, std::vector<Event>& events);
+    void recover(Captured& captured);
+    void watch_replays(std::vector<Event>& events);
+    void watch_replays(Captured& captured, std::vector<Event>& events);
+    static Recorded replay_of(const Captured& captured, std::uint64_t number, std::uint64_t slot, bool go);
     static std::uint64_t arrival_of(const Lane& lane);
     void learn(Lane& lane);
     bool reached(std::uint64_t seq) const;
@@ -110,6 +121,7 @@ private:
     std::array<Entry, ring::kMaxComms> entries_{};
     std::uint32_t ending_ = 0;
     std::map<LaneKey, Lane> lanes_;
+    std::map<std::uint64_t, Captured> captured_;  // by seq
     Arrivals arrivals_;
     TimeNs now_ = 0, last_look_ = 0;
     std::string fault_;

@@ -3,8 +3,10 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <random>
 
+#include "manager/shell/go_words.h"
 #include "test/manager/shell/hostile_ring.h"
 
 using namespace opus;
@@ -506,4 +508,77 @@ TEST_CASE("a manager that comes after another finds what that one had passed ove
     CHECK(b.view.header->retired == 3);
     CHECK(b.view.header->reusable == 62);
     CHECK(b.view.go[9].occupied == 0);
+}
+
+TEST_CASE("a captured launch is recorded once, and each of its replays is a launch with keys of its own") {
+    Bench b;
+    b.comm(0);
+    const std::uint64_t seq = b.record(ring::Gate::stream, 1, ring::kLaunchReplayed);
+    b.view.record(seq).op.n = 5;
+    b.view.record(seq).op.count = 2;
+    CHECK(b.look<Recorded>() == Bench::Seqs{seq});
+    CHECK(needs_poll(*b.reader));
+    for (std::uint64_t replay = 0; replay < 3; ++replay) {
+        b.view.ready[seq].replays = replay + 1;
+        const std::uint64_t launch = replay_launch(seq, replay);
+        CHECK(b.look<Ready>() == Bench::Seqs{launch});
+        const auto told = std::find_if(b.events.begin(), b.events.end(),
+                                       [](const Event& e) { return std::holds_alternative<Recorded>(e); });
+        REQUIRE(told != b.events.end());
+        const Recorded& r = std::get<Recorded>(*told);
+        CHECK(r.seq == launch);
+        CHECK(r.slots == 0);
+        REQUIRE(r.ops.size() == 2);
+        CHECK(r.ops[0].n == replayed_key(5, replay));
+        CHECK(r.ops[1].n == replayed_key(6, replay));
+        store_go(b.view, launch);
+        CHECK(b.view.go[seq].replays == replay + 1);
+        b.view.done[seq].replays = replay + 1;
+        CHECK(b.look<DoneSeen>() == Bench::Seqs{launch});
+    }
+    b.view.ready[seq].replays = 0;  // the graph is gone
+    b.view.done[seq].replays = 0;
+    b.done(seq);
+    CHECK(b.look<DoneSeen>() == Bench::Seqs{seq});
+    CHECK(b.view.go[seq].replays == 0);
+    CHECK_FALSE(needs_poll(*b.reader));
+}
+
+TEST_CASE("a replay is told once the one before it is done") {
+    Bench b;
+    b.comm(0);
+    b.record(ring::Gate::stream, 1, ring::kLaunchReplayed);
+    b.look<Recorded>();
+    b.view.ready[0].replays = 2;  // of two executables of one graph
+    CHECK(b.look<Ready>() == Bench::Seqs{replay_launch(0, 0)});
+    CHECK(b.look<Ready>().empty());
+    b.view.done[0].replays = 1;
+    CHECK(b.look<Ready>() == Bench::Seqs{replay_launch(0, 1)});
+}
+
+TEST_CASE("replays that nobody has seen pass, and so does their communicator") {
+    Bench b;
+    b.comm(0);
+    b.record(ring::Gate::stream, 1, ring::kLaunchReplayed);
+    b.look<Recorded>();
+    b.view.ready[0].replays = 1000;
+    b.view.done[0].replays = 999;
+    CHECK(b.look<CommLost>() == Bench::Seqs{0});
+    CHECK(b.look<Ready>() == Bench::Seqs{replay_launch(0, 999)});
+}
+
+TEST_CASE("a manager that comes after another goes on where the replays of a graph are") {
+    Bench b(true);
+    b.comm(0);
+    const std::uint64_t seq = b.record(ring::Gate::stream, 1, ring::kLaunchReplayed);
+    b.view.ready[seq].replays = 8;
+    b.view.done[seq].replays = 7;
+    b.view.go[seq].replays = 8;
+    b.reader = std::make_unique<RingReader>(b.view, 0, true);
+    CHECK(b.look<Recorded>() == Bench::Seqs{seq, replay_launch(seq, 7)});
+    std::vector<Recorded> told;
+    for (const Event& e : b.events)
+        if (const auto* r = std::get_if<Recorded>(&e)) told.push_back(*r);
+    CHECK(told[0].replays == 7);
+    CHECK(told[1].go);
 }
