@@ -1,5 +1,6 @@
 // The handlers of collectives and transfers, from the table. The path of a lone call: a few dozen
 // instructions of the application's thread beside the gate itself.
+#include "shim/captured.h"
 #include "shim/first_uses.h"
 #include "shim/group.h"
 #include "shim/hooks.h"
@@ -61,17 +62,21 @@ Course refuse(std::uint64_t seq, const ring::OpEntry& op) {
     return Course::fail;
 }
 
+// Circuits for the connections of a first use. False: do not start.
+bool connect_first(Communicator& c, ring::OpEntry& op, Flight& flight) {
+    if ((op.flags & ring::kOpFirstUse) == 0) return true;
+    bool fail = false;
+    const std::uint32_t after = op.flags & ~ring::kOpFirstUse;
+    op.flags = ring::kOpFirstUse;
+    flight.connections = hold_connections(&op, 1, 0, fail);
+    if (!fail && flight.connections == kFull) c.count_lost();
+    op.flags = after;
+    return !fail;
+}
+
 // Circuits for the connections first, then the ordinary launch behind its kernel.
 Course begin_stream_gated(Communicator& c, ring::OpEntry op, cudaStream_t stream, Flight& flight) {
-    if ((op.flags & ring::kOpFirstUse) != 0) {
-        bool fail = false;
-        const std::uint32_t after = op.flags & ~ring::kOpFirstUse;
-        op.flags = ring::kOpFirstUse;
-        flight.connections = hold_connections(&op, 1, 0, fail);
-        if (fail) return refuse(flight.connections, op);
-        if (flight.connections == kFull) c.count_lost();
-        op.flags = after;
-    }
+    if (!connect_first(c, op, flight)) return refuse(flight.connections, op);
     const LaunchHead head{ring::Gate::stream, 1, record_flags(1, ring::Gate::stream)};
     flight.seq = push(process.view, head, stream_name(c, stream), op);
     if (flight.seq == kFull) {
@@ -93,8 +98,31 @@ bool on_capturing_stream(const Communicator& c, cudaStream_t stream) {
     return capturing(stream);
 }
 
+// The call is captured into a graph.
+Course begin_captured(Communicator& c, ring::OpEntry op, cudaStream_t stream, Flight& flight) {
+    give_number_back(c, op);
+    const bool numbered = number_captured(c, op);
+    if (!connect_first(c, op, flight)) return refuse(flight.connections, op);
+    const LaunchStream at{stream, c.context};
+    if (holds_replays(c) && numbered)
+        flight.seq = push(process.view, LaunchHead(ring::Gate::stream, 1, kCapturedFlags), stream_name(c, stream), op);
+    if (flight.seq != kFull && !keep_with_graph(flight.seq, at)) flight.seq = kFull;
+    if (flight.seq != kFull) {
+        process.view.header->recorded.fetch_add(1, std::memory_order_relaxed);
+        const InContext current(*c.context);
+        if (enqueue_replayed_gate(c, flight.seq, stream)) {
+            process.view.header->gated.fetch_add(1, std::memory_order_relaxed);
+            ring_doorbell();
+            return Course::start;
+        }
+        flight.seq = kFull;  // its slot is the graph's
+    }
+    c.count_lost();
+    return Course::start;
+}
+
 __attribute__((noinline)) Course begin(Communicator& c, ring::OpEntry op, cudaStream_t stream, Flight& flight) {
-    flight.connections = kFull;
+    flight = {kFull, kFull};
     if (note_use(c, OpKind{op.kind}, op.peer)) op.flags = ring::kOpFirstUse;
     if (c.windows && may_spread(OpKind{op.kind})) op.flags |= ring::kOpMesh;
     if (!records(c)) {
@@ -103,8 +131,8 @@ __attribute__((noinline)) Course begin(Communicator& c, ring::OpEntry op, cudaSt
         return Course::fail;
     }
     if (has_driver && on_capturing_stream(c, stream)) {
-        // A graph's launches repeat without a call: they pass until graphs are served.
-        count_passed();
+        if (process.mode == Mode::enforce && c.gate != ring::Gate::none) return begin_captured(c, op, stream, flight);
+        count_passed();  // nothing is held
         return Course::pass;
     }
     const ring::Gate gate = gate_for(c, stream);

@@ -23,6 +23,7 @@ struct PendingChild;
 struct PeerSequence {
     std::uint64_t next = 0;   // key number of the next
     std::uint64_t group = 0;  // the group (its stamp) in which `entry` is this peer's OpEntry
+    std::uint64_t captured = 0;  // into graphs: the next
     std::uint32_t entry = 0;
     bool connected = false;  // NCCL has, for a transfer or a collective that is made of some
 };
@@ -66,6 +67,7 @@ struct Communicator {
     StraightWay straight{};
     CommId id;
     CommId parent;
+    std::uint64_t captured = 0;  // collectives, into graphs: number of the next
     std::uint32_t device = 0;
     std::uint32_t family = 0;
     std::uint32_t generation = 0;

@@ -38,6 +38,7 @@ void look_up() {
 #define OPUS_DRIVER_FIND(name, symbol, older) find(cuda, driver.name, symbol, older);
     OPUS_DRIVER_CALLS(OPUS_DRIVER_FIND)
 #undef OPUS_DRIVER_FIND
+    find(cuda, driver.cuStreamGetCaptureInfo_v2, "cuStreamGetCaptureInfo_v2", nullptr);
     has_driver = true;
 }
 

@@ -35,12 +35,21 @@ namespace opus::shim {
     X(cuStreamDestroy, "cuStreamDestroy_v2", "cuStreamDestroy")                               \
     X(cuThreadExchangeStreamCaptureMode, "cuThreadExchangeStreamCaptureMode", nullptr)        \
     X(cuEventCreate, "cuEventCreate", nullptr)                                                \
-    X(cuEventRecord, "cuEventRecord", nullptr)
+    X(cuEventRecord, "cuEventRecord", nullptr)                                                \
+    X(cuUserObjectCreate, "cuUserObjectCreate", nullptr)                                      \
+    X(cuUserObjectRelease, "cuUserObjectRelease", nullptr)                                    \
+    X(cuGraphRetainUserObject, "cuGraphRetainUserObject", nullptr)
+
+#undef cuStreamGetCaptureInfo_v2
 
 struct Driver {
 #define OPUS_DRIVER_MEMBER(name, symbol, older) decltype(&::name) name;
     OPUS_DRIVER_CALLS(OPUS_DRIVER_MEMBER)
 #undef OPUS_DRIVER_MEMBER
+
+    // Of CUDA 11.3. What the header calls so depends on its version.
+    CUresult (*cuStreamGetCaptureInfo_v2)(CUstream, CUstreamCaptureStatus*, cuuint64_t*, CUgraph*, const CUgraphNode**,
+                                          size_t*);
 
     // The runtime's, where it is a library of its own.
     cudaError_t (*cudaGetDevice)(int*);
@@ -53,9 +62,10 @@ struct Driver {
 
 // One CUDA context of this process, and what is loaded in it. Never freed.
 struct DriverContext {
-    CUcontext handle = nullptr;  // null: this driver knows no contexts
-    CUfunction gate = nullptr;   // null: no stream gate here
-    bool gate_traps = false;     // the gate fails, rather than opens, when the hold time is over
+    CUcontext handle = nullptr;                                  // null: this driver knows no contexts
+    CUfunction gate = nullptr;                                   // null: no stream gate here
+    CUfunction gate_replayed = nullptr, replay_ended = nullptr;  // of captured launches; null: none here
+    bool gate_traps = false;  // the gate fails, rather than opens, when the hold time is over
 };
 
 // Looks the libraries up and registers the segment, once, at the first communicator; then finds or makes

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <utility>
 
+#include "shim/captured.h"
 #include "shim/first_uses.h"
 #include "shim/hooks.h"
 #include "shim/host_gate.h"
@@ -59,6 +60,35 @@ void collect(Communicator& c, const PendingOp& op, ncclResult_t result) {
 
 namespace {
 
+// One event of this thread for each context: a wait refers to what was recorded when it was asked for, so the next may
+// use it again.
+CUevent event_in(GroupBuffers& group, const DriverContext& context) {
+    for (const GroupBuffers::ContextEvent& known : group.events)
+        if (known.context == context.handle) return known.event;
+    const InContext current(context);
+    const BesideCaptures beside;
+    CUevent event = nullptr;
+    if (driver.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS) return nullptr;
+    group.events.add({context.handle, event});
+    return event;
+}
+
+}  // namespace
+
+bool order_streams(const LaunchStream& before, const LaunchStream& after) {
+    GroupBuffers* group = group_buffers();
+    CUevent event = group != nullptr ? event_in(*group, *before.context) : nullptr;
+    if (event == nullptr) return false;
+    {
+        const InContext current(*before.context);
+        if (driver.cuEventRecord(event, before.stream) != CUDA_SUCCESS) return false;
+    }
+    const InContext current(*after.context);
+    return driver.cuStreamWaitEvent(after.stream, event, 0) == CUDA_SUCCESS;
+}
+
+namespace {
+
 std::atomic<std::uint64_t> group_stamps{0};
 
 // Of a communicator that is not known to be enforced.
@@ -82,12 +112,7 @@ public:
         if (group_.entries.empty()) return group_.refused == nullptr && (group_.pairs.empty() || hold_first_uses());
         if (may_go_straight()) return begin_straight();
         if (group_.refused != nullptr) return false;
-        if (any_capturing()) {
-            // A graph's launches repeat without a call: they pass until graphs are served.
-            process.view.header->passed.fetch_add(1, std::memory_order_relaxed);
-            group_.entries.clear();
-            return true;
-        }
+        if (any_capturing()) return begin_captured();
         gate_ = gate_of_group();
         if (gate_ == ring::Gate::stream) {
             join_parts();
@@ -139,13 +164,16 @@ public:
                 enqueue_done(launch.seq, streams, count);
             } else {
                 count_lost(launch.set);  // peers may wait for what its keys promised
-                store_done(launch.seq);
+                captured_ ? enqueue_done(launch.seq, streams, count) : store_done(launch.seq);
             }
         }
     }
 
 private:
     Communicator& lead_comm(const GroupLaunch& launch) { return *group_.parts[launch.lead].comm; }
+    LaunchStream launch_stream(const GroupLaunch& launch) {
+        return {group_.parts[launch.lead].launch_stream, lead_comm(launch).context};
+    }
 
     // What most groups are: one communicator on one stream, as before, and no first use.
     bool may_go_straight() const {
@@ -168,6 +196,47 @@ private:
         process.view.header->recorded.fetch_add(1, std::memory_order_relaxed);
         straight_seq_ = seq;
         return pass_straight_gate(c, seq);
+    }
+
+    // The calls are captured into a graph, all of them: a stream that captures waits for none that does not.
+    bool begin_captured() {
+        if (process.mode != Mode::enforce || gate_of_group() == ring::Gate::none) {
+            process.view.header->passed.fetch_add(1, std::memory_order_relaxed);  // nothing is held
+            group_.entries.clear();
+            return true;
+        }
+        captured_ = true;
+        gate_ = ring::Gate::stream;
+        const bool numbered = number_captured();
+        join_parts();
+        if (!hold_first_uses()) return false;
+        if (!numbered || !hold_replays()) {
+            count_lost(kNone);
+            return true;
+        }
+        record_all();
+        return hold_all();
+    }
+
+    // From calls to captured operations (number_captured of captured.h).
+    bool number_captured() {
+        bool all = true;
+        for (std::uint32_t i = group_.entries.size(); i-- > 0;) {
+            const GroupEntry& e = group_.entries[i];
+            give_number_back(*group_.parts[e.part].comm, e.op);
+        }
+        for (GroupEntry& e : group_.entries) all = shim::number_captured(*group_.parts[e.part].comm, e.op) && all;
+        return all;
+    }
+
+    bool hold_replays() {
+        for (const GroupPart& part : group_.parts)
+            if (part.recorded && !holds_replays(*part.comm)) return false;
+        return group_.streams.size() == 1 || joinable();
+    }
+
+    static bool joinable() {
+        return driver.cuEventCreate != nullptr && driver.cuEventRecord != nullptr && driver.cuStreamWaitEvent != nullptr;
     }
 
     // Every operation takes its key number, whatever becomes of it.
@@ -307,9 +376,7 @@ private:
             const ring::Gate own = gate_for(*part.comm, part.launch_stream);
             if (own != ring::Gate::stream) gate = own;
         }
-        const bool joinable =
-            driver.cuEventCreate != nullptr && driver.cuEventRecord != nullptr && driver.cuStreamWaitEvent != nullptr;
-        return gate == ring::Gate::stream && group_.streams.size() > 1 && !joinable ? ring::Gate::host : gate;
+        return gate == ring::Gate::stream && group_.streams.size() > 1 && !joinable() ? ring::Gate::host : gate;
     }
 
     std::uint32_t root_of(std::uint32_t part) const {
@@ -419,8 +486,8 @@ private:
         const std::uint32_t count = group_.launch_ops.size();
         if (recordable(process.view, count)) {
             const GroupPart& part = group_.parts[lead];
-            const std::uint16_t flags =
-                record_flags(group_.launch_streams.size(), gate_) | (holds_up_others(set) ? ring::kLaunchMixed : 0);
+            const std::uint16_t held = captured_ ? kCapturedFlags : record_flags(group_.launch_streams.size(), gate_);
+            const std::uint16_t flags = held | (holds_up_others(set) ? ring::kLaunchMixed : 0);
             const LaunchHead head{gate_, count, flags};
             launch.seq = push(process.view, head, stream_name(*part.comm, part.launch_stream), group_.launch_ops.data());
         }
@@ -453,13 +520,19 @@ private:
     }
 
     bool hold_all() {
-        for (const GroupLaunch& launch : group_.launches) {
+        for (GroupLaunch& launch : group_.launches) {
             if (launch.seq == kFull) continue;
-            if (gate_ == ring::Gate::none) {
-                mark_ready(launch.seq, {group_.parts[launch.lead].launch_stream, lead_comm(launch).context});
+            if (captured_ && !keep_with_graph(launch.seq, launch_stream(launch))) {
+                launch.seq = kFull;
+                count_lost(launch.set);
+            } else if (gate_ == ring::Gate::none) {
+                mark_ready(launch.seq, launch_stream(launch));
             } else if (gate_ == ring::Gate::stream && place_gate(launch)) {
                 process.view.header->gated.fetch_add(1, std::memory_order_relaxed);
                 ring_doorbell();
+            } else if (captured_) {
+                launch.seq = kFull;  // its slot is the graph's
+                count_lost(launch.set);
             } else {
                 gather_ops(launch.set);
                 if (!pass_host_gate(launch.seq, group_.launch_ops.data(), group_.launch_ops.size())) return false;
@@ -477,48 +550,25 @@ private:
     // Behind all user streams of the set, before all its kernels. False: it does not stand before all of them.
     bool place_gate(const GroupLaunch& launch) {
         const Communicator& lead = lead_comm(launch);
-        const LaunchStream at{group_.parts[launch.lead].launch_stream, lead.context};
+        const LaunchStream at = launch_stream(launch);
         for (const GroupStream& s : group_.streams)
-            if (in_set(s.part, launch.set) && !(s.at == at) && !order(s.at, at)) return false;
+            if (in_set(s.part, launch.set) && !(s.at == at) && !order_streams(s.at, at)) return false;
         {
             const InContext current(*at.context);
-            if (!enqueue_gate(lead, launch.seq, at.stream, is_fused(launch.set))) return false;
+            const auto enqueue = captured_ ? enqueue_replayed_gate : enqueue_gate;
+            if (!enqueue(lead, launch.seq, at.stream, is_fused(launch.set))) return false;
         }
         gather_streams(launch.set);
         for (const LaunchStream& other : group_.launch_streams)
-            if (!(other == at) && !order(at, other)) return false;
+            if (!(other == at) && !order_streams(at, other)) return false;
         return true;
-    }
-
-    // What `after` gets from now on waits for what `before` has. False: it does not.
-    bool order(const LaunchStream& before, const LaunchStream& after) {
-        CUevent event = event_in(*before.context);
-        if (event == nullptr) return false;
-        {
-            const InContext current(*before.context);
-            if (driver.cuEventRecord(event, before.stream) != CUDA_SUCCESS) return false;
-        }
-        const InContext current(*after.context);
-        return driver.cuStreamWaitEvent(after.stream, event, 0) == CUDA_SUCCESS;
-    }
-
-    // One event of this thread for each context: a wait refers to what was recorded when it was asked for,
-    // so the next may use it again.
-    CUevent event_in(const DriverContext& context) {
-        for (const GroupBuffers::ContextEvent& known : group_.events)
-            if (known.context == context.handle) return known.event;
-        const InContext current(context);
-        const BesideCaptures beside;
-        CUevent event = nullptr;
-        if (driver.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS) return nullptr;
-        group_.events.add({context.handle, event});
-        return event;
     }
 
     GroupBuffers& group_;
     std::uint64_t stamp_ = 0;
     std::uint64_t straight_seq_ = kFull;  // of a group that went straight
     std::uint32_t first_uses_ = 0;
+    bool captured_ = false;         // into a graph
     bool holds_up_unseen_ = false;  // operations of the group that are not in it
     bool lasts_ = false;            // it makes device communicators
     ring::Gate gate_ = ring::Gate::none;

@@ -125,6 +125,9 @@ struct GroupBuffers {
     GroupBuffers* next_spare;
 };
 
+// What `after` gets from now on waits for what `before` has. False: it does not.
+bool order_streams(const LaunchStream& before, const LaunchStream& after);
+
 // A call inside a group, after the real call took it.
 void collect(Communicator& c, const PendingOp& op, ncclResult_t result);
 

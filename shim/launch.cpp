@@ -4,6 +4,7 @@
 #include <unistd.h>
 #include <cstdlib>
 
+#include "shim/captured.h"
 #include "shim/hooks.h"
 #include "shim/host_gate.h"
 #include "shim/message.h"
@@ -136,6 +137,7 @@ void mark_ready(std::uint64_t seq, const LaunchStream& at) {
 }
 
 void enqueue_done(std::uint64_t seq, const LaunchStream* streams, std::uint32_t count) {
+    if (is_captured(seq)) return capture_end(seq, streams, count);
     if (count == 1 && stream_writes) {
         const InContext current(*streams[0].context);
         const CUdeviceptr word = device_address(&process.view.done[seq & process.view.mask].value);
@@ -157,7 +159,7 @@ void enqueue_done(std::uint64_t seq, const LaunchStream* streams, std::uint32_t 
 void defer_done(Communicator& c, std::uint64_t seq, const LaunchStream* streams, std::uint32_t count) {
     auto* deferred = static_cast<DeferredDone*>(malloc(sizeof(DeferredDone) + count * sizeof(LaunchStream)));
     if (deferred == nullptr) {
-        store_done(seq);
+        if (!is_captured(seq)) store_done(seq);
         return;
     }
     deferred->next = nullptr;
@@ -166,7 +168,7 @@ void defer_done(Communicator& c, std::uint64_t seq, const LaunchStream* streams,
     for (std::uint32_t i = 0; i < count; ++i) deferred->streams()[i] = streams[i];
     const LockGuard guard(c.settling);
     if (c.left) {  // nobody will settle it
-        store_done(seq);
+        if (!is_captured(seq)) store_done(seq);
         free(deferred);
         return;
     }
@@ -186,7 +188,7 @@ void settle_deferred(Communicator& c, ncclResult_t result) {
     while (next != nullptr) {
         DeferredDone* deferred = next;
         next = deferred->next;
-        if (deferred->count == 0 || result != ncclSuccess)
+        if (deferred->count == 0 || (result != ncclSuccess && !is_captured(deferred->seq)))
             store_done(deferred->seq);
         else
             enqueue_done(deferred->seq, deferred->streams(), deferred->count);

@@ -72,7 +72,8 @@ inline std::uint64_t stream_name(const Communicator& c, cudaStream_t stream) {
 // circuits are up. The sequence, kFull if it could not be recorded; `fail`: do not start (as pass_host_gate's false).
 std::uint64_t hold_connections(const ring::OpEntry* ops, std::uint32_t count, std::uint16_t flags, bool& fail);
 
-// After the real call: writes done behind what it enqueued on `streams` (distinct, at least one).
+// After the real call: writes done behind what it enqueued on `streams` (distinct, at least one). Of a captured launch:
+// whatever came of the call, its gate is in the graph.
 void enqueue_done(std::uint64_t seq, const LaunchStream* streams, std::uint32_t count);
 
 // The real call of a non-blocking communicator goes on in a thread of NCCL's: done is written once that has

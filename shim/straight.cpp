@@ -1,5 +1,6 @@
 #include "shim/straight.h"
 
+#include "shim/captured.h"
 #include "shim/host_gate.h"
 #include "shim/stream_gate.h"
 
@@ -15,7 +16,7 @@ void end_flight(Communicator& c, const Flight& flight, LaunchStream at, ncclResu
     if (flight.seq != kFull && result == ncclSuccess) enqueue_done(flight.seq, &at, 1);
     if (result == ncclSuccess) return;
     // NCCL launched nothing, and a peer may wait for what this key promised.
-    if (flight.seq != kFull) store_done(flight.seq);
+    if (flight.seq != kFull) is_captured(flight.seq) ? enqueue_done(flight.seq, &at, 1) : store_done(flight.seq);
     c.count_lost();
 }
 

@@ -1,6 +1,7 @@
 #include "shim/stream_gate.h"
 
 #include <sys/mman.h>
+#include <cstddef>
 #include <cstdlib>
 #include <cstring>
 
@@ -60,13 +61,18 @@ bool within_queues(cudaStream_t stream) {
     return false;
 }
 
-bool launch(const DriverContext& context, GateArguments& a, CUstream stream) {
+bool launch(CUfunction function, GateArguments& a, CUstream stream) {
     GateArguments::List list;
     a.list(list);
-    return driver.cuLaunchKernel(context.gate, 1, 1, 1, 32, 1, 1, 0, stream, list, nullptr) == CUDA_SUCCESS;
+    return driver.cuLaunchKernel(function, 1, 1, 1, 32, 1, 1, 0, stream, list, nullptr) == CUDA_SUCCESS;
 }
 
-// A gate on words of our own that is open before it starts. On a stream of its own: the null stream
+bool launch_end(CUfunction function, CUdeviceptr ended, CUstream stream) {
+    void* list[] = {&ended};
+    return driver.cuLaunchKernel(function, 1, 1, 1, 32, 1, 1, 0, stream, list, nullptr) == CUDA_SUCCESS;
+}
+
+// Gates on words of our own that are open before they start. On a stream of its own: the null stream
 // would wait for the program's.
 void touch(DriverContext& context) {
     if (driver.cuStreamCreate == nullptr || driver.cuStreamSynchronize == nullptr || driver.cuStreamDestroy == nullptr)
@@ -79,18 +85,32 @@ void touch(DriverContext& context) {
         driver.cuMemHostGetDevicePointer(&base, page, 0) == CUDA_SUCCESS &&
         driver.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS) {
         GateArguments a{base, base + 64, 0, base + 128, base + 192, base + 256, 0, base + 320};
-        if (!launch(context, a, stream) || driver.cuStreamSynchronize(stream) != CUDA_SUCCESS) context.gate = nullptr;
+        static_cast<std::uint64_t*>(page)[8] = 1;  // go, of the first replay too
+        if (!launch(context.gate, a, stream) || driver.cuStreamSynchronize(stream) != CUDA_SUCCESS) context.gate = nullptr;
+        a.ready = base + offsetof(ring::GateWord, replays);
+        const bool replays = context.gate_replayed != nullptr && context.replay_ended != nullptr &&
+                             launch(context.gate_replayed, a, stream) && launch_end(context.replay_ended, base + 384, stream) &&
+                             driver.cuStreamSynchronize(stream) == CUDA_SUCCESS;
+        if (!replays) context.gate_replayed = nullptr;
         driver.cuStreamDestroy(stream);
     }
     // The page stays registered: 4 kB once a context, against a call that may wait for the device.
 }
 
-CUfunction gate_function(CUmodule module, bool& traps) {
+CUfunction function_of(CUmodule module, const char* name) {
     CUfunction function = nullptr;
-    traps = process.policy == Policy::abort &&
-            driver.cuModuleGetFunction(&function, module, "opus_gate_strict") == CUDA_SUCCESS;
-    if (!traps && driver.cuModuleGetFunction(&function, module, "opus_gate") != CUDA_SUCCESS) return nullptr;
-    return function;
+    return driver.cuModuleGetFunction(&function, module, name) == CUDA_SUCCESS ? function : nullptr;
+}
+
+void find_gates(CUmodule module, DriverContext& context) {
+    if (process.policy == Policy::abort) {
+        context.gate = function_of(module, "opus_gate_strict");
+        context.gate_replayed = function_of(module, "opus_gate_replayed_strict");
+    }
+    context.gate_traps = context.gate != nullptr;
+    if (context.gate == nullptr) context.gate = function_of(module, "opus_gate");
+    if (context.gate_replayed == nullptr) context.gate_replayed = function_of(module, "opus_gate_replayed");
+    context.replay_ended = function_of(module, "opus_replay_ended");
 }
 
 }  // namespace
@@ -105,7 +125,7 @@ void prepare_gate(DriverContext& context) {
                       driver.cuLaunchKernel != nullptr && device_address(process.view.header) != 0;
     CUmodule module = nullptr;
     if (able && driver.cuModuleLoadData(&module, OPUS_GATE_PTX) == CUDA_SUCCESS) {
-        context.gate = gate_function(module, context.gate_traps);
+        find_gates(module, context);
         if (context.gate != nullptr) touch(context);
     }
     if (context.gate == nullptr)
@@ -136,7 +156,26 @@ bool enqueue_gate(const Communicator& c, std::uint64_t seq, cudaStream_t stream,
         view.ready[slot].opened.store(0, std::memory_order_release);
         a.open_comm = device_address(&view.ready[slot].opened);
     }
-    return launch(*c.context, a, stream);
+    return launch(c.context->gate, a, stream);
+}
+
+bool enqueue_replayed_gate(const Communicator& c, std::uint64_t seq, cudaStream_t stream, bool fused) {
+    const ring::View& view = process.view;
+    const std::uint64_t slot = seq & view.mask;
+    GateArguments a{};
+    fill_gate_arguments(a, c);
+    a.ready = device_address(&view.ready[slot].replays);
+    a.go = device_address(&view.go[slot].replays);
+    if (fused) {
+        view.ready[slot].opened.store(0, std::memory_order_release);
+        a.open_comm = device_address(&view.ready[slot].opened);
+    }
+    return launch(c.context->gate_replayed, a, stream);
+}
+
+bool enqueue_replay_end(const DriverContext& context, std::uint64_t seq, cudaStream_t stream) {
+    const ring::View& view = process.view;
+    return launch_end(context.replay_ended, device_address(&view.done[seq & view.mask].replays), stream);
 }
 
 namespace {
@@ -149,20 +188,17 @@ bool holds(const ring::View& view, std::uint64_t seq, std::uint32_t count, std::
 
 }  // namespace
 
+// Of the launches that lie in the ring, also of those that it has been round since.
 void open_fused_gates(std::uint32_t comm) {
     const ring::View& view = process.view;
-    const std::uint64_t head = view.header->head.load(std::memory_order_acquire);
-    std::uint64_t seq = head > view.mask ? head - view.mask - 1 : 0;
-    while (seq < head) {
-        const ring::LaunchRecord& record = view.record(seq);
-        if (record.commit.load(std::memory_order_acquire) != ring::kCommitTag + 1 + seq) {
-            ++seq;  // the rest of another, or none
-            continue;
-        }
+    for (std::uint64_t slot = 0; slot <= view.mask; ++slot) {
+        const ring::LaunchRecord& record = view.record(slot);
+        const std::uint64_t commit = record.commit.load(std::memory_order_acquire);
+        const std::uint64_t seq = (commit & ring::kSeqMask) - 1;
+        if ((commit & ~ring::kSeqMask) != ring::kCommitTag || (seq & view.mask) != slot) continue;  // no first slot of one
         const std::uint32_t count = record.op_count;
-        if (record.gate == std::uint16_t(ring::Gate::stream) && count > 1 && holds(view, seq, count, comm))
-            view.ready[seq & view.mask].opened.store(1, std::memory_order_release);
-        seq += ring::slots_for(count);
+        if (record.gate == std::uint16_t(ring::Gate::stream) && count > 1 && count <= ring::kMaxOps && holds(view, seq, count, comm))
+            view.ready[slot].opened.store(1, std::memory_order_release);
     }
 }
 

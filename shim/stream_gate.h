@@ -19,6 +19,11 @@ void prepare_gate(DriverContext& context);
 // them is ended. False: it could not be.
 bool enqueue_gate(const Communicator& c, std::uint64_t seq, cudaStream_t stream, bool fused = false);
 
+// The same of a launch that is captured on that stream: its graph holds each replay at this gate. enqueue_replay_end says
+// behind its kernel that the replay is done.
+bool enqueue_replayed_gate(const Communicator& c, std::uint64_t seq, cudaStream_t stream, bool fused = false);
+bool enqueue_replay_end(const DriverContext& context, std::uint64_t seq, cudaStream_t stream);
+
 // The communicator of this entry is ended: opens the gates that hold it with others.
 void open_fused_gates(std::uint32_t comm);
 

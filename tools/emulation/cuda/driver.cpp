@@ -212,7 +212,7 @@ CUresult CUDAAPI cuModuleLoadData(CUmodule* module, const void* image) {
     const auto* text = static_cast<const char*>(image);
     const bool is_text = text[0] == '/' || text[0] == '.' || text[0] == '\n' || text[0] == ' ';
     if (is_text && !std::strstr(text, ".entry")) return CUDA_ERROR_INVALID_PTX;
-    *module = reinterpret_cast<CUmodule>(new Module{is_text ? text : "", {}});
+    *module = reinterpret_cast<CUmodule>(new Module{is_text ? text : ""});
     return CUDA_SUCCESS;
 }
 CUresult CUDAAPI cuModuleLoadDataEx(CUmodule* module, const void* image, unsigned int, CUjit_option*, void**) {
@@ -226,11 +226,15 @@ CUresult CUDAAPI cuModuleUnload(CUmodule module) {
 CUresult CUDAAPI cuModuleGetFunction(CUfunction* function, CUmodule module, const char* name) {
     if (!function || !module || !name) return CUDA_ERROR_INVALID_VALUE;
     auto* held = reinterpret_cast<Module*>(module);
-    if (std::strcmp(name, "opus_gate") != 0) return CUDA_ERROR_NOT_FOUND;
-    if (!held->text.empty() && held->text.find(name) == std::string::npos) return CUDA_ERROR_NOT_FOUND;
-    held->gate.magic = Function::kGate;
-    *function = reinterpret_cast<CUfunction>(&held->gate);
-    return CUDA_SUCCESS;
+    // In text by their names; a binary is taken to have each.
+    const std::string entry = std::string(".entry ") + name + "(";
+    if (!held->text.empty() && held->text.find(entry) == std::string::npos) return CUDA_ERROR_NOT_FOUND;
+    for (Function& known : held->functions) {
+        if (std::strcmp(name, name_of(known.role)) != 0) continue;
+        *function = reinterpret_cast<CUfunction>(&known);
+        return CUDA_SUCCESS;
+    }
+    return CUDA_ERROR_NOT_FOUND;
 }
 CUresult CUDAAPI cuFuncGetAttribute(int* value, CUfunction_attribute, CUfunction function) {
     if (!value || !function) return CUDA_ERROR_INVALID_VALUE;
@@ -248,7 +252,7 @@ CUresult CUDAAPI cuLaunchKernel(CUfunction function, unsigned int gx, unsigned i
     if (!on) return CUDA_ERROR_INVALID_HANDLE;
     if (status() != CUDA_SUCCESS) return status();
     if (const int fault = submit_fault(on)) return static_cast<CUresult>(fault);
-    launch_gate(on, gate_parameters(params));
+    launch_of_gates(on, reinterpret_cast<Function*>(function)->role, params);
     return CUDA_SUCCESS;
 }
 

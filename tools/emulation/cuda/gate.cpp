@@ -1,6 +1,7 @@
 #include "gate.h"
 
 #include <atomic>
+#include <cstddef>
 
 #include "opus/launch_ring.h"
 
@@ -23,12 +24,16 @@ T parameter(void** params, int index) {
 
 struct Gate {
     GateParameters words;
+    bool counts = false;  // each replay is one more than the last: `value` is what is found, and one
     bool announced = false;
     std::uint64_t beat = 0;
     std::int64_t beat_ns = 0;
 
     // As a host thread that sleeps on `go`: the manager wakes it. On a GPU nobody has to.
-    std::atomic<std::uint32_t>& waiter() const { return reinterpret_cast<ring::GateWord*>(words.ready)->waiter; }
+    std::atomic<std::uint32_t>& waiter() const {
+        auto* word = reinterpret_cast<char*>(words.ready) - (counts ? offsetof(ring::GateWord, replays) : 0);
+        return reinterpret_cast<ring::GateWord*>(word)->waiter;
+    }
 
     int look(std::int64_t now) {
         const int result = look_at_words(now);
@@ -40,7 +45,10 @@ struct Gate {
         if (!announced) {
             announced = true;
             waiter().store(1, std::memory_order_seq_cst);
-            std::atomic_ref(*words.ready).store(words.value, std::memory_order_seq_cst);  // before go is looked at
+            if (counts)
+                words.value = std::atomic_ref(*words.ready).fetch_add(1, std::memory_order_seq_cst) + 1;
+            else
+                std::atomic_ref(*words.ready).store(words.value, std::memory_order_seq_cst);  // before go is looked at
             beat = load(words.heartbeat);
             beat_ns = now;
         }
@@ -63,15 +71,33 @@ struct Gate {
 
 }  // namespace
 
+const char* name_of(GateRole role) {
+    switch (role) {
+        case GateRole::gate: return "opus_gate";
+        case GateRole::replayed: return "opus_gate_replayed";
+        default: return "opus_replay_ended";
+    }
+}
+
+namespace {
+
 GateParameters gate_parameters(void** p) {
     return {parameter<std::uint64_t*>(p, 0), parameter<std::uint64_t*>(p, 1), parameter<std::uint64_t>(p, 2),
             parameter<std::uint64_t*>(p, 3), parameter<std::uint32_t*>(p, 4), parameter<std::uint32_t*>(p, 5),
             parameter<std::uint64_t>(p, 6),  parameter<std::uint64_t*>(p, 7)};
 }
 
-OpRef launch_gate(Stream* stream, const GateParameters& parameters) {
+}  // namespace
+
+OpRef launch_of_gates(Stream* stream, GateRole role, void** p) {
     auto op = std::make_shared<Op>();
-    op->poll_locked = [gate = Gate{parameters}](Op&, std::int64_t now) mutable { return gate.look(now); };
+    if (role == GateRole::ended) {
+        op->instant = [ended = parameter<std::uint64_t*>(p, 0)] { std::atomic_ref(*ended).fetch_add(1); };
+        return submit(stream, std::move(op));
+    }
+    const GateParameters parameters = gate_parameters(p);
+    Gate gate{parameters, role == GateRole::replayed};
+    op->poll_locked = [gate](Op&, std::int64_t now) mutable { return gate.look(now); };
     op->futex = reinterpret_cast<const std::atomic<std::uint32_t>*>(parameters.go);  // its low half
     return submit(stream, std::move(op));
 }

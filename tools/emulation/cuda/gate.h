@@ -1,5 +1,5 @@
-// What the shim's gate kernel (PTX `opus_gate`) does on a GPU, done by the engine's poller. The order of
-// the parameters is the kernel's.
+// What the shim's kernels do on a GPU, done by the engine's poller: the gate (PTX `opus_gate`), the gate of a captured launch
+// (`opus_gate_replayed`) and what says that one has ended (`opus_replay_ended`). The order of the parameters is the kernels'.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,9 @@ struct GateParameters {
     std::uint64_t* gave_up;  // and dead_beat behind it
 };
 
-GateParameters gate_parameters(void** kernel_params);
-OpRef launch_gate(Stream* stream, const GateParameters& parameters);
+enum class GateRole : std::uint8_t { gate, replayed, ended };
+
+const char* name_of(GateRole role);
+OpRef launch_of_gates(Stream* stream, GateRole role, void** kernel_params);
 
 }  // namespace opus::standin

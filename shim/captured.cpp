@@ -1,0 +1,101 @@
+#include "shim/captured.h"
+
+#include "shim/first_uses.h"
+#include "shim/group.h"
+#include "shim/host_gate.h"
+#include "shim/message.h"
+#include "shim/stream_gate.h"
+#include "shim/thread_state.h"
+
+namespace opus::shim {
+
+namespace {
+
+#define OPUS_REPLAYS_PASS \
+    "; so launches that are captured into CUDA graphs pass, and their communicators are not held any more "
+
+std::uint64_t& calls_of(Communicator& c, const ring::OpEntry& op) {
+    if (!is_transfer(OpKind{op.kind})) return c.collectives;
+    return (OpKind{op.kind} == OpKind::send ? c.sends : c.recvs)[op.peer].next;
+}
+
+std::uint64_t& captured_of(Communicator& c, const ring::OpEntry& op) {
+    if (!is_transfer(OpKind{op.kind})) return c.captured;
+    return (OpKind{op.kind} == OpKind::send ? c.sends : c.recvs)[op.peer].captured;
+}
+
+// Its graph is gone, on whatever thread: nothing of it runs any more.
+void graph_gone(void* object) {
+    const std::uint64_t seq = reinterpret_cast<std::uintptr_t>(object) - 1;
+    const std::uint64_t slot = seq & process.view.mask;
+    process.view.ready[slot].replays.store(0, std::memory_order_relaxed);
+    process.view.done[slot].replays.store(0, std::memory_order_relaxed);
+    store_done(seq);
+}
+
+bool retain(const LaunchStream& at, CUuserObject object) {
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+    CUgraph graph = nullptr;
+    const InContext current(*at.context);
+    return driver.cuStreamGetCaptureInfo_v2(at.stream, &status, nullptr, &graph, nullptr, nullptr) == CUDA_SUCCESS &&
+           status == CU_STREAM_CAPTURE_STATUS_ACTIVE && graph != nullptr &&
+           driver.cuGraphRetainUserObject(graph, object, 1, CU_GRAPH_USER_OBJECT_MOVE) == CUDA_SUCCESS;
+}
+
+}  // namespace
+
+bool holds_replays(const Communicator& c) {
+    if ((process.view.header->version.load(std::memory_order_relaxed) & 0xffff) < 5) {
+        say_once(Level::warn, "this opus-manager is older than CUDA graphs" OPUS_REPLAYS_PASS "(update opus-manager)");
+        return false;
+    }
+    if (c.gate != ring::Gate::stream) {
+        say_once(Level::warn,
+                 "replays of a CUDA graph make no call, and launches are held on the host" OPUS_REPLAYS_PASS
+                 "(OPUS_GATE=stream)");
+        return false;
+    }
+    const bool able = c.context->gate_replayed != nullptr && driver.cuUserObjectCreate != nullptr &&
+                      driver.cuUserObjectRelease != nullptr && driver.cuGraphRetainUserObject != nullptr &&
+                      driver.cuStreamGetCaptureInfo_v2 != nullptr;
+    if (!able)
+        say_once(Level::warn,
+                 "this CUDA driver has no gate for CUDA graphs" OPUS_REPLAYS_PASS "(a driver of CUDA 11.3 or newer)");
+    return able;
+}
+
+void give_number_back(Communicator& c, const ring::OpEntry& op) { calls_of(c, op) = op.n; }
+
+bool number_captured(Communicator& c, ring::OpEntry& op) {
+    std::uint64_t& next = captured_of(c, op);
+    op.n = next;
+    next += op.count;
+    if (next <= kMostCaptured) return true;
+    say_once(Level::warn,
+             "more than %llu operations were captured into CUDA graphs" OPUS_REPLAYS_PASS
+             "(capture once, replay often)",
+             static_cast<unsigned long long>(kMostCaptured));
+    return false;
+}
+
+bool keep_with_graph(std::uint64_t seq, const LaunchStream& at) {
+    CUuserObject object = nullptr;
+    if (driver.cuUserObjectCreate(&object, reinterpret_cast<void*>(seq + 1), &graph_gone, 1,
+                                  CU_USER_OBJECT_NO_DESTRUCTOR_SYNC) != CUDA_SUCCESS) {
+        store_done(seq);
+        return false;
+    }
+    if (retain(at, object)) return true;
+    driver.cuUserObjectRelease(object, 1);  // frees the slot
+    return false;
+}
+
+void capture_end(std::uint64_t seq, const LaunchStream* streams, std::uint32_t count) {
+    for (std::uint32_t i = 1; i < count; ++i) order_streams(streams[i], streams[0]);  // done is one word
+    const InContext current(*streams[0].context);
+    if (enqueue_replay_end(*streams[0].context, seq, streams[0].stream)) return;
+    process.view.comms[process.view.record(seq).op.comm].lost.fetch_add(1, std::memory_order_seq_cst);  // never done
+    tell_change();
+}
+
+}  // namespace opus::shim

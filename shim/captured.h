@@ -1,0 +1,38 @@
+// Launches that are captured into CUDA graphs. What NCCL's call captures runs at every replay of the graph, without a call
+// of the host. So the gate and its end are captured with it, and count the replays in the slot of the one record that was
+// made at the call (opus/launch_ring.h). The graph keeps that slot by a user object, as NCCL keeps its own resources.
+//
+// Connections are not captured: NCCL makes them at the call, and they are held like those of any call.
+#pragma once
+
+#include <nccl.h>
+
+#include <cstdint>
+
+#include "opus/launch_ring.h"
+#include "shim/communicator.h"
+#include "shim/launch.h"
+#include "shim/process.h"
+
+namespace opus::shim {
+
+// Whether replays of what `c` has captured can be held. Says once why not.
+bool holds_replays(const Communicator& c);
+
+// `op` was numbered as a call's; from the last of its sequence to the first, its numbers are given back. Then, from the
+// first on, it is numbered as a captured one. False: too many were.
+void give_number_back(Communicator& c, const ring::OpEntry& op);
+bool number_captured(Communicator& c, ring::OpEntry& op);
+
+inline constexpr std::uint16_t kCapturedFlags = ring::kLaunchReplayed | ring::kLaunchFenced | ring::kLaunchSkips;
+
+inline bool is_captured(std::uint64_t seq) { return (process.view.record(seq).flags & ring::kLaunchReplayed) != 0; }
+
+// The graph that `stream` captures keeps the slot of `seq`, until it and its executables are gone. False: it does not,
+// and the slot is free.
+bool keep_with_graph(std::uint64_t seq, const LaunchStream& at);
+
+// Behind what the real call has captured on `streams`.
+void capture_end(std::uint64_t seq, const LaunchStream* streams, std::uint32_t count);
+
+}  // namespace opus::shim
