@@ -224,6 +224,8 @@ class Cluster:
                        "--iterations", play.iterations, "--scale-bytes", play.scale_bytes, "--scale-time",
                        play.scale_time, "--seed", play.seed, "--timeout", play.timeout_s, "--progress",
                        "--out", folder / f"rank{rank}.json", "--check" if play.check else "--no-check"]
+            if play.graph:
+                command.append("--graph")
             if play.trace:
                 command += ["--trace", folder / f"rank{rank}.trace"]
             if rank in play.late:

@@ -28,6 +28,7 @@ class Play:
     late: tuple[int, ...] = ()   # ranks that begin when they are sent SIGCONT
     steered: bool = True         # ports lead where the manager says; else anywhere (--always-lit)
     trace: bool = False
+    graph: bool = False          # all iterations but the first are replays of a CUDA graph
     timeout_s: float = 60        # a rank's own patience without progress
     env: dict[str, str] = dataclasses.field(default_factory=dict)
     rank_env: list[dict[str, str]] | None = None  # and more, of each rank

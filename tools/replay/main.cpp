@@ -154,6 +154,8 @@ void play_arguments(CLI::App& app, PlayOptions& o, std::string& bytes, std::stri
     app.add_option("--scale-time", time, "factor of every compute gap");
     app.add_option("--seed", o.seed, "of the jitter that a workload may ask for");
     app.add_flag("--check,!--no-check", o.check, "compare every result bit for bit (the default)");
+    app.add_flag("--graph", o.graph,
+                 "the second iteration is captured into a CUDA graph, and what the later ones replay");
     app.add_flag("--progress", o.progress, "one line an iteration");
     app.add_option("--timeout", o.timeout_s, "seconds without progress after which the rank ends with code 4; 0: never");
     app.add_option("--out", o.out, "iteration times and counts as JSON");

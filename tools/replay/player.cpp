@@ -70,7 +70,7 @@ public:
         const std::uint32_t iterations = o_.iterations ? o_.iterations : w_.iterations;
         for (std::uint32_t i = 0; i < iterations; ++i) {
             const std::int64_t begin = realtime_ns();
-            iterate(i);
+            o_.graph&& i != 0 ? replay(i) : iterate(i);
             ends_.push_back({begin, realtime_ns()});
             if (!o_.progress) continue;
             std::printf("opus-replay: rank %u: iteration %u of %u: %.3f s\n", o_.rank, i + 1, iterations,
@@ -127,6 +127,34 @@ private:
             if (is_played(steps_[i], iteration)) step(steps_[i], i);
         synchronize(kNobody);
         work_.clear();
+    }
+
+    // All streams are forked from the first and joined to it again. What the host does in an iteration it does once.
+    void capture(std::uint32_t iteration) {
+        iteration_ = iteration;
+        cudaEvent_t fork = nullptr;
+        cuda(cudaEventCreateWithFlags(&fork, cudaEventDisableTiming), "cudaEventCreate");
+        const cudaStream_t first = streams_.front().stream;
+        cuda(cudaStreamBeginCapture(first, cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
+        const auto order = [fork](cudaStream_t before, cudaStream_t after) {
+            cuda(cudaEventRecord(fork, before), "cudaEventRecord");
+            cuda(cudaStreamWaitEvent(after, fork, 0), "cudaStreamWaitEvent");
+        };
+        for (std::size_t i = 1; i < streams_.size(); ++i) order(first, streams_[i].stream);
+        for (std::size_t i = 0; i < steps_.size(); ++i)
+            if (is_played(steps_[i], iteration)) step(steps_[i], i);
+        for (std::size_t i = 1; i < streams_.size(); ++i) order(streams_[i].stream, first);
+        cudaGraph_t graph = nullptr;
+        cuda(cudaStreamEndCapture(first, &graph), "cudaStreamEndCapture");
+        cuda(cudaGraphInstantiateWithFlags(&graph_, graph, 0), "cudaGraphInstantiate");
+        cuda(cudaGraphDestroy(graph), "cudaGraphDestroy");
+        cuda(cudaEventDestroy(fork), "cudaEventDestroy");
+    }
+
+    void replay(std::uint32_t iteration) {
+        if (graph_ == nullptr) capture(iteration);
+        cuda(cudaGraphLaunch(graph_, streams_.front().stream), "cudaGraphLaunch");
+        synchronize(kNobody);
     }
 
     void step(const Step& s, std::size_t index) {
@@ -255,6 +283,7 @@ private:
 
     void finish() {
         watchdog_.reset();  // what follows is NCCL's own end
+        if (graph_ != nullptr) cuda(cudaGraphExecDestroy(graph_), "cudaGraphExecDestroy");
         comms_->destroy();
         for (cudaEvent_t e : events_) cudaEventDestroy(e);
         for (StreamState& s : streams_) {
@@ -293,6 +322,7 @@ private:
     std::unique_ptr<Watchdog> watchdog_;
     std::vector<StreamState> streams_;
     std::vector<cudaEvent_t> events_;
+    cudaGraphExec_t graph_ = nullptr;
     std::deque<Work> work_;
     std::vector<Work*> launch_;
     bool in_group_ = false;

@@ -31,6 +31,7 @@ struct PlayOptions {
     std::uint64_t seed = 1;  // of jitter
     bool check = true;
     bool progress = false;
+    bool graph = false;  // the second iteration is captured into a CUDA graph, and is what all later ones are
     double timeout_s = 300;
     std::string out;    // JSON
     std::string trace;  // Chrome trace events
