@@ -39,7 +39,7 @@ Fabric fabric_of(const replay::Workload& w, std::uint32_t ports, TimeNs dark_ns)
         fabric.nodes.push_back({"n" + std::to_string(n), {}});
         for (std::uint32_t g = 0; g < gpus; ++g) {
             const auto id = static_cast<GpuId>(fabric.gpus.size());
-            Gpu gpu{fabric.nodes[n].name + ".g" + std::to_string(g), n, g, g, {}, {}};
+            Gpu gpu{fabric.nodes[n].name + ".g" + std::to_string(g), n, g, g, {}, {}, {}};
             for (std::uint32_t p = 0; p < ports; ++p) {
                 gpu.ports.push_back(static_cast<PortId>(fabric.ports.size()));
                 fabric.ports.push_back({gpu.name + ".p" + std::to_string(p), id, p, g, n * ports + p + 1});

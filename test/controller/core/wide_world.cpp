@@ -32,7 +32,7 @@ Fabric make_fabric(std::uint32_t nodes) {
         const std::string name = "n" + std::to_string(n);
         f.nodes.push_back({name, {n}});
         f.rails[0].gpus.push_back(n);
-        f.gpus.push_back({name + ".g0", n, 0, 0, "", {2 * n, 2 * n + 1}});
+        f.gpus.push_back({name + ".g0", n, 0, 0, "", "", {2 * n, 2 * n + 1}});
         for (std::uint32_t p = 0; p < 2; ++p)
             f.ports.push_back({name + ".g0.p" + std::to_string(p), n, p, 0, 2 * n + p + 1});
     }
