@@ -33,6 +33,26 @@ Comm* CommTable::by_number(std::uint64_t number) {
     return it == in_order_.end() ? nullptr : it->second;
 }
 
+// The first member on whose GPU another process is. kNone: there is none.
+static std::uint32_t claims_another_ones(const Comm& comm) {
+    struct Claim {
+        GpuId gpu;
+        RankId rank;
+        std::uint32_t slot;
+        auto operator<=>(const Claim&) const = default;
+    };
+    std::vector<Claim> claims;
+    claims.reserve(comm.size);
+    for (std::uint32_t slot = 0; slot < comm.size; ++slot)
+        claims.push_back({comm.members[slot].gpu, comm.members[slot].rank, slot});
+    if (!std::is_sorted(claims.begin(), claims.end())) std::sort(claims.begin(), claims.end());
+    std::uint32_t first = kNone;
+    for (std::size_t i = 1; i < claims.size(); ++i)
+        if (claims[i].gpu == claims[i - 1].gpu && claims[i].rank != claims[i - 1].rank)
+            first = std::min(first, std::max(claims[i].slot, claims[i - 1].slot));
+    return first;
+}
+
 Judgement judge(const Comm& comm) {
     if (comm.conflict) return {Verdict::passes, Reason::size};
     if (!comm.complete()) return {};
@@ -45,12 +65,10 @@ Judgement judge(const Comm& comm) {
         one_node &= m.node == comm.members.front().node;
     }
     if (one_node) return {Verdict::intra};
-    std::unordered_map<GpuId, RankId> on;
-    for (std::uint32_t slot = 0; slot < comm.size; ++slot) {
-        const Member& m = comm.members[slot];
-        if (m.gpu == kNone) return {Verdict::passes, Reason::gpu, slot};
-        if (on.try_emplace(m.gpu, m.rank).first->second != m.rank) return {Verdict::passes, Reason::claimed, slot};
-    }
+    for (std::uint32_t slot = 0; slot < comm.size; ++slot)
+        if (comm.members[slot].gpu == kNone) return {Verdict::passes, Reason::gpu, slot};
+    if (const std::uint32_t slot = claims_another_ones(comm); slot != kNone)
+        return {Verdict::passes, Reason::claimed, slot};
     return {Verdict::enforced};
 }
 
