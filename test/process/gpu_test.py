@@ -71,8 +71,10 @@ def claimed(context) -> None:
         job = cluster.start_job(play(cluster, w, rank_env=[{"OPUS_REQUIRE": "enforce", **e} for e in env]))
         codes = [rank.wait(60 * SLOW) for rank in job.ranks]
         expect(codes == [3, 3, 3, 3], f"{codes}: {job.ranks[0].tail()}")
-        for rank in job.ranks:
-            expect("claims a GPU that another rank has" in rank.output(), rank.output())
+        named = ["claims a GPU that another rank has" in rank.output() for rank in job.ranks]
+        expect(any(named), job.ranks[0].output())
+        for rank, says in zip(job.ranks, named):  # one that is still inside NCCL sees the others leave
+            expect(says or "remote process exited" in rank.output(), rank.output())
         pids = {rank.process.pid for rank in job.ranks}
         said = re.search(r"pids? (\d+) and (\d+).* both .*n[01]\.g0", cluster.controller.output())
         expect(bool(said) and {int(said[1]), int(said[2])} <= pids, cluster.controller.output())
