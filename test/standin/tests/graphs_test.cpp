@@ -73,6 +73,8 @@ TEST_CASE("what is captured runs at each launch of the graph, and not before") {
                   must(cudaStreamSynchronize(s));
                   demand(b == i && c == i && called == i);
               }
+              must(cudaGraphExecDestroy(exec));
+              must(cudaGraphDestroy(graph));
           }) == 0);
 }
 
@@ -96,6 +98,7 @@ TEST_CASE("what would end a capture on a GPU ends it here") {
               demand(cudaStreamWaitEvent(s, eager, 0) == cudaErrorStreamCaptureIsolation);
               demand(cudaStreamEndCapture(s, &graph) == cudaErrorStreamCaptureInvalidated);
               must(cudaStreamSynchronize(s));  // it is a stream again
+              must(cudaEventDestroy(eager));
           }) == 0);
 }
 
@@ -107,15 +110,18 @@ TEST_CASE("an executable is updated to a graph of the same shape, and to no othe
                   return capture(
                       s, [&, which] { must(cudaMemcpyAsync(&to, &from[which], sizeof to, cudaMemcpyDefault, s)); });
               };
-              cudaGraphExec_t exec = executable(copies(0));
+              cudaGraph_t first = copies(0), second = copies(1);
+              cudaGraphExec_t exec = executable(first);
               cudaGraphExecUpdateResultInfo info{};
-              must(cudaGraphExecUpdate(exec, copies(1), &info));
+              must(cudaGraphExecUpdate(exec, second, &info));
               must(cudaGraphLaunch(exec, s));
               must(cudaStreamSynchronize(s));
               demand(to == 8);
               std::atomic<int> called{0};
               cudaGraph_t other = capture(s, [&] { must(cudaLaunchHostFunc(s, count, &called)); });
               demand(cudaGraphExecUpdate(exec, other, &info) == cudaErrorGraphExecUpdateFailure);
+              must(cudaGraphExecDestroy(exec));
+              for (cudaGraph_t graph : {first, second, other}) must(cudaGraphDestroy(graph));
           }) == 0);
 }
 
@@ -154,7 +160,8 @@ TEST_CASE("captured collectives and transfers run again and again, among calls")
             must(cudaStreamSynchronize(s));
             demand(sum == 2 * round + 1 && got == round + peer);
         };
-        cudaGraphExec_t exec = executable(capture(s, exchange));
+        cudaGraph_t graph = capture(s, exchange);
+        cudaGraphExec_t exec = executable(graph);
         for (int round = 1; round < 20; ++round) {
             mine = round + r.rank;
             if (round % 3 == 0)
@@ -164,6 +171,7 @@ TEST_CASE("captured collectives and transfers run again and again, among calls")
             check(round);
         }
         must(cudaGraphExecDestroy(exec));
+        must(cudaGraphDestroy(graph));
         demand_nccl(ncclCommDestroy(comm));
     })));
 }

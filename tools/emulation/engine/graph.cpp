@@ -198,10 +198,11 @@ int launch_graph(GraphExec& exec, Stream* stream) {
         const Op& from = *exec.ops[i];
         auto copy = std::make_shared<Op>(from);
         copy->captured = 0;
+        copy->at_launch = nullptr;  // may hold what is to hold the copy
         copy->after.clear();
         for (const OpRef& before : from.after) copy->after.push_back(copies[before->place]);
         if (copy->after.empty()) copy->after.push_back(begin);
-        if (copy->at_launch) copy->at_launch(copy);
+        if (from.at_launch) from.at_launch(copy);
         submit(from.lane == 0 ? stream : exec.lanes[from.lane - 1], copy);
         copies[i] = copy;
     }
