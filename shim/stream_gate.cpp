@@ -144,18 +144,23 @@ void fill_gate_arguments(GateArguments& a, const Communicator& c) {
     a.gave_up = device_address(&header.gave_up);
 }
 
+// What opens a gate of this slot from outside. `fused`: it holds several communicators.
+static inline void fill_openers(GateArguments& a, const Communicator& c, std::uint64_t slot, bool fused) {
+    fill_gate_arguments(a, c);
+    if (!fused) return;
+    ring::GateWord& ready = process.view.ready[slot];
+    ready.opened.store(0, std::memory_order_release);
+    a.open_comm = device_address(&ready.opened);
+}
+
 bool enqueue_gate(const Communicator& c, std::uint64_t seq, cudaStream_t stream, bool fused) {
     const ring::View& view = process.view;
     const std::uint64_t slot = seq & view.mask;
     GateArguments a{};
-    fill_gate_arguments(a, c);
+    fill_openers(a, c, slot, fused);
     a.ready = device_address(&view.ready[slot].value);
     a.go = device_address(&view.go[slot].value);
     a.value = seq + 1;
-    if (fused) {
-        view.ready[slot].opened.store(0, std::memory_order_release);
-        a.open_comm = device_address(&view.ready[slot].opened);
-    }
     return launch(c.context->gate, a, stream);
 }
 
@@ -163,13 +168,9 @@ bool enqueue_replayed_gate(const Communicator& c, std::uint64_t seq, cudaStream_
     const ring::View& view = process.view;
     const std::uint64_t slot = seq & view.mask;
     GateArguments a{};
-    fill_gate_arguments(a, c);
+    fill_openers(a, c, slot, fused);
     a.ready = device_address(&view.ready[slot].replays);
     a.go = device_address(&view.go[slot].replays);
-    if (fused) {
-        view.ready[slot].opened.store(0, std::memory_order_release);
-        a.open_comm = device_address(&view.ready[slot].opened);
-    }
     return launch(c.context->gate_replayed, a, stream);
 }
 
