@@ -117,7 +117,7 @@ void Core::Impl::offer_expected(const Launch& launch, std::map<Key, Offer>& offe
 // The soft part of the gang's grant, by node. Called before its launches take off.
 std::map<NodeIndex, std::vector<wire::KeyRange>> Core::Impl::begin_run(const Gang& gang, std::uint64_t grant) {
     std::map<NodeIndex, std::vector<wire::KeyRange>> soft;
-    const bool endless = has_rested(gang);
+    const bool endless = options.runs && has_rested(gang);
     if (!runs_apply(gang, endless)) return soft;
     std::map<Key, Offer> offers;
     for (const Launch* launch : gang.launches) endless ? offer_endless(*launch, offers) : offer_expected(*launch, offers);
