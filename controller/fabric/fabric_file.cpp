@@ -29,6 +29,7 @@ namespace opus::fabric {
 namespace {
 
 constexpr std::uint32_t kMaxSwitchPorts = 65'536;
+constexpr double kMostGbps = 10'000;
 
 std::string in_quotes(std::string_view text) { return "'" + std::string(text) + "'"; }
 
@@ -276,7 +277,14 @@ void FabricReader::read_switch(Item item) {
 void FabricReader::read_rail(Item item) {
     Rail rail;
     name(item, rail.name, static_cast<std::uint32_t>(fabric_.rails.size()), rails_);
-    only(item, {"name", "switches"});
+    only(item, {"name", "switches", "gbps"});
+    if (const toml::node* node = item.table.get("gbps")) {
+        const auto number = node->value<double>();
+        if (!number || !(*number > 0) || *number > kMostGbps)
+            wrong(*node, item.called + ": gbps must be what one port carries, more than 0 and at most 10000 Gbit/s");
+        else
+            rail.gbps = *number;
+    }
     if (const toml::node* node = need(item, "switches", "a list of switch names")) {
         const toml::array* list = node->as_array();
         if (!list)

@@ -45,6 +45,7 @@ struct Rail {
     std::string name;
     std::vector<SwitchIndex> switches;
     std::vector<GpuId> gpus;  // in node order
+    double gbps = 400;        // what one port carries, each way
 };
 
 struct Port {

@@ -104,6 +104,10 @@ TEST_CASE("a good file becomes the fabric it describes") {
     CHECK(f.gpus[find_gpu(f, "n0.g0")].pci == "0000:17:00.0");
     CHECK(f.gpus[find_gpu(f, "n1.g1")].uuid == "GPU-8932f937-d72c-4106-c12f-20bd9faed9f6");
     CHECK(f.rails[1].gpus == std::vector<GpuId>{1, 3});
+    CHECK(f.rails[0].gbps == 400);
+    const FabricLoad slower = parse_fabric(with_line(20, "switches = [\"ocs-r0\"]\ngbps = 100"), kDrivers);
+    REQUIRE(slower.fabric);
+    CHECK(slower.fabric->rails[0].gbps == 100);
     CHECK(f.can_join(find_port(f, "n0.g1.p0"), find_port(f, "n1.g1.p1")));
     CHECK_FALSE(f.can_join(find_port(f, "n0.g1.p0"), find_port(f, "n1.g1.p0")));
 }
@@ -138,6 +142,8 @@ TEST_CASE("each mistake is named with its line") {
         {15, "dark_ms = nan", "f:15: ocs-r1: dark_ms must be 0"},
         {16, "settle = \"never\"", "f:16: ocs-r1: settle 'never' must be \"power\" or \"time\""},
         {20, "switches = [\"ocs-x0\"]", "f:20: r0: unknown switch 'ocs-x0'; did you mean 'ocs-r0'?"},
+        {20, "switches = [\"ocs-r0\"]\ngbps = 0", "f:21: r0: gbps must be what one port carries, more than 0"},
+        {20, "switches = [\"ocs-r0\"]\ngbps = \"fast\"", "f:21: r0: gbps must be what one port carries"},
         {20, "switches = []", "f:20: r0: switches is empty"},
         {20, "switches = \"ocs-r0\"", "f:20: r0: switches is text, must be a list of switch names"},
         {20, "switches = [\"ocs-r0\", \"ocs-r0\"]", "f:20: r0: switch ocs-r0 is listed twice"},
