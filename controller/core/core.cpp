@@ -13,10 +13,11 @@ void Core::on(const Event& event, TimeNs now, Actions& out) { impl_->on(event, n
 const Counters& Core::counters() const { return impl_->counters; }
 
 Core::Impl::Impl(const Fabric& f, CoreOptions o)
-    : fabric(f), options(o), inventory(f), planner(inventory), nodes(f.nodes.size()), watchers(f.gpus.size()) {
+    : fabric(f), options(o), inventory(f), planner(inventory, o.plan), nodes(f.nodes.size()), watchers(f.gpus.size()) {
     spec.by_gpu.resize(f.gpus.size());
     spec.of_gpu.resize(f.gpus.size());
     spec.bets.resize(f.ports.size());
+    course_at.resize(f.ports.size());
     // Managers hold grants of an older controller beside ours.
     next_grant = (options.epoch << 20) + 1;
 }
@@ -47,6 +48,7 @@ void Core::Impl::finish_step() {
     if (!by_hand.empty()) drain_ports();
     schedule();
     speculate();
+    follow_plans();
     schedule();
     if (!to_try.empty()) try_ports();
     if (!gangs.empty() && !waiting_armed) {

@@ -20,6 +20,7 @@
 #include <variant>
 #include <vector>
 
+#include "controller/plan/search.h"
 #include "opus/fabric.h"
 #include "opus/switch_driver.h"
 #include "opus/wire.h"
@@ -46,6 +47,7 @@ struct CoreOptions {
     bool provision = true;  // move circuits for what ranks expect next, before they ask
     bool runs = true;       // grants cover what all members expect to follow
     TimeNs rest_ns = 0;     // how long light is at rest before a run on it has no end; 0: by the job's laps (runs.cpp)
+    bool plan = false;      // ahead of demand by a plan of the job's laps, not by what ranks expect
     bool guard = true;      // of a job that is slower for it neither is done (guard.h)
     bool observe = false;   // there are no switches to command: every communicator passes
 };
@@ -88,10 +90,14 @@ struct CtlUnfence {
     std::uint64_t id = 0;
     PortId port = kNone;
 };
+struct Thought {
+    std::uint64_t id = 0;
+    plan::Order order;
+};  // what came of a Think
 struct Tick {};  // at or after the time of the last WakeAt
 
 using Event = std::variant<NodeSession, NodeMessage, NodeLost, SwitchEvent, CtlConnect, CtlDisconnect, CtlFence,
-                           CtlUnfence, Tick>;
+                           CtlUnfence, Thought, Tick>;
 
 // --- actions --------------------------------------------------------------------------------------
 
@@ -119,6 +125,10 @@ struct CtlDone {
 struct WakeAt {
     TimeNs at_ns = 0;
 };  // replaces the last one
+struct Think {  // plan::find_order, beside everything else; it takes milliseconds to a second. Answered by a Thought
+    std::uint64_t id = 0;
+    std::shared_ptr<const plan::Task> task;
+};
 enum class LogLevel : std::uint8_t { debug, info, warn, error };
 struct Log {
     LogLevel level = LogLevel::info;
@@ -157,7 +167,7 @@ struct Trace {
     TimeNs queue_ns = 0, dark_ns = 0;  // gang_granted: what it waited for, ports and light
 };
 
-using Action = std::variant<SendTo, Program, ReadMap, CtlDone, WakeAt, Log, Trace>;
+using Action = std::variant<SendTo, Program, ReadMap, CtlDone, WakeAt, Think, Log, Trace>;
 using Actions = std::vector<Action>;
 
 // --- what people may ask --------------------------------------------------------------------------
@@ -170,7 +180,7 @@ struct Counters {
         differences = 0,        // ports found leading elsewhere than was believed
         speculations = 0, speculations_used = 0, speculations_wrong = 0, lendings = 0, runs = 0,
                   run_launches = 0,  // started without being asked for
-        revocations = 0;
+        revocations = 0, overtakes = 0;  // gangs that waited for their turn in a plan in vain
     // Sum over granted gangs from completion to grant, without the time switches took (control-plane
     // time), and that time itself.
     TimeNs control_ns = 0, dark_wait_ns = 0, queue_wait_ns = 0;

@@ -46,6 +46,7 @@ Op& Core::Impl::open_op(SwitchIndex sw, bool alone) {
 void Core::Impl::turn_dark(Op& op, PortId p) {
     const PortId peer = inventory.port(p).peer;
     spec.bets[p] = {};
+    lose_turns(p);
     if (peer == kNone) return;
     Trace t;
     t.kind = Trace::Kind::circuit_down;
@@ -55,6 +56,7 @@ void Core::Impl::turn_dark(Op& op, PortId p) {
     ++counters.circuits_moved;
     const EdgeId e = inventory.port(p).edge;
     inventory.darken(p, step, now);
+    if (peer < fabric.ports.size()) lose_turns(peer);
     inventory.port(p).op = op.id;
     op.dark.push_back(p);
     // The other end is not named in the change: it is free, and may be in the next one, whichever is carried out first.
@@ -135,6 +137,8 @@ void Core::Impl::settle_op(Op& op, const Applied& applied) {
     const TimeNs took = applied.settled_ns > applied.sent_ns ? applied.settled_ns - applied.sent_ns : now - op.begun_ns;
     if (op.speculation != 0) bet_settled(op, took);
     if (op.has_ctl) out->push_back(CtlDone{op.ctl, true, {}});
+    if (op.planned)
+        for (const auto& entry : op.connect) lit_for_plan(entry.second.a);
     const std::vector<OpGang> waiting = std::move(op.gangs);
     inventory.ops().erase(OpId(op.id));
     for (const OpGang& ref : waiting) {
@@ -173,6 +177,8 @@ void Core::Impl::fail_op(Op& op, DriverError error, const std::string& text) {
                                op.tries});
         doubt(circuit.a);
         doubt(circuit.b);
+        lose_turns(circuit.a);
+        lose_turns(circuit.b);
     }
     for (const PortId p : op.dark) {
         PortState& s = inventory.port(p);
@@ -228,6 +234,7 @@ void Core::Impl::fail_gang(Gang& gang) {
 void Core::Impl::grant(Gang& gang) {
     count_grant(gang, win_bets(gang));
     settle_words(gang);
+    if (options.plan) begin_use(gang);
     while (runs.count(next_grant) != 0) ++next_grant;  // an older controller's, whose epoch was the same
     const std::uint64_t id = next_grant++;
     const bool claimed = gang.state == Gang::State::programming;

@@ -20,6 +20,7 @@
 #include "controller/core/planner.h"
 #include "controller/core/runs.h"
 #include "controller/core/speculation.h"
+#include "controller/plan/course.h"
 
 namespace opus::controller {
 
@@ -29,10 +30,22 @@ struct Membership {
 };
 
 struct Job {
-    Guard guard;
+    Guard guard{false, false};
     std::set<RankName> ranks;
     RankName pacer{kNone, kNone};  // the rank whose laps are timed; none: none of them can be
     std::uint64_t number = 1;      // of the last word about it
+    plan::Log log;                 // what its launches have done
+    std::uint64_t learn_at = 16;   // launches of it; a plan is made then
+    std::uint64_t plans = 0;       // made of the same uses
+    std::uint64_t thought = 0;     // of the Think that is under way; 0: none
+    std::shared_ptr<const plan::Task> task;  // of it
+    std::uint64_t time_at = 0;     // uses begun; then another plan is made of them
+    std::uint64_t strange = 0;     // launches that are not in the plan
+    std::vector<plan::Lap> laps;   // that were found, and left for something else
+    std::uint64_t again_at = 0;    // launches; then they are looked for
+    std::uint64_t overtakes = 0;   // since the plan was made
+    std::unique_ptr<plan::Course> course;            // none: it goes by demand
+    std::map<plan::Instance, std::uint64_t> waiting;  // gangs, until it is their turn
 
     bool guarded() const { return pacer.first != kNone; }
 };
@@ -59,6 +72,7 @@ struct NodeState {
     std::vector<wire::RankProvision> provisions;  // likewise
     std::vector<wire::Withheld> withheld;     // receives that its last heartbeat told of, less those asked for since
     TimeNs withheld_ns = 0;                   // it came
+    TimeNs behind_ns = std::numeric_limits<TimeNs>::max();  // its clock, and what its words take at least
 
     bool up() const { return session != 0 && reported; }
 };
@@ -129,6 +143,7 @@ struct Core::Impl {
     void handle(const CtlDisconnect& e);
     void handle(const CtlFence& e);
     void handle(const CtlUnfence& e);
+    void handle(const Thought& e);
     void handle(const Tick&);
     void finish_step();
     void arm(TimeNs at, TimerKind kind, std::uint64_t id);
@@ -181,6 +196,28 @@ struct Core::Impl {
     void creation_failed(NodeIndex node, RankId rank, const CommId& id, Reason reason);
     void replace_entrants(NodeIndex node, const wire::Snapshot& snapshot);
     void end_entrants(NodeIndex node, RankId rank);
+
+    // planning.cpp: circuits by the plan of a job
+    static std::vector<plan::SeenKey> keys_of(const Launch& launch);
+    void note_seen(NodeIndex node, RankId rank, std::vector<plan::SeenKey> keys, std::uint64_t grant,
+                   const wire::LaunchDone& done);
+    void learn(Job& job);
+    void think(Job& job, plan::Lap lap);
+    void follow(Job& job, const plan::Lap& lap, const plan::Order& order);
+    void look_at_plan(Job& job);
+    void check_fit(const Launch& launch);
+    void leave_plan(Job& job, const std::string& why);
+    void drop_course(Job& job);
+    Job* job_of(const Gang& gang);
+    TimeNs turn_of(Gang& gang);
+    void wait_turn(Gang& gang, TimeNs until);
+    void begin_use(const Gang& gang);
+    void keep(Job& job, PortId p);
+    void lose_turns(PortId p);
+    void lit_for_plan(PortId p);
+    void follow_plans();
+    void take_turn(Job& job, PortId p);
+    bool may_turn_for_plan(PortId p) const;
 
     // jobs.cpp: what of them is provisioned
     void join_job(NodeIndex node, Rank& rank);
@@ -487,6 +524,10 @@ struct Core::Impl {
     std::uint32_t overdue_nodes = 0;
     std::uint64_t overdue_changes = 0;
     Speculations spec;
+    std::vector<Job*> course_at;  // by port: whose plan it follows
+    std::set<PortId> plan_due;    // to be looked at at the end of the step
+    std::set<Job*> jobs_due;      // likewise: is their plan still a good one?
+    std::uint64_t next_thought = 1;
 
     std::map<std::uint64_t, std::unique_ptr<Gang>> gangs;
     std::uint64_t next_gang = 1, next_ticket = 1, next_stamp = 1, next_grant = 1, next_op = 1;

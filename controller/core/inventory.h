@@ -67,6 +67,7 @@ struct PortState {
     bool misled = false;               // one has not
     std::uint32_t amends = 0;          // of them, while more was lost than saved
     std::uint32_t amnesties = 0;       // debts that were forgiven for it
+    std::uint32_t kept_for = 0;  // uses to come, by a plan: it has their light, or is getting it
     std::vector<Reservation> reservations;
 
     bool fenced() const { return fenced_by != FencedBy::nobody && !on_trial; }
@@ -115,6 +116,7 @@ struct Op {  // a change set under way
     std::vector<PortId> dark;        // every port that loses its circuit and gets none
     std::vector<OpGang> gangs;
     std::uint64_t speculation = 0;  // made for one
+    bool planned = false;           // made by the plan of a job
     PortId tries = kNone;           // made to see whether this port works
     std::uint64_t ctl = 0;          // request to answer, if has_ctl
     bool has_ctl = false;

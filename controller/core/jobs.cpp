@@ -7,12 +7,13 @@ namespace opus::controller {
 
 // Also of one that is told again: its manager may have a new session, and know nothing of what was said before.
 void Core::Impl::join_job(NodeIndex node, Rank& rank) {
-    if (!options.guard || options.observe) return;
-    const auto [at, fresh] = jobs.try_emplace(rank.info.job, Job{Guard(options.provision, options.runs), {}});
+    if ((!options.guard && !options.plan) || options.observe) return;
+    const auto [at, fresh] = jobs.try_emplace(rank.info.job);
     Job& job = at->second;
+    if (fresh) job.guard = Guard(options.provision, options.runs && !options.plan);
     rank.job = &job;
     job.ranks.insert({node, rank.info.rank});
-    pacers_due |= fresh || !job.guarded();
+    pacers_due |= options.guard && (fresh || !job.guarded());
     tell_provision(job, {node, rank.info.rank});
 }
 
@@ -25,6 +26,7 @@ void Core::Impl::leave_job(NodeIndex node, const Rank& rank) {
         job.pacer = {kNone, kNone};
         pacers_due = true;
     }
+    if (job.ranks.empty()) drop_course(job);
     if (job.ranks.empty()) std::erase_if(jobs, [&job](const auto& entry) { return &entry.second == &job; });
 }
 
@@ -64,13 +66,15 @@ void Core::Impl::tell_provision(const Job& job, const RankName& who) {
     const auto rank = nodes[who.first].ranks.find(who.second);
     if (rank == nodes[who.first].ranks.end()) return;
     const Guard::Rule rule = rule_of(&job);
-    nodes[who.first].provisions.push_back({who.second, job.number, rule.provision, rule.runs, who == job.pacer,
-                                             job.guard.stage() == Guard::Stage::measuring});
+    nodes[who.first].provisions.push_back({who.second, job.number, rule.provision, rule.runs && !options.plan, who == job.pacer,
+                                             job.guard.stage() == Guard::Stage::measuring, options.plan});
     owed.insert(who.first);
 }
 
 void Core::Impl::rule_changed(const std::string& name, Job& job) {
     ++job.number;
+    if (options.plan && !rule_of(&job).provision) drop_course(job);
+    if (options.plan && rule_of(&job).provision && job.course == nullptr && job.thought == 0) learn(job);
     for (const RankName& who : job.ranks) tell_provision(job, who);
     if (!job.guarded()) return;
     log(job.guard.stage() == Guard::Stage::away ? LogLevel::warn : LogLevel::info, "job " + name + ": " + job.guard.text());

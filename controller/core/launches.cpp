@@ -158,6 +158,7 @@ void Core::Impl::demand(NodeIndex node, const wire::LaunchDemand& demand) {
     if (std::all_of(launch->keys.begin(), launch->keys.end(), [](const KeyRef& r) { return r.key->comm->open(); }))
         return pass_launches({launch}, Policy::proceed, "its communicator is not held", false);
     demand_meets_runs(*launch);
+    if (options.plan) check_fit(*launch);
     enter(*launch);
     if (misses_gone_member(*launch))
         for (const KeyRef& r : launch->keys)
@@ -194,6 +195,7 @@ void Core::Impl::hear_done(NodeIndex node, const wire::LaunchDone& done) {
     }
     trace(std::move(t));
     if (launch == nullptr) return;
+    if (options.plan) note_seen(node, done.launch.rank, keys_of(*launch), launch->grant, done);
     ++counters.launches_done;
     finish(*launch, Presence::done);
 }

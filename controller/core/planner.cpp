@@ -1,14 +1,26 @@
 #include "controller/core/planner.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace opus::controller {
 namespace {
 
-// Cost of a port, place: dark before lit, trusted before suspect, unwanted before wanted.
-constexpr int kLitCost = 1, kWantedCost = 4, kFailureCost = 16;
+// Cost of a port, place: dark before one that a pair can spare, that before a pair's only light, trusted before suspect,
+// unwanted before wanted.
+constexpr int kSpareCost = 1, kLitCost = 2, kWantedCost = 4, kFailureCost = 16;
 // wish: the sooner it can be had, the cheaper.
 constexpr int kMovingCost = 1000, kBusyCost = 2000, kReservedCost = 3000, kUnknownCost = 4000;
+
+// What a pair carries for the launch, and for those that its rank expects to follow in the same phase, if they are like it.
+double bytes_of(const Launch& launch) {
+    std::uint64_t follow = 0;
+    for (const wire::KeyRange& range : launch.run) follow = std::max<std::uint64_t>(follow, range.count);
+    double bytes = static_cast<double>(launch.bytes) * static_cast<double>(1 + follow);
+    for (const KeyRef& r : launch.keys)
+        if (r.key->mesh) return bytes / static_cast<double>(std::max<std::size_t>(r.key->members.size(), 1));
+    return bytes;
+}
 
 }  // namespace
 
@@ -16,7 +28,10 @@ int Planner::cost(PortId p) const {
     const PortState& s = inventory_->port(p);
     if (s.fenced()) return -1;
     if (mode_ == Mode::fabric) return 0;
-    int base = static_cast<int>(s.failures) * kFailureCost + (s.peer != kNone ? kLitCost : 0) +
+    const bool spare = spares_light_ && s.edge != kNone && inventory_->edge(s.edge).up.size() > 1;
+    int lit = s.peer == kNone ? 0 : spare ? kSpareCost : kLitCost;
+    if (s.kept_for > 0) lit += kWantedCost;
+    int base = static_cast<int>(s.failures) * kFailureCost + lit +
                (inventory_->reserved_by_other(p, *gang_, kNone) ? kWantedCost : 0);
     const Obstacle obstacle = inventory_->obstacle(p, *gang_);
     if (mode_ == Mode::place) return obstacle == Obstacle::none ? base : -1;
@@ -187,8 +202,18 @@ bool Planner::solve(const std::vector<EdgeId>& edges, bool keep_idle, Plan& plan
     return true;
 }
 
+// What the gang's bytes take less with one circuit more.
+double Planner::saved_ns(EdgeId e, std::size_t circuits) const {
+    const Fabric& fabric = inventory_->fabric();
+    const double gbps = fabric.rails[fabric.gpus[inventory_->edge(e).a].rail].gbps, n = static_cast<double>(circuits);
+    return bytes_ * 8 / gbps * (1 / n - 1 / (n + 1));
+}
+
+// Whoever loses light to a parallel circuit may come back for it, and a gang whose pairs are lit would wait for no other
+// reason: so it has to save a dark time. It costs nothing where both ports are dark and the gang moves circuits anyway.
 void Planner::add_parallels(const std::vector<EdgeId>& edges, Plan& plan) {
     const Fabric& fabric = inventory_->fabric();
+    const bool moves = !plan.fresh.empty();
     for (const EdgeId e : edges)
         for (const Circuit& c : inventory_->edge(e).up) {  // in place already: leave them
             use(c.a);
@@ -198,14 +223,21 @@ void Planner::add_parallels(const std::vector<EdgeId>& edges, Plan& plan) {
     const auto free = [this](const Candidate& c, EdgeId e) {
         return !c.used && c.cost < kFailureCost && !inventory_->reserved_by_other(c.port, *gang_, e);
     };
-    for (bool added = true; added;) {
+    std::size_t round = 0;
+    for (bool added = true; added; ++round) {
         added = false;
         for (const EdgeId e : edges) {
+            const auto worth = [&](const Candidate& p, const Candidate& q) {
+                if (!sparing_) return true;
+                if (moves && inventory_->port(p.port).peer == kNone && inventory_->port(q.port).peer == kNone) return true;
+                const std::size_t circuits = std::max<std::size_t>(1, inventory_->edge(e).up.size()) + round;
+                return saved_ns(e, circuits) > static_cast<double>(fabric.switch_of(p.port).dark_ns);
+            };
             auto &x = at(inventory_->edge(e).a).candidates, &y = at(inventory_->edge(e).b).candidates;
             const auto join = [&] {
                 for (Candidate& p : x)
                     for (Candidate& q : y)
-                        if (free(p, e) && free(q, e) && fabric.can_join(p.port, q.port)) {
+                        if (free(p, e) && free(q, e) && fabric.can_join(p.port, q.port) && worth(p, q)) {
                             p.used = q.used = true;
                             plan.fresh.emplace_back(e, make_circuit(p.port, q.port));
                             return true;
@@ -227,13 +259,20 @@ bool Planner::place(const Gang& gang, Plan& plan) {
                 plan.stuck = inventory_->edge(e).a;
                 return false;
             }
-    if (!solve(gang.edges, true, plan)) {
-        const GpuId stuck = plan.stuck;
-        if (!solve(gang.edges, false, plan)) {
-            plan.stuck = stuck;
-            return false;
-        }
+    // By an order of ports that spares light the bounded search may miss what it finds by the plain one.
+    spares_light_ = sparing_;
+    const auto solved = [&] { return solve(gang.edges, true, plan) || solve(gang.edges, false, plan); };
+    bool found = solve(gang.edges, true, plan);
+    const GpuId stuck = plan.stuck;
+    found = found || solve(gang.edges, false, plan);
+    if (!found && std::exchange(spares_light_, false)) found = solved();
+    spares_light_ = false;
+    if (!found) {
+        plan.stuck = stuck;
+        return false;
     }
+    bytes_ = 0;
+    for (std::size_t i = 0; sparing_ && i < gang.launches.size(); ++i) bytes_ = std::max(bytes_, bytes_of(*gang.launches[i]));
     add_parallels(gang.edges, plan);
     return true;
 }

@@ -19,10 +19,11 @@ struct Plan {
 
 class Planner {
 public:
-    explicit Planner(const Inventory& inventory) : inventory_(&inventory) {}
+    // `sparing`: one circuit a pair, and more only where that costs nothing, or less than their bandwidth saves.
+    Planner(const Inventory& inventory, bool sparing) : inventory_(&inventory), sparing_(sparing) {}
 
     // On ports that are free for `gang` now; circuits that fit are kept. Every further free port that nobody
-    // waits for adds a parallel circuit. False: something is in the way, at plan.stuck.
+    // waits for adds a parallel circuit, if not sparing. False: something is in the way, at plan.stuck.
     bool place(const Gang& gang, Plan& plan);
 
     // The ports to wait for, as if every port that is not fenced could be had; those that can be had sooner
@@ -66,10 +67,14 @@ private:
     void undo(Todo& t);
     bool search(Plan& plan);
     void add_parallels(const std::vector<EdgeId>& edges, Plan& plan);
+    double saved_ns(EdgeId e, std::size_t circuits) const;
 
     const Inventory* inventory_;
+    bool sparing_;
+    bool spares_light_ = false;  // in this search a pair's only light comes after what a pair can spare
     Mode mode_ = Mode::fabric;
     const Gang* gang_ = nullptr;
+    double bytes_ = 0;  // what the gang moves over a pair
     std::uint64_t stamp_ = 0;
     std::vector<GpuScratch> scratch_;
     std::vector<Todo> todo_;

@@ -41,7 +41,7 @@ Run* Core::Impl::find_run(std::uint64_t grant) {
 // --- granting -------------------------------------------------------------------------------------
 
 bool Core::Impl::runs_apply(const Gang& gang, bool endless) const {
-    if (!options.runs || gang.launches.empty()) return false;
+    if (!options.runs || (options.plan && !endless) || gang.launches.empty()) return false;
     for (const Launch* l : gang.launches) {  // those that come back from the dark have lost their place
         if (l->open || l->passed || l->mixed || l->alone || !nodes[l->id.node].up()) return false;
         if (!endless && !rule_of(RankName{l->id.node, l->id.rank}).runs) return false;

@@ -43,6 +43,7 @@ Daemon::Daemon(Fabric fabric, const DaemonOptions& options)
                  : std::make_unique<TraceFile>(options.trace_path, fabric_, realtime_ns() - monotonic_ns())),
       recorders_(fabric_, "opus-controller " OPUS_PROGRAM_VERSION, realtime_ns() - monotonic_ns(), options.record_path),
       switches_(fabric_),
+      thinker_(options.core.plan ? std::make_unique<Thinker>(fabric_) : nullptr),
       core_(fabric_, core_options(options.core, epoch_)),
       sessions_(fabric_.nodes.size()),
       outbox_(fabric_.nodes.size()) {}
@@ -60,10 +61,12 @@ void Daemon::run(int stop_fd) {
     flush();
     zmq_pollitem_t items[] = {{server_.handle(), 0, ZMQ_POLLIN, 0},
                               {nullptr, switches_.descriptor(), ZMQ_POLLIN, 0},
-                              {nullptr, stop_fd, ZMQ_POLLIN, 0}};
+                              {nullptr, stop_fd, ZMQ_POLLIN, 0},
+                              {nullptr, thinker_ ? thinker_->descriptor() : -1, ZMQ_POLLIN, 0}};
+    const int sources = thinker_ ? 4 : 3;
     bool more = false;
     for (;;) {
-        if (zmq_poll(items, 3, more ? 0 : timeout_ms()) < 0 && errno != EINTR) break;
+        if (zmq_poll(items, sources, more ? 0 : timeout_ms()) < 0 && errno != EINTR) break;
         if (items[2].revents != 0) break;
         now_ = std::max(now_, monotonic_ns());
         calm_ = now_ - std::exchange(look_began_ns_, now_) > kCalm;
@@ -72,6 +75,11 @@ void Daemon::run(int stop_fd) {
             answer();
         });
         look(items[1].revents != 0);
+        if (thinker_ && items[3].revents != 0) {
+            thinker_->take(thoughts_);
+            for (Thought& thought : thoughts_) feed(std::move(thought));
+            take_notes();
+        }
         flush();
     }
     if (trace_) trace_->close(monotonic_ns());
@@ -186,6 +194,8 @@ void Daemon::carry_out(Action& action) {
                 programming_[switch_op(a.sw, a.op)] = std::move(a.changes);
             } else if constexpr (std::is_same_v<A, ReadMap>) {
                 switches_.read_map(a);
+            } else if constexpr (std::is_same_v<A, Think>) {
+                if (thinker_) thinker_->begin(a);
             } else if constexpr (std::is_same_v<A, CtlDone>) {
                 const auto at = ctl_pending_.find(a.id);
                 if (at == ctl_pending_.end()) return;

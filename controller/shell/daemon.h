@@ -1,5 +1,5 @@
 // opus-controller around its core: frames and what the switches say come in, the core decides, its
-// actions are carried out. One thread, but for ZeroMQ's and the drivers'; it sleeps until there is
+// actions are carried out. One thread, but for ZeroMQ's, the drivers' and the thinker's; it sleeps until there is
 // something to do, and wakes once a second while a manager is connected (heartbeats).
 #pragma once
 
@@ -17,6 +17,7 @@
 #include "controller/shell/recorders.h"
 #include "controller/shell/sessions.h"
 #include "controller/shell/switch_bank.h"
+#include "controller/shell/thinker.h"
 #include "controller/shell/trace_file.h"
 #include "controller/shell/wire_server.h"
 
@@ -57,10 +58,12 @@ private:
     std::unique_ptr<TraceFile> trace_;
     Recorders recorders_;
     SwitchBank switches_;
+    std::unique_ptr<Thinker> thinker_;  // where jobs are planned
     Core core_;
     Sessions sessions_;
     Actions actions_;  // carried out, but for what is only to be noted
     std::vector<SwitchEvent> switch_events_;
+    std::vector<Thought> thoughts_;
     std::optional<TimeNs> wake_at_;
     TimeNs heartbeat_at_ = 0;
     std::vector<std::vector<wire::Message>> outbox_;  // by node: all of one look goes out in one frame

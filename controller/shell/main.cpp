@@ -21,7 +21,7 @@ struct Arguments {
     std::string fabric_path;
     std::string log = "warn";
     std::string provision = "on";
-    std::string runs = "on";
+    std::string runs = "on", plan = "off";
     std::string guard = "on";
     int ready_fd = -1;
     DaemonOptions daemon;
@@ -75,6 +75,11 @@ void define(CLI::App& app, Arguments& arguments) {
     app.add_option("--runs", arguments.runs,
                    "on: inside a phase launches start without asking, as far as all members expect it to go; off: each "
                    "launch is asked for and granted")
+        ->check(CLI::IsMember({"on", "off"}))
+        ->capture_default_str();
+    app.add_option("--plan", arguments.plan,
+                   "on: what a job does again and again is learned, and its circuits follow a plan of that instead of what "
+                   "ranks expect next; one circuit a pair of GPUs where another is not worth a dark time (experimental)")
         ->check(CLI::IsMember({"on", "off"}))
         ->capture_default_str();
     app.add_option("--guard", arguments.guard,
@@ -176,6 +181,7 @@ int main(int argc, char** argv) {
         opus::controller::set_up_log(arguments.log);
         arguments.daemon.core.provision = arguments.provision == "on";
         arguments.daemon.core.runs = arguments.runs == "on";
+        arguments.daemon.core.plan = arguments.plan == "on";
         arguments.daemon.core.guard = arguments.guard == "on";
         return opus::controller::run(arguments);
     } catch (const std::exception& error) {

@@ -65,7 +65,7 @@ OPUS_WIRE_STRUCT(Pace, M(ranks))
 OPUS_WIRE_STRUCT(GpuAssignment, M(local) && M(ports) && M(pci) && M(rail) && M(uuid))
 OPUS_WIRE_STRUCT(Welcome, M(session) && M(epoch) && M(node) && M(gpus) && M(provision) && M(runs) && M(grace_ms) &&
                               M(silence_ms) && M(dark_us) && M(by_rank))
-OPUS_WIRE_STRUCT(RankProvision, M(rank) && M(number) && M(provision) && M(runs) && M(paced) && M(anew))
+OPUS_WIRE_STRUCT(RankProvision, M(rank) && M(number) && M(provision) && M(runs) && M(paced) && M(anew) && M(planned))
 OPUS_WIRE_STRUCT(Provision, M(ranks))
 OPUS_WIRE_STRUCT(Refused, M(session) && M(reason) && M(taken_ms))
 OPUS_WIRE_STRUCT(Place, M(node) && M(gpu))

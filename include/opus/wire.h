@@ -29,7 +29,7 @@ namespace opus::wire {
 
 inline constexpr std::uint32_t kMagic = 0x4f505553;  // "OPUS"
 inline constexpr std::uint32_t kMajor = 1;
-inline constexpr std::uint32_t kMinor = 3;
+inline constexpr std::uint32_t kMinor = 4;
 inline constexpr std::size_t kMaxFrameBytes = 16u << 20;
 inline constexpr std::size_t kMaxName = 255;             // names: printable, one line
 inline constexpr std::size_t kMaxText = 4095;            // reasons: printable, one line
@@ -282,6 +282,7 @@ struct RankProvision {
     bool runs = false;         // it may say how its phase goes on (LaunchDemand::run)
     bool paced = false;        // its pace is wanted
     bool anew = false;         // and what was called a lap is forgotten
+    bool planned = false;      // circuits move by a plan of the controller's own: nothing is asked for late, or foretold
 };
 struct Provision {
     std::vector<RankProvision> ranks;

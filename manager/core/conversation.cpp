@@ -85,7 +85,7 @@ void Core::Impl::hear(const wire::Heartbeat&) {
 }
 
 bool Core::Impl::is_provisioned(const Rank& rank) const {
-    return session.provision && (!session.by_rank || rank.provision.provision);
+    return session.provision && (!session.by_rank || (rank.provision.provision && !rank.provision.planned));
 }
 
 bool Core::Impl::offers_runs(const Rank& rank) const {

@@ -539,7 +539,7 @@ std::uint32_t Core::Impl::due_ms(const Forecast& forecast) const {
 // What each rank whose phase is over will want next: said once, and again when it turns out otherwise.
 void Core::Impl::expect_next() {
     for (auto& [id, rank] : ranks) {
-        if (!rank.forecast_due) continue;
+        if (!rank.forecast_due || rank.provision.planned) continue;
         rank.forecast_due = false;
         std::size_t looked = 0;
         for (Launch& launch : rank.launches) {

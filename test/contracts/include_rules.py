@@ -37,15 +37,16 @@ RULES = {
     "shim": (["include/opus"], ["nccl", "cuda"]),
     "manager/core": (["include/opus"], []),
     "manager/shell": (["include/opus", "manager/core"], ["zmq", "spdlog", "cli11", "json", "boost"]),
-    "controller/core": (["include/opus"], []),
+    "controller/plan": (["include/opus"], []),
+    "controller/core": (["include/opus", "controller/plan"], []),
     "controller/fabric": (["include/opus"], ["toml"]),
     "controller/recording": (["include/opus"], ["json"]),
-    "controller/shell": (["include/opus", "controller/core", "controller/fabric", "controller/recording", "drivers"], ["zmq", "spdlog", "cli11", "json"]),
+    "controller/shell": (["include/opus", "controller/plan", "controller/core", "controller/fabric", "controller/recording", "drivers"], ["zmq", "spdlog", "cli11", "json"]),
     "drivers": (["include/opus"], ["spdlog"]),
-    "tools": (["include/opus", "drivers", "controller/core", "controller/fabric", "controller/recording", "manager/core"],
+    "tools": (["include/opus", "drivers", "controller/plan", "controller/core", "controller/fabric", "controller/recording", "manager/core"],
               ["zmq", "spdlog", "cli11", "json", "nccl", "cuda"]),
 }
-PURE = ("manager/core", "controller/core")
+PURE = ("manager/core", "controller/plan", "controller/core")
 
 
 def room_of(path):

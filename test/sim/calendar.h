@@ -34,6 +34,7 @@ enum class Kind : std::uint8_t {
     broken_above,       // who: connection. The controller sees it end
     controller_tick,    // what: number of its WakeAt
     controller_second,  // what: life
+    thought,            // what: number of the thought
     driver_up,          // who: switch, what: generation of the driver's session
     command,            // who: command. The switch executes it
     settled,            // who: command. Its light is there

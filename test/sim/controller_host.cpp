@@ -16,7 +16,7 @@ std::uint32_t connection_of(const std::string& peer) { return static_cast<std::u
 }  // namespace
 
 ControllerHost::ControllerHost(World& world, const Scenario& scenario)
-    : world_(world), s_(scenario), random_(scenario.seed, 0xc0), outbox_(scenario.fabric.nodes.size()) {}
+    : world_(world), s_(scenario), random_(scenario.seed, 0xc0), thoughts_random_(scenario.seed, 0xc1), outbox_(scenario.fabric.nodes.size()) {}
 
 // Mostly the clock has gone on since the last life; where it has not, a manager's Hello says so.
 void ControllerHost::start() {
@@ -31,6 +31,7 @@ void ControllerHost::start() {
     options.runs = world_.options.runs;
     options.provision = s_.provision;
     options.guard = s_.guard;
+    options.plan = s_.plan;
     options.map_period_ns = s_.timing.map_period_ns;
     options.port_trial_ns = s_.timing.port_trial_ns;
     options.rest_ns = s_.timing.rest_ns;
@@ -151,7 +152,7 @@ void ControllerHost::hello(const std::string& peer, const wire::Frame& frame, co
     }
     welcome.provision = s_.provision;
     welcome.dark_us = s_.fabric.least_dark_us(node);
-    welcome.by_rank = s_.guard;
+    welcome.by_rank = s_.guard || s_.plan;
     welcome.grace_ms = static_cast<std::uint32_t>(s_.timing.grace_ns / kMs);
     welcome.silence_ms = static_cast<std::uint32_t>(s_.timing.silence_ns / kMs);
     const std::uint64_t id = session.id;
@@ -230,6 +231,41 @@ void ControllerHost::feed(const controller::Event& event) {
     if (std::string fault = core_->check(); !fault.empty()) world_.fail("controller: check: " + fault);
 }
 
+void ControllerHost::thought(std::uint64_t number) {
+    const Thinking thinking = std::move(thinking_[number]);
+    if (!alive() || thinking.life != life_) return;
+    controller::plan::Task task = *thinking.task;
+    task.trials = 20;
+    controller::plan::Order order =
+        thoughts_random_.chance(400) ? drawn_order(task) : controller::plan::find_order(task, s_.fabric);
+    feed(controller::Thought{thinking.id, std::move(order)});
+    flush();
+}
+
+// As wrong as a plan can be: any order, any ports that can be joined, any wait.
+controller::plan::Order ControllerHost::drawn_order(const controller::plan::Task& task) {
+    controller::plan::Order order;
+    const std::size_t uses = task.lap.uses.size();
+    order.place.resize(uses);
+    for (std::uint32_t u = 0; u < uses; ++u) order.place[u] = u;
+    for (std::size_t u = uses; u > 1; --u) std::swap(order.place[u - 1], order.place[thoughts_random_.below(u)]);
+    for (const controller::plan::Use& use : task.lap.uses) {
+        order.wait.push_back(thoughts_random_.between(0, 50 * kMs));
+        auto& ports = order.ports.emplace_back();
+        std::set<PortId> taken;
+        for (const controller::plan::Pair& pair : use.pairs) {
+            std::vector<std::pair<PortId, PortId>> free;
+            for (const PortId p : s_.fabric.gpus[pair.first].ports)
+                for (const PortId q : s_.fabric.gpus[pair.second].ports)
+                    if (s_.fabric.can_join(p, q) && !taken.contains(p) && !taken.contains(q)) free.emplace_back(p, q);
+            if (free.empty()) return {};
+            ports.push_back(free[thoughts_random_.below(free.size())]);
+            taken.insert({ports.back().first, ports.back().second});
+        }
+    }
+    return order;
+}
+
 void ControllerHost::carry_out(controller::Action& action) {
     std::visit(
         [this](auto& a) {
@@ -241,6 +277,9 @@ void ControllerHost::carry_out(controller::Action& action) {
                 world_.glass.program(a);
             } else if constexpr (std::is_same_v<A, controller::ReadMap>) {
                 world_.glass.read_map(a);
+            } else if constexpr (std::is_same_v<A, controller::Think>) {
+                world_.after(thoughts_random_.spread(100'000, kSecond), Kind::thought, 0, thinking_.size());
+                thinking_.push_back({life_, a.id, a.task});
             } else if constexpr (std::is_same_v<A, controller::WakeAt>) {
                 ++tick_number_;
                 if (a.at_ns != std::numeric_limits<TimeNs>::max())

@@ -34,6 +34,7 @@ public:
     void closed(std::uint32_t connection);  // its transport has noticed
     void tick(std::uint64_t number);
     void every_second(std::uint64_t life);
+    void thought(std::uint64_t number);
 
 private:
     void halve(controller::Actions& actions);
@@ -45,11 +46,17 @@ private:
     void flush();
     void hello(const std::string& peer, const wire::Frame& frame, const wire::Hello& hello);
     void end_session(NodeIndex node, const std::string& reason);
+    controller::plan::Order drawn_order(const controller::plan::Task& task);
     bool send(const std::string& peer, wire::Frame&& frame);
 
     World& world_;
     const Scenario& s_;
-    Random random_;
+    Random random_, thoughts_random_;
+    struct Thinking {
+        std::uint64_t life = 0, id = 0;
+        std::shared_ptr<const controller::plan::Task> task;
+    };
+    std::vector<Thinking> thinking_;
     std::unique_ptr<controller::Core> core_;
     std::unique_ptr<controller::Sessions> sessions_;
     std::uint64_t life_ = 0, epoch_ = 0, tick_number_ = 0;

@@ -206,6 +206,7 @@ struct Scenario {
     Timing timing;
     bool provision = true;     // the controller moves circuits for what ranks expect
     bool guard = false;        // only while jobs are no slower for it
+    bool plan = false;         // by plans of its own; some of them are drawn (controller_host.cpp)
     bool drawn_words = false;  // beside what managers expect: anything (foretell.h)
     Fabric fabric;
     std::vector<JobPlan> jobs;

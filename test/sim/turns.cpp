@@ -202,8 +202,10 @@ std::string Turns::judge(const std::vector<LaunchIndex>& gang, const std::vector
         if (std::any_of(gang.begin(), gang.end(), [&](LaunchIndex g) { return share_key(x, g); })) continue;
         if (has_begun(x)) continue;  // its demand has crossed a run
         // One that is lit may pass it for a dark time. With runs what has a quantum, or is a laggard's, goes first, but
-        // not for ever (K2).
-        const TimeNs patience = world_.options.runs ? quantum() + break_time() + s_.timing.wire_high_ns * 2 : dark_time();
+        // not for ever (K2). By a plan it waits for its turn, for 16 dark times and one.
+        const TimeNs turn = s_.plan ? 17 * dark_time() : 0;
+        const TimeNs patience =
+            turn + (world_.options.runs ? quantum() + break_time() + s_.timing.wire_high_ns * 2 : dark_time());
         if (const std::string gpu = overtaken(x, taken, world_.now - complete_since(x), patience); !gpu.empty())
             return world_.inspector.name(gang.front()) + " is granted a port of " + gpu + ", which " +
                    world_.inspector.name(x) + " has wanted for longer";
@@ -216,7 +218,7 @@ std::string Turns::judge(const std::vector<LaunchIndex>& gang, const std::vector
 std::string Turns::starts(LaunchIndex index, TimeNs granted_ns) {
     if (!trusted() || delayed_) return {};
     const std::vector<PairIndex> taken = pairs_of(index);
-    const TimeNs patience = quantum() + 2 * s_.timing.wire_high_ns + s_.timing.poll_high_ns;
+    const TimeNs patience = quantum() + 2 * s_.timing.wire_high_ns + s_.timing.poll_high_ns + (s_.plan ? 17 * dark_time() : 0);
     for (const LaunchIndex x : waiting_) {
         const Entry& e = entry(x);
         if (x == index || e.place != Place::waiting || e.mixed || e.own == 0 || has_begun(x)) continue;

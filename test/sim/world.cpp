@@ -91,6 +91,7 @@ void World::dispatch(const Entry& e) {
         case Kind::broken_below: return network.broken_below(e.who);
         case Kind::broken_above: return network.broken_above(e.who);
         case Kind::controller_tick: return controller.tick(e.what);
+        case Kind::thought: return controller.thought(e.what);
         case Kind::controller_second: return controller.every_second(e.what);
         case Kind::driver_up: return glass.driver_up(e.who, e.what);
         case Kind::command: return glass.execute(e.who);

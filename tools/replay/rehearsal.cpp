@@ -18,7 +18,6 @@ struct Launch {
     RehearsedLaunch seen;
     bool held = false, arrived = false, open = false, begun = false;
     std::uint32_t waits_for = 0;  // meetings that are not complete
-    std::int64_t ns = 0;          // once all are there
 };
 
 struct Item {
@@ -214,7 +213,6 @@ private:
         };
         once(l.streams, step.stream);
         once(l.comms, step.comm);
-        l.ns = std::max(l.ns, operation_ns(o_, step, l.seen.lengths.back()));
         meet(rank, step, l);
     }
 
@@ -287,7 +285,15 @@ private:
             begun_[&l] = result_.ranks[l.rank].size();
             result_.ranks[l.rank].push_back(l.seen);
         }
-        if (--l.waits_for == 0) at(now_ + l.ns, l.rank, kNobody, &l);
+        if (--l.waits_for == 0) at(now_ + length_ns(l), l.rank, kNobody, &l);
+    }
+
+    std::int64_t length_ns(const Launch& l) const {
+        const double share = l.held ? o_.gates->share({l.rank, l.seen.seq}) : 1;
+        std::int64_t ns = 0;
+        for (std::size_t i = 0; i < l.seen.operations.size(); ++i)
+            ns = std::max(ns, operation_ns(o_, *l.seen.operations[i], l.seen.lengths[i], share));
+        return ns;
     }
 
     void end(Launch& l) {
@@ -336,8 +342,8 @@ std::int64_t gap_ns(const Workload& workload, const RehearsalOptions& options, c
     return static_cast<std::int64_t>(us * 1e3 * (1 + options.jitter * static_cast<double>(draw % 1000) / 1000));
 }
 
-std::int64_t operation_ns(const RehearsalOptions& options, const Step& step, double length) {
-    const double us = options.latency_us + static_cast<double>(step.bytes) * length / options.bytes_per_us;
+std::int64_t operation_ns(const RehearsalOptions& options, const Step& step, double length, double share) {
+    const double us = options.latency_us + static_cast<double>(step.bytes) * length / (options.bytes_per_us * share);
     return static_cast<std::int64_t>(us * 1e3);
 }
 

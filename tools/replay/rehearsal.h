@@ -30,13 +30,15 @@ public:
     virtual bool recorded(Name name, const RehearsedLaunch& launch, std::int64_t now) = 0;  // false: not held
     virtual void reached(Name name, std::int64_t now) = 0;  // it would begin now; of those that are held
     virtual void ended(Name name, std::int64_t now) = 0;
+    // Of the bandwidth that a launch which begins now would have with all its GPUs' ports; of those that are held.
+    virtual double share(Name) { return 1; }
     virtual std::int64_t next_ns() const = 0;  // when it wants to be asked again
     virtual void advance(std::int64_t now, std::vector<Name>& open) = 0;
 };
 
 struct RehearsalOptions {
     std::uint32_t iterations = 0;  // 0: the workload's
-    double bytes_per_us = 25'000;  // of an operation; 200 Gbit/s
+    double bytes_per_us = 25'000;  // of an operation that has all ports of its GPUs; 200 Gbit/s
     double latency_us = 20;        // of an operation
     double jitter = 0;             // each computation lasts up to so much longer, as a part of it
     std::uint64_t seed = 1;
@@ -62,9 +64,9 @@ struct Rehearsal {
 
 Rehearsal rehearse(const Workload& workload, const RehearsalOptions& options);
 
-// How long a gap lasts, and an operation once all are there. `at`: number of the step in the rank's program, from 1.
+// How long a gap lasts, and an operation once all are there, with a share of the bandwidth. `at`: number of the step in the rank's program, from 1.
 std::int64_t gap_ns(const Workload& workload, const RehearsalOptions& options, const Step& step, std::uint32_t rank,
                     std::uint32_t iteration, std::size_t at);
-std::int64_t operation_ns(const RehearsalOptions& options, const Step& step, double length);
+std::int64_t operation_ns(const RehearsalOptions& options, const Step& step, double length, double share = 1);
 
 }  // namespace opus::replay

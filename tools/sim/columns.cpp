@@ -59,6 +59,7 @@ Known play_known(const replay::Workload& workload, const std::vector<const Colum
     const JobMap map(workload, options.ports, options.dark_ns);
     OracleOptions how = options.oracle;
     how.learned = options.learned;
+    how.sparing = options.rails.plan;
     replay::RehearsalOptions rehearsal = options.rehearsal;
     rehearsal.gates = nullptr;
     std::vector<const replay::Rehearsal*> orders;
@@ -67,7 +68,8 @@ Known play_known(const replay::Workload& workload, const std::vector<const Colum
     Known known;
     known.best = best_found(map, options.ports, options.dark_ns, rehearsal, orders, how);
     if (rehearsal.jitter == 0)
-        known.least_ms = least_iteration_ms(map, options.ports, options.dark_ns, rehearsal, known.best.iteration_ms);
+        known.least_ms = least_iteration_ms(map, options.ports, options.dark_ns, rehearsal, how.sparing,
+                                             known.best.iteration_ms);
     return known;
 }
 

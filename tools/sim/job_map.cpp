@@ -131,4 +131,23 @@ ring::OpEntry JobMap::record(const replay::Step& step, std::uint32_t rank, doubl
     return op;
 }
 
+std::vector<std::uint32_t> most_circuits(const std::vector<GpuPair>& pairs, std::uint32_t ports) {
+    std::map<GpuId, std::uint32_t> left;
+    std::vector<std::uint32_t> circuits(pairs.size(), 0);
+    for (const GpuPair& p : pairs) left[p.first] = left[p.second] = ports;
+    for (bool added = true; added;) {
+        added = false;
+        for (std::size_t i = 0; i < pairs.size(); ++i) {
+            std::uint32_t &x = left[pairs[i].first], &y = left[pairs[i].second];
+            if (x == 0 || y == 0) {
+                if (circuits[i] == 0) return {};
+                continue;
+            }
+            --x, --y, ++circuits[i];
+            added = true;
+        }
+    }
+    return circuits;
+}
+
 }  // namespace opus::sim

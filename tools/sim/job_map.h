@@ -49,4 +49,8 @@ private:
 
 OpKind kind_of(replay::StepKind kind);
 
+// How many circuits each pair can have at a time: one, then more in turn while both its ends have ports left. Empty: not
+// even one.
+std::vector<std::uint32_t> most_circuits(const std::vector<GpuPair>& pairs, std::uint32_t ports);
+
 }  // namespace opus::sim

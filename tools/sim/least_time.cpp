@@ -231,10 +231,10 @@ private:
 }  // namespace
 
 double least_iteration_ms(const JobMap& map, std::uint32_t ports, std::int64_t dark_ns,
-                          const replay::RehearsalOptions& rehearsal, double at_most_ms) {
+                          const replay::RehearsalOptions& rehearsal, bool sparing, double at_most_ms) {
     replay::RehearsalOptions some = rehearsal;
     some.iterations = 4;
-    const TaskGraph graph(map, ports, some);
+    const TaskGraph graph(map, ports, some, sparing ? TaskGraph::Circuits::least : TaskGraph::Circuits::all);
     Between between(graph, dark_ns);
     return static_cast<double>(between.least(static_cast<std::int64_t>(at_most_ms * 1e6))) / 1e6;
 }

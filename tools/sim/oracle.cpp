@@ -217,13 +217,15 @@ void name_held(const TaskGraph& graph, const replay::Rehearsal& run, std::uint32
 
 }  // namespace
 
-OracleSchedule best_found(const JobMap& map, std::uint32_t ports, std::int64_t dark_ns,
-                          const replay::RehearsalOptions& rehearsal,
-                          const std::vector<const replay::Rehearsal*>& orders, const OracleOptions& options) {
+namespace {
+
+OracleSchedule best_found_with(TaskGraph::Circuits circuits, const JobMap& map, std::uint32_t ports, std::int64_t dark_ns,
+                               const replay::RehearsalOptions& rehearsal,
+                               const std::vector<const replay::Rehearsal*>& orders, const OracleOptions& options) {
     const std::uint32_t iterations = rehearsal.iterations != 0 ? rehearsal.iterations : map.workload().iterations;
     replay::RehearsalOptions some = rehearsal;
     some.iterations = std::min(iterations, std::max(options.horizon, options.learned + 1));
-    const TaskGraph little(map, ports, some);
+    const TaskGraph little(map, ports, some, circuits);
     Search search(little, dark_ns, options);
     search.begin_with(search.critical());
     for (const replay::Rehearsal* run : orders) search.begin_with(search.ranks_of(*run));
@@ -231,7 +233,7 @@ OracleSchedule best_found(const JobMap& map, std::uint32_t ports, std::int64_t d
 
     replay::RehearsalOptions all = rehearsal;
     all.iterations = iterations;
-    const TaskGraph whole(map, ports, all);
+    const TaskGraph whole(map, ports, all, circuits);
     SerialSchedule schedule(whole, dark_ns);
     schedule.play(search.best());
     OracleSchedule found;
@@ -243,6 +245,17 @@ OracleSchedule best_found(const JobMap& map, std::uint32_t ports, std::int64_t d
     found.uses = schedule.uses();
     name_held(whole, rehearse(map.workload(), all), learned, found);
     return found;
+}
+
+}  // namespace
+
+OracleSchedule best_found(const JobMap& map, std::uint32_t ports, std::int64_t dark_ns,
+                          const replay::RehearsalOptions& rehearsal,
+                          const std::vector<const replay::Rehearsal*>& orders, const OracleOptions& options) {
+    OracleSchedule all = best_found_with(TaskGraph::Circuits::all, map, ports, dark_ns, rehearsal, orders, options);
+    if (!options.sparing) return all;
+    OracleSchedule one = best_found_with(TaskGraph::Circuits::one, map, ports, dark_ns, rehearsal, orders, options);
+    return one.iteration_ms < all.iteration_ms ? one : all;
 }
 
 }  // namespace opus::sim

@@ -1,4 +1,5 @@
-// The best schedule of circuits that is found by trying, for somebody who knows the whole job; and a time that no
+// The best schedule of circuits that is found by trying, for somebody who knows the whole job, with one circuit a pair of
+// GPUs or as many as their ports allow; and a time that no
 // schedule can be shorter than. Deterministic.
 #pragma once
 
@@ -15,6 +16,7 @@ struct OracleOptions {
     std::uint32_t learned = 2;   // iterations that do not count
     std::uint32_t trials = 600;  // schedules that are played while better ones are looked for
     std::uint32_t horizon = 5;   // iterations that are played meanwhile
+    bool sparing = false;        // one circuit a pair will do, where that is better than all that ports allow
 };
 
 struct OracleSchedule {
@@ -32,6 +34,6 @@ OracleSchedule best_found(const JobMap& map, std::uint32_t ports, std::int64_t d
 // What an iteration lasts at least: by the tasks that wait for each other, with the dark time between any two uses of
 // a GPU for different circuits. Between meetings of all ranks; 0 where a job has none.
 double least_iteration_ms(const JobMap& map, std::uint32_t ports, std::int64_t dark_ns,
-                          const replay::RehearsalOptions& rehearsal, double at_most_ms);
+                          const replay::RehearsalOptions& rehearsal, bool sparing, double at_most_ms);
 
 }  // namespace opus::sim

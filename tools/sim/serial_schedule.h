@@ -1,7 +1,7 @@
 // A schedule of circuits by somebody who knows the whole job: uses are taken one after the other, in an order that is
 // given; each turns the ports that it lacks as soon as their last use before it is over, however long before it
-// begins itself. No message, no time to decide. As in Opus the whole of a GPU goes to one use: when it begins each of
-// its pairs has light, and the rest of its circuits has it or is being turned.
+// begins itself. No message, no time to decide. When a use begins each of its pairs has light, and the rest of its
+// circuits has it or is being turned.
 #pragma once
 
 #include <cstdint>

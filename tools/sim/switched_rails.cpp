@@ -11,6 +11,7 @@ namespace {
 
 constexpr TimeNs kBegin = 1'000'000'000;  // what comes before: sessions, registration
 constexpr TimeNs kForever = 1'000'000'000'000'000;
+constexpr TimeNs kThinks = 20'000'000;    // the controller, about an order of circuits
 constexpr std::int64_t kRealtime = 1'700'000'000'000'000'000;
 
 }  // namespace
@@ -22,7 +23,12 @@ SwitchedRails::SwitchedRails(JobMap& map, const RailsOptions& options) : map_(ma
     core.provision = options.provision;
     core.runs = options.runs;
     core.guard = options.guard;
+    core.plan = options.plan;
     controller_ = std::make_unique<controller::Core>(map.fabric(), core);
+    leads_.assign(map.fabric().ports.size(), kNone);
+    for (const Switch& sw : map.fabric().switches) port_at_.emplace_back(sw.size(), kNone);
+    for (PortId p = 0; p < map.fabric().ports.size(); ++p)
+        port_at_[map.fabric().ports[p].sw][map.fabric().ports[p].sw_port - 1] = p;
     managers_.resize(map.fabric().nodes.size());
     connect();
     run_until(kBegin);
@@ -79,6 +85,8 @@ bool SwitchedRails::recorded(Name name, const replay::RehearsedLaunch& launch, s
         event.ops.push_back(map_.record(step, name.rank, launch.lengths[i]));
     }
     if (!crosses) return false;
+    std::vector<GpuPair>& pairs = pairs_[{name.rank, name.seq}];
+    for (const replay::Step* step : launch.operations) map_.add_pairs(*step, name.rank, pairs);
     if (options_.late_ns > 0) streams_[{name.rank, name.seq}] = event.stream;
     std::uint64_t& needs = phases_[name.rank].needs[name.seq];
     for (const ring::OpEntry& op : event.ops) {
@@ -104,6 +112,19 @@ void SwitchedRails::ended(Name name, std::int64_t now) {
     now_ = std::max(now_, now + kBegin);
     see_late(name, manager::DoneSeen{map_.local_rank(name.rank), name.seq});
     streams_.erase({name.rank, name.seq});
+    pairs_.erase({name.rank, name.seq});
+}
+
+double SwitchedRails::share(Name name) {
+    const std::vector<GpuPair>& pairs = pairs_.at({name.rank, name.seq});
+    const std::vector<std::uint32_t> most =
+        most_circuits(pairs, static_cast<std::uint32_t>(map_.fabric().gpus.front().ports.size()));
+    double share = 1;
+    for (std::size_t i = 0; i < most.size(); ++i) {
+        const auto lit = lit_.find(pairs[i]);
+        if (lit != lit_.end() && lit->second != 0) share = std::min(share, static_cast<double>(lit->second) / most[i]);
+    }
+    return share;
 }
 
 // What one stream does is seen in order.
@@ -294,7 +315,7 @@ void SwitchedRails::hear(NodeIndex node, const std::vector<wire::Message>& messa
                                   0,
                                   0,
                                   map_.fabric().least_dark_us(node),
-                                  options_.guard}});
+                                  options_.guard || options_.plan}});
         decide(controller::NodeSession{node, node + 1});
     }
 }
@@ -311,6 +332,10 @@ void SwitchedRails::decide(const controller::Event& event) {
         } else if (const auto* read = std::get_if<controller::ReadMap>(&action)) {
             later(0, [this, sw = read->sw, op = read->op] {
                 decide(controller::SwitchEvent{sw, MapRead{op, DriverError::none, {}, {}}});  // all dark at first
+            });
+        } else if (const auto* think = std::get_if<controller::Think>(&action)) {
+            later(kThinks, [this, id = think->id, task = think->task] {
+                decide(controller::Thought{id, controller::plan::find_order(*task, map_.fabric())});
             });
         } else if (const auto* wake = std::get_if<controller::WakeAt>(&action)) {
             const std::uint64_t number = ++controller_tick_;
@@ -331,16 +356,27 @@ void SwitchedRails::program(const controller::Program& p) {
     if (options_.log) {
         std::string text = "program " + map_.fabric().switches[p.sw].name + ":";
         for (const CrossConnect& c : p.changes.connect) {
-            const auto port = [&](SwitchPort s) {
-                for (const Port& q : map_.fabric().ports)
-                    if (q.sw == p.sw && q.sw_port == s) return q.name;
-                return std::string("?");
-            };
+            const auto port = [&](SwitchPort s) { return map_.fabric().ports[port_at(p.sw, s)].name; };
             text += " " + port(c.first) + "-" + port(c.second);
         }
         options_.log(std::to_string(static_cast<double>(now_ - kBegin) / 1e6) + " ms " + text);
     }
-    later(dark, [this, sw = p.sw, op = p.op, sent = now_] {
+    const auto pair_of = [this](PortId x, PortId y) -> GpuPair {
+        return std::minmax(map_.fabric().ports[x].gpu, map_.fabric().ports[y].gpu);
+    };
+    for (const CrossConnect& c : p.changes.connect)
+        for (const PortId end : {port_at(p.sw, c.first), port_at(p.sw, c.second)}) {
+            const PortId other = std::exchange(leads_[end], kNone);
+            if (other == kNone) continue;
+            --lit_[pair_of(end, other)];
+            leads_[other] = kNone;
+        }
+    later(dark, [this, pair_of, sw = p.sw, op = p.op, made = p.changes.connect, sent = now_] {
+        for (const CrossConnect& c : made) {
+            const PortId x = port_at(sw, c.first), y = port_at(sw, c.second);
+            leads_[x] = y, leads_[y] = x;
+            ++lit_[pair_of(x, y)];
+        }
         decide(controller::SwitchEvent{sw, Applied{op, DriverError::none, {}, sent, sent, now_}});
     });
 }

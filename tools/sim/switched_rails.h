@@ -25,6 +25,7 @@ namespace opus::sim {
 struct RailsOptions {
     bool provision = true;
     bool runs = true;         // grants cover the rest of a phase
+    bool plan = false;        // by a plan of the controller's own
     bool guard = false;       // as long as the job is no slower for either; the daemon's own default is true
     bool ahead = true;        // their launches are let go before they are ready
     TimeNs wire_ns = 60'000;  // a message
@@ -42,6 +43,7 @@ public:
     bool recorded(Name name, const replay::RehearsedLaunch& launch, std::int64_t now) override;
     void reached(Name name, std::int64_t now) override;
     void ended(Name name, std::int64_t now) override;
+    double share(Name name) override;
     std::int64_t next_ns() const override;
     void advance(std::int64_t now, std::vector<Name>& open) override;
 
@@ -84,6 +86,7 @@ private:
     void log_words(NodeIndex node, const wire::Message& message);
     void decide(const controller::Event& event);
     void program(const controller::Program& p);
+    PortId port_at(SwitchIndex sw, SwitchPort port) const { return port_at_[sw][port - 1]; }
 
     JobMap& map_;
     RailsOptions options_;
@@ -99,6 +102,10 @@ private:
     std::vector<Manager> managers_;
     std::vector<Name> open_;
     using Launch = std::pair<std::uint32_t, std::uint64_t>;           // rank, seq
+    std::vector<std::vector<PortId>> port_at_;   // by switch and its port
+    std::vector<PortId> leads_;                  // by port: where its light leads
+    std::map<GpuPair, std::uint32_t> lit_;       // circuits
+    std::map<Launch, std::vector<GpuPair>> pairs_;  // of launches that have not ended
     std::set<Launch> ahead_;                                          // let go, and their gates not reached
     std::set<Launch> waiting_;                                        // at their gates, and not let go
     std::map<Launch, std::uint64_t> streams_;                         // of launches, while some are seen late

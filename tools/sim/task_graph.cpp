@@ -12,8 +12,9 @@ using replay::StepKind;
 
 class TaskGraphBuilder {
 public:
-    TaskGraphBuilder(TaskGraph& graph, const JobMap& map, const replay::RehearsalOptions& options)
-        : g_(graph), map_(map), w_(map.workload()), o_(options) {
+    TaskGraphBuilder(TaskGraph& graph, const JobMap& map, const replay::RehearsalOptions& options,
+                     TaskGraph::Circuits circuits)
+        : g_(graph), map_(map), w_(map.workload()), o_(options), circuits_(circuits) {
         iterations_ = o_.iterations != 0 ? o_.iterations : w_.iterations;
         g_.ends_.resize(iterations_);
         for (const replay::Role& role : w_.roles) steps_.push_back(replay::unrolled(role.steps));
@@ -31,6 +32,7 @@ private:
     struct Launch {
         std::uint32_t arrival = 0, end = 0, iteration = 0;
         std::int64_t ns = 0;
+        std::vector<std::pair<const Step*, double>> operations;  // and the factor of its bytes
         std::vector<std::uint32_t> streams, comms;
         std::vector<GpuPair> pairs;
         replay::Gates::Name name;
@@ -128,7 +130,7 @@ private:
         };
         once(l.streams, step.stream);
         once(l.comms, step.comm);
-        l.ns = std::max(l.ns, replay::operation_ns(o_, step, length_of(w_, step, s.iteration)));
+        l.operations.emplace_back(&step, length_of(w_, step, s.iteration));
         map_.add_pairs(step, s.rank, l.pairs);
         const replay::Membership m = membership(w_.comms[step.comm], s.rank);
         Key key{step.comm, m.group, kNobody, kNobody, 0};
@@ -149,6 +151,11 @@ private:
         if (s.open == kNone) return;
         Launch& l = launches_[s.open];
         s.open = kNone;
+        double share = 1;
+        if (circuits_ == TaskGraph::Circuits::one)
+            for (const std::uint32_t most : most_circuits(l.pairs, g_.ports_)) share = std::min(share, 1.0 / most);
+        for (const auto& [step, length] : l.operations)
+            l.ns = std::max(l.ns, replay::operation_ns(o_, *step, length, share));
         l.arrival = add(0);
         l.end = add(l.ns);
         follow(l.arrival, s.host);
@@ -184,25 +191,12 @@ private:
         keys_.push_back(meeting.key);
     }
 
-    // One circuit a pair, then more in turn while both its ends have ports left.
+    // None where no layout serves it.
     std::vector<TaskGraph::Need> layout(const std::vector<GpuPair>& pairs) const {
-        std::map<GpuId, std::uint32_t> left;
         std::vector<TaskGraph::Need> needs;
-        for (const GpuPair& p : pairs) left[p.first] = left[p.second] = g_.ports_;
-        for (const GpuPair& p : pairs) {
-            if (left[p.first] == 0 || left[p.second] == 0) return {};  // no layout serves it
-            --left[p.first], --left[p.second];
-            needs.push_back({p, 1});
-        }
-        for (bool added = true; added;) {
-            added = false;
-            for (TaskGraph::Need& n : needs) {
-                if (left[n.pair.first] == 0 || left[n.pair.second] == 0) continue;
-                --left[n.pair.first], --left[n.pair.second];
-                ++n.circuits;
-                added = true;
-            }
-        }
+        const std::vector<std::uint32_t> most = most_circuits(pairs, g_.ports_);
+        for (std::size_t i = 0; i < most.size(); ++i)
+            needs.push_back({pairs[i], circuits_ == TaskGraph::Circuits::all ? most[i] : 1});
         return needs;
     }
 
@@ -231,6 +225,7 @@ private:
     const JobMap& map_;
     const replay::Workload& w_;
     const replay::RehearsalOptions& o_;
+    TaskGraph::Circuits circuits_;
     std::uint32_t iterations_ = 0;
     std::vector<std::vector<Step>> steps_;
     std::vector<Launch> launches_;
@@ -239,9 +234,9 @@ private:
     std::vector<Key> keys_;  // of the uses
 };
 
-TaskGraph::TaskGraph(const JobMap& map, std::uint32_t ports, const replay::RehearsalOptions& options)
+TaskGraph::TaskGraph(const JobMap& map, std::uint32_t ports, const replay::RehearsalOptions& options, Circuits circuits)
     : gpus_(static_cast<std::uint32_t>(map.fabric().gpus.size())), ports_(ports) {
-    TaskGraphBuilder(*this, map, options).build();
+    TaskGraphBuilder(*this, map, options, circuits).build();
 }
 
 }  // namespace opus::sim

@@ -21,11 +21,13 @@ public:
         std::uint32_t waits = 0;     // tasks before it
         std::vector<std::uint32_t> next;
     };
-    // The whole of the GPUs that it joins, as the planner gives it to a gang that finds all ports free.
     struct Need {
         GpuPair pair;
         std::uint32_t circuits = 0;
     };
+    // Of each pair of an operation. `all`: what the ports of its GPUs can do. `one`: one, and the operation takes as long as
+    // that makes it. `least`: one, at full speed; nothing takes less.
+    enum class Circuits : std::uint8_t { all, one, least };
     struct Use {
         std::uint32_t task = 0, iteration = 0;
         std::uint32_t number = 0;  // of its kind; the same in each iteration
@@ -34,7 +36,7 @@ public:
         replay::Gates::Name member;  // one of its launches
     };
 
-    TaskGraph(const JobMap& map, std::uint32_t ports, const replay::RehearsalOptions& options);
+    TaskGraph(const JobMap& map, std::uint32_t ports, const replay::RehearsalOptions& options, Circuits circuits);
 
     const std::vector<Task>& tasks() const { return tasks_; }
     const std::vector<Use>& uses() const { return uses_; }

@@ -1,0 +1,280 @@
+// Jobs that do again and again what they have done: what their launches did is learned (controller/plan), and their
+// circuits follow the plan that is made of it, ahead of demand. Nothing waits for a plan for longer than the plan says
+// and a dark time, and what is in no plan goes by demand.
+#include <algorithm>
+#include <limits>
+
+#include "controller/core/impl.h"
+
+namespace opus::controller {
+namespace {
+
+constexpr TimeNs kMostWaits = 16;           // dark times that a plan lets what is ready wait
+constexpr std::size_t kMostKept = 64;       // uses to come for which a port keeps its light
+constexpr std::uint64_t kLearnLaps = 4;     // after each of so many laps a plan is made anew
+constexpr std::uint64_t kTrials = 200'000;  // of uses, in search of an order
+constexpr std::uint64_t kLeastTrials = 20, kMostTrials = 4000;
+constexpr std::uint64_t kLeastPlans = 2;  // of a lap that is worth to be remembered
+constexpr std::size_t kMostKinds = 4;     // laps that are remembered
+
+}  // namespace
+
+std::vector<plan::SeenKey> Core::Impl::keys_of(const Launch& launch) {
+    std::vector<plan::SeenKey> keys;
+    for (const KeyRef& r : launch.keys) keys.push_back({r.key->key, r.key->mesh});
+    return keys;
+}
+
+void Core::Impl::note_seen(NodeIndex node, RankId id, std::vector<plan::SeenKey> keys, std::uint64_t grant,
+                           const wire::LaunchDone& done) {
+    if (!options.plan || done.ungated || keys.empty()) return;
+    const Rank* rank = rank_of(node, id);
+    if (rank == nullptr || rank->job == nullptr) return;
+    // By this controller's clock: a word takes at least as long as the quickest has.
+    NodeState& n = nodes[node];
+    n.behind_ns = std::min(n.behind_ns, now - done.done_ns);
+    const TimeNs behind = n.behind_ns;
+    Job& job = *rank->job;
+    job.log.add({node, id}, {std::move(keys), done.launch.seq, grant, done.ready_ns + behind, done.go_ns + behind,
+                             done.done_ns + behind});
+    if (job.course == nullptr && job.thought == 0 && !job.laps.empty() && job.log.added() >= job.again_at && rule_of(&job).provision) {
+        job.again_at = job.log.added() + std::max<std::uint64_t>(4, job.laps.back().launches / 16);
+        for (auto lap = job.laps.rbegin(); lap != job.laps.rend(); ++lap) {
+            plan::Lap again = *lap;
+            if (!plan::find_again(again, job.log)) continue;
+            job.learn_at = std::numeric_limits<std::uint64_t>::max();
+            return think(job, std::move(again));
+        }
+    }
+    if (job.thought == 0 && job.log.added() >= job.learn_at) learn(job);
+}
+
+void Core::Impl::learn(Job& job) {
+    const std::uint64_t added = job.log.added();
+    job.learn_at = added + std::max<std::uint64_t>(16, added / 8);
+    if (!rule_of(&job).provision) return;
+    const auto pairs_of = [this](const plan::SeenKey& seen) {
+        std::vector<plan::Pair> pairs;
+        Comm* comm = comms.find(seen.key.comm);
+        if (comm == nullptr) return pairs;
+        KeyState state;
+        state.key = seen.key;
+        state.comm = comm;
+        state.mesh = seen.mesh;
+        const auto [begin, end] = edges_of(state);
+        for (const EdgeId* e = begin; e != end; ++e) pairs.emplace_back(inventory.edge(*e).a, inventory.edge(*e).b);
+        return pairs;
+    };
+    auto lap = plan::find_lap(job.log, pairs_of);
+    if (!lap || !plan::time_lap(*lap, job.log)) return;
+    job.learn_at = std::numeric_limits<std::uint64_t>::max();
+    job.plans = 0;
+    think(job, std::move(*lap));
+}
+
+// In which order, is thought about elsewhere. Until then the plan that it had goes on.
+void Core::Impl::think(Job& job, plan::Lap lap) {
+    auto task = std::make_shared<plan::Task>();
+    const std::uint64_t uses = std::max<std::size_t>(1, lap.uses.size());
+    task->trials = static_cast<std::uint32_t>(std::clamp<std::uint64_t>(kTrials / uses, kLeastTrials, kMostTrials));
+    task->lap = std::move(lap);
+    task->usable.resize(fabric.ports.size());
+    for (PortId p = 0; p < fabric.ports.size(); ++p) task->usable[p] = !inventory.port(p).fenced();
+    job.thought = next_thought++;
+    job.task = task;
+    out->push_back(Think{job.thought, std::move(task)});
+}
+
+void Core::Impl::handle(const Thought& e) {
+    for (auto& [name, job] : jobs)
+        if (job.thought == e.id) {
+            job.thought = 0;
+            const auto task = std::exchange(job.task, nullptr);
+            if (!e.order.ports.empty() && rule_of(&job).provision) follow(job, task->lap, e.order);
+            return;
+        }
+}
+
+void Core::Impl::follow(Job& job, const plan::Lap& lap, const plan::Order& order) {
+    drop_course(job);
+    const std::uint64_t uses = lap.uses.size();
+    ++job.plans;
+    job.time_at = uses * (job.plans <= kLearnLaps ? 1 : 1ull << std::min<std::uint64_t>(job.plans - kLearnLaps, 16));
+    job.strange = job.overtakes = 0;
+    log(LogLevel::info, "a plan for laps of " + std::to_string(uses) + " phases: they took " + std::to_string(lap.ns / 1000) +
+                            " us and are to take " + std::to_string(order.lap_ns / 1000) + " us");
+    const auto reached = [&](const Key& sequence) {
+        std::uint64_t n = 0;
+        const Comm* comm = comms.find(sequence.comm);
+        if (comm == nullptr) return n;
+        for (const auto& [key, state] : comm->keys)
+            if (sequence_of(key) == sequence && (state->flying > 0 || state->done > 0)) n = std::max(n, key.n + 1);
+        for (const auto& [name, seen] : job.log.ranks())
+            for (auto s = seen.rbegin(); s != seen.rend() && s - seen.rbegin() < 4096; ++s)
+                for (const plan::SeenKey& k : s->keys)
+                    if (sequence_of(k.key) == sequence) n = std::max(n, k.key.n + 1);
+        return n;
+    };
+    job.course = std::make_unique<plan::Course>(lap, order, reached);
+    for (const PortId p : job.course->ports()) {
+        course_at[p] = &job;
+        plan_due.insert(p);
+    }
+}
+
+void Core::Impl::check_fit(const Launch& launch) {
+    const Rank* rank = rank_of(launch.id.node, launch.id.rank);
+    if (rank == nullptr || rank->job == nullptr || rank->job->course == nullptr || launch.keys.empty()) return;
+    if (rank->job->course->fits({launch.id.node, launch.id.rank}, launch.id.seq, plan::signature_of(keys_of(launch)))) return;
+    ++rank->job->strange;
+    jobs_due.insert(rank->job);
+}
+
+void Core::Impl::leave_plan(Job& job, const std::string& why) {
+    log(LogLevel::info, "the plan is left: " + why);
+    const plan::Lap& lap = job.course->lap();
+    std::erase_if(job.laps, [&](const plan::Lap& l) { return l.launches == lap.launches; });
+    if (job.plans >= kLeastPlans) job.laps.push_back(lap);
+    if (job.laps.size() > kMostKinds) job.laps.erase(job.laps.begin());
+    drop_course(job);
+    job.thought = 0;
+    job.log.mark();
+    const std::uint64_t added = job.log.added();
+    job.again_at = added + 8;
+    job.learn_at = added + std::max<std::uint64_t>(16, added / 8);
+}
+
+// Another plan, after each of the first laps and then more seldom; none, where the job does something else.
+void Core::Impl::look_at_plan(Job& job) {
+    plan::Course& course = *job.course;
+    const std::uint64_t uses = course.lap().uses.size();
+    if (job.strange > 0) return leave_plan(job, "it does something else");
+    if (job.overtakes > std::max<std::uint64_t>(8, uses)) return leave_plan(job, "too much overtakes it");
+    if (course.begun() < job.time_at && (job.overtakes <= uses / 20 || course.begun() < uses)) return;
+    plan::Lap lap = course.lap();
+    job.time_at = course.begun() + uses;
+    if (job.thought == 0 && plan::time_lap(lap, job.log)) think(job, std::move(lap));
+}
+
+void Core::Impl::drop_course(Job& job) {
+    jobs_due.erase(&job);
+    if (job.course == nullptr) return;
+    for (const PortId p : job.course->ports()) {
+        if (course_at[p] != &job) continue;
+        course_at[p] = nullptr;
+        inventory.port(p).kept_for = 0;
+    }
+    job.course.reset();
+    for (const auto& [instance, gang] : std::exchange(job.waiting, {}))
+        if (Gang* g = find_gang(gang)) queue(*g, true);
+}
+
+Job* Core::Impl::job_of(const Gang& gang) {
+    if (gang.launches.empty()) return nullptr;
+    const Rank* rank = rank_of(gang.launches.front()->id.node, gang.launches.front()->id.rank);
+    return rank == nullptr || rank->job == nullptr || rank->job->course == nullptr ? nullptr : rank->job;
+}
+
+// Until when it is to wait for its turn; 0: it is its turn, or it has none.
+TimeNs Core::Impl::turn_of(Gang& gang) {
+    Job* job = job_of(gang);
+    if (job == nullptr || gang.launches.front()->keys.empty()) return 0;
+    plan::Course& course = *job->course;
+    const auto i = course.find(gang.launches.front()->keys.front().key->key);
+    if (!i || course.has_begun(*i)) return 0;
+    TimeNs dark = 0;
+    for (const EdgeId e : gang.edges)
+        dark = std::max(dark, fabric.switch_of(fabric.gpus[inventory.edge(e).a].ports.front()).dark_ns);
+    const TimeNs until = complete_since(gang) + std::min(course.wait_of(*i), kMostWaits * dark) + dark;
+    if (until <= now) {
+        ++counters.overtakes;
+        ++job->overtakes;
+        return 0;
+    }
+    job->waiting[*i] = gang.id;
+    return until;
+}
+
+void Core::Impl::wait_turn(Gang& gang, TimeNs until) {
+    set_wishes(gang, {});
+    gang.blocked = gang.offline = true;
+    arm(until, TimerKind::gang_retry, gang.id);
+}
+
+void Core::Impl::begin_use(const Gang& gang) {
+    Job* job = job_of(gang);
+    if (job == nullptr) return;
+    for (const Launch* launch : gang.launches)
+        for (const KeyRef& r : launch->keys) {
+            const auto i = job->course->find(r.key->key);
+            if (!i || job->course->has_begun(*i)) continue;
+            job->course->begin(r.key->key);
+            job->waiting.erase(*i);
+            for (const PortId p : job->course->ports_of(i->use)) keep(*job, p);
+        }
+    jobs_due.insert(job);
+}
+
+// Of the port, what its job's plan says now.
+void Core::Impl::keep(Job& job, PortId p) {
+    inventory.port(p).kept_for = static_cast<std::uint32_t>(job.course->kept_for(p));
+    plan_due.insert(p);
+}
+
+// Its light goes to somebody who did not wait for his turn.
+void Core::Impl::lose_turns(PortId p) {
+    Job* job = course_at[p];
+    if (job == nullptr || inventory.port(p).kept_for == 0) return;
+    job->course->lose(p);
+    keep(*job, p);
+}
+
+// Who waits for this light may go.
+void Core::Impl::lit_for_plan(PortId p) {
+    Job* job = course_at[p];
+    if (job == nullptr) return;
+    for (const plan::Instance& i : job->course->kept_by(p))
+        if (const auto waiting = job->waiting.find(i); waiting != job->waiting.end())
+            if (Gang* g = find_gang(waiting->second)) queue(*g, true);
+}
+
+void Core::Impl::follow_plans() {
+    for (Job* job : std::exchange(jobs_due, {}))
+        if (job->course != nullptr) look_at_plan(*job);
+    while (!plan_due.empty()) {
+        const PortId p = *plan_due.begin();
+        plan_due.erase(plan_due.begin());
+        if (Job* job = course_at[p]; job != nullptr && rule_of(job).provision) take_turn(*job, p);
+    }
+}
+
+// The port's next turn, if its peer has come to the same.
+void Core::Impl::take_turn(Job& job, PortId p) {
+    plan::Course& course = *job.course;
+    const auto mine = course.next(p);
+    const PortId q = mine->peer;
+    if (course_at[q] != &job || course.kept_for(p) >= kMostKept) return;
+    const auto theirs = course.next(q);
+    if (theirs->peer != p || theirs->instance != mine->instance) return;
+    const Circuit circuit = make_circuit(p, q);
+    if (inventory.port(p).peer != q || !inventory.usable(circuit)) {
+        if (course.kept_for(p) + course.kept_for(q) != 0 || !may_turn_for_plan(p) || !may_turn_for_plan(q)) return;
+        Op& op = open_op(fabric.ports[p].sw, true);
+        op.planned = true;
+        connect(op, inventory.edge_between(fabric.ports[p].gpu, fabric.ports[q].gpu), circuit);
+        ++counters.speculations;
+    }
+    course.serve(p);
+    for (const PortId end : {p, q}) keep(job, end);
+    if (const auto waiting = job.waiting.find(mine->instance); waiting != job.waiting.end())
+        if (Gang* g = find_gang(waiting->second)) queue(*g, true);
+}
+
+// Nobody uses its light, or waits for it.
+bool Core::Impl::may_turn_for_plan(PortId p) const {
+    Gang last;
+    last.ticket = last.id = std::numeric_limits<std::uint64_t>::max();
+    return inventory.obstacle(p, last) == Obstacle::none && inventory.sw(fabric.ports[p].sw).rest_until_ns <= now;
+}
+
+}  // namespace opus::controller

@@ -1,0 +1,131 @@
+#include "controller/plan/course.h"
+
+#include <algorithm>
+#include <numeric>
+#include <tuple>
+
+namespace opus::controller::plan {
+
+Course::Course(Lap lap, Order order, const std::function<std::uint64_t(const Key& sequence)>& reached)
+    : lap_(std::move(lap)), order_(std::move(order)), on_(lap_.uses.size()) {
+    std::vector<std::uint32_t> uses(lap_.uses.size());
+    std::iota(uses.begin(), uses.end(), 0u);
+    std::sort(uses.begin(), uses.end(), [this](auto x, auto y) { return order_.place[x] < order_.place[y]; });
+    for (const std::uint32_t u : uses)
+        for (const auto& [p, q] : order_.ports[u])
+            for (const auto& [port, peer] : {std::pair{p, q}, std::pair{q, p}}) {
+                on_[u].emplace_back(port, lines_[port].turns.size());
+                lines_[port].turns.emplace_back(u, peer);
+            }
+    for (const auto& [key, sequence] : lap_.sequences) {
+        const std::uint64_t upto = reached(key);
+        reached_[key] = sequence.first;
+        if (upto <= sequence.first) continue;
+        Key last = key;
+        last.n = upto - 1;
+        begin(last);
+    }
+    begun_count_ = 0;
+}
+
+std::optional<Instance> Course::find(const Key& key) const {
+    const auto at = lap_.find(key);
+    if (!at || at->second < 0) return std::nullopt;
+    return Instance{static_cast<std::uint64_t>(at->second), at->first};
+}
+
+bool Course::has_begun(const Instance& i) const {
+    if (begun_.contains(i)) return true;
+    const auto& places = on_[i.use];
+    return !places.empty() && std::all_of(places.begin(), places.end(), [&](const auto& place) {
+        const Line& line = lines_.at(place.first);
+        const std::pair here{i.lap, place.second};
+        return here < line.place() && !line.kept.contains(here);
+    });
+}
+
+std::vector<PortId> Course::ports() const {
+    std::vector<PortId> all;
+    for (const auto& entry : lines_) all.push_back(entry.first);
+    return all;
+}
+
+std::vector<PortId> Course::ports_of(std::uint32_t use) const {
+    std::vector<PortId> all;
+    for (const auto& place : on_[use]) all.push_back(place.first);
+    return all;
+}
+
+std::optional<Course::Turn> Course::next(PortId port) const {
+    const auto line = lines_.find(port);
+    if (line == lines_.end()) return std::nullopt;
+    const auto& [use, peer] = line->second.turns[line->second.at];
+    return Turn{{line->second.lap, use}, peer};
+}
+
+std::size_t Course::kept_for(PortId port) const {
+    const auto line = lines_.find(port);
+    return line == lines_.end() ? 0 : line->second.kept.size();
+}
+
+std::vector<Instance> Course::kept_by(PortId port) const {
+    std::vector<Instance> all;
+    const auto line = lines_.find(port);
+    if (line != lines_.end())
+        for (const auto& [lap, at] : line->second.kept) all.push_back({lap, line->second.turns[at].first});
+    return all;
+}
+
+void Course::serve(PortId port) {
+    const PortId peer = next(port)->peer;
+    for (const PortId p : {port, peer}) {
+        Line& line = lines_.at(p);
+        line.kept.insert(line.place());
+        if (++line.at == line.turns.size()) line.at = 0, ++line.lap;
+        skip_begun(line);
+    }
+}
+
+void Course::lose(PortId port) {
+    const auto line = lines_.find(port);
+    if (line == lines_.end() || line->second.kept.empty()) return;
+    std::tie(line->second.lap, line->second.at) = *line->second.kept.begin();
+    line->second.kept.clear();
+}
+
+void Course::begin(const Key& key) {
+    Key sequence = key;
+    sequence.n = 0;
+    const auto at = reached_.find(sequence);
+    if (at == reached_.end()) return;
+    for (Key k = key; at->second <= key.n; ++at->second) {
+        k.n = at->second;
+        if (const auto i = find(k)) begin(*i);
+    }
+}
+
+void Course::begin(const Instance& i) {
+    if (has_begun(i)) return;
+    ++begun_count_;
+    if (on_[i.use].empty()) return;
+    begun_.insert(i);
+    for (const auto& [port, at] : on_[i.use]) lines_.at(port).kept.erase({i.lap, at});
+    for (const auto& place : on_[i.use]) skip_begun(lines_.at(place.first));
+    const bool passed = std::all_of(on_[i.use].begin(), on_[i.use].end(), [&](const auto& place) {
+        return std::pair{i.lap, place.second} < lines_.at(place.first).place();
+    });
+    if (passed) begun_.erase(i);
+}
+
+void Course::skip_begun(Line& line) {
+    for (auto i = begun_.find({line.lap, line.turns[line.at].first}); i != begun_.end();
+         i = begun_.find({line.lap, line.turns[line.at].first})) {
+        if (++line.at == line.turns.size()) line.at = 0, ++line.lap;
+        const bool passed = std::all_of(on_[i->use].begin(), on_[i->use].end(), [&](const auto& place) {
+            return std::pair{i->lap, place.second} < lines_.at(place.first).place();
+        });
+        if (passed) begun_.erase(i);
+    }
+}
+
+}  // namespace opus::controller::plan

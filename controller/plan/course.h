@@ -1,0 +1,87 @@
+// A job on its way through its plan. Each port has its part of the plan: which peer it is to be joined to, for which use, one
+// after the other. A port and its peer are turned for a use when both have come to it: what they were joined for before has
+// begun, and is over. So a use may have its light long before its members are ready, and never takes another's.
+//
+// Pure, no clock. Not thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <optional>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "controller/plan/lap.h"
+#include "controller/plan/search.h"
+
+namespace opus::controller::plan {
+
+struct Instance {  // of a use
+    std::uint64_t lap = 0;
+    std::uint32_t use = 0;
+    auto operator<=>(const Instance&) const = default;
+};
+
+class Course {
+public:
+    struct Turn {  // what a port comes to next
+        Instance instance;
+        PortId peer = kNone;
+    };
+
+    // `reached`: of a sequence, the number of its first key that has not begun.
+    Course(Lap lap, Order order, const std::function<std::uint64_t(const Key& sequence)>& reached);
+
+    const Lap& lap() const { return lap_; }
+    const Order& order() const { return order_; }
+    std::optional<Instance> find(const Key& key) const;
+    // Is the rank's launch of this number the one that it made here in the lap?
+    bool fits(const RankName& rank, std::uint64_t number, std::uint64_t signature) const {
+        const auto at = lap_.ranks.find(rank);
+        return at != lap_.ranks.end() && at->second.fits(number, signature);
+    }
+    TimeNs wait_of(const Instance& i) const { return order_.wait[i.use]; }
+    bool has_begun(const Instance& i) const;
+    std::vector<PortId> ports() const;
+    std::vector<PortId> ports_of(std::uint32_t use) const;
+
+    std::optional<Turn> next(PortId port) const;
+    // For uses that have not begun it keeps its light.
+    std::size_t kept_for(PortId port) const;
+    std::vector<Instance> kept_by(PortId port) const;
+    // The next turn of the port and of its peer: the light is there, or is on its way.
+    void serve(PortId port);
+    // Its light has gone to others. What it was for is its next turn again.
+    void lose(PortId port);
+    // A key has begun, and with it its use and whatever its sequence has before it.
+    void begin(const Key& key);
+
+    std::uint64_t begun() const { return begun_count_; }
+    std::uint64_t laps() const { return begun_count_ / std::max<std::size_t>(1, lap_.uses.size()); }
+
+private:
+    struct Line {
+        std::vector<std::pair<std::uint32_t, PortId>> turns;  // use, peer
+        std::uint64_t lap = 0;                                // of the next turn
+        std::size_t at = 0;
+        std::set<std::pair<std::uint64_t, std::size_t>> kept;  // served, and not begun
+
+        std::pair<std::uint64_t, std::size_t> place() const { return {lap, at}; }
+    };
+
+    void begin(const Instance& i);
+    void skip_begun(Line& line);
+
+    Lap lap_;
+    Order order_;
+    std::map<PortId, Line> lines_;
+    std::vector<std::vector<std::pair<PortId, std::size_t>>> on_;  // by use: ports, and where in the line of each
+    std::set<Instance> begun_;                                     // of them, those that not all lines have passed
+    std::map<Key, std::uint64_t> reached_;
+    std::uint64_t begun_count_ = 0;
+};
+
+}  // namespace opus::controller::plan

@@ -1,0 +1,500 @@
+#include "controller/plan/lap.h"
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+#include <set>
+
+namespace opus::controller::plan {
+namespace {
+
+constexpr std::uint64_t kMostLaps = 4096;  // of one rank, in a lap of the job
+constexpr std::int64_t kTimed = 6;         // laps that are looked at
+
+std::uint64_t mix(std::uint64_t h, std::uint64_t v) {
+    h ^= v + 0x9e3779b97f4a7c15ull + (h << 6) + (h >> 2);
+    return h * 0xff51afd7ed558ccdull;
+}
+
+Key sequence_key(Key key) {
+    key.n = 0;
+    return key;
+}
+
+// The least period of the end of a list that comes twice and has in it all that the later half of the list has; 0: none.
+std::size_t period_of(const std::vector<std::uint64_t>& list) {
+    const std::size_t n = list.size();
+    const auto at = [&](std::size_t i) { return list[n - 1 - i]; };
+    std::vector<std::size_t> z(n, 0);  // how far the list read backwards from here agrees with its end
+    for (std::size_t i = 1, l = 0, r = 0; i < n; ++i) {
+        if (i < r) z[i] = std::min(r - i, z[i - l]);
+        while (i + z[i] < n && at(z[i]) == at(i + z[i])) ++z[i];
+        if (i + z[i] > r) l = i, r = i + z[i];
+    }
+    std::set<std::uint64_t> recent, had;
+    for (std::size_t i = 0; i < (n + 1) / 2; ++i) recent.insert(at(i));
+    for (std::size_t p = 1; 2 * p <= n; ++p) {
+        had.insert(at(p - 1));
+        if (z[p] >= p && std::includes(had.begin(), had.end(), recent.begin(), recent.end())) return p;
+    }
+    return 0;
+}
+
+using Launches = std::vector<const Seen*>;  // of a rank, as its program has made them
+
+Launches in_order(const std::deque<Seen>& seen) {
+    Launches launches;
+    for (const Seen& s : seen) launches.push_back(&s);
+    std::stable_sort(launches.begin(), launches.end(), [](const Seen* x, const Seen* y) { return x->seq < y->seq; });
+    return launches;
+}
+
+class Finder {
+public:
+    explicit Finder(const Log& log) {
+        for (const auto& [name, seen] : log.ranks()) ranks_.push_back({name, in_order(seen), 0, 0, {}});
+    }
+
+    std::optional<Lap> find(const PairsOf& pairs_of) {
+        if (ranks_.empty() || !find_periods() || !join_periods() || !cut()) return std::nullopt;
+        name_uses(pairs_of);
+        for (const Rank& rank : ranks_) list_launches(rank);
+        return std::move(lap_);
+    }
+
+private:
+    struct Rank {
+        RankName name;
+        Launches launches;
+        std::size_t period = 0, lap = 0;
+        std::map<Key, std::uint64_t> counts;  // keys of each sequence in a period
+    };
+
+    bool find_periods() {
+        for (Rank& rank : ranks_) {
+            std::vector<std::uint64_t> list;
+            list.reserve(rank.launches.size());
+            for (const Seen* s : rank.launches) list.push_back(signature_of(s->keys));
+            rank.period = period_of(list);
+            if (rank.period == 0) return false;
+            for (std::size_t i = list.size() - rank.period; i < list.size(); ++i)
+                for (const SeenKey& k : rank.launches[i]->keys) ++rank.counts[sequence_key(k.key)];
+        }
+        return true;
+    }
+
+    // How many periods of each rank go into a lap of the job: whoever meets others meets them as often as they do.
+    bool join_periods() {
+        std::map<Key, std::vector<std::size_t>> members;
+        for (std::size_t r = 0; r < ranks_.size(); ++r)
+            for (const auto& entry : ranks_[r].counts) members[entry.first].push_back(r);
+        using Ratio = std::pair<std::uint64_t, std::uint64_t>;
+        std::vector<Ratio> laps(ranks_.size(), {0, 1});
+        std::uint64_t whole = 1;
+        for (std::size_t first = 0; first < ranks_.size(); ++first) {
+            if (laps[first].first != 0) continue;
+            laps[first] = {1, 1};
+            std::vector<std::size_t> open{first};
+            while (!open.empty()) {
+                const std::size_t r = open.back();
+                open.pop_back();
+                for (const auto& [sequence, count] : ranks_[r].counts)
+                    for (const std::size_t other : members[sequence]) {
+                        Ratio ratio{laps[r].first * count, laps[r].second * ranks_[other].counts.at(sequence)};
+                        const std::uint64_t d = std::gcd(ratio.first, ratio.second);
+                        ratio = {ratio.first / d, ratio.second / d};
+                        if (laps[other].first != 0) {
+                            if (laps[other] != ratio) return false;
+                            continue;
+                        }
+                        laps[other] = ratio;
+                        whole = std::lcm(whole, ratio.second);
+                        if (ratio.first > kMostLaps || whole > kMostLaps) return false;
+                        open.push_back(other);
+                    }
+            }
+        }
+        for (std::size_t r = 0; r < ranks_.size(); ++r) {
+            const std::uint64_t periods = laps[r].first * whole / laps[r].second;
+            const std::size_t launches = ranks_[r].period * periods;
+            if (2 * launches > ranks_[r].launches.size()) return false;
+            ranks_[r].lap = launches;
+            lap_.launches += launches;
+            for (const auto& [sequence, count] : ranks_[r].counts) lap_.sequences[sequence].uses.assign(count * periods, 0);
+        }
+        return true;
+    }
+
+    // Where little happens, two laps before the end: the first key of each sequence that begins later.
+    bool cut() {
+        std::map<Key, std::map<std::uint64_t, TimeNs>> begun;  // by number: the last member
+        TimeNs end = std::numeric_limits<TimeNs>::max();
+        for (const Rank& rank : ranks_) {
+            TimeNs last = 0;
+            for (const Seen* s : rank.launches) {
+                last = std::max(last, s->go_ns);
+                for (const SeenKey& k : s->keys) {
+                    TimeNs& ns = begun[sequence_key(k.key)][k.key.n];
+                    ns = std::max(ns, s->go_ns);
+                }
+            }
+            end = std::min(end, last);
+        }
+        std::vector<TimeNs> moments;
+        for (const auto& [sequence, keys] : begun)
+            for (const auto& [n, ns] : keys)
+                if (ns <= end) moments.push_back(ns);
+        std::sort(moments.begin(), moments.end());
+        // Of the places in the last lap but one, the quietest.
+        std::size_t keys_of_lap = 0;
+        for (const auto& [sequence, s] : lap_.sequences) keys_of_lap += s.uses.size();
+        if (moments.size() < 2 * keys_of_lap) return false;
+        const std::size_t last = moments.size() - keys_of_lap;
+        TimeNs quiet = -1, at = 0;
+        for (std::size_t i = last - keys_of_lap + 1; i <= last; ++i)
+            if (moments[i] - moments[i - 1] > quiet) quiet = moments[i] - moments[i - 1], at = moments[i];
+        for (auto& [sequence, s] : lap_.sequences) {
+            const auto& keys = begun[sequence];
+            const auto first = std::find_if(keys.begin(), keys.end(), [at](const auto& k) { return k.second >= at; });
+            if (first == keys.end()) return false;
+            s.first = first->first;
+            if (!keys.contains(s.first + s.uses.size() - 1)) return false;
+        }
+        return true;
+    }
+
+    void list_launches(const Rank& rank) {
+        const std::size_t begin = rank.launches.size() - 2 * rank.lap;
+        RankLap& lap = lap_.ranks[rank.name];
+        lap.seq = rank.launches[begin]->seq;
+        lap.seqs = rank.launches[begin + rank.lap]->seq - lap.seq;
+        for (std::size_t i = begin; i < begin + rank.lap; ++i) {
+            const Seen& s = *rank.launches[i];
+            RankLap::Launch& launch = lap.launches.emplace_back();
+            launch.offset = s.seq - lap.seq;
+            launch.signature = signature_of(s.keys);
+            for (const SeenKey& k : s.keys) launch.keys.push_back(k.key);
+        }
+    }
+
+    // By the grant with which the last of its members began.
+    void name_uses(const PairsOf& pairs_of) {
+        std::uint32_t keys = 0;
+        for (auto& [key, sequence] : lap_.sequences)
+            for (std::uint32_t& use : sequence.uses) use = keys++;
+        std::vector<std::set<Pair>> pairs(keys);
+        std::vector<std::uint64_t> grants(keys, 0);
+        for (const Rank& rank : ranks_)
+            for (const Seen* s : rank.launches)
+                for (const SeenKey& k : s->keys) {
+                    const auto x = lap_.find(k.key);
+                    if (!x || x->second != 0) continue;
+                    grants[x->first] = std::max(grants[x->first], s->grant);
+                    if (pairs[x->first].empty())
+                        for (const Pair& pair : pairs_of(k)) pairs[x->first].insert(pair);
+                }
+        std::map<std::pair<std::uint64_t, std::uint32_t>, std::uint32_t> names;
+        std::vector<std::uint32_t> name(keys);
+        for (std::uint32_t k = 0; k < keys; ++k)
+            name[k] = names.try_emplace({grants[k], grants[k] == 0 ? k : 0}, static_cast<std::uint32_t>(names.size())).first->second;
+        lap_.uses.resize(names.size());
+        for (std::uint32_t k = 0; k < keys; ++k) {
+            auto& of_use = lap_.uses[name[k]].pairs;
+            of_use.insert(of_use.end(), pairs[k].begin(), pairs[k].end());
+            lap_.uses[name[k]].grant = grants[k];
+        }
+        for (Use& use : lap_.uses) {
+            std::sort(use.pairs.begin(), use.pairs.end());
+            use.pairs.erase(std::unique(use.pairs.begin(), use.pairs.end()), use.pairs.end());
+        }
+        for (auto& [key, sequence] : lap_.sequences)
+            for (std::uint32_t& use : sequence.uses) use = name[use];
+    }
+
+    std::vector<Rank> ranks_;
+    Lap lap_;
+};
+
+// What the laps in a log say of when the uses of a lap are ready.
+class Timer {
+public:
+    Timer(Lap& lap, const Log& log) : lap_(lap) {
+        for (const auto& [name, seen] : log.ranks()) ranks_.push_back({name, lanes_of(in_order(seen))});
+    }
+
+    bool time() {
+        last_ = std::numeric_limits<std::int64_t>::max();
+        first_ = 0;  // what was before may have been something else
+        for (const auto& [rank, lanes] : ranks_)
+            for (const Lane& lane : lanes) {
+                if (lane.per_lap == 0) continue;
+                first_ = std::max(first_, lane.first_lap + (lane.first_in_lap != 0));
+                last_ = std::min(last_, lane.lap_at(lane.launches.size()) - 1);
+            }
+        if (ranks_.empty() || last_ < first_) return false;
+        first_ = std::max(first_, last_ - kTimed + 1);
+        for (Use& use : lap_.uses) use.before.clear(), use.ns = 0, use.at_ns = std::numeric_limits<TimeNs>::max();
+        before_.assign(lap_.uses.size(), {});
+        begin_ns_ = std::numeric_limits<TimeNs>::max();
+        TimeNs next = begin_ns_;
+        for (const auto& [rank, lanes] : ranks_)
+            for (const Lane& lane : lanes) {
+                if (lane.per_lap == 0) continue;
+                begin_ns_ = std::min(begin_ns_, lane.at(last_, 0)->go_ns);
+                if (lane.has(last_ - 1, 0)) next = std::min(next, lane.at(last_ - 1, 0)->go_ns);
+            }
+        if (next != std::numeric_limits<TimeNs>::max()) lap_.ns = begin_ns_ - next;
+        for (const auto& [rank, lanes] : ranks_)
+            for (const Lane& lane : lanes)
+                for (std::size_t i = 0; i < lane.per_lap; ++i) learn(rank, lanes, lane, i);
+        for (std::uint32_t u = 0; u < lap_.uses.size(); ++u) {
+            if (lap_.uses[u].at_ns == std::numeric_limits<TimeNs>::max()) lap_.uses[u].at_ns = 0;
+            for (const auto& [from, ns] : before_[u]) lap_.uses[u].before.push_back({from.first, from.second, ns});
+        }
+        return true;
+    }
+
+private:
+    // Launches of a rank that begin with keys of one sequence: they end in their order.
+    struct Lane {
+        Key sequence;
+        Launches launches;
+        std::size_t per_lap = 0;  // 0: they are in no lap
+        std::int64_t first_lap = 0;      // of the first of them
+        std::size_t first_in_lap = 0;
+
+        std::int64_t lap_at(std::size_t i) const {
+            return first_lap + static_cast<std::int64_t>((first_in_lap + i) / per_lap);
+        }
+        std::int64_t index(std::int64_t lap, std::int64_t place) const {
+            return (lap - first_lap) * static_cast<std::int64_t>(per_lap) + place - static_cast<std::int64_t>(first_in_lap);
+        }
+        bool has(std::int64_t lap, std::int64_t place) const {
+            const std::int64_t i = index(lap, place);
+            return i >= 0 && i < static_cast<std::int64_t>(launches.size());
+        }
+        const Seen* at(std::int64_t lap, std::int64_t place) const { return launches[static_cast<std::size_t>(index(lap, place))]; }
+    };
+
+    std::vector<Lane> lanes_of(const Launches& launches) const {
+        std::map<Key, Lane> lanes;
+        for (const Seen* s : launches)
+            if (!s->keys.empty())
+                if (const auto x = lap_.find(first_key(*s)); x && x->second >= -1)
+                    lanes[sequence_key(first_key(*s))].launches.push_back(s);
+        std::vector<Lane> all;
+        for (auto& [sequence, lane] : lanes) {
+            lane.sequence = sequence;
+            place(lane);
+            all.push_back(std::move(lane));
+        }
+        return all;
+    }
+
+    // Each launch of a lap names some keys of it; as many in each lap.
+    void place(Lane& lane) const {
+        std::map<std::int64_t, std::size_t> counts;
+        for (const Seen* s : lane.launches) {
+            const auto x = lap_.find(first_key(*s));
+            if (!x) return;
+            ++counts[x->second];
+        }
+        std::size_t most = 0;
+        for (const auto& [lap, count] : counts) most = std::max(most, count);
+        lane.first_lap = counts.begin()->first;
+        lane.first_in_lap = most - counts.begin()->second;
+        lane.per_lap = most;
+        for (const auto& [lap, count] : counts)
+            if (count != most && lap != counts.begin()->first && lap != counts.rbegin()->first) lane.per_lap = 0;
+    }
+
+    // Of its keys the one with which it began.
+    const Key& first_key(const Seen& seen) const {
+        const Key* first = &seen.keys.front().key;
+        std::uint64_t least = ~0ull;
+        for (const SeenKey& k : seen.keys)
+            if (const auto x = lap_.find(k.key); x && lap_.uses[x->first].grant < least)
+                first = &k.key, least = lap_.uses[x->first].grant;
+        return *first;
+    }
+
+    void learn(const RankName& rank, const std::vector<Lane>& lanes, const Lane& lane, std::size_t place) {
+        const auto at = static_cast<std::int64_t>(place);
+        const Seen& latest = *lane.at(last_, at);
+        const std::uint32_t use = lap_.find(first_key(latest))->first;
+        bool goes_on = false;
+        for (const SeenKey& k : latest.keys)
+            if (const auto x = lap_.find(k.key)) goes_on |= x->first != use;
+        Use& u = lap_.uses[use];
+        TimeNs took = std::numeric_limits<TimeNs>::max();
+        for (std::int64_t lap = first_; lap <= last_; ++lap)
+            if (lane.has(lap, at)) took = std::min(took, lane.at(lap, at)->done_ns - lane.at(lap, at)->go_ns);
+        if (!goes_on) u.ns = std::max(u.ns, took);
+        u.at_ns = std::min(u.at_ns, latest.go_ns - begin_ns_);
+        for (const Lane& other : lanes) {
+            if (other.per_lap == 0) continue;
+            Link& link = lap_.links[{rank, lane.sequence, place, other.sequence}];
+            const std::int64_t before = link.known ? link.back : std::numeric_limits<std::int64_t>::max();
+            link.back = before;
+            for (std::int64_t lap = first_; lap <= last_; ++lap) {
+                const Seen& s = *lane.at(lap, at);
+                const auto after = std::partition_point(other.launches.begin(), other.launches.end(),
+                                                        [&](const Seen* b) { return b->done_ns <= s.ready_ns; });
+                const auto j = static_cast<std::int64_t>(after - other.launches.begin()) - 1;
+                link.back = std::min(link.back, j - other.index(lap, 0));
+            }
+            if (!link.known || link.back != before) link.ns = std::numeric_limits<TimeNs>::max();
+            link.known = true;
+            for (std::int64_t lap = first_; lap <= last_; ++lap)
+                if (other.has(lap, link.back)) link.ns = std::min(link.ns, lane.at(lap, at)->ready_ns - other.at(lap, link.back)->go_ns);
+            if (link.ns == std::numeric_limits<TimeNs>::max()) continue;
+            const std::int64_t back = link.back;
+            const auto per = static_cast<std::int64_t>(other.per_lap);
+            const std::int64_t laps = back >= 0 ? -(back / per) : (per - 1 - back) / per;
+            if (!other.has(last_, back)) continue;
+            const auto x = lap_.find(first_key(*other.at(last_, back)));
+            if (laps < 0 || (laps == 0 && x->first == use)) continue;
+            TimeNs& most = before_[use].try_emplace({x->first, static_cast<std::uint32_t>(laps)}, link.ns).first->second;
+            most = std::max(most, link.ns);
+        }
+    }
+
+    Lap& lap_;
+    std::vector<std::pair<RankName, std::vector<Lane>>> ranks_;
+    std::int64_t first_ = 0, last_ = 0;  // laps
+    std::vector<std::map<std::pair<std::uint32_t, std::uint32_t>, TimeNs>> before_;
+    TimeNs begin_ns_ = 0;
+};
+
+}  // namespace
+
+void Log::add(const RankName& rank, Seen seen) {
+    auto& list = ranks_[rank];
+    list.push_back(std::move(seen));
+    if (list.size() > kMostOfARank) list.pop_front();
+    ++added_;
+}
+
+void Log::mark() {
+    for (const auto& [rank, seen] : ranks_)
+        for (const Seen& s : seen) marks_[rank] = std::max(marks_[rank], s.seq + 1);
+}
+
+std::optional<std::pair<std::uint32_t, std::int64_t>> Lap::find(const Key& key) const {
+    const auto at = sequences.find(sequence_key(key));
+    if (at == sequences.end() || at->second.uses.empty()) return std::nullopt;
+    const auto count = static_cast<std::int64_t>(at->second.uses.size());
+    const std::int64_t n = static_cast<std::int64_t>(key.n) - static_cast<std::int64_t>(at->second.first);
+    const std::int64_t lap = n >= 0 ? n / count : -((count - 1 - n) / count);
+    return std::make_pair(at->second.uses[static_cast<std::size_t>(n - lap * count)], lap);
+}
+
+std::optional<Lap> find_lap(const Log& log, const PairsOf& pairs_of) { return Finder(log).find(pairs_of); }
+bool RankLap::fits(std::uint64_t number, std::uint64_t signature) const {
+    if (seqs == 0) return false;
+    const std::uint64_t offset = number >= seq ? (number - seq) % seqs : seqs - 1 - (seq - number - 1) % seqs;
+    const auto at = std::lower_bound(launches.begin(), launches.end(), offset,
+                                     [](const Launch& l, std::uint64_t o) { return l.offset < o; });
+    return at != launches.end() && at->offset == offset && at->signature == signature;
+}
+
+std::uint64_t signature_of(const std::vector<SeenKey>& keys) {
+    std::uint64_t h = keys.size();
+    for (const SeenKey& k : keys) {
+        h = mix(mix(h, k.key.comm.hi), k.key.comm.lo);
+        h = mix(mix(mix(h, static_cast<std::uint64_t>(k.key.kind)), k.key.src), k.key.dst);
+    }
+    return h;
+}
+
+namespace {
+
+// How the last launches of a rank may be its lap again.
+struct Again {
+    std::uint64_t seq = 0;              // of the first launch of the lap that it is in
+    std::map<Key, std::int64_t> first;  // key of each sequence, of that lap
+};
+
+std::vector<Again> find_again(const Lap& lap, const RankLap& rank, const Launches& launches) {
+    std::vector<Again> all;
+    const std::size_t n = rank.launches.size(), from = launches.size() - n;
+    for (std::size_t place = 0; place < n; ++place) {
+        bool same = true;
+        for (std::size_t i = 0; i < n && same; ++i)
+            same = signature_of(launches[from + i]->keys) == rank.launches[(place + i) % n].signature;
+        Again again;
+        for (std::size_t i = 0; i < n && same; ++i) {
+            const std::size_t at = (place + i) % n;
+            const bool before = place + i < n && place != 0;  // of the lap before
+            const Seen& s = *launches[from + i];
+            if (at == 0) again.seq = s.seq;
+            for (std::size_t k = 0; k < s.keys.size() && same; ++k) {
+                const Key sequence = sequence_key(s.keys[k].key);
+                const Sequence& known = lap.sequences.at(sequence);
+                const auto first = static_cast<std::int64_t>(known.first + s.keys[k].key.n - rank.launches[at].keys[k].n) +
+                                   (before ? static_cast<std::int64_t>(known.uses.size()) : 0);
+                same = again.first.try_emplace(sequence, first).first->second == first;
+            }
+        }
+        if (same) all.push_back(std::move(again));
+    }
+    return all;
+}
+
+}  // namespace
+
+bool find_again(Lap& lap, const Log& log) {
+    struct Open {
+        RankLap* lap = nullptr;
+        std::vector<Again> ways;
+    };
+    std::vector<Open> open;
+    for (auto& [name, rank] : lap.ranks) {
+        const auto seen = log.ranks().find(name);
+        if (seen == log.ranks().end()) return false;
+        Launches launches = in_order(seen->second);
+        std::erase_if(launches, [&, upto = log.marked(name)](const Seen* s) { return s->seq < upto; });
+        if (launches.size() < rank.launches.size()) return false;
+        open.push_back({&rank, find_again(lap, rank, launches)});
+        if (open.back().ways.empty()) return false;
+    }
+    std::sort(open.begin(), open.end(), [](const Open& x, const Open& y) { return x.ways.size() < y.ways.size(); });
+    // One after the other, each so that it agrees with those before; some have begun the next lap, others have not.
+    std::map<Key, std::int64_t> first;
+    const auto fits = [&](const Again& way) {
+        std::optional<std::int64_t> laps;
+        bool meets = first.empty();
+        for (const auto& [sequence, n] : way.first) {
+            const auto known = first.find(sequence);
+            if (known == first.end()) continue;
+            meets = true;
+            const auto count = static_cast<std::int64_t>(lap.sequences.at(sequence).uses.size());
+            if ((known->second - n) % count != 0 || (laps && *laps != (known->second - n) / count)) return false;
+            laps = (known->second - n) / count;
+        }
+        if (!meets) return false;
+        for (const auto& [sequence, n] : way.first)
+            first.try_emplace(sequence, n + laps.value_or(0) * static_cast<std::int64_t>(lap.sequences.at(sequence).uses.size()));
+        return true;
+    };
+    while (!open.empty()) {
+        const std::size_t left = open.size();
+        std::erase_if(open, [&](Open& rank) {
+            const auto way = std::find_if(rank.ways.begin(), rank.ways.end(), fits);
+            if (way == rank.ways.end()) return false;
+            rank.lap->seq = way->seq;
+            return true;
+        });
+        if (open.size() == left) return false;
+    }
+    for (auto& [sequence, s] : lap.sequences) {
+        const auto at = first.find(sequence);
+        if (at == first.end() || at->second < 0) return false;
+        s.first = static_cast<std::uint64_t>(at->second);
+    }
+    return true;
+}
+
+bool time_lap(Lap& lap, const Log& log) { return Timer(lap, log).time(); }
+
+}  // namespace opus::controller::plan

@@ -1,0 +1,128 @@
+// What a job does again and again, learned from what its launches have done: one lap as a graph of uses.
+//
+// A use is what one gang does: launches that begin together and meet at their keys, on the circuits of these. A key that
+// somebody waits for who began before is of the gang of the last to come. It begins when its members are ready and its
+// light is up; a member is ready so long after earlier uses of its rank have begun. How long is the least
+// that has been seen; where a use was ready before an earlier one was over, it does not wait for that one.
+//
+// Pure, no clock. Not thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <optional>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "opus/types.h"
+
+namespace opus::controller::plan {
+
+using RankName = std::pair<NodeIndex, RankId>;
+using Pair = std::pair<GpuId, GpuId>;  // first < second
+
+struct SeenKey {
+    Key key;
+    bool mesh = false;
+};
+
+struct Seen {  // a launch that is over; times by one clock
+    std::vector<SeenKey> keys;
+    std::uint64_t seq = 0;    // in the order in which its rank's program has made it
+    std::uint64_t grant = 0;  // with which it began, later ones being greater; 0: not known
+    TimeNs ready_ns = 0, go_ns = 0, done_ns = 0;
+};
+
+// The last launches of each rank of a job, as they were told of.
+class Log {
+public:
+    static constexpr std::size_t kMostOfARank = 8192;
+
+    void add(const RankName& rank, Seen seen);
+    // What comes from here on may be something else.
+    void mark();
+    std::uint64_t marked(const RankName& rank) const {
+        const auto at = marks_.find(rank);
+        return at == marks_.end() ? 0 : at->second;
+    }
+    std::uint64_t added() const { return added_; }
+    const std::map<RankName, std::deque<Seen>>& ranks() const { return ranks_; }
+
+private:
+    std::map<RankName, std::deque<Seen>> ranks_;
+    std::map<RankName, std::uint64_t> marks_;  // launches up to this number came before
+    std::uint64_t added_ = 0;
+};
+
+struct Before {
+    std::uint32_t use = 0;
+    std::uint32_t laps = 0;  // so many laps earlier
+    TimeNs ns = 0;           // from its beginning until this one is ready, at least
+};
+
+struct Use {
+    std::vector<Pair> pairs;  // it needs light between; sorted
+    std::vector<Before> before;
+    TimeNs ns = 0;     // from its beginning until it is over
+    TimeNs at_ns = 0;  // it began so long after the lap that was seen last
+    std::uint64_t grant = 0;  // of the lap that was found
+};
+
+struct Sequence {  // of keys; the n-th of them, from `first` on, is uses[(n - first) % uses.size()]
+    std::uint64_t first = 0;
+    std::vector<std::uint32_t> uses;
+};
+
+// What a rank's program does in a lap: launches in its order, from the one of number `seq` on, and so again after `seqs`.
+struct RankLap {
+    struct Launch {
+        std::uint64_t offset = 0;  // of its number
+        std::uint64_t signature = 0;
+        std::vector<Key> keys;
+    };
+    std::uint64_t seq = 0, seqs = 0;
+    std::vector<Launch> launches;
+
+    bool fits(std::uint64_t number, std::uint64_t signature) const;
+};
+
+std::uint64_t signature_of(const std::vector<SeenKey>& keys);
+
+// Of a rank's launch, the n-th of a lap in its sequence: the last launch of another sequence that was over whenever this
+// one was ready, counted from the first of the same lap, and how long after its beginning this was ready at least. As all
+// laps say that were seen: what was not over once is not waited for.
+struct Link {
+    std::int64_t back = 0;
+    TimeNs ns = 0;
+    bool known = false;
+};
+using LinkName = std::tuple<RankName, Key, std::size_t, Key>;
+
+struct Lap {
+    std::map<RankName, RankLap> ranks;
+    std::map<LinkName, Link> links;
+    std::vector<Use> uses;
+    std::map<Key, Sequence> sequences;  // by their key of number 0
+    TimeNs ns = 0;                      // as it was seen
+    std::size_t launches = 0;           // of all ranks
+
+    // Of the key: which use, in which lap, counted from the one that was found.
+    std::optional<std::pair<std::uint32_t, std::int64_t>> find(const Key& key) const;
+};
+
+// Which pairs a key needs light between.
+using PairsOf = std::function<std::vector<Pair>(const SeenKey&)>;
+
+// What the job has been seen to do twice, one lap of it: its uses, without times. None where there is no such thing yet.
+std::optional<Lap> find_lap(const Log& log, const PairsOf& pairs_of);
+
+// The job has done something else meanwhile. True: what each rank did last is this lap again, and it is numbered anew.
+bool find_again(Lap& lap, const Log& log);
+
+// How long its uses take and wait for each other, by the last laps of it. False: there is no whole lap of it in the log.
+bool time_lap(Lap& lap, const Log& log);
+
+}  // namespace opus::controller::plan

@@ -1,0 +1,396 @@
+#include "controller/plan/search.h"
+
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <numeric>
+#include <tuple>
+
+namespace opus::controller::plan {
+namespace {
+
+constexpr std::uint32_t kNone32 = 0xffffffffu;
+// Laps that are played. In that of kChosen ports are chosen for all that follow.
+constexpr std::uint32_t kLaps = 5, kChosen = 1, kTypical = 3;
+
+// A lap on the ports of its GPUs, played in an order.
+class Play {
+public:
+    struct Begun {
+        TimeNs full_ns = 0, begin_ns = 0, blocked_ns = 0;
+        std::uint32_t blocker = kNone32;  // instance
+    };
+
+    Play(const Lap& lap, const Fabric& fabric, const std::vector<bool>& usable)
+        : lap_(lap), fabric_(fabric), uses_(static_cast<std::uint32_t>(lap.uses.size())) {
+        std::map<GpuId, std::uint32_t> names;
+        for (const Use& use : lap.uses) {
+            auto& pairs = pairs_.emplace_back();
+            for (const Pair& pair : use.pairs) {
+                std::uint32_t ends[2];
+                for (int i = 0; i < 2; ++i) {
+                    const GpuId gpu = i == 0 ? pair.first : pair.second;
+                    const auto [at, fresh] = names.try_emplace(gpu, static_cast<std::uint32_t>(gpus_.size()));
+                    if (fresh) {
+                        Gpu& g = gpus_.emplace_back();
+                        g.dark_ns = fabric.switch_of(fabric.gpus[gpu].ports.front()).dark_ns;
+                        for (const PortId p : fabric.gpus[gpu].ports)
+                            if (usable[p]) {
+                                g.ports.push_back(static_cast<std::uint32_t>(id_.size()));
+                                id_.push_back(p);
+                            }
+                    }
+                    ends[i] = at->second;
+                }
+                pairs.emplace_back(ends[0], ends[1]);
+            }
+        }
+        next_.resize(uses_);
+        for (std::uint32_t u = 0; u < uses_; ++u)
+            for (const Before& b : lap.uses[u].before) next_[b.use].push_back({u, b.laps, b.ns});
+        chosen_.resize(uses_);
+        for (std::uint32_t u = 0; u < uses_; ++u) chosen_[u].resize(pairs_[u].size());
+    }
+
+    void play(const std::vector<double>& rank) {
+        rank_ = &rank;
+        list_uses();
+        const std::uint32_t all = uses_ * kLaps;
+        begun_.assign(all, {});
+        waits_.assign(all, 0);
+        for (std::uint32_t k = 0; k < kLaps; ++k)
+            for (std::uint32_t u = 0; u < uses_; ++u)
+                for (const Before& b : lap_.uses[u].before) waits_[k * uses_ + u] += b.laps <= k;
+        port_.assign(id_.size(), {});
+        short_of_ports_ = false;
+        order_.clear();
+        due_.clear();
+        const auto later = [&](std::uint32_t x, std::uint32_t y) {
+            return std::make_tuple(x / uses_, rank[x % uses_], x) > std::make_tuple(y / uses_, rank[y % uses_], y);
+        };
+        for (std::uint32_t x = 0; x < all; ++x)
+            if (waits_[x] == 0) due_.push_back(x);
+        std::make_heap(due_.begin(), due_.end(), later);
+        while (!due_.empty()) {
+            std::pop_heap(due_.begin(), due_.end(), later);
+            const std::uint32_t x = due_.back();
+            due_.pop_back();
+            order_.push_back(x);
+            serve(x);
+            const std::uint32_t k = x / uses_;
+            for (const Next& n : next_[x % uses_]) {
+                if (k + n.laps >= kLaps) continue;
+                const std::uint32_t y = (k + n.laps) * uses_ + n.use;
+                begun_[y].full_ns = std::max(begun_[y].full_ns, begun_[x].begin_ns + n.ns);
+                if (--waits_[y] != 0) continue;
+                due_.push_back(y);
+                std::push_heap(due_.begin(), due_.end(), later);
+            }
+        }
+    }
+
+    bool whole() const { return !short_of_ports_ && order_.size() == std::size_t{uses_} * kLaps; }
+    std::vector<std::pair<PortId, PortId>> ports_of(std::uint32_t use) const {
+        std::vector<std::pair<PortId, PortId>> ports;
+        for (const auto& [p, q] : chosen_[use]) ports.emplace_back(id_[p], id_[q]);
+        return ports;
+    }
+    TimeNs end_of(std::uint32_t k) const {
+        TimeNs end = 0;
+        for (std::uint32_t x = 0; x < (k + 1) * uses_; ++x) end = std::max(end, begun_[x].begin_ns + lap_.uses[x % uses_].ns);
+        return end;
+    }
+    TimeNs lap_ns() const { return (end_of(kLaps - 1) - end_of(kChosen)) / (kLaps - 1 - kChosen); }
+    TimeNs held_ns() const {
+        TimeNs sum = 0;
+        for (std::uint32_t x = uses_; x < uses_ * kLaps; ++x) sum += begun_[x].begin_ns - begun_[x].full_ns;
+        return sum;
+    }
+    const Begun& typical(std::uint32_t use) const { return begun_[kTypical * uses_ + use]; }
+    const std::vector<std::uint32_t>& order() const { return order_; }
+    std::uint32_t uses() const { return uses_; }
+
+private:
+    struct Gpu {
+        std::vector<std::uint32_t> ports;
+        TimeNs dark_ns = 0;
+        std::vector<std::pair<double, std::uint32_t>> peers;  // of uses, by rank: whom it is joined to
+    };
+    struct Port {
+        std::uint32_t peer = kNone32, gpu = kNone32;  // where its light leads
+        std::uint32_t last = kNone32;
+        TimeNs free_ns = 0, lit_ns = 0;
+    };
+    struct Next {
+        std::uint32_t use = 0, laps = 0;
+        TimeNs ns = 0;
+    };
+
+    void list_uses() {
+        for (Gpu& g : gpus_) g.peers.clear();
+        for (std::uint32_t u = 0; u < uses_; ++u)
+            for (const auto& [a, b] : pairs_[u]) {
+                gpus_[a].peers.emplace_back((*rank_)[u], b);
+                gpus_[b].peers.emplace_back((*rank_)[u], a);
+            }
+        for (Gpu& g : gpus_) std::sort(g.peers.begin(), g.peers.end());
+    }
+
+    // After how many uses of the GPU light to that peer is needed again.
+    std::size_t needed_after(std::uint32_t gpu, std::uint32_t peer, double now) const {
+        const auto& list = gpus_[gpu].peers;
+        auto at = static_cast<std::size_t>(
+            std::upper_bound(list.begin(), list.end(), std::make_pair(now, kNone32)) - list.begin());
+        for (std::size_t i = 0; i < list.size(); ++i, ++at)
+            if (list[at % list.size()].second == peer) return i;
+        return list.size();
+    }
+
+    bool is_taken(std::uint32_t p) const { return std::find(taken_.begin(), taken_.end(), p) != taken_.end(); }
+
+    // Light that is there; else the ports that are free first, or in time, and of these the ones whose light is needed last.
+    bool choose(std::uint32_t u, std::size_t pair, TimeNs in_time) {
+        const auto [a, c] = pairs_[u][pair];
+        for (const std::uint32_t p : gpus_[a].ports)
+            if (port_[p].peer != kNone32 && port_[p].gpu == c && !is_taken(p)) {
+                chosen_[u][pair] = {p, port_[p].peer};
+                return true;
+            }
+        TimeNs best_free = 0;
+        std::size_t best_needed = 0;
+        bool found = false;
+        for (const std::uint32_t p : gpus_[a].ports)
+            for (const std::uint32_t q : gpus_[c].ports) {
+                if (is_taken(p) || is_taken(q) || !fabric_.can_join(id_[p], id_[q])) continue;
+                const TimeNs free = std::max({port_[p].free_ns, port_[q].free_ns, in_time});
+                const auto needed = [&](std::uint32_t gpu, std::uint32_t port) {
+                    return port_[port].peer == kNone32 ? gpus_[gpu].peers.size() : needed_after(gpu, port_[port].gpu, (*rank_)[u]);
+                };
+                const std::size_t both = needed(a, p) + needed(c, q);
+                if (found && (free > best_free || (free == best_free && both <= best_needed))) continue;
+                chosen_[u][pair] = {p, q};
+                best_free = free, best_needed = both, found = true;
+            }
+        return found;
+    }
+
+    void serve(std::uint32_t x) {
+        const std::uint32_t u = x % uses_;
+        Begun& b = begun_[x];
+        TimeNs begin = b.full_ns;
+        taken_.clear();
+        for (std::size_t i = 0; i < pairs_[u].size(); ++i) {
+            const TimeNs dark = gpus_[pairs_[u][i].first].dark_ns;
+            if (x / uses_ <= kChosen && !choose(u, i, b.full_ns - dark)) {
+                short_of_ports_ = true;
+                continue;
+            }
+            const auto [p, q] = chosen_[u][i];
+            if (port_[p].peer != q) {
+                const TimeNs turned = std::max(port_[p].free_ns, port_[q].free_ns);
+                if (turned + dark > std::max(begin, b.blocked_ns)) {
+                    b.blocked_ns = turned + dark;
+                    b.blocker = port_[port_[p].free_ns >= port_[q].free_ns ? p : q].last;
+                }
+                for (const std::uint32_t end : {p, q})
+                    if (port_[end].peer != kNone32) port_[port_[end].peer].peer = kNone32;
+                port_[p].peer = q, port_[q].peer = p;
+                port_[p].gpu = pairs_[u][i].second, port_[q].gpu = pairs_[u][i].first;
+                port_[p].lit_ns = port_[q].lit_ns = turned + dark;
+            }
+            begin = std::max(begin, port_[p].lit_ns);
+            taken_.push_back(p);
+            taken_.push_back(q);
+        }
+        b.begin_ns = begin;
+        for (const std::uint32_t p : taken_) {
+            port_[p].last = x;
+            port_[p].free_ns = std::max(port_[p].free_ns, begin + lap_.uses[u].ns);
+        }
+    }
+
+    const Lap& lap_;
+    const Fabric& fabric_;
+    std::uint32_t uses_ = 0;
+    bool short_of_ports_ = false;
+    std::vector<PortId> id_;  // of each port
+    std::vector<std::vector<std::pair<std::uint32_t, std::uint32_t>>> chosen_;  // by use: ports
+    std::vector<std::vector<std::pair<std::uint32_t, std::uint32_t>>> pairs_;  // by use: GPUs
+    std::vector<Gpu> gpus_;
+    std::vector<std::vector<Next>> next_;
+    const std::vector<double>* rank_ = nullptr;
+    std::vector<Begun> begun_;
+    std::vector<std::uint32_t> waits_, order_, due_, taken_;
+    std::vector<Port> port_;
+};
+
+class Search {
+public:
+    Search(const Task& task, const Fabric& fabric)
+        : lap_(task.lap), play_(task.lap, fabric, task.usable), most_(std::max(1u, task.trials)) {
+        find_ancestors();
+    }
+
+    Order find() {
+        begin_with(as_seen());
+        begin_with(critical());
+        shake();
+        play_.play(best_);
+        Order order;
+        if (!play_.whole()) return order;
+        order.lap_ns = play_.lap_ns();
+        order.place.resize(play_.uses());
+        order.wait.resize(play_.uses());
+        std::uint32_t place = 0;
+        for (const std::uint32_t x : play_.order())
+            if (x / play_.uses() == kTypical) order.place[x % play_.uses()] = place++;
+        for (std::uint32_t u = 0; u < play_.uses(); ++u)
+            order.ports.push_back(play_.ports_of(u)), order.wait[u] = play_.typical(u).begin_ns - play_.typical(u).full_ns;
+        return order;
+    }
+
+private:
+    struct Score {
+        TimeNs lap_ns = 0, held_ns = 0;
+        auto operator<=>(const Score&) const = default;
+    };
+
+    std::vector<double> as_seen() const {
+        std::vector<double> rank;
+        for (const Use& use : lap_.uses) rank.push_back(static_cast<double>(use.at_ns));
+        return rank;
+    }
+
+    // Those with the longest way to go come first.
+    std::vector<double> critical() const {
+        std::vector<TimeNs> tail(lap_.uses.size(), 0);
+        for (std::size_t i = sorted_.size(); i-- > 0;) {
+            const std::uint32_t u = sorted_[i];
+            tail[u] = std::max(tail[u], lap_.uses[u].ns);
+            for (const Before& b : lap_.uses[u].before)
+                if (b.laps == 0) tail[b.use] = std::max(tail[b.use], b.ns + tail[u]);
+        }
+        std::vector<double> rank;
+        for (const TimeNs t : tail) rank.push_back(-static_cast<double>(t));
+        return rank;
+    }
+
+    Score play(const std::vector<double>& rank) {
+        ++trials_;
+        play_.play(rank);
+        return {play_.lap_ns(), play_.held_ns()};
+    }
+
+    std::vector<double> as_played() const {
+        std::vector<double> rank(play_.uses(), 0);
+        double n = 0;
+        for (const std::uint32_t x : play_.order())
+            if (x / play_.uses() == kTypical) rank[x % play_.uses()] = ++n;
+        return rank;
+    }
+
+    void begin_with(std::vector<double> rank) {
+        const Score score = play(rank);
+        if (best_.empty() || score < score_) best_ = rank, score_ = score;
+        climb(std::move(rank), score);
+    }
+
+    void shake() {
+        while (trials_ < most_ && !best_.empty()) {
+            play(best_);
+            std::vector<double> rank = as_played();
+            for (int i = 0; i < 3 && !rank.empty(); ++i) rank[draw() % rank.size()] += static_cast<double>(draw() % 41) - 20.5;
+            const Score score = play(rank);
+            climb(std::move(rank), score);
+        }
+    }
+
+    // What waited for a use of its ports goes before it, with what it waits for itself.
+    std::vector<double> moved_before(const std::vector<double>& rank, std::uint32_t use, std::uint32_t blocker) const {
+        const double at = rank[blocker], to = rank[use];
+        if (at >= to) return {};
+        std::vector<double> moved = rank;
+        for (std::uint32_t n = 0; n < rank.size(); ++n) {
+            if (rank[n] < at || rank[n] > to) continue;
+            if (n != use && !is_before(n, use)) continue;
+            if (n == blocker || is_before(blocker, n)) return {};
+            moved[n] = at - 1 + (rank[n] - at + 0.5) / (to - at + 1);
+        }
+        return moved;
+    }
+
+    void climb(std::vector<double> rank, Score score) {
+        while (trials_ < most_) {
+            play(rank);
+            rank = as_played();
+            struct Wait {
+                std::uint32_t use, blocker;
+                TimeNs ns;
+            };
+            std::vector<Wait> waits;
+            for (std::uint32_t u = 0; u < play_.uses(); ++u) {
+                const Play::Begun& b = play_.typical(u);
+                if (b.blocker != kNone32 && b.begin_ns > b.full_ns && b.blocker / play_.uses() == kTypical)
+                    waits.push_back({u, b.blocker % play_.uses(), b.begin_ns - b.full_ns});
+            }
+            std::stable_sort(waits.begin(), waits.end(), [](const Wait& x, const Wait& y) { return x.ns > y.ns; });
+            bool better = false;
+            for (const Wait& wait : waits) {
+                if (trials_ >= most_) break;
+                std::vector<double> moved = moved_before(rank, wait.use, wait.blocker);
+                if (moved.empty()) continue;
+                const Score s = play(moved);
+                if (!(s < score)) continue;
+                score = s;
+                rank = std::move(moved);
+                better = true;
+                break;
+            }
+            if (score < score_) best_ = rank, score_ = score;
+            if (!better) return;
+        }
+    }
+
+    bool is_before(std::uint32_t x, std::uint32_t y) const { return before_[y][x]; }
+
+    // Within a lap.
+    void find_ancestors() {
+        const std::size_t n = lap_.uses.size();
+        std::vector<std::uint32_t> waits(n, 0);
+        std::vector<std::vector<std::uint32_t>> next(n);
+        for (std::uint32_t u = 0; u < n; ++u)
+            for (const Before& b : lap_.uses[u].before)
+                if (b.laps == 0) next[b.use].push_back(u), ++waits[u];
+        for (std::uint32_t u = 0; u < n; ++u)
+            if (waits[u] == 0) sorted_.push_back(u);
+        before_.assign(n, std::vector<bool>(n, false));
+        for (std::size_t i = 0; i < sorted_.size(); ++i)
+            for (const std::uint32_t v : next[sorted_[i]]) {
+                const auto& mine = before_[sorted_[i]];
+                for (std::size_t j = 0; j < n; ++j)
+                    if (mine[j]) before_[v][j] = true;
+                before_[v][sorted_[i]] = true;
+                if (--waits[v] == 0) sorted_.push_back(v);
+            }
+    }
+
+    std::uint64_t draw() {
+        state_ ^= state_ << 13, state_ ^= state_ >> 7, state_ ^= state_ << 17;
+        return state_;
+    }
+
+    const Lap& lap_;
+    Play play_;
+    std::uint32_t most_, trials_ = 0;
+    std::vector<std::uint32_t> sorted_;
+    std::vector<std::vector<bool>> before_;  // what a use waits for
+    std::vector<double> best_;
+    Score score_;
+    std::uint64_t state_ = 88172645463325252ull;
+};
+
+}  // namespace
+
+Order find_order(const Task& task, const Fabric& fabric) { return Search(task, fabric).find(); }
+
+}  // namespace opus::controller::plan

@@ -1,0 +1,33 @@
+// In which order the uses of a lap are to have their circuits, so that it is short: found by playing orders. Each use
+// takes light that is there, or turns ports as soon as their last use before it is over, however long before it begins
+// itself; of several, the one whose light is needed last. One circuit a pair.
+//
+// Pure, deterministic; takes trials * uses * a microsecond or so.
+#pragma once
+
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "controller/plan/lap.h"
+#include "opus/fabric.h"
+
+namespace opus::controller::plan {
+
+struct Order {
+    std::vector<std::uint32_t> place;  // of each use
+    std::vector<std::vector<std::pair<PortId, PortId>>> ports;  // of each use: to be joined
+    std::vector<TimeNs> wait;          // how long it is to wait for its circuits once its members are ready
+    TimeNs lap_ns = 0;                 // what a lap is to take
+};
+
+struct Task {
+    Lap lap;
+    std::vector<bool> usable;  // by port: it may be turned
+    std::uint32_t trials = 0;
+};
+
+// No ports where they do not suffice, or where uses of the lap wait for each other.
+Order find_order(const Task& task, const Fabric& fabric);
+
+}  // namespace opus::controller::plan

@@ -1,0 +1,145 @@
+// What is hidden of the dark on jobs that nobody had in mind: drawn ones (opus-replay generate layered), in two halves by
+// seed. Rules and constants may be looked at on `tune`; what counts is `judge`. In virtual time; a table.
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <atomic>
+#include <cstdio>
+#include <thread>
+
+#include "tools/replay/generate.h"
+#include "tools/sim/columns.h"
+
+namespace {
+
+using namespace opus::sim;
+
+struct Noise {
+    const char* name;
+    double jitter, late_us;
+};
+constexpr Noise kNoises[] = {{"quiet", 0, 0}, {"2 %", 0.02, 300}, {"5 %", 0.05, 300}};
+
+struct Options {
+    std::uint64_t from = 1, to = 24;
+    std::string half = "tune";
+    std::vector<double> darks{10, 50};
+    std::vector<std::string> noises{"quiet", "5 %"};
+    double scale_bytes = 1.0 / 1024;
+    unsigned jobs = 2;
+    bool each = false, log = false;
+    ColumnOptions column;
+};
+
+struct Result {
+    std::uint64_t seed = 0;
+    std::string fault;
+    double lit_ms = 0, demand_ms = 0, ahead_ms = 0, best_ms = 0;
+    std::uint64_t demands = 0;
+
+    double hidden() const { return demand_ms > best_ms ? 100 * (demand_ms - ahead_ms) / (demand_ms - best_ms) : 100; }
+    // Where the best schedule saves next to nothing, a share of it says nothing.
+    bool counts() const { return fault.empty() && demand_ms - best_ms > 0.005 * demand_ms; }
+    double over(double ms) const { return 100 * (ms / lit_ms - 1); }
+};
+
+Result play_one(std::uint64_t seed, ColumnOptions column, bool log) {
+    Result r;
+    r.seed = seed;
+    opus::replay::GenerateOptions g;
+    g.seed = seed;
+    const opus::replay::Workload job = opus::replay::generate("layered", g);
+    const Column lit = play(job, Rails::lit, column), demand = play(job, Rails::on_demand, column);
+    if (log) column.rails.log = [](const std::string& line) { std::printf("    %s\n", line.c_str()); };
+    const Column ahead = play(job, Rails::provisioned, column);
+    column.rails.log = nullptr;
+    for (const Column* c : {&lit, &demand, &ahead})
+        if (!c->ended || !c->fault.empty()) r.fault = c->ended ? c->fault : "came to a halt";
+    if (!r.fault.empty()) return r;
+    r.lit_ms = lit.iteration_ms, r.demand_ms = demand.iteration_ms, r.ahead_ms = ahead.iteration_ms;
+    r.demands = ahead.counters.demands;
+    r.best_ms = std::min({play_known(job, {&demand, &ahead}, column).best.iteration_ms, r.demand_ms, r.ahead_ms});
+    return r;
+}
+
+double at(std::vector<double> values, double part) {
+    if (values.empty()) return 0;
+    std::sort(values.begin(), values.end());
+    return values[static_cast<std::size_t>(part * static_cast<double>(values.size() - 1))];
+}
+
+void print_row(const Options& o, const Noise& noise, double dark_ms) {
+    ColumnOptions column = o.column;
+    column.rehearsal.bytes_per_us /= o.scale_bytes;
+    column.rehearsal.jitter = noise.jitter;
+    column.rails.late_ns = static_cast<opus::TimeNs>(noise.late_us * 1e3);
+    column.rails.seed = column.rehearsal.seed;
+    column.dark_ns = static_cast<opus::TimeNs>(dark_ms * 1e6);
+    std::vector<Result> results;
+    for (std::uint64_t s = o.from; s <= o.to; ++s)
+        if (o.half == "all" || (s % 2 == 0) == (o.half == "tune")) results.emplace_back().seed = s;
+    std::atomic<std::size_t> next = 0;
+    const auto work = [&] {
+        for (std::size_t i = next++; i < results.size(); i = next++) results[i] = play_one(results[i].seed, column, o.log);
+    };
+    std::vector<std::thread> others;
+    for (unsigned i = 1; i < o.jobs; ++i) others.emplace_back(work);
+    work();
+    for (std::thread& other : others) other.join();
+    std::vector<double> hidden, demand, ahead, best;
+    std::size_t slower = 0, faults = 0;
+    for (const Result& r : results) {
+        faults += !r.fault.empty();
+        if (o.each)
+            std::printf("  %llu: lit %.1f ms, on demand %+.1f %%, provisioned %+.1f %%, best found %+.1f %%: %.0f %% hidden, %llu asked for %s\n",
+                        static_cast<unsigned long long>(r.seed), r.lit_ms, r.over(r.demand_ms), r.over(r.ahead_ms),
+                        r.over(r.best_ms), r.hidden(), static_cast<unsigned long long>(r.demands), r.fault.c_str());
+        if (!r.fault.empty()) continue;
+        slower += r.ahead_ms > 1.005 * r.demand_ms;
+        demand.push_back(r.over(r.demand_ms)), ahead.push_back(r.over(r.ahead_ms)), best.push_back(r.over(r.best_ms));
+        if (r.counts()) hidden.push_back(r.hidden());
+    }
+    double mean = 0;
+    for (const double h : hidden) mean += h / static_cast<double>(hidden.size());
+    std::printf("| %s | %g | %zu of %zu | %.0f | %.0f, %.0f, %.0f, %.0f | %.1f, %.1f, %.1f | %zu |%s\n", noise.name, dark_ms,
+                hidden.size(), results.size(), mean, at(hidden, 0.5), at(hidden, 0.25), at(hidden, 0.1), at(hidden, 0),
+                at(demand, 0.5), at(ahead, 0.5), at(best, 0.5), slower,
+                faults != 0 ? (" " + std::to_string(faults) + " at fault").c_str() : "");
+    std::fflush(stdout);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    Options o;
+    o.column.learned = 10;
+    o.column.rehearsal.iterations = 20;
+    o.column.rails.guard = true;
+    CLI::App app{"What is hidden of the dark on drawn jobs, of what the best schedule that is found hides."};
+    app.add_option("--half", o.half, "even seeds, odd seeds")->check(CLI::IsMember({"tune", "judge", "all"}));
+    app.add_option("--from", o.from, "seed of the first job");
+    app.add_option("--to", o.to, "seed of the last job");
+    app.add_option("--dark-ms", o.darks, "dark times");
+    app.add_option("--noise", o.noises, "computation up to so much longer, and launches seen up to 0.3 ms late")
+        ->check(CLI::IsMember({"quiet", "2 %", "5 %"}));
+    app.add_option("--iterations", o.column.rehearsal.iterations);
+    app.add_option("--learned", o.column.learned, "iterations that do not count");
+    app.add_option("--scale-bytes", o.scale_bytes);
+    app.add_option("--ports", o.column.ports);
+    app.add_option("--trials", o.column.oracle.trials, "schedules that are played in search of the best");
+    app.add_option("--seed", o.column.rehearsal.seed, "of the noise");
+    app.add_option("--jobs", o.jobs, "at one time");
+    app.add_flag("--guard,!--no-guard", o.column.rails.guard);
+    app.add_flag("--plan,!--no-plan", o.column.rails.plan, "circuits ahead of demand by a plan of the job's laps");
+    app.add_flag("--log", o.log, "what the cores say, of provisioned");
+    app.add_flag("--each", o.each, "a line for each job");
+    CLI11_PARSE(app, argc, argv);
+    std::printf("Half %s, seeds %llu to %llu, %u ports.\n\n", o.half.c_str(), static_cast<unsigned long long>(o.from),
+                static_cast<unsigned long long>(o.to), o.column.ports);
+    std::printf("| noise | dark, ms | jobs with something to hide | hidden of the best found: mean, %% | median, quarter, tenth, worst "
+                "| over lit, median: on demand, provisioned, best found, %% | slower than on demand |\n");
+    std::printf("| --- | ---: | ---: | ---: | ---: | ---: | ---: |\n");
+    for (const Noise& noise : kNoises)
+        for (const double dark : o.darks)
+            if (std::find(o.noises.begin(), o.noises.end(), noise.name) != o.noises.end()) print_row(o, noise, dark);
+    return 0;
+}

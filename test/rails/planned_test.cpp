@@ -1,0 +1,75 @@
+// Drawn jobs whose circuits follow a plan of their own laps (controller/plan).
+#include <doctest/doctest.h>
+
+#include "tools/replay/generate.h"
+#include "tools/sim/columns.h"
+
+using namespace opus;
+using namespace opus::sim;
+
+namespace {
+
+ColumnOptions planned(double dark_ms) {
+    ColumnOptions o;
+    o.dark_ns = static_cast<TimeNs>(dark_ms * 1e6);
+    o.learned = 10;
+    o.rehearsal.iterations = 20;
+    o.rehearsal.bytes_per_us *= 1024;
+    o.rails.plan = true;
+    return o;
+}
+
+replay::Workload drawn(std::uint64_t seed) {
+    replay::GenerateOptions g;
+    g.seed = seed;
+    return replay::generate("layered", g);
+}
+
+}  // namespace
+
+// None of these has an interlude. They are of the half of the seeds on which constants may be looked at.
+TEST_CASE("a job that does the same in each lap has by plan what the best schedule has") {
+    for (const std::uint64_t seed : {4, 8, 16, 26}) {
+        const replay::Workload job = drawn(seed);
+        CAPTURE(job.name);
+        const ColumnOptions o = planned(50);
+        const Column demand = play(job, Rails::on_demand, o), ahead = play(job, Rails::provisioned, o);
+        REQUIRE(demand.ended);
+        REQUIRE(ahead.ended);
+        CHECK(demand.fault == "");
+        CHECK(ahead.fault == "");
+        CHECK(hidden_share(demand, ahead, play_known(job, {&demand, &ahead}, o).best.iteration_ms) > 0.7);
+    }
+}
+
+TEST_CASE("a job with interludes ends under a plan, guarded or not") {
+    for (const std::uint64_t seed : {14, 20, 48})
+        for (const bool guard : {false, true}) {
+            const replay::Workload job = drawn(seed);
+            CAPTURE(job.name);
+            ColumnOptions o = planned(10);
+            o.rails.guard = guard;
+            const Column ahead = play(job, Rails::provisioned, o);
+            CHECK(ahead.ended);
+            CHECK(ahead.fault == "");
+        }
+}
+
+// The rest of its ports stays for others, but where its bytes are worth a dark time.
+TEST_CASE("by plan a pair gets one circuit, and more where its bytes pay for a dark time") {
+    replay::GenerateOptions g;
+    g.gpus = 1;
+    const replay::Workload job = replay::generate("dp", g);
+    ColumnOptions o = planned(10);
+    o.rehearsal.iterations = 4, o.learned = 2;
+    const Column lit = play(job, Rails::lit, o);
+    for (const double scale : {1.0, 1024.0}) {  // the second: transfers take next to no time
+        CAPTURE(scale);
+        o.rehearsal.bytes_per_us = 25'000 * scale;
+        const Column demand = play(job, Rails::on_demand, o);
+        REQUIRE(demand.ended);
+        CHECK(demand.fault == "");
+        CHECK(demand.iteration_ms >= play(job, Rails::lit, o).iteration_ms);
+    }
+    CHECK(lit.ended);
+}
