@@ -31,7 +31,7 @@ Attachment& because(Attachment& result, const char* format, ...) {
     return result;
 }
 
-AttachRequest request_of(const Settings& settings, Mode mode, Policy policy) {
+AttachRequest request_of(const Settings& settings, Mode mode, Policy policy, const CommId& meeting) {
     AttachRequest request{};
     request.magic = attach::kMagic;
     request.major = attach::kVersionMajor;
@@ -41,7 +41,7 @@ AttachRequest request_of(const Settings& settings, Mode mode, Policy policy) {
     const char* hold = getenv("OPUS_HOLD_MS");
     request.hold_ms = hold != nullptr && hold[0] != '\0' ? std::uint32_t(settings.OPUS_HOLD_MS) : 0;
     request.slots = std::uint32_t(settings.OPUS_RING_SLOTS);
-    job_name(settings, request.job, sizeof request.job);
+    job_name(settings, meeting, request.job, sizeof request.job);
     return request;
 }
 
@@ -153,8 +153,8 @@ bool socket_path(const Settings& settings, unsigned n, char* path, std::size_t s
     return length > 0 && std::size_t(length) < size;
 }
 
-Attachment meet_manager(const Settings& settings, Mode mode, Policy policy) {
-    const AttachRequest request = request_of(settings, mode, policy);
+Attachment meet_manager(const Settings& settings, Mode mode, Policy policy, const CommId& meeting) {
+    const AttachRequest request = request_of(settings, mode, policy, meeting);
     Attachment result;
     because(result, "the manager's socket has no usable path");
     char path[512];

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "opus/types.h"
 #include "shim/settings.h"
 
 namespace opus::shim {
@@ -15,7 +16,8 @@ struct Attachment {
     char why[200] = {};
 };
 
-Attachment meet_manager(const Settings& settings, Mode mode, Policy policy);
+// `meeting`: what names the first communicator (job_name.h).
+Attachment meet_manager(const Settings& settings, Mode mode, Policy policy, const CommId& meeting);
 
 // OPUS_SOCKET, else $OPUS_RUNTIME_DIR/manager.sock, $XDG_RUNTIME_DIR/opus/manager.sock, or
 // /run/opus/manager.sock. The n-th place to try; false when there is none.

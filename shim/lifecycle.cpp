@@ -79,7 +79,8 @@ bool is_unfit(int size, const ncclConfig_t* config) {
 template <class Call>
 ncclResult_t create_root(ncclComm_t* out, const ncclUniqueId* id, int size, int rank, const ncclConfig_t* config, Call call) {
     if (thread_words.inside != 0 || out == nullptr || id == nullptr || size < 1 || rank < 0 || rank >= size) return call();
-    if (!process.attach()) return is_refused(size) ? ncclSystemError : call();
+    if (!process.attach(hash_bytes(Origin::unique_id, id, sizeof *id)))
+        return is_refused(size) ? ncclSystemError : call();
     if (is_unfit(size, config)) return ncclInvalidUsage;
     const Inside inside;
     Creation creation;
@@ -158,7 +159,7 @@ ncclResult_t handlers::ncclCommInitRankScalable(ncclComm_t* comm, int nranks, in
 #endif
 
 ncclResult_t handlers::ncclCommInitAll(ncclComm_t* comms, int ndev, const int* devices) {
-    if (thread_words.inside != 0 || comms == nullptr || ndev < 1 || !process.attach())
+    if (thread_words.inside != 0 || comms == nullptr || ndev < 1 || !process.attach({}))
         return real.ncclCommInitAll(comms, ndev, devices);
     const Inside inside;
     ncclUniqueId id{};

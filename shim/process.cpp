@@ -41,12 +41,12 @@ void Process::in_child() {
     process.retreat();
 }
 
-bool Process::attach() {
+bool Process::attach(const CommId& meeting) {
     if (attached.load(std::memory_order_acquire)) return true;
     const LockGuard guard(attach_lock_);
     if (attach_tried_) return attached.load(std::memory_order_relaxed);
     attach_tried_ = true;
-    const Attachment met = meet_manager(settings, mode, policy);
+    const Attachment met = meet_manager(settings, mode, policy, meeting);
     note_road("state\t%s\t%s", met.base == nullptr ? "inert" : mode == Mode::enforce ? "enforce" : "observe", met.why);
     if (met.base == nullptr) {
         if (require != Require::nothing)

@@ -7,6 +7,7 @@
 
 #include "opus/launch_ring.h"
 #include "opus/opus.h"
+#include "opus/types.h"
 #include "shim/lock.h"
 #include "shim/settings.h"
 
@@ -74,8 +75,9 @@ struct Process {
     void read_settings();
     // Registers the fork handler: the child is inert. False: it could not be, so neither are we active.
     bool watch_fork();
-    // Meets the manager, at the first communicator. False, now and ever after: this process is inert.
-    bool attach();
+    // Meets the manager, at the first communicator. `meeting`: what names that (job_name.h). False, now and ever after:
+    // this process is inert.
+    bool attach(const CommId& meeting);
     // Stops taking part, for good.
     void retreat();
 

@@ -28,7 +28,7 @@ OPUS_SETTING(OPUS_REQUIRE, text, "0", "shim",
 OPUS_SETTING(
     OPUS_JOB, text, "", "shim",
     "name of the job, alike in all its ranks; empty: from its launcher (Slurm, PBS, LSF, Flux, torchrun, Open MPI, "
-    "MASTER_ADDR), else the session's pid")
+    "MASTER_ADDR), else that of the ranks that it meets in its first communicator")
 OPUS_SETTING(OPUS_GPU, text, "", "shim",
              "local GPU index of this rank on its node, whatever the driver says; empty: by its PCI address and UUID, "
              "docs/fabric.md")

@@ -155,20 +155,39 @@ TEST_CASE("a table entry names rank, size, parent and family") {
 }
 
 TEST_CASE("the job's name is the one that its launcher gives all ranks alike") {
+    char host_name[48] = "";
+    REQUIRE(gethostname(host_name, sizeof host_name - 1) == 0);
+    const std::string host = host_name;
     const std::pair<Environment, std::string> cases[] = {
         {{{"OPUS_JOB", "mine"}, {"SLURM_JOB_ID", "77"}}, "mine"},
         {{{"SLURM_JOB_ID", "77"}, {"TORCHELASTIC_RUN_ID", "run-1"}}, "77"},
         {{{"TORCHELASTIC_RUN_ID", "run-1"}, {"MASTER_ADDR", "n0"}, {"MASTER_PORT", "29500"}}, "run-1"},
         {{{"TORCHELASTIC_RUN_ID", "none"}, {"MASTER_ADDR", "n0"}, {"MASTER_PORT", "29500"}}, "n0:29500"},
+        {{{"MASTER_ADDR", "127.0.0.1"}, {"MASTER_PORT", "29500"}}, host + ":29500"},
+        {{{"MASTER_ADDR", "localhost"}, {"MASTER_PORT", "29501"}}, host + ":29501"},
         {{{"PMIX_NAMESPACE", "prterun-n0-4242@1"}}, "prterun-n0-4242@1"},
         {{{"PMI_JOBID", "4f1"}, {"MASTER_ADDR", "n0"}, {"MASTER_PORT", "29500"}}, "4f1"},
-        {{{"MASTER_ADDR", "n0"}}, std::to_string(getsid(0))},
     };
     for (const auto& [environment, job] : cases) {
         MiniManager manager;
         CHECK(scenario("calls", with({{"OPUS_SOCKET", manager.socket()}}, environment), 1).finish() == 0);
         CHECK(std::string(manager.rank(0).view.header->job) == job);
     }
+}
+
+TEST_CASE(
+    "where no launcher names the job, those that meet in their first communicator are one, in whatever sessions") {
+    MiniManager manager;
+    const Environment environment = {{"OPUS_SOCKET", manager.socket()}, {"MASTER_ADDR", "n0"}};
+    for (const char* rank : {"0", "1"})
+        CHECK(Program({"/usr/bin/env", "setsid", "--wait", OPUS_SHIM_PROGRAM, "identity", rank}, environment).finish() == 0);
+    CHECK(scenario("creation_in_group", environment).finish() == 0);
+    for (const int first : {0, 1}) CHECK(scenario("init_all", environment, first).finish() == 0);
+    std::vector<std::string> jobs;
+    for (std::size_t n = 0; n < 5; ++n) jobs.emplace_back(manager.rank(n).view.header->job);
+    CHECK(jobs[0] == jobs[1]);
+    CHECK(std::set<std::string>(jobs.begin(), jobs.end()).size() == 4);
+    CHECK(jobs[0].starts_with("nccl-"));
 }
 
 TEST_CASE(
