@@ -1,5 +1,7 @@
 #include "shim/deep_bound.h"
 
+#include <dlfcn.h>
+#include <errno.h>
 #include <link.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -23,7 +25,8 @@ constexpr std::uint32_t kSlotKinds[] = {R_X86_64_JUMP_SLOT, R_X86_64_GLOB_DAT, R
 constexpr std::uint32_t kSlotKinds[] = {R_AARCH64_JUMP_SLOT, R_AARCH64_GLOB_DAT, R_AARCH64_ABS64};
 #endif
 
-std::atomic<bool> expected{false};
+enum class Past { no, deep_bound, preloaded };
+std::atomic<Past> expected{Past::no};
 std::atomic<unsigned long long> libraries_seen{0};
 
 // What one library has bound, or will bind at the first call, of other libraries' functions.
@@ -146,10 +149,11 @@ bool look_at_slot(Walk& walk, const Bindings& bindings, const char* library, con
             return true;
         case Walk::tell:
             if (!nccl.holds(bound)) return true;
-            say_once(Level::warn,
-                     "%.200s calls %s past Opus: opened with RTLD_DEEPBIND, it used NCCL before anything was looked up "
-                     "in it",
-                     library, hook.name());
+            say_once(Level::warn, "%.200s calls %s past Opus: %s it used NCCL before anything was looked up in it",
+                     library[0] != '\0' ? library : program_invocation_name, hook.name(),
+                     expected.load(std::memory_order_relaxed) == Past::preloaded
+                         ? "an NCCL is preloaded before the shim, and"
+                         : "opened with RTLD_DEEPBIND,");
             note_road("past\t%.300s\t%.300s", library, nccl.path);
             return false;
     }
@@ -191,10 +195,21 @@ int is_nccl(dl_phdr_info* info, std::size_t, void* path) {
 
 }  // namespace
 
-void expect_deep_bound() { expected.store(true, std::memory_order_relaxed); }
+void expect_deep_bound() {
+    Past none = Past::no;
+    expected.compare_exchange_strong(none, Past::deep_bound, std::memory_order_relaxed);
+}
+
+void expect_preloaded() {
+    const auto find = loader().symbol;
+    void* volatile at = find != nullptr ? find(RTLD_DEFAULT, "ncclGroupEnd") : nullptr;
+    if (at == nullptr || is_ours(at) || !nccl_in_use() || !served_nccl().holds(at)) return;
+    expected.store(Past::preloaded, std::memory_order_relaxed);
+    mend_deep_bound();
+}
 
 void mend_deep_bound() {
-    if (!expected.load(std::memory_order_relaxed)) [[likely]]
+    if (expected.load(std::memory_order_relaxed) == Past::no) [[likely]]
         return;
     unsigned long long libraries = 0;
     dl_iterate_phdr(count_libraries, &libraries);
@@ -202,7 +217,8 @@ void mend_deep_bound() {
     if (!find_nccl_past_us()) return;
     Walk walk{Walk::mend};
     dl_iterate_phdr(look_at, &walk);
-    note_road("road\tdeepbind\t\t%.300s", served_nccl().path);
+    note_road("road\t%s\t\t%.300s",
+              expected.load(std::memory_order_relaxed) == Past::preloaded ? "preload" : "deepbind", served_nccl().path);
 }
 
 void tell_of_passers_by() {

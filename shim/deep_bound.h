@@ -1,4 +1,5 @@
-// Libraries that call NCCL past us: opened with RTLD_DEEPBIND, they find it among their own dependencies first.
+// Libraries that call NCCL past us: opened with RTLD_DEEPBIND, they find it among their own dependencies first. Or an
+// NCCL is preloaded before us, and everybody finds it first.
 #pragma once
 
 namespace opus::shim {
@@ -7,7 +8,10 @@ namespace opus::shim {
 // opens a library looks something up in it next.
 void expect_deep_bound();
 
-// Leads what they have bound past us to the hooks. One load where no such library was opened.
+// When we are loaded: if an NCCL stands before us, the same from now on, and what is there already is mended.
+void expect_preloaded();
+
+// Leads what they have bound past us to the hooks. One load where nothing of the kind is expected.
 void mend_deep_bound();
 
 // Names in one line a library that calls NCCL past us all the same: one that did so before anything was looked up. At

@@ -27,7 +27,10 @@ __attribute__((visibility("hidden"), used)) opus::shim::Lookup opus_shim_dlopen(
 
 namespace {
 
-__attribute__((constructor)) void at_start() { opus::shim::note_road("start"); }
+__attribute__((constructor)) void at_start() {
+    opus::shim::note_road("start");
+    opus::shim::expect_preloaded();
+}
 __attribute__((destructor)) void at_end() { opus::shim::tell_of_passers_by(); }
 
 }  // namespace

@@ -3,7 +3,7 @@
 //
 // A line: pid, program, event and its words, with tabs between. Events:
 //   start                                    the shim is loaded
-//   road     KIND WHO LIBRARY                a way to the hooks: dlsym, deepbind
+//   road     KIND WHO LIBRARY                a way to the hooks: dlsym, deepbind, preload
 //   called   LIBRARY VERSION WHO             NCCL's first call, by an object; version as ncclGetVersion says it
 //   state    off|observe|enforce|inert WHY   what this process is to Opus, from the first communicator on
 //   second   LIBRARY                         another NCCL, which is not seen

@@ -80,7 +80,10 @@ Lookup by_scope(const Hook& hook, const char* name, const void* caller) {
     const Library nccl = nccl_in_use();
     if (!nccl || !has(nccl, hook)) return not_found(name);
     note_lookup(caller);
-    return {nullptr, reinterpret_cast<void*>(loader().symbol)};
+    const auto find = loader().symbol;
+    void* volatile at = find(RTLD_DEFAULT, name);
+    if (served_object.holds(at)) return {hook.ours, nullptr};  // it is preloaded before us
+    return {nullptr, reinterpret_cast<void*>(find)};
 }
 
 // Found in a library of the program's own choice.

@@ -119,6 +119,13 @@ road("Python: ctypes by absolute path", sys.executable, "-c", CTYPES + COUNT, NC
 road("Python: an extension module", sys.executable, "-c", EXTENSION + COUNT)
 
 
+@case("an NCCL that is preloaded before the shim")
+def preloaded(manager: Manager) -> None:
+    for command in ([LINKED, "linked"], [OPEN, "plugin", PLUGIN], [OPEN, "plugin", LAZY, "", "lazy"], [OPEN, "default", NCCL], [OPEN, "self", NCCL],
+                    [OPEN, "handle", SONAME], [sys.executable, "-c", EXTENSION + COUNT]):
+        seen(run(manager, *command, LD_PRELOAD=f"{NCCL}:{SHIM}"))
+
+
 @case("what the real library lacks is not found, by handle or by scope")
 def lacks(manager: Manager) -> None:
     for library, there in ((OLD, "no"), (NCCL, "yes")):

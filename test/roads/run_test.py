@@ -115,6 +115,10 @@ def roads(manager: Manager) -> None:
     said(run("--", LINKED, "linked"), "without Opus", "no manager answers")
     said(run("--", sys.executable, "-c", CTYPES, NCCL, manager=manager), "dlsym by", "ctypes")
     said(run("--", OPEN, "plugin", FILES["libroad_plugin"], "deepbind", manager=manager), "RTLD_DEEPBIND")
+    # A sanitized opus-run would have its own runtime first.
+    sanitizer = {"ASAN_OPTIONS": os.environ.get("ASAN_OPTIONS", "") + ":verify_asan_link_order=0"}
+    preloaded = run("--", LINKED, "linked", manager=manager, env={"LD_PRELOAD": str(NCCL), **sanitizer})
+    said(preloaded, "road_linked", "preloaded before the shim", "wait for circuits")
     twice = run("--", "/bin/sh", "-c", f"{LINKED} linked; {LINKED} linked", manager=manager)
     said(twice, "2 processes", "linked")
 

@@ -42,6 +42,8 @@ void note(Seen& seen, const std::vector<std::string>& fields) {
         seen.roads.insert("dlsym by " + (field(1).empty() ? seen.program : name_of(field(1))));
     } else if (event == "road" && field(0) == "deepbind") {
         seen.roads.insert("mended after RTLD_DEEPBIND");
+    } else if (event == "road" && field(0) == "preload") {
+        seen.roads.insert("mended, for an NCCL is preloaded before the shim");
     } else if (event == "called") {
         seen.called = true;
         seen.library = field(0);
@@ -53,7 +55,7 @@ void note(Seen& seen, const std::vector<std::string>& fields) {
     } else if (event == "second") {
         seen.troubles.insert("uses a second NCCL, " + field(0) + ", which is not seen (OPUS_NCCL_LIBRARY chooses)");
     } else if (event == "past") {
-        seen.troubles.insert("has called NCCL past Opus, by " + name_of(field(0)) + " (RTLD_DEEPBIND)");
+        seen.troubles.insert("has called NCCL past Opus, by " + (field(0).empty() ? seen.program : name_of(field(0))));
     } else if (event == "unused") {
         seen.unused = true;
         seen.mapped = field(0);
