@@ -31,7 +31,9 @@ void set_local(int node, int gpu, int gpus) {
                  {"NODE_RANK", node},
                  {"OMPI_COMM_WORLD_LOCAL_RANK", gpu},
                  {"OMPI_COMM_WORLD_LOCAL_SIZE", gpus},
+                 {"OMPI_COMM_WORLD_NODE_RANK", gpu},
                  {"MPI_LOCALRANKID", gpu},
+                 {"MPI_LOCALNRANKS", gpus},
                  {"SLURM_LOCALID", gpu},
                  {"SLURM_NODEID", node}};
     for (const auto& variable : known)
