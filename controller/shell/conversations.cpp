@@ -58,6 +58,7 @@ void Daemon::hear(const std::string& peer, wire::Frame&& frame) {
             take_notes();
             if (trace_) name_ranks(node, message);
             recorders_.heard(node, message);
+            if (auto* beat = std::get_if<wire::Heartbeat>(&message)) bystanders_[node] = std::move(beat->bystanders);
         }
         if (recorders_.any()) recorders_.heard_launches(node, message);
         feed(NodeMessage{node, session->id, std::move(message)});
@@ -157,6 +158,7 @@ void Daemon::end_session(NodeIndex node, const std::string& reason) {
     server_.send(session->peer, frame);
     const std::uint64_t id = session->id;
     sessions_.close(node);
+    bystanders_.erase(node);
     feed(NodeLost{node, id});
 }
 

@@ -212,7 +212,17 @@ json jobs_reply(const ControllerView& view) {
                         {"groups", job.groups},
                         {"launches_in_flight", job.in_flight},
                         {"launches_ready", job.ready}});
-    return {{"jobs", list}};
+    json bystanders = json::array();
+    std::size_t count = 0;
+    for (const auto& [node, processes] : view.bystanders)
+        for (const wire::Bystander& one : processes)
+            if (++count <= kMostInReply)
+                bystanders.push_back({{"node", view.fabric.nodes.at(node).name},
+                                      {"pid", one.pid},
+                                      {"program", one.program},
+                                      {"library", one.library},
+                                      {"shim", one.shim}});
+    return {{"jobs", list}, {"without_opus", bystanders}, {"without_opus_count", count}};
 }
 
 namespace {

@@ -2,8 +2,10 @@
 // milliseconds (`..._ms`), so that a reader needs no clock of ours. Members are only ever added.
 #pragma once
 
+#include <map>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
 #include "controller/core/core.h"
 #include "controller/recording/latency.h"
@@ -21,6 +23,7 @@ struct ControllerView {
     std::string address;
     TimeNs started_ns = 0;
     TimeNs now_ns = 0;
+    std::map<NodeIndex, std::vector<wire::Bystander>> bystanders = {};  // as the managers tell of them
 };
 
 nlohmann::json status_reply(const ControllerView& view);

@@ -48,7 +48,7 @@ bool flag_argument(const json& arguments, const char* key) {
 
 ControllerView Daemon::view() const {
     return {fabric_,     core_, server_.counters(), control_, epoch_, OPUS_PROGRAM_VERSION, server_.address(),
-            started_ns_, now_};
+            started_ns_, now_, bystanders_};
 }
 
 void Daemon::ctl(const std::string& peer, const wire::CtlRequest& request) {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -57,6 +58,7 @@ private:
     WireServer server_;
     std::unique_ptr<TraceFile> trace_;
     Recorders recorders_;
+    std::map<NodeIndex, std::vector<wire::Bystander>> bystanders_;  // of each session's last heartbeat
     SwitchBank switches_;
     std::unique_ptr<Thinker> thinker_;  // where jobs are planned
     Core core_;

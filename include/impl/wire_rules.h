@@ -80,6 +80,11 @@ inline Fault rule(const RankLearned& x) {
     if (x.rank == kNone) return {"rank", "missing"};
     return {};
 }
+inline Fault rule(const Bystander& x) {
+    if (x.pid == 0) return {"pid", "missing"};
+    if (auto fault = name_rule("program", x.program)) return fault;
+    return text_rule("library", x.library);
+}
 inline Fault rule(const RankPace& x) {
     constexpr std::int64_t kYear = std::int64_t{366} * 86400 * 1'000'000'000;  // so that they can be added up
     if (x.rank == kNone) return {"rank", "missing"};

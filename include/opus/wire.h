@@ -38,6 +38,7 @@ inline constexpr std::size_t kMaxList = 1u << 18;        // elements of any list
 inline constexpr std::size_t kMaxKeysPerLaunch = 65536;  // summed over its ranges
 inline constexpr std::uint32_t kMaxRanks = 1u << 22;     // of one communicator
 inline constexpr std::size_t kMaxWithheld = 64;          // receives that a node tells of
+inline constexpr std::size_t kMaxBystanders = 64;        // processes without Opus that a node tells of
 inline constexpr std::uint32_t kMaxLocal = 64;           // GPUs of a node, ports of a GPU
 
 // --- parts -------------------------------------------------------------------------------------
@@ -231,10 +232,20 @@ struct Withheld {
     std::uint32_t waited_ms = 0, left_ms = 0;  // since it was ready, and until it is asked for at the latest, as things are
 };
 
+// A process of the host that has mapped NCCL and has met no manager: it runs without Opus, or has made no communicator
+// yet. For people.
+struct Bystander {
+    std::uint32_t pid = 0;
+    std::string program;  // its command's name
+    std::string library;  // the NCCL that it has mapped
+    bool shim = false;    // it has the shim mapped, too
+};
+
 struct Heartbeat {  // both ways, once a second
     std::int64_t sent_ns = 0;
     std::vector<RankLearned> learned = {};  // by managers, where there is news
     std::vector<Withheld> withheld = {};    // by managers: all of them, as far as kMaxWithheld
+    std::vector<Bystander> bystanders = {};  // by managers: all of them, as far as kMaxBystanders
 };
 
 // How long a rank takes for what it does again and again, against its yardstick: what that took while its circuits

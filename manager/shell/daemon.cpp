@@ -219,7 +219,10 @@ bool Daemon::hear_link() {
 
 // --- actions --------------------------------------------------------------------------------------
 
-void Daemon::perform(Send& a) { outgoing_.push_back(std::move(a.message)); }
+void Daemon::perform(Send& a) {
+    if (auto* beat = std::get_if<wire::Heartbeat>(&a.message)) beat->bystanders = bystanders_.found();
+    outgoing_.push_back(std::move(a.message));
+}
 
 void Daemon::perform(const SetGo& a) {
     const auto it = ranks_.find(a.rank);

@@ -1,5 +1,5 @@
-// opus-manager's one thread: looks at rings, the socket and the controller, feeds the core, does what it
-// says, sleeps as long as it may.
+// opus-manager's thread (bystanders.h has another): looks at rings, the socket and the controller, feeds the core, does
+// what it says, sleeps as long as it may.
 #pragma once
 
 #include <array>
@@ -10,6 +10,7 @@
 
 #include "manager/core/core.h"
 #include "manager/shell/attach_server.h"
+#include "manager/shell/bystanders.h"
 #include "manager/shell/controller_link.h"
 #include "manager/shell/core_waits.h"
 #include "manager/shell/descriptor.h"
@@ -113,6 +114,7 @@ private:
     std::map<int, RankId> watches_;
     RankId next_rank_ = 0;
     std::unique_ptr<AttachServer> server_;
+    Bystanders bystanders_;
     std::unique_ptr<ControllerLink> link_;
     std::array<int, 2> link_descriptors_{-1, -1};
     std::uint64_t link_opened_ = 0;  // which of its sockets these are

@@ -75,6 +75,11 @@ std::optional<std::uint64_t> start_time_of(pid_t pid) {
     return 0;
 }
 
+std::string text_of(pid_t pid, const char* name) {
+    std::string text;
+    return read_file(pid, name, text) == Found::text ? text : std::string();
+}
+
 Descriptor watch_process(pid_t pid) {
 #ifdef SYS_pidfd_open
     return Descriptor(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));

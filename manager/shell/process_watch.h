@@ -14,6 +14,9 @@ namespace opus::manager {
 // /proc/PID/stat field 22, or 0 when the process is dead (or a zombie). Empty: it cannot be told now (no descriptor, say).
 std::optional<std::uint64_t> start_time_of(pid_t pid);
 
+// A file of /proc/PID, whole. Empty: there is none, or it cannot be read.
+std::string text_of(pid_t pid, const char* name);
+
 // Readable when the process ends. Empty where the kernel has none.
 Descriptor watch_process(pid_t pid);
 

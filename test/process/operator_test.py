@@ -1,6 +1,8 @@
 """What an operator sees and does with opus-ctl while jobs run: each of its commands, against real processes."""
+import _ctypes
 import json
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -224,6 +226,39 @@ def fences(context) -> None:
         expect("fenced" not in (text := words(cluster, "ports")), text)
         cluster.ctl("connect", "n0.g0.p0", "n2.g0.p0")
         expect("n0.g0.p0" in refused(cluster, "fence", "n0.g0.p1"), "it does not suggest a name")
+
+
+LOADS_NCCL = "import ctypes, sys; ctypes.CDLL(sys.argv[1]); print('loaded', flush=True); sys.stdin.read()"
+
+
+@case("jobs names processes that have NCCL and no manager, with the shim and without, and no rank")
+def without_opus(context) -> None:
+    with context.cluster(PAIR) as cluster:
+        job = start(cluster, pair(iterations=100_000))
+        nccl = shutil.copy(_ctypes.__file__, cluster.folder / "libnccl.so.2")  # who looks goes by its name
+        preloads = {"with": {"LD_PRELOAD": str(context.build.shim)}, "without": {}}
+        others = {kind: subprocess.Popen([sys.executable, "-c", LOADS_NCCL, nccl], text=True,
+                                         stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={**cluster.env, **env})
+                  for kind, env in preloads.items()}
+        try:
+            for other in others.values():
+                expect(other.stdout.readline() == "loaded\n", "it did not load NCCL")
+
+            def told() -> dict:
+                return {p["pid"]: p for p in cluster.ctl("jobs")["without_opus"] if p["node"] == "n0"}
+            # A rank is none before it has met its manager.
+            ranks = {r.pid for r in job.ranks}
+            wait_for(lambda: {o.pid for o in others.values()} <= told().keys() and not ranks & told().keys(), "them to be named", job)
+            seen = told()
+            expect(seen[others["with"].pid]["shim"] and not seen[others["without"].pid]["shim"], f"{seen}")
+            expect(seen[others["without"].pid]["library"].endswith("libnccl.so.2"), f"{seen}")
+            text = words(cluster, "jobs")
+            expect(re.search(rf"n0 +{others['without'].pid} +python\S* +the shim is not loaded +/\S*libnccl", text) is not None, text)
+        finally:
+            for other in others.values():
+                other.kill()
+                other.communicate()
+        wait_for(lambda: not told().keys() & {o.pid for o in others.values()}, "them to be gone")
 
 
 if __name__ == "__main__":

@@ -176,7 +176,7 @@ void define(CLI::App& app, Options& options) {
     add_list(app, options, "circuits", "which port is joined to which, and who holds the circuit", show_circuits);
     add_list(app, options, "ports", "every port: its use, peer, holders", show_ports);
     add_question(app, options, "groups", "communicators: members, verdict", show_groups);
-    add_question(app, options, "jobs", "jobs: ranks, nodes, launches", show_jobs);
+    add_question(app, options, "jobs", "jobs: ranks, nodes, launches; and processes that have NCCL without Opus", show_jobs);
 
     auto* why = app.add_subcommand(
         "why", "why a rank waits: missing member, port, holder, a manager that withholds a receive; since when");

@@ -137,8 +137,19 @@ void show_jobs(const json& body) {
     for (const json& j : body.at("jobs"))
         table.add({text(j, "job"), text(j, "ranks"), joined(j.at("nodes"), 8), text(j, "groups"),
                    text(j, "launches_in_flight"), text(j, "launches_ready")});
-    if (table.empty()) return static_cast<void>(std::printf("no jobs\n"));
-    table.print(stdout);
+    if (table.empty())
+        std::printf("no jobs\n");
+    else
+        table.print(stdout);
+    Table others({"NODE", "PID", "PROGRAM", "WITHOUT OPUS", "NCCL"});
+    for (const json& p : body.value("without_opus", json::array()))
+        others.add({text(p, "node"), text(p, "pid"), text(p, "program"),
+                    p.value("shim", false) ? "has met no manager" : "the shim is not loaded", text(p, "library")});
+    if (others.empty()) return;
+    std::printf("\n");
+    others.print(stdout);
+    const std::size_t named = body.at("without_opus").size(), all = body.value("without_opus_count", named);
+    if (all > named) std::printf("and %zu more\n", all - named);
 }
 
 void show_why(const json& body) {
