@@ -78,6 +78,7 @@ void name_gpu(ring::CommEntry& entry, std::uint32_t device) {
     entry.device = device;
     entry.pci = gpu.pci;
     entry.uuid = gpu.uuid;
+    entry.ways = nccl_ways();
 }
 
 void publish(Creation& creation) {

@@ -4,10 +4,12 @@
 #include <cstddef>
 #include <cstring>
 
+#include "opus/launch_ring.h"
 #include "opus/nccl_conf.h"
 #include "shim/cuda_driver.h"
 #include "shim/hooks.h"
 #include "shim/message.h"
+#include "shim/settings.h"
 
 namespace opus::shim {
 
@@ -34,6 +36,17 @@ bool rings(const char* value) {
     }
     return true;
 }
+
+// What is no number counts as not given (param.cc).
+std::uint64_t number_of(const char* variable, std::uint64_t otherwise) {
+    const NcclValue found = find_nccl_value(variable);
+    std::uint64_t number = otherwise;
+    return found.given && parse_number(found.value, number) ? number : otherwise;
+}
+
+bool never_crosses() { return number_of("NCCL_CROSS_NIC", 2) == 0; }
+bool zero_or_rails(const char* value) { return zero(value) || never_crosses(); }
+bool not_zero_or_rails(const char* value) { return not_zero(value) || never_crosses(); }
 
 bool zero_or_rings(const char* value) { return zero(value) || rings(find_nccl_value("NCCL_ALGO").value); }
 
@@ -90,6 +103,12 @@ bool nccl_connects_late() {
              "circuits: " OPUS_CONNECTS_EARLY "; use a GPU and a driver that have it");
     return false;
 #undef OPUS_CONNECTS_EARLY
+}
+
+// graph/search.cc, ncclTopoGetNetDev: the NIC of the receiver's index is looked for where rings may not change NICs, too.
+std::uint32_t nccl_ways() {
+    const bool proxies = number_of("NCCL_PXN_DISABLE", 0) != 1 && number_of("NCCL_P2P_PXN_LEVEL", 2) != 0;
+    return proxies || never_crosses() ? 0 : ring::kWaysOwnNic;
 }
 
 bool nccl_orders_launches(bool configured) {

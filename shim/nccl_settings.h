@@ -4,6 +4,8 @@
 
 #include <nccl.h>
 
+#include <cstdint>
+
 namespace opus::shim {
 
 // Of this process; when it attaches. False: something is refused.
@@ -13,6 +15,9 @@ bool nccl_settings_fit();
 // (init.cc: runtimeConn): before 2.22, and where the GPU's memory cannot be mapped (cuMem), it does so while the
 // communicator is made. Its first use is what a circuit can be had for.
 bool nccl_connects_late();
+
+// By which NICs it sends, as far as settings decide that (ring::kWays*).
+std::uint32_t nccl_ways();
 
 // Of one communicator, or null. False: something is refused.
 bool nccl_config_fits(const ncclConfig_t* config);

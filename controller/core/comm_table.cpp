@@ -72,56 +72,36 @@ Judgement judge(const Comm& comm) {
     return {Verdict::enforced};
 }
 
-namespace {
-
-struct NodeOrder {
-    std::vector<NodeIndex> nodes;                    // by first appearance
-    std::vector<std::vector<std::uint32_t>> locals;  // local indices with a member, sorted
-};
-
-NodeOrder node_order(const Comm& comm, const Fabric& fabric) {
-    NodeOrder order;
-    std::unordered_map<NodeIndex, std::size_t> place;
-    for (const Member& m : comm.members) {
-        const auto [it, fresh] = place.try_emplace(m.node, order.nodes.size());
-        if (fresh) {
-            order.nodes.push_back(m.node);
-            order.locals.emplace_back();
-        }
-        order.locals[it->second].push_back(fabric.gpus[m.gpu].local);
-    }
-    for (auto& locals : order.locals) {
-        std::sort(locals.begin(), locals.end());
-        locals.erase(std::unique(locals.begin(), locals.end()), locals.end());
-    }
-    return order;
+// Of a node without such a GPU, another of its GPUs.
+static GpuId gpu_of(const Nic& nic, const Fabric& fabric) {
+    const auto& gpus = fabric.nodes[nic.node].gpus;
+    return gpus[std::min<std::size_t>(nic.gpu, gpus.size() - 1)];
 }
 
-}  // namespace
-
-GpuId sender_gpu(const Node& from, const Gpu& to) {
-    return from.gpus[to.local < from.gpus.size() ? to.local : from.gpus.size() - 1];
+const Places& member_places(Comm& comm, const Fabric& fabric) {
+    const bool known = comm.complete() &&
+                       std::all_of(comm.members.begin(), comm.members.end(), [](const Member& m) { return m.gpu != kNone; });
+    if (comm.places.empty() && known)
+        for (const Member& m : comm.members) comm.places.push_back({m.node, fabric.gpus[m.gpu].local, m.own_nic});
+    return comm.places;
 }
 
-std::vector<EdgeId> collective_edges(const Comm& comm, bool mesh, const Fabric& fabric, Inventory& inventory) {
-    const NodeOrder order = node_order(comm, fabric);
-    const std::size_t count = order.nodes.size();
+std::vector<EdgeId> collective_edges(Comm& comm, bool mesh, const Fabric& fabric, Inventory& inventory) {
     std::vector<EdgeId> edges;
-    const auto join = [&](std::size_t from, std::size_t to) {
-        const Node& receiver = fabric.nodes[order.nodes[to]];
-        for (const std::uint32_t local : order.locals[to]) {
-            const Gpu& gpu = fabric.gpus[receiver.gpus[local]];
-            edges.push_back(inventory.edge_between(sender_gpu(fabric.nodes[order.nodes[from]], gpu), receiver.gpus[local]));
-        }
-    };
-    for (std::size_t n = 0; n < count && count > 1; ++n) {
-        if (!mesh) join(n, (n + 1) % count);
-        for (std::size_t m = 0; mesh && m < count; ++m)
-            if (m != n) join(n, m);
-    }
+    ways_of_collective(member_places(comm, fabric), mesh, kNone, [&](const Nic& from, const Nic& to) {
+        edges.push_back(inventory.edge_between(gpu_of(from, fabric), gpu_of(to, fabric)));
+    });
     std::sort(edges.begin(), edges.end());
     edges.erase(std::unique(edges.begin(), edges.end()), edges.end());
     return edges;
+}
+
+EdgeId transfer_edge(Comm& comm, std::uint32_t src, std::uint32_t dst, const Fabric& fabric, Inventory& inventory) {
+    const Member &from = comm.members[src], &to = comm.members[dst];
+    if (!from.registered || !to.registered || from.gpu == kNone || to.gpu == kNone || from.node == to.node) return kNone;
+    if (fabric.gpus[from.gpu].local == fabric.gpus[to.gpu].local) return inventory.edge_between(from.gpu, to.gpu);
+    const Places& places = member_places(comm, fabric);  // another member may send it on
+    return places.empty() ? kNone : inventory.edge_between(gpu_of(sending_nic(places, src, dst), fabric), to.gpu);
 }
 
 }  // namespace opus::controller

@@ -11,6 +11,7 @@
 
 #include "controller/core/launch.h"
 #include "opus/fabric.h"
+#include "opus/ways.h"
 #include "opus/wire.h"
 
 namespace opus::controller {
@@ -23,6 +24,7 @@ struct Member {
     GpuId gpu = kNone;
     Mode mode = Mode::enforce;
     std::uint32_t generation = 0;
+    bool own_nic = false;
     bool registered = false;
     bool gone = false;  // destroyed it, or died
 };
@@ -59,6 +61,8 @@ struct Comm {
     std::uint64_t overdue_at = 0;                // Core::Impl::overdue_changes + 1 when `overdue` was looked up
     bool overdue = false;                        // a member's node is
     std::uint64_t mark = 0;                      // of the current walk (Core::Impl::next_mark)
+
+    Places places;  // of all members, once these are known and have GPUs; empty: not yet looked up
 
     // Circuits of a collective, once all members are known (EdgeIds, in ring order).
     bool ring_known = false, mesh_known = false;
@@ -98,13 +102,12 @@ struct Judgement {
 // What the members that are there make of a communicator; `unknown` until all are.
 Judgement judge(const Comm& comm);
 
-// The circuits of a collective: for each rail the ring in NCCL's node order (nodes by first appearance in
-// rank order), or each pair of nodes for a mesh. Between node n and the next an edge joins GPU r of both
-// if the next has a member on r: the sender's GPU may be of no member (NCCL's PXN).
-std::vector<EdgeId> collective_edges(const Comm& comm, bool mesh, const Fabric& fabric, Inventory& inventory);
+// Where its members are; empty until all are known and have GPUs.
+const Places& member_places(Comm& comm, const Fabric& fabric);
 
-// The GPU by which `from` reaches GPU `to` of another node: the one on its rail. A node without one answers
-// with another of its GPUs: no switch joins these, and the planner says so by name.
-GpuId sender_gpu(const Node& from, const Gpu& to);
+// The circuits of a collective, or of a transfer, by NCCL's ways (opus/ways.h). What is on different rails no switch joins, and
+// the planner says so by name.
+std::vector<EdgeId> collective_edges(Comm& comm, bool mesh, const Fabric& fabric, Inventory& inventory);
+EdgeId transfer_edge(Comm& comm, std::uint32_t src, std::uint32_t dst, const Fabric& fabric, Inventory& inventory);
 
 }  // namespace opus::controller

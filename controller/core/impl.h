@@ -177,7 +177,7 @@ struct Core::Impl {
     void hold_again(Comm& comm);  // those that are known now
     void evaluate(Comm& comm);
     void set_verdict(Comm& comm, Judgement judged, std::string why = {});
-    wire::CommVerdict verdict_of(const Comm& comm) const;
+    wire::CommVerdict verdict_of(Comm& comm) const;
     void tell_verdict(const wire::CommVerdict& verdict, NodeIndex node);
     std::string words_of(const Comm& comm, const Judgement& judged) const;
     std::string words_of_claim(const Comm& comm, std::uint32_t slot) const;

@@ -56,21 +56,15 @@ std::pair<const EdgeId*, const EdgeId*> Core::Impl::edges_of(KeyState& key) {
         bool& known = key.mesh ? comm.mesh_known : comm.ring_known;
         auto& edges = key.mesh ? comm.mesh : comm.ring;
         if (!known) {
-            const bool placed =
-                std::all_of(comm.members.begin(), comm.members.end(), [](const Member& m) { return m.gpu != kNone; });
-            edges = placed ? collective_edges(comm, key.mesh, fabric, inventory) : std::vector<EdgeId>{};
+            edges = collective_edges(comm, key.mesh, fabric, inventory);
             (key.mesh ? comm.mesh_routable : comm.ring_routable) = 0;
             (key.mesh ? comm.mesh_list : comm.ring_list).reset();
             known = true;
         }
         return {edges.data(), edges.data() + edges.size()};
     }
-    if (key.edge == kNone) {
-        const Member &src = comm.members[key.key.src], &dst = comm.members[key.key.dst];
-        if (!src.registered || !dst.registered || src.gpu == kNone || dst.gpu == kNone || src.node == dst.node)
-            return {};
-        key.edge = inventory.edge_between(sender_gpu(fabric.nodes[src.node], fabric.gpus[dst.gpu]), dst.gpu);
-    }
+    if (key.edge == kNone) key.edge = transfer_edge(comm, key.key.src, key.key.dst, fabric, inventory);
+    if (key.edge == kNone) return {};
     return {&key.edge, &key.edge + 1};
 }
 

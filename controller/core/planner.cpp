@@ -293,11 +293,27 @@ bool Planner::routable(const std::vector<EdgeId>& edges) {
     return solve(edges, false, plan);
 }
 
+// Why two GPUs on different rails cannot be joined; empty: they are on one, or a switch of both joins them.
+std::string Planner::explain_crossing(const Gpu& a, const Gpu& b) const {
+    const Fabric& fabric = inventory_->fabric();
+    const bool joined = std::any_of(a.ports.begin(), a.ports.end(), [&](PortId p) {
+        return std::any_of(b.ports.begin(), b.ports.end(), [&](PortId q) { return fabric.can_join(p, q); });
+    });
+    if (a.rail == b.rail || joined) return {};
+    return "NCCL sends between " + a.name + " on rail " + fabric.rails[a.rail].name + " and " + b.name + " on rail " +
+           fabric.rails[b.rail].name + ", which no switch joins: its communicator has no rank on the sender's node with the "
+           "receiver's local index, or PXN is off (NCCL_PXN_DISABLE) and NCCL_CROSS_NIC not 0; send between GPUs of one rail";
+}
+
 std::string Planner::explain(const std::vector<EdgeId>& edges) {
     const Fabric& fabric = inventory_->fabric();
     mode_ = Mode::fabric;
     Plan plan;
     if (solve(edges, false, plan)) return {};
+    for (const EdgeId e : edges)
+        if (std::string why = explain_crossing(fabric.gpus[inventory_->edge(e).a], fabric.gpus[inventory_->edge(e).b]);
+            !why.empty())
+            return why;
     const Gpu& gpu = fabric.gpus[plan.stuck];
     const GpuScratch& g = at(plan.stuck);
     const std::size_t fenced = gpu.ports.size() - g.candidates.size();

@@ -56,6 +56,7 @@ private:
     };
 
     GpuScratch& at(GpuId gpu);
+    std::string explain_crossing(const Gpu& a, const Gpu& b) const;
     int cost(PortId p) const;  // negative: not to be had
     bool solve(const std::vector<EdgeId>& edges, bool keep_idle, Plan& plan);
     bool keep(EdgeId e, bool keep_idle, Plan& plan);

@@ -76,13 +76,14 @@ void Core::Impl::take_place(Comm& comm, NodeIndex node, const wire::CommMember& 
     }
     const auto& gpus = fabric.nodes[node].gpus;
     const GpuId gpu = m.gpu < gpus.size() ? gpus[m.gpu] : kNone;
-    if (member.registered && member.gpu != gpu) let_go(comm);
+    if (member.registered && (member.gpu != gpu || member.own_nic != m.own_nic)) let_go(comm);
     member = {};
     member.node = node;
     member.rank = m.rank;
     member.gpu = gpu;
     member.mode = m.mode;
     member.generation = m.generation;
+    member.own_nic = m.own_nic;
     member.registered = true;
     leave_creation(node, m.rank, comm.id);
     if (member.gpu == kNone && m.mode == Mode::enforce)
@@ -94,6 +95,7 @@ void Core::Impl::take_place(Comm& comm, NodeIndex node, const wire::CommMember& 
     membership.comm = &comm;
     membership.slots.push_back(m.rank_in_comm);
     std::sort(membership.slots.begin(), membership.slots.end());
+    comm.places.clear();
     comm.ring_known = comm.mesh_known = false;
     comm.overdue_at = 0;
     hold_again(comm);
@@ -186,12 +188,10 @@ std::string Core::Impl::words_of_claim(const Comm& comm, std::uint32_t slot) con
            fabric.gpus[second.gpu].name + ": name the node's GPUs in the fabric file (pci, uuid), or set OPUS_GPU";
 }
 
-wire::CommVerdict Core::Impl::verdict_of(const Comm& comm) const {
+wire::CommVerdict Core::Impl::verdict_of(Comm& comm) const {
     wire::CommVerdict verdict{comm.id, comm.verdict, {}, comm.reason, comm.reason_rank, comm.why};
     verdict.why.resize(std::min(verdict.why.size(), wire::kMaxText));
-    const bool few = comm.verdict == Verdict::enforced && comm.size <= kMaxPlaces;
-    if (few && std::all_of(comm.members.begin(), comm.members.end(), [](const Member& m) { return m.gpu != kNone; }))
-        for (const Member& m : comm.members) verdict.places.push_back({m.node, fabric.gpus[m.gpu].local});
+    if (comm.verdict == Verdict::enforced && comm.size <= kMaxPlaces) verdict.places = member_places(comm, fabric);
     return verdict;
 }
 

@@ -83,8 +83,8 @@ namespace opus::ring {
 inline constexpr std::uint64_t kMagic = 0x31474e525355504full;  // "OPUSRNG1"
 inline constexpr std::uint32_t kVersionMajor = 1;
 // 1: dead_beat; 2: kLaunchFenced; 3: creation and reason, kLaunchSkips, kOpConnects; 4: pci and uuid of a CommEntry,
-// kMaxOps (was 1024), kOpMesh, kLaunchLasts, one-sided operations; 5: kLaunchReplayed
-inline constexpr std::uint32_t kVersionMinor = 5;
+// kMaxOps (was 1024), kOpMesh, kLaunchLasts, one-sided operations; 5: kLaunchReplayed; 6: `ways` of a CommEntry
+inline constexpr std::uint32_t kVersionMinor = 6;
 inline constexpr std::uint32_t kMaxComms = 256;
 inline constexpr std::uint32_t kDefaultSlots = 4096;  // power of two
 inline constexpr std::uint32_t kMaxSlots = 65536;
@@ -169,6 +169,8 @@ enum class CommState : std::uint32_t { free = 0, registered = 1, retired = 2, en
 // instead, and after an Abort any: NCCL frees what it would launch on.
 enum class CommOpen : std::uint32_t { closed = 0, revoked = 1, aborted = 2 };
 
+inline constexpr std::uint32_t kWaysOwnNic = 1;  // what it sends leaves by its own GPU's NIC, whatever the receiver's is
+
 // One communicator of this rank. Line 0 is written, then `state` stored with release.
 struct CommEntry {
     alignas(kLine) CommId id;
@@ -186,6 +188,7 @@ struct CommEntry {
     std::atomic<std::uint32_t> lost;                 // launches that passed unrecorded (ring full, too many ops)
     PciAddress pci;  // of `device`, as the driver says; 0: it does not, or OPUS_GPU does. Written as line 0 is
     GpuUuid uuid;    // likewise
+    std::uint32_t ways;  // kWays*, likewise
     // line 2
     alignas(kLine) std::atomic<std::uint32_t> verdict;  // Verdict; futex word. Back to unknown before `freed` is stored
     std::atomic<std::uint32_t> freed;  // generation whose retirement the manager has seen through: the entry may be reused

@@ -19,9 +19,9 @@ OPUS_NCCL_SETTING(NCCL_PROTO, anything, "any value", warned, "", "a protocol cha
 OPUS_NCCL_SETTING(NCCL_CROSS_NIC, zero, "0", refused, "0", "rings that change NICs leave their rail")
 OPUS_NCCL_SETTING(NCCL_IB_MERGE_NICS, zero, "0", refused, "0", "of a merged NIC nobody knows which port a connection takes")
 OPUS_NCCL_SETTING(NCCL_COLLNET_ENABLE, zero, "0", refused, "", "there are no packet switches to compute in")
-OPUS_NCCL_SETTING(NCCL_PXN_DISABLE, zero, "0", warned, "",
+OPUS_NCCL_SETTING(NCCL_PXN_DISABLE, zero_or_rails, "0, or NCCL_CROSS_NIC to 0", warned, "",
                   "transfers between local indices then leave by the sender's rail, which does not lead to the receiver")
-OPUS_NCCL_SETTING(NCCL_P2P_PXN_LEVEL, not_zero, "1 or 2", warned, "",
+OPUS_NCCL_SETTING(NCCL_P2P_PXN_LEVEL, not_zero_or_rails, "1 or 2, or NCCL_CROSS_NIC to 0", warned, "",
                   "transfers between local indices then leave by the sender's rail, which does not lead to the receiver")
 OPUS_NCCL_SETTING(NCCL_NVLS_ENABLE, zero_or_rings, "0, or NCCL_ALGO=Ring", warned, "", "NVLS joins nodes by trees")
 OPUS_NCCL_SETTING(NCCL_PAT_ENABLE, zero_or_rings, "0, or NCCL_ALGO=Ring", warned, "",

@@ -109,6 +109,7 @@ struct CommMember {  // this node's member of a communicator
     std::vector<KeyRange> done = {};  // snapshot only, one a sequence: this member has finished the keys 0 .. n + count - 1
     Verdict verdict = Verdict::unknown;  // what its launches go by now: a new controller must not hold what an old one passed
     CreationState creation = CreationState::untold;
+    bool own_nic = false;  // its transfers leave by its own GPU's NIC, whatever the receiver's is (opus/ways.h)
 };
 
 // A process that is inside NCCL's creation of a communicator, and does not know its rank and size in it yet. Once it does it
@@ -308,6 +309,7 @@ struct Refused {
 struct Place {  // of a member
     NodeIndex node = kNone;
     std::uint32_t gpu = kNone;  // local
+    bool own_nic = false;       // as of CommMember
     auto operator<=>(const Place&) const = default;
 };
 struct CommVerdict {

@@ -32,7 +32,7 @@ bool is_posted(const std::deque<Launch>& launches, std::uint64_t signature) {
 
 }  // namespace
 
-Circuits circuits_by(const wire::KeyRange& range, const std::vector<wire::Place>& places, NodeIndex here) {
+Circuits circuits_by(const wire::KeyRange& range, const Places& places, NodeIndex here) {
     const auto reaches = circuits_of(range, places, here);
     if (!reaches) {  // a transfer's are the same in both directions
         const Key& key = range.first;

@@ -26,7 +26,7 @@ struct Launch;
 // What is known of the circuits of a key: they change when one of these numbers does. Empty: it needs none.
 using Circuits = std::vector<std::uint64_t>;
 // By where its members are; where that is not known, by its communicator and peers.
-Circuits circuits_by(const wire::KeyRange& range, const std::vector<wire::Place>& places, NodeIndex here);
+Circuits circuits_by(const wire::KeyRange& range, const Places& places, NodeIndex here);
 
 // What the predictor is to know a launch by. Sizes count for collectives over a ring only: those of transfers and
 // of all-to-all follow the data.

@@ -24,7 +24,7 @@ struct Group {
     Verdict verdict = Verdict::unknown;
     Reason reason = Reason::none;  // why it is not held
     std::uint32_t reason_rank = kNone;
-    std::vector<wire::Place> places;  // of its members by rank, if the controller has told
+    Places places;  // of its members, if the controller has told
 };
 
 enum class SessionState : std::uint8_t { down, greeting, up, refused };
@@ -72,7 +72,7 @@ struct Core::Impl {
     Outbox outbox;
     NodeIndex here = kNone;
     GpuPlaces gpus;
-    std::map<std::pair<std::uint32_t, std::uint32_t>, wire::Place> leads;  // local GPU and port: where its circuit goes
+    std::map<std::pair<std::uint32_t, std::uint32_t>, Nic> leads;  // local GPU and port: where its circuit goes
     std::uint64_t known_epoch = 0;
     std::optional<TimeNs> alone_since;  // no controller
     bool waited_in_vain = false;        // for a verdict, a whole hold time, since then: who comes next does not wait

@@ -63,6 +63,7 @@ TEST_CASE("version 1 of the launch ring lies where it always lay") {
         AT(CommEntry, lost, 68),
         AT(CommEntry, pci, 72),
         AT(CommEntry, uuid, 80),
+        AT(CommEntry, ways, 96),
         AT(CommEntry, verdict, 128),
         AT(CommEntry, freed, 132),
         AT(CommEntry, reason, 136),

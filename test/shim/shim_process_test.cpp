@@ -1174,6 +1174,21 @@ TEST_CASE("what NCCL is told and circuits do not serve is one line: variable, va
     CHECK(lines({{"NCCL_CROSS_NIC", "1"}, {"OPUS_MODE", "observe"}}).empty());
 }
 
+TEST_CASE("a communicator says when its transfers leave by its own NIC whatever the receiver's is") {
+    const std::pair<Environment, std::uint32_t> cases[] = {
+        {{}, 0},
+        {{{"NCCL_PXN_DISABLE", "1"}}, ring::kWaysOwnNic},
+        {{{"NCCL_P2P_PXN_LEVEL", "0"}}, ring::kWaysOwnNic},
+        {{{"NCCL_PXN_DISABLE", "1"}, {"NCCL_CROSS_NIC", "0"}}, 0}};
+    for (const auto& [environment, ways] : cases) {
+        MiniManager manager;
+        Program program = scenario("calls", with(at(manager), environment), 1);
+        CHECK(program.finish() == 0);
+        CHECK(program.errors.empty() == (ways == 0));
+        CHECK(manager.rank(0).view.comms[0].ways == ways);
+    }
+}
+
 TEST_CASE("what NCCL would take from nccl.conf is seen there, and the environment goes before it") {
     MiniManager manager;
     char file[] = "/tmp/opus-nccl-conf-XXXXXX";

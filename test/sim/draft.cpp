@@ -87,6 +87,7 @@ bool Draft::can_ring(std::uint32_t comm) const {
 
 bool Draft::can_mesh(std::uint32_t comm) const {
     const std::size_t nodes = nodes_of(comm);
+    if (!keeps_rails(pairs_of_collective(s_.comms[comm], true))) return false;
     return nodes <= ports() + (ports_of_a_switch() > 1 || nodes % 2 == 0 ? 1 : 0);
 }
 
@@ -242,27 +243,42 @@ FlowPlan Draft::plan_flow(const RawOp& op, const Key& key, bool conn) const {
     return flow;
 }
 
-// docs/design.md, section 5: a transfer crosses on the destination's rail.
+// docs/design.md, section 5: a transfer crosses on the destination's rail where a member of its communicator has its index on
+// the sender's node.
 std::vector<PairIndex> Draft::pairs_of_transfer(const CommPlan& comm, std::uint32_t src, std::uint32_t dst) const {
     const Gpu &from = gpu_of(comm.ranks[src]), &to = gpu_of(comm.ranks[dst]);
     if (from.node == to.node) return {};
-    return {s_.pair_of(s_.fabric.nodes[from.node].gpus[to.local], s_.fabric.nodes[to.node].gpus[to.local])};
+    const bool leads = std::any_of(comm.ranks.begin(), comm.ranks.end(), [&](std::uint32_t r) {
+        return gpu_of(r).node == from.node && gpu_of(r).local == to.local;
+    });
+    const auto& out = s_.fabric.nodes[from.node].gpus;
+    return {s_.pair_of(out[leads ? to.local : from.local], s_.fabric.nodes[to.node].gpus[to.local])};
 }
 
-// The ring (or mesh) of nodes by first appearance, on every rail on which the hearing node has members.
+bool Draft::keeps_rails(const std::vector<PairIndex>& pairs) const {
+    const auto gpus = static_cast<PairIndex>(s_.fabric.gpus.size());
+    return std::all_of(pairs.begin(), pairs.end(),
+                       [&](PairIndex p) { return s_.fabric.gpus[p / gpus].rail == s_.fabric.gpus[p % gpus].rail; });
+}
+
+// The ring of nodes by first appearance, on every rail on which the hearing node has members; or what the transfers of each
+// to each need.
 std::vector<PairIndex> Draft::pairs_of_collective(const CommPlan& comm, bool mesh) const {
     std::vector<PairIndex> pairs;
     std::vector<NodeIndex> order;
+    const auto size = static_cast<std::uint32_t>(comm.ranks.size());
+    for (std::uint32_t src = 0; mesh && src < size; ++src)
+        for (std::uint32_t dst = 0; dst < size; ++dst)
+            for (const PairIndex pair : pairs_of_transfer(comm, src, dst)) pairs.push_back(pair);
     for (const std::uint32_t r : comm.ranks)
         if (std::find(order.begin(), order.end(), s_.ranks[r].node) == order.end()) order.push_back(s_.ranks[r].node);
-    for (std::size_t i = 0; i < order.size(); ++i)
-        for (std::size_t k = 0; k < order.size(); ++k) {
-            if (i == k || (!mesh && k != (i + 1) % order.size())) continue;
-            for (const std::uint32_t r : comm.ranks)
-                if (s_.ranks[r].node == order[k])
-                    pairs.push_back(s_.pair_of(s_.fabric.nodes[order[i]].gpus[s_.ranks[r].gpu],
-                                               s_.fabric.nodes[order[k]].gpus[s_.ranks[r].gpu]));
-        }
+    for (std::size_t i = 0; !mesh && order.size() > 1 && i < order.size(); ++i) {
+        const NodeIndex from = order[i], to = order[(i + 1) % order.size()];
+        for (const std::uint32_t r : comm.ranks)
+            if (s_.ranks[r].node == to)
+                pairs.push_back(s_.pair_of(s_.fabric.nodes[from].gpus[s_.ranks[r].gpu],
+                                           s_.fabric.nodes[to].gpus[s_.ranks[r].gpu]));
+    }
     std::sort(pairs.begin(), pairs.end());
     pairs.erase(std::unique(pairs.begin(), pairs.end()), pairs.end());
     return pairs;

@@ -61,6 +61,7 @@ public:
     // Whether its collectives can have their circuits.
     bool can_ring(std::uint32_t comm) const;
     bool can_mesh(std::uint32_t comm) const;
+    bool keeps_rails(const std::vector<PairIndex>& pairs) const;  // no switch joins two rails
     // Pairs of GPUs that an operation needs.
     std::vector<PairIndex> pairs_of_transfer(const CommPlan& comm, std::uint32_t src, std::uint32_t dst) const;
     std::vector<PairIndex> pairs_of_collective(const CommPlan& comm, bool mesh) const;

@@ -230,6 +230,7 @@ private:
     }
 
     void transfer(std::uint32_t c, std::uint32_t src, std::uint32_t dst) {
+        if (!draft_.keeps_rails(draft_.pairs_of_transfer(plan(c), src, dst)) && !random_.chance(2)) return;
         const std::uint32_t s = plan(c).ranks[src], d = plan(c).ranks[dst];
         draft_.launch(s, {{c, OpKind::send, dst, stream_of(s, c)}});
         draft_.launch(d, {{c, OpKind::recv, src, stream_of(d, c)}});
@@ -239,6 +240,7 @@ private:
     using Needs = std::map<GpuId, std::set<GpuId>>;
 
     bool fits(Needs& needs, const std::vector<PairIndex>& pairs) const {
+        if (!draft_.keeps_rails(pairs)) return false;
         const auto gpus = static_cast<PairIndex>(s_.fabric.gpus.size());
         Needs more = needs;
         for (const PairIndex pair : pairs) {

@@ -164,7 +164,7 @@ private:
         for (const std::uint32_t r : members)
             for (std::size_t i = 0; i < order.size(); ++i)
                 if (!fits(with, w_.places[r].gpu, order[i], order[(i + 1) % order.size()])) return;
-        const bool pairwise = order.size() <= kPorts + 1 && chance(30);
+        const bool pairwise = order.size() <= kPorts + 1 && keeps_rails(members) && chance(30);
         const StepKind kind = pairwise ? kPairwise[below(3)] : kRing[below(5)];
         Step step = operation(draft, kind, comm, some_bytes());
         step.dtype = static_cast<DType>(below(10));
@@ -177,13 +177,27 @@ private:
         }
     }
 
-    // Over the destination's rail.
+    // The destination's rail has a rank of the communicator on the sender's node, which NCCL sends through: no switch joins two.
+    bool keeps_rail(const Members& members, const Place& from, const Place& to) const {
+        return from.node == to.node || std::any_of(members.begin(), members.end(), [&](std::uint32_t r) {
+                   return w_.places[r].node == from.node && w_.places[r].gpu == to.gpu;
+               });
+    }
+
+    bool keeps_rails(const Members& members) const {
+        return std::all_of(members.begin(), members.end(), [&](std::uint32_t from) {
+            return std::all_of(members.begin(), members.end(), [&](std::uint32_t to) {
+                return keeps_rail(members, w_.places[from], w_.places[to]);
+            });
+        });
+    }
+
     void add_transfers(Draft& draft, std::uint32_t comm, const Members& members, std::uint32_t count) {
         const auto size = static_cast<std::uint32_t>(members.size());
         for (std::uint32_t i = 0; i < count; ++i) {
             const std::uint32_t src = below(size), dst = (src + 1 + below(size - 1)) % size;
             const Place &from = w_.places[members[src]], &to = w_.places[members[dst]];
-            if (!fits(draft, to.gpu, from.node, to.node)) continue;
+            if (!keeps_rail(members, from, to) || !fits(draft, to.gpu, from.node, to.node)) continue;
             Step send = operation(draft, StepKind::send, comm, some_bytes());
             Step recv = operation(draft, StepKind::recv, comm, send.bytes);
             send.peer = dst;

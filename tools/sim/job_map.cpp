@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "opus/ways.h"
+
 namespace opus::sim {
 namespace {
 
@@ -99,24 +101,15 @@ bool JobMap::crosses(const replay::Step& step, std::uint32_t rank) const {
 
 void JobMap::add_pairs(const replay::Step& step, std::uint32_t rank, std::vector<GpuPair>& pairs) const {
     if (!crosses(step, rank)) return;
-    const auto& group = group_of(step, rank);
-    const auto gpu = [&](NodeIndex node, std::uint32_t local) { return fabric_.nodes[node].gpus[local]; };
-    if (is_transfer(step)) {
-        const std::uint32_t src = step.kind == StepKind::send ? rank : group[step.peer];
-        const std::uint32_t dst = step.kind == StepKind::send ? group[step.peer] : rank;
-        const std::uint32_t local = workload_->places[dst].gpu;
-        return add_pair(pairs, gpu(node_of(src), local), gpu(node_of(dst), local));
-    }
-    std::vector<NodeIndex> nodes;
-    for (const std::uint32_t r : group)
-        if (std::find(nodes.begin(), nodes.end(), node_of(r)) == nodes.end()) nodes.push_back(node_of(r));
-    for (std::size_t i = 0; i < nodes.size(); ++i)
-        for (std::size_t k = 1; k < (is_mesh(step) ? nodes.size() : 2u); ++k) {
-            const NodeIndex from = nodes[i], to = nodes[(i + k) % nodes.size()];
-            for (const std::uint32_t r : group)
-                if (node_of(r) == to)
-                    add_pair(pairs, gpu(from, workload_->places[r].gpu), gpu(to, workload_->places[r].gpu));
-        }
+    Places places;
+    for (const std::uint32_t r : group_of(step, rank)) places.push_back({node_of(r), workload_->places[r].gpu});
+    const auto add = [&](const Nic& from, const Nic& to) {
+        add_pair(pairs, fabric_.nodes[from.node].gpus[from.gpu], fabric_.nodes[to.node].gpus[to.gpu]);
+    };
+    if (!is_transfer(step)) return ways_of_collective(places, is_mesh(step), kNone, add);
+    const std::uint32_t me = membership(workload_->comms[step.comm], rank).rank;
+    const auto [src, dst] = step.kind == StepKind::send ? std::pair(me, step.peer) : std::pair(step.peer, me);
+    add(sending_nic(places, src, dst), nic_of(places[dst]));
 }
 
 ring::OpEntry JobMap::record(const replay::Step& step, std::uint32_t rank, double length) {

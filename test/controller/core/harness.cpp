@@ -136,6 +136,15 @@ void World::build() {
     }
 }
 
+std::uint32_t sends_by(const Job& job, std::size_t comm, std::size_t from, std::size_t to) {
+    const RankSpec &src = job.ranks[from], &dst = job.ranks[to];
+    const auto& members = job.comms[comm];
+    const bool leads = !src.own_nic && std::any_of(members.begin(), members.end(), [&](std::size_t m) {
+        return job.ranks[m].node == src.node && job.ranks[m].gpu == dst.gpu;
+    });
+    return leads ? dst.gpu : src.gpu;
+}
+
 // Written apart from the core on purpose: it is what the core is held to.
 std::vector<std::pair<GpuId, GpuId>> World::pairs_of(const Key& key, bool mesh) const {
     const std::size_t comm = key.comm.hi - 0x1000;
@@ -144,9 +153,18 @@ std::vector<std::pair<GpuId, GpuId>> World::pairs_of(const Key& key, bool mesh) 
         if (from != to) pairs.insert(std::minmax(fabric.nodes[from].gpus[local], fabric.nodes[to].gpus[local]));
     };
     const auto& members = job_.comms[comm];
+    const auto transfer = [&](std::size_t from, std::size_t to) {
+        const RankSpec &src = job_.ranks[from], &dst = job_.ranks[to];
+        const GpuId out = fabric.nodes[src.node].gpus[sends_by(job_, comm, from, to)];
+        if (src.node != dst.node) pairs.insert(std::minmax(out, fabric.nodes[dst.node].gpus[dst.gpu]));
+    };
     if (is_directed(key.kind)) {
-        const RankSpec &src = job_.ranks[members[key.src]], &dst = job_.ranks[members[key.dst]];
-        add(src.node, dst.node, dst.gpu);
+        transfer(members[key.src], members[key.dst]);
+        return {pairs.begin(), pairs.end()};
+    }
+    if (mesh) {
+        for (const std::size_t from : members)
+            for (const std::size_t to : members) transfer(from, to);
         return {pairs.begin(), pairs.end()};
     }
     std::vector<NodeIndex> order;
@@ -156,7 +174,7 @@ std::vector<std::pair<GpuId, GpuId>> World::pairs_of(const Key& key, bool mesh) 
     for (std::size_t i = 0; i < order.size(); ++i)
         for (const std::size_t m : members)
             for (std::size_t j = 0; j < order.size(); ++j)
-                if (job_.ranks[m].node == order[j] && (mesh || j == (i + 1) % order.size()))
+                if (job_.ranks[m].node == order[j] && j == (i + 1) % order.size())
                     add(order[i], order[j], job_.ranks[m].gpu);
     return {pairs.begin(), pairs.end()};
 }

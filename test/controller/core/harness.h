@@ -49,6 +49,7 @@ struct RankSpec {
     NodeIndex node = 0;
     std::uint32_t gpu = 0;
     std::vector<LaunchSpec> program;
+    bool own_nic = false;
 };
 
 struct Job {
@@ -226,5 +227,7 @@ private:
 
 CommId comm_id(std::size_t comm);
 std::uint32_t rank_in(const Job& job, std::size_t comm, std::size_t rank);  // number of a rank in the communicator
+// The local index of the GPU by whose NIC a transfer leaves.
+std::uint32_t sends_by(const Job& job, std::size_t comm, std::size_t from, std::size_t to);
 
 }  // namespace opus::controller::test

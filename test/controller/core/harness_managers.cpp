@@ -18,6 +18,7 @@ wire::CommMember World::member_of(std::size_t comm, std::uint32_t slot) const {
     m.mode = mode == modes.end() ? Mode::enforce : mode->second;
     m.verdict = entry_verdict(comm);
     m.creation = CreationState::returned;
+    m.own_nic = job_.ranks[r].own_nic;
     return m;
 }
 

@@ -31,7 +31,7 @@ bool fits(const RandomJob& r, const LaunchSpec& launch, std::size_t rank) {
     for (const OpSpec& op : launch.ops) {
         const auto& members = r.job.comms[op.comm];
         if (op.what == What::send || op.what == What::recv) {
-            const RankSpec &me = r.job.ranks[rank], &peer = r.job.ranks[members[op.peer]];
+            const RankSpec &me = r.job.ranks[rank], &peer = r.job.ranks[members[op.peer]];  // drawn so that it keeps the rail
             add(me.node, peer.node, op.what == What::send ? peer.gpu : me.gpu);
             continue;
         }
@@ -48,6 +48,11 @@ bool fits(const RandomJob& r, const LaunchSpec& launch, std::size_t rank) {
     for (const auto& [a, b] : pairs)
         if (++degree[a] > r.shape.ports || ++degree[b] > r.shape.ports) return false;
     return true;
+}
+
+// It leaves by the rail that it arrives by: no switch joins two.
+bool keeps_rail(const RandomJob& r, std::size_t comm, std::size_t from, std::size_t to) {
+    return r.job.ranks[from].node == r.job.ranks[to].node || sends_by(r.job, comm, from, to) == r.job.ranks[to].gpu;
 }
 
 std::vector<std::size_t> some_ranks(Random& random, std::size_t count) {
@@ -77,9 +82,12 @@ void add_operation(Random& random, RandomJob& r) {
     } else if (chance(random, 70)) {
         const auto src = static_cast<std::uint32_t>(pick(random, size));
         const auto dst = static_cast<std::uint32_t>((src + 1 + pick(random, size - 1)) % size);
+        if (!keeps_rail(r, comm, members[src], members[dst])) return;
         add(src, {What::send, comm, dst, OpKind::send});
         add(dst, {What::recv, comm, src, OpKind::recv});
     } else {  // everybody to the next one
+        for (std::uint32_t slot = 0; slot < size; ++slot)
+            if (!keeps_rail(r, comm, members[slot], members[(slot + 1) % size])) return;
         for (std::uint32_t slot = 0; slot < size; ++slot) {
             add(slot, {What::send, comm, (slot + 1) % size, OpKind::send});
             add(slot, {What::recv, comm, (slot + size - 1) % size, OpKind::recv});

@@ -30,14 +30,18 @@ struct NicId {
     unsigned node, gpu, port;
 };
 
-// A fabric of `nodes` x `gpus` x `ports`, a switch for each rail; switch port = node * ports + port + 1.
+enum class Glass { switch_a_rail, always_lit, one_switch };
+
+// A fabric of `nodes` x `gpus` x `ports`, a switch for each rail, or one for all.
 class TestFabric {
 public:
-    TestFabric(unsigned nodes, unsigned gpus, unsigned ports, bool always_lit = false) : gpus_(gpus), ports_(ports) {
+    TestFabric(unsigned nodes, unsigned gpus, unsigned ports, Glass glass = Glass::switch_a_rail)
+        : nodes_(nodes), gpus_(gpus), ports_(ports), one_(glass == Glass::one_switch) {
+        const bool always_lit = glass == Glass::always_lit;
         char name[] = "/tmp/standin-rails.XXXXXX";
         folder_ = mkdtemp(name);
-        for (unsigned g = 0; g < gpus; ++g) {
-            std::vector<std::string> flags{"--size", std::to_string(nodes * ports), "--dark-ms", "1"};
+        for (unsigned g = 0; g < (one_ ? 1 : gpus); ++g) {
+            std::vector<std::string> flags{"--size", std::to_string(nodes * ports * (one_ ? gpus : 1)), "--dark-ms", "1"};
             if (always_lit) flags.push_back("--always-lit");
             switches_.push_back(std::make_unique<EmulatorProcess>(flags));
         }
@@ -45,7 +49,8 @@ public:
         for (unsigned n = 0; n < nodes; ++n)
             for (unsigned g = 0; g < gpus; ++g)
                 for (unsigned p = 0; p < ports; ++p)
-                    file << n << ' ' << g << ' ' << p << ' ' << switches_[g]->data() << ' ' << n * ports + p + 1 << '\n';
+                    file << n << ' ' << g << ' ' << p << ' ' << switches_[one_ ? 0 : g]->data() << ' '
+                         << number({n, g, p}) << '\n';
         for (unsigned n = 0; n < nodes && !always_lit; ++n) tables_.push_back(make_table(n));
     }
     ~TestFabric() {
@@ -130,10 +135,13 @@ private:
         ++e.epoch;
         ++table.changes;
     }
-    std::string number(NicId id) const { return std::to_string(id.node * ports_ + id.port + 1); }
-    void tell(unsigned rail, const std::string& line) { switches_.at(rail)->tell(line); }
+    std::string number(NicId id) const {
+        return std::to_string(((one_ ? id.gpu * nodes_ : 0) + id.node) * ports_ + id.port + 1);
+    }
+    void tell(unsigned rail, const std::string& line) { switches_.at(one_ ? 0 : rail)->tell(line); }
 
-    unsigned gpus_, ports_;
+    unsigned nodes_, gpus_, ports_;
+    bool one_;
     std::string folder_;
     std::vector<std::unique_ptr<EmulatorProcess>> switches_;
     std::vector<steering::Table*> tables_;
@@ -174,7 +182,7 @@ void send_right(const Rank& r, ncclComm_t comm, int from, int to, std::size_t co
 
 TEST_CASE("an always-lit fabric carries everything without steering, and loses nothing") {
     if (emulator_missing("always lit")) return;
-    TestFabric fabric(2, 2, 2, true);
+    TestFabric fabric(2, 2, 2, Glass::always_lit);
     const auto codes = run_ranks(fabric.layout(), [](const Rank& r) {
         ncclComm_t comm = r.comm();
         check_sum(r, comm, 1'000'000);
@@ -214,6 +222,42 @@ TEST_CASE("a send to another local index leaves by the destination's rail of the
     });
     CHECK(all_well(codes));
     CHECK(fabric.clean());
+}
+
+TEST_CASE("where its communicator has no rank on the destination's rail, or may not use it, a send leaves by its own NIC") {
+    if (emulator_missing("own NIC")) return;
+    for (const bool with_third : {false, true}) {
+        TestFabric fabric(2, 2, 1, Glass::one_switch);
+        fabric.join({0, 1, 0}, {1, 1, 0});
+        Layout layout = fabric.layout();
+        layout.node = {0, 1};
+        layout.gpu = {0, 1};
+        if (with_third) {
+            layout.node.push_back(0);
+            layout.gpu.push_back(1);
+            layout.environment.emplace_back("NCCL_PXN_DISABLE", "1");
+        }
+        const auto codes = run_ranks(layout, [&](const Rank& r) {
+            TestFabric::choose_steering(r);
+            ncclComm_t comm = r.comm();
+            std::atomic<bool> back{false};
+            std::thread transfer([&] {
+                send_right(r, comm, 0, 1, 50'000);
+                back = true;
+            });
+            std::this_thread::sleep_for(std::chrono::milliseconds(100));
+            demand(!back || r.rank == 2);  // without light it cannot be: this cannot fail by slowness
+            r.barrier(1);
+            if (r.rank == 0) {
+                fabric.part({0, 1, 0}, {1, 1, 0});
+                fabric.join({0, 0, 0}, {1, 1, 0});
+            }
+            transfer.join();
+            demand_nccl(ncclCommDestroy(comm));
+        });
+        CHECK(all_well(codes));
+        CHECK(fabric.clean());
+    }
 }
 
 TEST_CASE("a first use waits on the host for light, a later launch on its stream") {

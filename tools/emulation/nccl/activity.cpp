@@ -79,7 +79,7 @@ void Connecting::start() {
         frame->head.dst = edge.id.dst;
         frame->head.n = edge.id.transfer;
         frame->owner = shared_from_this();
-        Transport::get().send(core->members[edge.id.dst], edge.id.rail, frame);
+        Transport::get().send(core->members[edge.id.dst], edge.id.way, frame);
     }
     check();
 }
@@ -93,7 +93,7 @@ void Connecting::answer(Edge& edge) {
     frame->head.dst = edge.id.src;
     frame->head.n = edge.id.transfer;
     frame->owner = shared_from_this();
-    Transport::get().send(core->members[edge.id.src], edge.id.rail, frame);
+    Transport::get().send(core->members[edge.id.src], edge.id.way.back(), frame);
 }
 
 void Connecting::connect_came(const ConnectionId& id) {
@@ -133,7 +133,7 @@ namespace {
 
 void connection_came(CommCore& core, const Head& head) {
     const bool asks = head.say == Say::connect;
-    ConnectionId id{head.n != 0, asks ? head.src : head.dst, asks ? head.dst : head.src, head.rail};
+    ConnectionId id{head.n != 0, asks ? head.src : head.dst, asks ? head.dst : head.src, asks ? head.way : head.way.back()};
     for (const ActivityRef& a : core.active) {
         const auto making = std::dynamic_pointer_cast<Connecting>(a);
         if (!making) continue;
@@ -196,7 +196,7 @@ void CommCore::lay_ring() {
     for (const Member& m : members) {
         if (std::find(nodes.begin(), nodes.end(), m.node) == nodes.end()) nodes.push_back(m.node);
         auto& here = rails[m.node];
-        const auto gpu = static_cast<std::uint16_t>(m.gpu);
+        const auto gpu = static_cast<std::uint8_t>(m.gpu);
         if (std::find(here.begin(), here.end(), gpu) == here.end()) here.push_back(gpu);
     }
     for (auto& [node, gpus] : rails) std::sort(gpus.begin(), gpus.end());
@@ -204,6 +204,16 @@ void CommCore::lay_ring() {
         for (std::uint32_t r = 0; r < size(); ++r)
             if (members[r].node == node) ring.push_back(r);
     position = static_cast<std::uint32_t>(std::find(ring.begin(), ring.end(), rank) - ring.begin());
+}
+
+// Out by the NIC of the receiver's index where the communicator has a rank with that index on the node, else by one's own
+// (search.cc, ncclTopoGetNetDev); in by one's own.
+Way CommCore::transfer_way(std::uint32_t src, std::uint32_t dst) const {
+    const Member &from = members[src], &to = members[dst];
+    const bool leads = from.own_nic == 0 && std::any_of(members.begin(), members.end(), [&](const Member& m) {
+        return m.node == from.node && m.gpu == to.gpu;
+    });
+    return {static_cast<std::uint8_t>(leads ? to.gpu : from.gpu), static_cast<std::uint8_t>(to.gpu)};
 }
 
 }  // namespace opus::standin

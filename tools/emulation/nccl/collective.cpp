@@ -74,7 +74,8 @@ void Collective::start() {
     clear->head.dst = core_.previous();
     clear->head.n = call_.n;
     clear->owner = launch_.shared_from_this();
-    Transport::get().send(core_.members[core_.previous()], core_.rails_into(core_.rank).front(), clear);
+    const std::uint8_t first = core_.rails_into(core_.rank).front();
+    Transport::get().send(core_.members[core_.previous()], {first, first}, clear);
     if (core_.early_collective_clear.erase(call_.n)) clear_came();
 }
 
@@ -104,8 +105,8 @@ void Collective::clear_came() {
         const Path p = path(c);
         if (p.start == core_.position && p.hops > 0) originate(c, p);
     }
-    for (auto& [rail, frame] : std::exchange(held_, {}))
-        if (!launch_.ended()) Transport::get().send(core_.members[core_.next()], rail, std::move(frame));
+    for (auto& [way, frame] : std::exchange(held_, {}))
+        if (!launch_.ended()) Transport::get().send(core_.members[core_.next()], way, std::move(frame));
     --launch_.undelivered;
     launch_.check();
 }
@@ -143,11 +144,12 @@ void Collective::pass_on(std::uint32_t chunk, std::uint32_t hop, std::size_t off
     frame->owner = launch_.shared_from_this();
     // Neighbouring pieces, and neighbouring small chunks, take different rails.
     const auto& rails = core_.rails_into(core_.next());
-    const std::uint16_t rail = rails[(chunk + offset / kPieceBytes) % rails.size()];
+    const std::uint8_t rail = rails[(chunk + offset / kPieceBytes) % rails.size()];
+    const Way way{rail, rail};
     if (originated_)
-        Transport::get().send(core_.members[core_.next()], rail, frame);
+        Transport::get().send(core_.members[core_.next()], way, frame);
     else
-        held_.emplace_back(rail, frame);
+        held_.emplace_back(way, frame);
 }
 
 void Collective::piece_came(const Head& head, const std::byte* data) {
@@ -211,7 +213,6 @@ std::vector<TransferCall> transfers_of(const CollectiveCall& call, std::uint32_t
 Transfer::Transfer(Launch& launch, CommCore& core, const TransferCall& call)
     : launch_(launch), core_(core), call_(call), bytes_(call.bytes) {}
 
-// The rail of a transfer is the destination's, whoever speaks.
 void Transfer::start() {
     if (call_.sending) {
         core_.sends[{call_.peer, call_.n}] = this;
@@ -226,12 +227,13 @@ void Transfer::start() {
     clear->head.dst = call_.peer;
     clear->head.n = call_.n;
     clear->owner = launch_.shared_from_this();
-    Transport::get().send(core_.members[call_.peer], static_cast<std::uint16_t>(core_.self().gpu), clear);
+    Transport::get().send(core_.members[call_.peer], core_.transfer_way(call_.peer, core_.rank).back(), clear);
 }
 
 void Transfer::clear_came() {
     if (done()) return;
     const Member& to = core_.members[call_.peer];
+    const Way way = core_.transfer_way(core_.rank, call_.peer);
     std::size_t at = 0;
     do {  // an empty one is a frame, too
         auto frame = std::make_shared<Frame>();
@@ -246,7 +248,7 @@ void Transfer::clear_came() {
         h.total = bytes_;
         frame->data = call_.buffer + at;
         frame->owner = launch_.shared_from_this();
-        Transport::get().send(to, static_cast<std::uint16_t>(to.gpu), frame);
+        Transport::get().send(to, way, frame);
         at += kPieceBytes;
     } while (at < bytes_ && !launch_.ended());
     met_ = true;

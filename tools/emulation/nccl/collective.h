@@ -89,7 +89,7 @@ private:
     std::uint32_t ranks_;
     std::uint64_t expected_ = 0, arrived_ = 0;
     bool originated_ = false;
-    std::vector<std::pair<std::uint16_t, FrameRef>> held_;  // came before the next in the ring was clear
+    std::vector<std::pair<Way, FrameRef>> held_;  // came before the next in the ring was clear
 };
 
 class Transfer {

@@ -22,7 +22,7 @@ class Transfer;
 struct ConnectionId {
     bool transfer = false;  // or collective
     std::uint32_t src = 0, dst = 0;
-    std::uint16_t rail = 0;
+    Way way;
     auto operator<=>(const ConnectionId&) const = default;
 };
 
@@ -32,7 +32,7 @@ struct CommCore {
     std::vector<Member> members;      // by rank
     std::vector<std::uint32_t> ring;  // position -> rank: nodes by first appearance, ranks within
     std::uint32_t position = 0;       // this rank's
-    std::map<std::uint32_t, std::vector<std::uint16_t>> rails;  // node -> local indices of its members
+    std::map<std::uint32_t, std::vector<std::uint8_t>> rails;  // node -> local indices of its members
 
     std::atomic<int> error{ncclSuccess};  // asynchronous: ncclRemoteError when a member died, ...
     std::atomic<bool> leaving{false};     // destroyed or aborted here: losses no longer matter
@@ -54,7 +54,8 @@ struct CommCore {
     std::uint32_t previous() const { return ring[(position + ring.size() - 1) % ring.size()]; }
     bool same_node(std::uint32_t a, std::uint32_t b) const { return members[a].node == members[b].node; }
     // Rails a ring edge into `rank` is striped over; one, meaningless, inside a node.
-    const std::vector<std::uint16_t>& rails_into(std::uint32_t to) const { return rails.at(members[to].node); }
+    const std::vector<std::uint8_t>& rails_into(std::uint32_t to) const { return rails.at(members[to].node); }
+    Way transfer_way(std::uint32_t src, std::uint32_t dst) const;
 
     void lay_ring();  // once members and rank are set
 };

@@ -43,11 +43,11 @@ std::vector<CommTasks> by_communicator(Tasks tasks) {
 void add_edge(Connecting& making, bool transfer, std::uint32_t src, std::uint32_t dst) {
     const CommCore& core = *making.core;
     if (core.same_node(src, dst)) {
-        making.edges.push_back({{transfer, src, dst, 0}});
+        making.edges.push_back({{transfer, src, dst, {}}});
     } else if (transfer) {
-        making.edges.push_back({{true, src, dst, static_cast<std::uint16_t>(core.members[dst].gpu)}});
+        making.edges.push_back({{true, src, dst, core.transfer_way(src, dst)}});
     } else {
-        for (const std::uint16_t rail : core.rails_into(dst)) making.edges.push_back({{false, src, dst, rail}});
+        for (const std::uint8_t rail : core.rails_into(dst)) making.edges.push_back({{false, src, dst, {rail, rail}}});
     }
 }
 

@@ -2,6 +2,7 @@
 // stream socket between two processes) or as the payload of a data-plane frame.
 #pragma once
 
+#include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -24,10 +25,17 @@ enum class Say : std::uint8_t {
     gone = 20,        // rank src has left the communicator; n: 1 if by abort
 };
 
+// The NICs that a hop uses, by the local indices of their GPUs: where it leaves, and where it arrives.
+struct Way {
+    std::uint8_t from = 0, to = 0;
+    auto operator<=>(const Way&) const = default;
+    Way back() const { return {to, from}; }
+};
+
 struct Head {
     Say say{};
+    Way way;
     std::uint8_t reserved = 0;
-    std::uint16_t rail = 0;   // local GPU index whose ports it uses
     std::uint32_t bytes = 0;  // of the payload
     std::uint64_t comm = 0;
     std::uint32_t src = 0;  // ranks in the communicator: this hop's ends
@@ -51,7 +59,8 @@ struct Member {
     std::uint32_t gpu = 0;       // local index on the node
     std::uint32_t device = 0;    // CUDA ordinal in its process
     std::uint16_t port = 0;      // TCP, loopback
-    std::uint16_t reserved = 0;
+    std::uint8_t own_nic = 0;    // 1: what it sends leaves by its own GPU's NIC, whatever the receiver's is
+    std::uint8_t reserved = 0;
 };
 static_assert(sizeof(Member) == 24);
 

@@ -40,29 +40,28 @@ std::string Rails::attach(const std::set<std::uint32_t>& gpus) {
     return missing;
 }
 
-RailLink& Rails::link(std::uint64_t endpoint, std::uint16_t rail) {
-    RailLink& l = links_[{endpoint, rail}];
+RailLink& Rails::link(std::uint64_t endpoint, Way way) {
+    RailLink& l = links_[{endpoint, way}];
     l.peer.endpoint = endpoint;
-    l.rail = rail;
+    l.way = way;
     return l;
 }
 
-void Rails::send(const Member& to, std::uint16_t rail, FrameRef frame) {
-    RailLink& l = link(to.endpoint, rail);
+void Rails::send(const Member& to, Way way, FrameRef frame) {
+    RailLink& l = link(to.endpoint, way);
     l.peer = to;
     l.backlog.push_back(std::move(frame));
     pump(l, now_ns());
 }
 
-// A port that leads to (peer's node, rail), in turn.
+// A port of this side's GPU that leads to the peer's, in turn.
 RailPort* Rails::port_for(RailLink& l) {
     for (std::size_t i = 0; i < ports_.size(); ++i) {
         RailPort& port = *ports_[(l.turn + i) % ports_.size()];
+        if (port.line().gpu != l.way.from) continue;
         if (steering_.used()) {
             const Lead lead = steering_.lead(port.line().gpu, port.line().port);
-            if (!lead.lit || lead.node != l.peer.node || lead.gpu != l.rail) continue;
-        } else if (port.line().gpu != l.rail) {
-            continue;
+            if (!lead.lit || lead.node != l.peer.node || lead.gpu != l.way.to) continue;
         }
         if (!port.attached()) {
             port.attach();
@@ -142,7 +141,7 @@ int Rails::tick(std::int64_t now) {
 }
 
 void Rails::frame_came(RailPort& port, std::uint64_t from, const Head& head, const std::byte* data) {
-    RailLink& l = link(from, head.rail);
+    RailLink& l = link(from, head.way.back());
     if (head.say == Say::ack) {
         const auto it = l.under_way.find(head.seq);
         if (it == l.under_way.end()) return;
@@ -158,7 +157,7 @@ void Rails::frame_came(RailPort& port, std::uint64_t from, const Head& head, con
     if (fresh) transport_.arrived(head, data);
     auto ack = std::make_shared<Frame>();
     ack->head.say = Say::ack;
-    ack->head.rail = head.rail;
+    ack->head.way = head.way.back();
     ack->head.seq = head.seq;
     ack->sent_before = !fresh;
     port.send(from, ack);

@@ -1,9 +1,9 @@
 // The way between nodes: over the data plane of include/opus/data_plane.h. Transport thread only.
 //
-// A link is this process and a peer process, by the rail of one local GPU index: frames are numbered,
+// A link is this process and a peer process, by the NICs of one GPU of each: frames are numbered,
 // acknowledged by the port they came in, sent again after STANDIN_RTO_MS by whatever port leads there then.
 // Which port leads where is in the manager's steering table (include/opus/steering.h); without one, any
-// port of that GPU. A link with no lit port waits and looks again.
+// port of this side's GPU. A link with no lit port waits and looks again.
 #pragma once
 
 #include <deque>
@@ -64,7 +64,7 @@ private:
 
 struct RailLink {
     Member peer;  // endpoint and node
-    std::uint16_t rail = 0;
+    Way way;      // as seen from here
     std::deque<FrameRef> backlog;                 // no number yet
     std::map<std::uint64_t, FrameRef> under_way;  // by number, not acknowledged
     std::uint64_t next_number = 1;
@@ -80,14 +80,14 @@ class Rails {
 public:
     Rails(Transport& transport, std::uint64_t endpoint);
     std::string attach(const std::set<std::uint32_t>& gpus);  // empty: all ports of these are attached
-    void send(const Member& to, std::uint16_t rail, FrameRef frame);
+    void send(const Member& to, Way way, FrameRef frame);
     void purge(const Activity* owner);
     int tick(std::int64_t now);  // milliseconds until it wants to be called again, -1: never
 
     void frame_came(RailPort& port, std::uint64_t from, const Head& head, const std::byte* data);
 
 private:
-    RailLink& link(std::uint64_t endpoint, std::uint16_t rail);
+    RailLink& link(std::uint64_t endpoint, Way way);
     void pump(RailLink& link, std::int64_t now);
     RailPort* port_for(RailLink& link);
     bool put(RailLink& link, const FrameRef& frame);
@@ -95,7 +95,7 @@ private:
     Transport& transport_;
     std::uint64_t endpoint_;
     std::vector<std::unique_ptr<RailPort>> ports_;
-    std::map<std::pair<std::uint64_t, std::uint16_t>, RailLink> links_;
+    std::map<std::pair<std::uint64_t, Way>, RailLink> links_;
     SteeringReader steering_;
 };
 

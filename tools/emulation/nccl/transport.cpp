@@ -83,6 +83,7 @@ Member Transport::self(int device) const {
     m.gpu = static_cast<std::uint32_t>(s.gpu >= 0 ? s.gpu : physical_device(device));
     m.device = static_cast<std::uint32_t>(device);
     m.port = port_;
+    m.own_nic = s.own_nic;
     return m;
 }
 
@@ -202,9 +203,9 @@ void Transport::purge(const Activity* owner) {
     rails_->purge(owner);
 }
 
-void Transport::send(const Member& to, std::uint16_t rail, FrameRef frame) {
+void Transport::send(const Member& to, Way way, FrameRef frame) {
     if (frame->owner) ++frame->owner->undelivered;
-    frame->head.rail = rail;
+    frame->head.way = way;
     if (to.endpoint == endpoint_) {
         loop_.push_back(std::move(frame));
     } else if (to.node == Settings::get().node || !Settings::get().fabric) {
@@ -212,7 +213,7 @@ void Transport::send(const Member& to, std::uint16_t rail, FrameRef frame) {
         stats.bytes += frame->head.bytes;
         pipe_to(to).send(std::move(frame));
     } else {
-        rails_->send(to, rail, std::move(frame));
+        rails_->send(to, way, std::move(frame));
     }
 }
 
