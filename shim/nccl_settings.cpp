@@ -106,9 +106,12 @@ bool nccl_connects_late() {
 }
 
 // graph/search.cc, ncclTopoGetNetDev: the NIC of the receiver's index is looked for where rings may not change NICs, too.
+// init.cc, initTransportsRank: without P2P hosts are not joined to one node, unless that is asked for.
 std::uint32_t nccl_ways() {
     const bool proxies = number_of("NCCL_PXN_DISABLE", 0) != 1 && number_of("NCCL_P2P_PXN_LEVEL", 2) != 0;
-    return proxies || never_crosses() ? 0 : ring::kWaysOwnNic;
+    const std::uint64_t joins = number_of("NCCL_MNNVL_ENABLE", 2);
+    const bool apart = joins == 0 || (joins != 1 && number_of("NCCL_P2P_DISABLE", 0) == 1);
+    return (proxies || never_crosses() ? 0 : ring::kWaysOwnNic) | (apart ? ring::kWaysOwnHost : 0);
 }
 
 bool nccl_orders_launches(bool configured) {

@@ -16,7 +16,7 @@ bool nccl_settings_fit();
 // communicator is made. Its first use is what a circuit can be had for.
 bool nccl_connects_late();
 
-// By which NICs it sends, as far as settings decide that (ring::kWays*).
+// By which NICs it sends, and what its nodes are, as far as settings decide that (ring::kWays*).
 std::uint32_t nccl_ways();
 
 // Of one communicator, or null. False: something is refused.

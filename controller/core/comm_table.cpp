@@ -53,16 +53,25 @@ static std::uint32_t claims_another_ones(const Comm& comm) {
     return first;
 }
 
-Judgement judge(const Comm& comm) {
+// NCCL joins the hosts of an NVLink domain to one node where all members are in one and none forbids it (mnnvl.cc,
+// ncclMnnvlCheck).
+static bool has_domains(const Comm& comm, const Fabric& fabric) {
+    return std::all_of(comm.members.begin(), comm.members.end(),
+                       [&](const Member& m) { return fabric.nodes[m.node].domain != kNone && !m.own_host; });
+}
+
+Judgement judge(const Comm& comm, const Fabric& fabric) {
     if (comm.conflict) return {Verdict::passes, Reason::size};
     if (!comm.complete()) return {};
     if (comm.inherited != Verdict::unknown) return {comm.inherited};
+    const bool domains = has_domains(comm, fabric);
+    const auto node_of = [&](const Member& m) { return domains ? fabric.nodes[m.node].domain : m.node; };
     bool one_node = true;
     for (std::uint32_t slot = 0; slot < comm.size; ++slot) {
         const Member& m = comm.members[slot];
         if (m.mode != Mode::enforce) return {Verdict::passes, Reason::mode, slot};
         if (m.gone) return {Verdict::passes, Reason::left, slot};
-        one_node &= m.node == comm.members.front().node;
+        one_node &= node_of(m) == node_of(comm.members.front());
     }
     if (one_node) return {Verdict::intra};
     for (std::uint32_t slot = 0; slot < comm.size; ++slot)
@@ -81,8 +90,10 @@ static GpuId gpu_of(const Nic& nic, const Fabric& fabric) {
 const Places& member_places(Comm& comm, const Fabric& fabric) {
     const bool known = comm.complete() &&
                        std::all_of(comm.members.begin(), comm.members.end(), [](const Member& m) { return m.gpu != kNone; });
-    if (comm.places.empty() && known)
-        for (const Member& m : comm.members) comm.places.push_back({m.node, fabric.gpus[m.gpu].local, m.own_nic});
+    if (!comm.places.empty() || !known) return comm.places;
+    const bool domains = has_domains(comm, fabric);
+    for (const Member& m : comm.members)
+        comm.places.push_back({m.node, fabric.gpus[m.gpu].local, m.own_nic, domains ? fabric.nodes[m.node].domain : kNone});
     return comm.places;
 }
 
@@ -99,9 +110,12 @@ std::vector<EdgeId> collective_edges(Comm& comm, bool mesh, const Fabric& fabric
 EdgeId transfer_edge(Comm& comm, std::uint32_t src, std::uint32_t dst, const Fabric& fabric, Inventory& inventory) {
     const Member &from = comm.members[src], &to = comm.members[dst];
     if (!from.registered || !to.registered || from.gpu == kNone || to.gpu == kNone || from.node == to.node) return kNone;
-    if (fabric.gpus[from.gpu].local == fabric.gpus[to.gpu].local) return inventory.edge_between(from.gpu, to.gpu);
-    const Places& places = member_places(comm, fabric);  // another member may send it on
-    return places.empty() ? kNone : inventory.edge_between(gpu_of(sending_nic(places, src, dst), fabric), to.gpu);
+    const NodeIndex domain = fabric.nodes[from.node].domain;
+    const bool apart = domain == kNone || domain != fabric.nodes[to.node].domain;
+    if (apart && fabric.gpus[from.gpu].local == fabric.gpus[to.gpu].local) return inventory.edge_between(from.gpu, to.gpu);
+    const Places& places = member_places(comm, fabric);  // another member may send it on, or decide what a node is
+    if (places.empty() || nccl_node_of(places[src]) == nccl_node_of(places[dst])) return kNone;
+    return inventory.edge_between(gpu_of(sending_nic(places, src, dst), fabric), to.gpu);
 }
 
 }  // namespace opus::controller

@@ -24,7 +24,7 @@ struct Member {
     GpuId gpu = kNone;
     Mode mode = Mode::enforce;
     std::uint32_t generation = 0;
-    bool own_nic = false;
+    bool own_nic = false, own_host = false;  // as of wire::CommMember
     bool registered = false;
     bool gone = false;  // destroyed it, or died
 };
@@ -100,7 +100,7 @@ struct Judgement {
 };
 
 // What the members that are there make of a communicator; `unknown` until all are.
-Judgement judge(const Comm& comm);
+Judgement judge(const Comm& comm, const Fabric& fabric);
 
 // Where its members are; empty until all are known and have GPUs.
 const Places& member_places(Comm& comm, const Fabric& fabric);

@@ -28,7 +28,7 @@ void Core::Impl::register_member(NodeIndex node, const wire::CommMember& m) {
                                 " ranks, others say " + std::to_string(comm->size);
         log(LogLevel::error, "a communicator passes: " + why);
         comm->conflict = true;
-        set_verdict(*comm, judge(*comm), why);
+        set_verdict(*comm, judge(*comm, fabric), why);
         nodes[node].verdicts.push_back({m.comm, comm->verdict, {}, comm->reason, comm->reason_rank, comm->why});
         owed.insert(node);
         return;
@@ -76,7 +76,7 @@ void Core::Impl::take_place(Comm& comm, NodeIndex node, const wire::CommMember& 
     }
     const auto& gpus = fabric.nodes[node].gpus;
     const GpuId gpu = m.gpu < gpus.size() ? gpus[m.gpu] : kNone;
-    if (member.registered && (member.gpu != gpu || member.own_nic != m.own_nic)) let_go(comm);
+    if (member.registered && (member.gpu != gpu || member.own_nic != m.own_nic || member.own_host != m.own_host)) let_go(comm);
     member = {};
     member.node = node;
     member.rank = m.rank;
@@ -84,6 +84,7 @@ void Core::Impl::take_place(Comm& comm, NodeIndex node, const wire::CommMember& 
     member.mode = m.mode;
     member.generation = m.generation;
     member.own_nic = m.own_nic;
+    member.own_host = m.own_host;
     member.registered = true;
     leave_creation(node, m.rank, comm.id);
     if (member.gpu == kNone && m.mode == Mode::enforce)
@@ -157,7 +158,7 @@ void Core::Impl::let_go(Comm& comm) {
 }
 
 void Core::Impl::evaluate(Comm& comm) {
-    Judgement judged = judge(comm);
+    Judgement judged = judge(comm, fabric);
     if (options.observe && judged.verdict == Verdict::enforced) judged = {Verdict::passes, Reason::observe};
     if (judged.verdict == Verdict::unknown) return;
     std::string words = words_of(comm, judged);

@@ -62,6 +62,13 @@ bool is_address(std::string_view text) {
     return port >= 1 && port <= 65'535;
 }
 
+constexpr const char* kNameRule = " must be 1 to 64 letters, digits, '-', '_' or '.'";
+
+bool is_name(std::string_view text) {
+    const auto good = [](unsigned char c) { return std::isalnum(c) || c == '-' || c == '_' || c == '.'; };
+    return !text.empty() && text.size() <= 64 && std::all_of(text.begin(), text.end(), good);
+}
+
 PciAddress pci_of(const Gpu& gpu) { return parse_pci(gpu.pci.data(), gpu.pci.size()); }
 
 class FabricReader {
@@ -84,7 +91,7 @@ private:
     const std::vector<std::string>& drivers_;
     Fabric fabric_;
     std::vector<FabricError> errors_, warnings_;
-    Places switches_, rails_, nodes_, addresses_;
+    Places switches_, rails_, nodes_, addresses_, domains_;
     std::map<std::pair<SwitchIndex, SwitchPort>, std::string> cables_;  // -> port name
     std::map<std::array<std::uint8_t, 16>, GpuId> uuids_;
 
@@ -106,9 +113,11 @@ private:
     void read_timing(const Item& item, Switch& s);
     void read_rail(Item item);
     void read_node(Item item);
+    void read_domain(const Item& item, NodeIndex node);
     void read_gpu(const Item& item, NodeIndex node);
     void read_identity(const Item& item, GpuId id, Gpu& gpu);
     void read_cable(const toml::node& cable, GpuId gpu);
+    static std::string counts(const Node& node, const Node& other);
     void judge_whole(const toml::table& root);
 };
 
@@ -180,11 +189,7 @@ std::vector<FabricReader::Item> FabricReader::tables(const Item& parent, const c
 bool FabricReader::name(Item& item, std::string& value, std::uint32_t index, Places& taken) {
     if (!text(item, "name", "a name", value)) return false;
     const toml::node& node = *item.table.get("name");
-    const auto good = [](unsigned char c) { return std::isalnum(c) || c == '-' || c == '_' || c == '.'; };
-    if (value.empty() || value.size() > 64 || !std::all_of(value.begin(), value.end(), good))
-        return wrong(node,
-                     item.called + ": name " + in_quotes(value) + " must be 1 to 64 letters, digits, '-', '_' or '.'"),
-               false;
+    if (!is_name(value)) return wrong(node, item.called + ": name " + in_quotes(value) + kNameRule), false;
     item.called = value;
     const auto [place, fresh] = taken.try_emplace(value, Place{index, node.source().begin.line});
     if (!fresh)
@@ -317,13 +322,24 @@ void FabricReader::read_node(Item item) {
     const auto index = static_cast<NodeIndex>(fabric_.nodes.size());
     if (!name(item, node.name, index, nodes_) && node.name.empty()) node.name = "node " + std::to_string(index);
     item.called = node.name;
-    only(item, {"name", "gpu"});
+    only(item, {"name", "domain", "gpu"});
     fabric_.nodes.push_back(std::move(node));
+    read_domain(item, index);
     const auto gpus = tables(item, "gpu", "node.gpu");
     if (gpus.size() > steering::kMaxGpus)
         wrong(item.table, item.called + " has " + std::to_string(gpus.size()) + " GPUs, at most " +
                               std::to_string(steering::kMaxGpus) + " are served");
     for (const Item& gpu : gpus) read_gpu(gpu, index);
+}
+
+// Hosts of one NVLink domain are named alike; it is known by the first of them.
+void FabricReader::read_domain(const Item& item, NodeIndex node) {
+    std::string domain;
+    if (!text(item, "domain", "the name of an NVLink domain", domain, false)) return;
+    const toml::node& at = *item.table.get("domain");
+    if (!is_name(domain)) return wrong(at, item.called + ": domain " + in_quotes(domain) + kNameRule);
+    const auto place = domains_.try_emplace(domain, Place{node, at.source().begin.line}).first;
+    fabric_.nodes[node].domain = place->second.index;
 }
 
 // What its GPU is known by on its host. No two GPUs of a node have one PCI address, none at all one UUID.
@@ -437,6 +453,11 @@ void FabricReader::read_cable(const toml::node& cable, GpuId gpu_id) {
     }
 }
 
+std::string FabricReader::counts(const Node& node, const Node& other) {
+    return node.name + " has " + std::to_string(node.gpus.size()) + " GPUs, " + other.name + " has " +
+           std::to_string(other.gpus.size());
+}
+
 // What only the whole file shows.
 void FabricReader::judge_whole(const toml::table& root) {
     std::vector<int> sides(fabric_.switches.size() * 2), used(fabric_.switches.size());
@@ -459,9 +480,14 @@ void FabricReader::judge_whole(const toml::table& root) {
     const toml::array* nodes = root["node"].as_array();
     for (std::size_t n = 1; nodes && n < fabric_.nodes.size() && n < nodes->size(); ++n) {
         const Node &first = fabric_.nodes[0], &node = fabric_.nodes[n];
-        if (node.gpus.size() != first.gpus.size())
-            warn(*nodes->get(n), node.name + " has " + std::to_string(node.gpus.size()) + " GPUs, " + first.name +
-                                     " has " + std::to_string(first.gpus.size()));
+        if (node.domain != kNone && node.gpus.size() != fabric_.nodes[node.domain].gpus.size())
+            wrong(*nodes->get(n), counts(node, fabric_.nodes[node.domain]) + ": hosts of one NVLink domain have equally many");
+        else if (node.gpus.size() != first.gpus.size())
+            warn(*nodes->get(n), counts(node, first));
+        if ((node.domain == kNone) != (first.domain == kNone))
+            warn(*nodes->get(n), (node.domain == kNone ? node : first).name + " has no domain, " +
+                                     (node.domain == kNone ? first : node).name +
+                                     " has: in communicators of both NCCL counts hosts, not domains");
     }
 }
 

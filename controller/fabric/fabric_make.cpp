@@ -93,6 +93,7 @@ std::variant<FabricText, std::string> make_fabric(const FabricPlan& given) {
         out << "\n[[rail]]\nname = \"r" << r << "\"\nswitches = [\"ocs-r" << r << "\"]\n";
     for (std::uint32_t n = 0; n < plan.nodes; ++n) {
         out << "\n[[node]]\nname = \"" << plan.node_prefix << n << "\"\n";
+        if (plan.domain != 0) out << "domain = \"d" << n / plan.domain << "\"\n";
         for (std::uint32_t g = 0; g < plan.gpus; ++g) {
             out << "[[node.gpu]]\nrail = \"r" << g << "\"\nports = [";
             for (std::uint32_t p = 0; p < plan.ports; ++p)

@@ -13,6 +13,7 @@ struct FabricPlan {
     std::uint32_t nodes = 4;
     std::uint32_t gpus = 4;   // a node; one rail each
     std::uint32_t ports = 2;  // a GPU: 1, 2 or 4
+    std::uint32_t domain = 0;  // hosts of an NVLink domain; 0: NVLink ends at the host
     bool two_sided = false;   // even ports on the ingress side, odd ones on the egress side
     std::string driver = "polatis-scpi";
     std::string technology = "piezo";

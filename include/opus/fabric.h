@@ -68,7 +68,8 @@ struct Gpu {
 
 struct Node {
     std::string name;
-    std::vector<GpuId> gpus;  // in local order
+    std::vector<GpuId> gpus;    // in local order
+    NodeIndex domain = kNone;  // the first node of its NVLink domain; kNone: NVLink ends at the host
 };
 
 struct Fabric {

@@ -169,7 +169,8 @@ enum class CommState : std::uint32_t { free = 0, registered = 1, retired = 2, en
 // instead, and after an Abort any: NCCL frees what it would launch on.
 enum class CommOpen : std::uint32_t { closed = 0, revoked = 1, aborted = 2 };
 
-inline constexpr std::uint32_t kWaysOwnNic = 1;  // what it sends leaves by its own GPU's NIC, whatever the receiver's is
+inline constexpr std::uint32_t kWaysOwnNic = 1;   // what it sends leaves by its own GPU's NIC, whatever the receiver's is
+inline constexpr std::uint32_t kWaysOwnHost = 2;  // its node is its host, whatever NVLink joins
 
 // One communicator of this rank. Line 0 is written, then `state` stored with release.
 struct CommEntry {

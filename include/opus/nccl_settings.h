@@ -23,6 +23,10 @@ OPUS_NCCL_SETTING(NCCL_PXN_DISABLE, zero_or_rails, "0, or NCCL_CROSS_NIC to 0", 
                   "transfers between local indices then leave by the sender's rail, which does not lead to the receiver")
 OPUS_NCCL_SETTING(NCCL_P2P_PXN_LEVEL, not_zero_or_rails, "1 or 2, or NCCL_CROSS_NIC to 0", warned, "",
                   "transfers between local indices then leave by the sender's rail, which does not lead to the receiver")
+OPUS_NCCL_SETTING(NCCL_MNNVL_ENABLE, anything, "any value", warned, "",
+                  "0 makes each host a node of its own, whatever NVLink joins, and circuits go by that")
+OPUS_NCCL_SETTING(NCCL_MNNVL_RAIL_PER_HOST, zero, "0", warned, "",
+                  "rings then come into an NVLink domain by one host and leave it by another, nobody knows by which")
 OPUS_NCCL_SETTING(NCCL_NVLS_ENABLE, zero_or_rings, "0, or NCCL_ALGO=Ring", warned, "", "NVLS joins nodes by trees")
 OPUS_NCCL_SETTING(NCCL_PAT_ENABLE, zero_or_rings, "0, or NCCL_ALGO=Ring", warned, "",
                   "PAT joins each node with many others")

@@ -110,6 +110,7 @@ struct CommMember {  // this node's member of a communicator
     Verdict verdict = Verdict::unknown;  // what its launches go by now: a new controller must not hold what an old one passed
     CreationState creation = CreationState::untold;
     bool own_nic = false;  // its transfers leave by its own GPU's NIC, whatever the receiver's is (opus/ways.h)
+    bool own_host = false;  // its NCCL counts hosts, not NVLink domains
 };
 
 // A process that is inside NCCL's creation of a communicator, and does not know its rank and size in it yet. Once it does it
@@ -310,6 +311,7 @@ struct Place {  // of a member
     NodeIndex node = kNone;
     std::uint32_t gpu = kNone;  // local
     bool own_nic = false;       // as of CommMember
+    NodeIndex domain = kNone;   // first node of its NVLink domain, where NCCL counts that as one node
     auto operator<=>(const Place&) const = default;
 };
 struct CommVerdict {

@@ -110,7 +110,7 @@ void Core::Impl::hear(const wire::Provision& m) {
 void Core::Impl::hear(const wire::Verdicts& m) {
     for (const wire::CommVerdict& v : m.comms) {
         const auto it = groups.find(v.comm);
-        if (it == groups.end() || it->second.verdict == Verdict::intra || v.verdict == Verdict::intra) continue;
+        if (it == groups.end() || it->second.verdict == Verdict::intra) continue;
         if (!v.places.empty()) it->second.places = v.places;
         if (it->second.verdict != v.verdict && !v.why.empty() && v.reason != Reason::observe)
             log(LogLevel::warn, "a communicator is not held for circuits: " + v.why);

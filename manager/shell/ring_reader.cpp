@@ -149,7 +149,9 @@ void RingReader::register_entry(std::uint32_t index, std::vector<Event>& events)
         return break_ring(name + ": mode " + std::to_string(mode), events);
     m.mode = static_cast<Mode>(mode);
     up.gpu = {shared.pci, shared.uuid};
-    m.own_nic = (shared.ways & ring::kWaysOwnNic) != 0;
+    const std::uint32_t ways = shared.ways;
+    m.own_nic = (ways & ring::kWaysOwnNic) != 0;
+    m.own_host = (ways & ring::kWaysOwnHost) != 0;
     const std::uint32_t gpu = std::atomic_ref(view_.header->gpu).load(std::memory_order_relaxed);
     // The header names the GPU of the process's first communicator; its other devices count on from there.
     if (first_device_ == kNone) first_device_ = device;

@@ -15,7 +15,7 @@ from cluster import ChildFailed, JobFailed, Play, Shape
 from random_workload import random_workload
 
 SHAPES = [Shape(2, 2, 2, 1), Shape(3, 1, 2, 2), Shape(2, 1, 1, 3), Shape(3, 2, 2, 1), Shape(4, 1, 2, 1), Shape(3, 1, 1, 1),
-          Shape(4, 1, 4, 2), Shape(4, 2, 2, 1)]
+          Shape(4, 1, 4, 2), Shape(4, 2, 2, 1), Shape(4, 2, 2, 1, domain=2), Shape(4, 1, 2, 1, domain=2)]
 # Most jobs are over before a guard would let anything be done ahead.
 AHEAD = [["--guard", "off", "--provision", "on", "--runs", "on"], ["--provision", "off", "--runs", "off"],
          ["--guard", "off", "--provision", "on", "--runs", "off"], ["--guard", "off", "--provision", "off", "--runs", "on"],
@@ -121,7 +121,8 @@ class Campaign:
         env = {"OPUS_GATE": self.gate, "OPUS_REQUIRE": "1", "CUDA_DEVICE_MAX_CONNECTIONS": "32"}
         out = []
         for n, nodes in enumerate(self.node_sets(shape, seed)):
-            workload = random_workload(seed + 1_000_000 * n, len(nodes), shape.gpus, shape.ports, reorder=self.reorder)
+            workload = random_workload(seed + 1_000_000 * n, len(nodes), shape.gpus, shape.ports, reorder=self.reorder,
+                                       domain=shape.domain)
             path = workload.write(cluster.folder / f"{seed}-{n}.jsonl")
             out.append(Play(path, seed=seed, timeout_s=(self.patience_s if self.gate != "none" else 2) * SLOW, env=env,
                             places=[(node, gpu) for node in nodes for gpu in range(shape.gpus)]))

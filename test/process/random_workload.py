@@ -13,6 +13,7 @@ Never more neighbours than ports: with two ports a GPU, rings and shifts; with o
 import random
 
 from bare_nccl import CALLS, PAIRWISE, stuck, transfers
+from circuit_needs import Needs
 from workload_text import Workload, grid
 
 DTYPES = ["int8", "uint8", "int32", "uint32", "int64", "uint64", "float16", "float32", "float64", "bfloat16"]
@@ -34,9 +35,9 @@ class Group:
 
 
 class Draw:
-    def __init__(self, seed: int, nodes: int, gpus: int, ports: int, operations: int, reorder: bool):
+    def __init__(self, seed: int, nodes: int, gpus: int, ports: int, operations: int, reorder: bool, domain: int):
         self.random = random.Random(seed)
-        self.nodes, self.gpus, self.ports, self.reorder = nodes, gpus, ports, reorder
+        self.nodes, self.gpus, self.ports, self.reorder, self.domain = nodes, gpus, ports, reorder, domain
         self.w = Workload(f"random-{seed}", grid(nodes, gpus), iterations=self.random.choice([1, 2, 3, 3, 4, 5]))
         if self.random.random() < 0.2:
             self.w.head["lengths"] = [1, 0.5, 2]
@@ -283,25 +284,11 @@ class Draw:
                         {"do": "wait", "stream": stream, "event": f"e{self.events}"}])
 
     def routable(self, calls: list[tuple[Group, dict]]) -> bool:
-        """What meets in one launch can have all its circuits at once (docs/protocol.md: needs)."""
-        neighbours: dict[tuple[int, int], set[int]] = {}
-
-        def join(a: int, b: int, rail: int) -> None:
-            if a != b:
-                neighbours.setdefault((a, rail), set()).add(b)
-                neighbours.setdefault((b, rail), set()).add(a)
-
+        """What meets in one launch can have all its circuits at once."""
+        needs = Needs(self.gpus, self.domain)
         for group, step in calls:
-            if step["do"] == "send":
-                target = group.ranks[step["peer"]]
-                join(self.node(step["rank"]), self.node(target), target % self.gpus)
-                continue
-            nodes = list(dict.fromkeys(self.node(r) for r in group.ranks))
-            for i, a in enumerate(nodes):
-                for b in nodes if step["do"] in PAIRWISE else [nodes[(i + 1) % len(nodes)]]:
-                    for rail in {r % self.gpus for r in group.ranks if self.node(r) == b}:
-                        join(a, b, rail)
-        return all(len(n) <= self.ports for n in neighbours.values())
+            needs.add(group.ranks, step)
+        return needs.most() <= self.ports
 
     # --- orders ----------------------------------------------------------------------------------
 
@@ -390,5 +377,6 @@ class Draw:
         return self.w
 
 
-def random_workload(seed: int, nodes: int, gpus: int, ports: int, operations: int = 20, reorder: bool = True) -> Workload:
-    return Draw(seed, nodes, gpus, ports, operations, reorder).workload()
+def random_workload(seed: int, nodes: int, gpus: int, ports: int, operations: int = 20, reorder: bool = True,
+                    domain: int = 0) -> Workload:
+    return Draw(seed, nodes, gpus, ports, operations, reorder, domain).workload()

@@ -65,5 +65,55 @@ def refused(context) -> None:
             expect(cluster.counters()["unroutable"] > 0 and cluster.light().reconfigurations == 0, f"{cluster.counters()}")
 
 
+DOMAINS = Shape(nodes=4, gpus=2, ports=2, dark_ms=2, domain=2)
+HOSTS_JOINED = {"NCCL_MNNVL_ENABLE": "0"}
+
+
+def over_domains() -> Workload:
+    """World ranks 0 to 3 are on n0 and n1, one NVLink domain, 4 to 7 on the other."""
+    w = Workload("domains", grid(4, 2), 3)
+    comms = {"world": list(range(8)), "inside": [0, 1, 2, 3], "hosts": [0, 2, 4, 6], "two": [3, 7]}
+    for name, members in comms.items():
+        w.comm(name, [members])
+        for do in ("all_reduce", "all_gather"):
+            w.collective(do, name, members, size=SIZE)
+    for name in ("inside", "hosts"):
+        w.collective("all_to_all", name, comms[name], size=SIZE)
+    w.send("world", 0, 3, SIZE)
+    w.send("world", 1, 4, SIZE)
+    w.send("inside", 0, 2, SIZE)
+    return w
+
+
+@case("in NVLink domains of several hosts circuits join domains, not the hosts of one, with nothing in the dark")
+def domains(context) -> None:
+    for gate in ("stream", "host"):
+        with context.cluster(DOMAINS) as cluster:
+            path = over_domains().write(cluster.folder / "job.jsonl")
+            job = cluster.start_job(Play(path, timeout_s=60 * SLOW, env={"OPUS_REQUIRE": "1", "OPUS_GATE": gate}))
+            joined = set()
+
+            def look() -> None:
+                joined.update(frozenset((c["a"][:2], c["b"][:2])) for c in cluster.ctl("circuits")["circuits"])
+            result = job.wait(90 * SLOW, look)
+            expect(result.total("checked_bytes") > 0, "nothing was checked")
+            nothing_in_the_dark(cluster, job)
+            look()
+            expect(joined and not joined & {frozenset(("n0", "n1")), frozenset(("n2", "n3"))}, f"joined: {joined}")
+
+
+@case("where NCCL is told not to join hosts, circuits join them in domains, too")
+def joined_by_circuits(context) -> None:
+    w = Workload("hosts", grid(4, 2), 3)
+    w.comm("world", [list(range(8))])
+    w.collective("all_reduce", "world", range(8), size=SIZE)
+    with context.cluster(DOMAINS) as cluster:
+        path = w.write(cluster.folder / "job.jsonl")
+        cluster.run_job(Play(path, timeout_s=60 * SLOW, env={"OPUS_REQUIRE": "1", **HOSTS_JOINED}), 90 * SLOW)
+        nothing_in_the_dark(cluster, *cluster.jobs)
+        pairs = {frozenset((c["a"][:2], c["b"][:2])) for c in cluster.ctl("circuits")["circuits"]}
+        expect(frozenset(("n0", "n1")) in pairs, f"joined: {pairs}")
+
+
 if __name__ == "__main__":
     sys.exit(run())

@@ -1174,17 +1174,20 @@ TEST_CASE("what NCCL is told and circuits do not serve is one line: variable, va
     CHECK(lines({{"NCCL_CROSS_NIC", "1"}, {"OPUS_MODE", "observe"}}).empty());
 }
 
-TEST_CASE("a communicator says when its transfers leave by its own NIC whatever the receiver's is") {
+TEST_CASE("a communicator says when NCCL is told to send by its own NIC only, or to count hosts") {
     const std::pair<Environment, std::uint32_t> cases[] = {
         {{}, 0},
         {{{"NCCL_PXN_DISABLE", "1"}}, ring::kWaysOwnNic},
         {{{"NCCL_P2P_PXN_LEVEL", "0"}}, ring::kWaysOwnNic},
-        {{{"NCCL_PXN_DISABLE", "1"}, {"NCCL_CROSS_NIC", "0"}}, 0}};
+        {{{"NCCL_PXN_DISABLE", "1"}, {"NCCL_CROSS_NIC", "0"}}, 0},
+        {{{"NCCL_MNNVL_ENABLE", "0"}}, ring::kWaysOwnHost},
+        {{{"NCCL_P2P_DISABLE", "1"}}, ring::kWaysOwnHost},
+        {{{"NCCL_P2P_DISABLE", "1"}, {"NCCL_MNNVL_ENABLE", "1"}}, 0}};
     for (const auto& [environment, ways] : cases) {
         MiniManager manager;
         Program program = scenario("calls", with(at(manager), environment), 1);
         CHECK(program.finish() == 0);
-        CHECK(program.errors.empty() == (ways == 0));
+        CHECK(program.errors.empty() == ((ways & ring::kWaysOwnNic) == 0));
         CHECK(manager.rank(0).view.comms[0].ways == ways);
     }
 }

@@ -1,7 +1,10 @@
 #include "test/sim/draft.h"
 
 #include <algorithm>
+#include <map>
 #include <set>
+
+#include "opus/ways.h"
 
 namespace opus::sim {
 namespace {
@@ -34,7 +37,7 @@ std::uint32_t Draft::add_comm(const std::vector<std::uint32_t>& members, std::ui
     comm.hash = hash_mix(hash_mix(job_, s_.seed), index);
     comm.ranks = members;
     std::set<NodeIndex> nodes;
-    for (const std::uint32_t r : members) nodes.insert(s_.ranks[r].node);
+    for (const std::uint32_t r : members) nodes.insert(nccl_node(r));
     comm.intra = nodes.size() == 1;
     s_.comms.push_back(std::move(comm));
     return index;
@@ -71,7 +74,7 @@ void Draft::destroy(std::uint32_t comm) {
 
 std::size_t Draft::nodes_of(std::uint32_t comm) const {
     std::set<NodeIndex> nodes;
-    for (const std::uint32_t r : s_.comms[comm].ranks) nodes.insert(s_.ranks[r].node);
+    for (const std::uint32_t r : s_.comms[comm].ranks) nodes.insert(nccl_node(r));
     return nodes.size();
 }
 
@@ -79,15 +82,32 @@ std::uint32_t Draft::ports_of_a_switch() const {
     return static_cast<std::uint32_t>(ports() * s_.fabric.rails.size() / s_.fabric.switches.size());
 }
 
+// All nodes are in NVLink domains, or none is.
+NodeIndex Draft::nccl_node(std::uint32_t rank) const {
+    const NodeIndex node = s_.ranks[rank].node, domain = s_.fabric.nodes[node].domain;
+    return domain != kNone ? domain : node;
+}
+
+// On a switch that joins any two of a rail.
+bool Draft::fits_ports(const std::vector<PairIndex>& pairs) const {
+    std::map<PairIndex, std::uint32_t> degree;
+    const auto gpus = static_cast<PairIndex>(s_.fabric.gpus.size());
+    return keeps_rails(pairs) && std::all_of(pairs.begin(), pairs.end(), [&](PairIndex p) {
+               return ++degree[p / gpus] <= ports() && ++degree[p % gpus] <= ports();
+           });
+}
+
 // Where each port of a GPU is another switch's, an odd number of nodes needs a port more.
 bool Draft::can_ring(std::uint32_t comm) const {
+    if (s_.fabric.nodes[0].domain != kNone) return fits_ports(pairs_of_collective(s_.comms[comm], false));
     const std::size_t nodes = nodes_of(comm);
     return nodes < 3 || (ports() > 1 && (ports_of_a_switch() > 1 || nodes % 2 == 0 || ports() > 2));
 }
 
 bool Draft::can_mesh(std::uint32_t comm) const {
     const std::size_t nodes = nodes_of(comm);
-    if (!keeps_rails(pairs_of_collective(s_.comms[comm], true))) return false;
+    const auto pairs = pairs_of_collective(s_.comms[comm], true);
+    if (s_.fabric.nodes[0].domain != kNone || !keeps_rails(pairs)) return fits_ports(pairs);
     return nodes <= ports() + (ports_of_a_switch() > 1 || nodes % 2 == 0 ? 1 : 0);
 }
 
@@ -247,7 +267,7 @@ FlowPlan Draft::plan_flow(const RawOp& op, const Key& key, bool conn) const {
 // the sender's node.
 std::vector<PairIndex> Draft::pairs_of_transfer(const CommPlan& comm, std::uint32_t src, std::uint32_t dst) const {
     const Gpu &from = gpu_of(comm.ranks[src]), &to = gpu_of(comm.ranks[dst]);
-    if (from.node == to.node) return {};
+    if (nccl_node(comm.ranks[src]) == nccl_node(comm.ranks[dst])) return {};
     const bool leads = std::any_of(comm.ranks.begin(), comm.ranks.end(), [&](std::uint32_t r) {
         return gpu_of(r).node == from.node && gpu_of(r).local == to.local;
     });
@@ -270,8 +290,16 @@ std::vector<PairIndex> Draft::pairs_of_collective(const CommPlan& comm, bool mes
     for (std::uint32_t src = 0; mesh && src < size; ++src)
         for (std::uint32_t dst = 0; dst < size; ++dst)
             for (const PairIndex pair : pairs_of_transfer(comm, src, dst)) pairs.push_back(pair);
-    for (const std::uint32_t r : comm.ranks)
-        if (std::find(order.begin(), order.end(), s_.ranks[r].node) == order.end()) order.push_back(s_.ranks[r].node);
+    if (!mesh && s_.fabric.nodes[0].domain != kNone) {  // test/controller/core/job_ways.h says it apart from the cores
+        Places places;
+        for (const std::uint32_t r : comm.ranks) places.push_back({s_.ranks[r].node, s_.ranks[r].gpu, false, nccl_node(r)});
+        ways_of_ring(places, kNone, [&](const Nic& a, const Nic& b) {
+            pairs.push_back(s_.pair_of(s_.fabric.nodes[a.node].gpus[a.gpu], s_.fabric.nodes[b.node].gpus[b.gpu]));
+        });
+    } else {
+        for (const std::uint32_t r : comm.ranks)
+            if (std::find(order.begin(), order.end(), s_.ranks[r].node) == order.end()) order.push_back(s_.ranks[r].node);
+    }
     for (std::size_t i = 0; !mesh && order.size() > 1 && i < order.size(); ++i) {
         const NodeIndex from = order[i], to = order[(i + 1) % order.size()];
         for (const std::uint32_t r : comm.ranks)

@@ -78,6 +78,8 @@ private:
         raw_[rank].push_back({kind, index, stream, ns, std::move(ops), 0});
     }
     std::uint32_t add_comm(const std::vector<std::uint32_t>& members, std::uint32_t family);
+    NodeIndex nccl_node(std::uint32_t rank) const;
+    bool fits_ports(const std::vector<PairIndex>& pairs) const;
     std::size_t nodes_of(std::uint32_t comm) const;
     std::uint32_t ports_of_a_switch() const;
     void resolve_launches(std::uint32_t rank, const RawCall& raw, std::map<std::uint32_t, Numbers>& numbers, Call& call);

@@ -52,6 +52,7 @@ Shape some_shape(Random& random, bool three_nodes) {
     if (shape.ports == 2 && shape.nodes != 3 && random.chance(200)) shape.switches = 2;  // no ring of three can be made
     shape.sided = shape.ports == 2 && shape.switches == 1 && random.chance(200);
     shape.dark_ns = some_dark(random);
+    if (!three_nodes && shape.switches == 1 && !shape.sided && shape.nodes > 2 && random.chance(200)) shape.domain = 2;
     return shape;
 }
 
@@ -73,6 +74,7 @@ Fabric make_fabric(const Shape& shape) {
     for (std::uint32_t n = 0; n < shape.nodes; ++n) {
         Node node;
         node.name = "n" + std::to_string(n);
+        if (shape.domain != 0) node.domain = n / shape.domain * shape.domain;
         for (std::uint32_t g = 0; g < shape.gpus; ++g) {
             Gpu gpu;
             const auto id = static_cast<GpuId>(fabric.gpus.size());

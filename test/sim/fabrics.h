@@ -12,6 +12,7 @@ struct Shape {
     std::uint32_t nodes = 2, gpus = 1, ports = 1;  // GPUs of a node, ports of a GPU
     std::uint32_t switches = 1;                    // of a rail: each takes as many of a GPU's ports
     bool sided = false;                            // port 0 in, port 1 out
+    std::uint32_t domain = 0;  // hosts of an NVLink domain; 0: NVLink ends at the host
     TimeNs dark_ns = 0;
 };
 

@@ -215,6 +215,8 @@ class Cluster:
             env = {**self.env, "LD_LIBRARY_PATH": str(self.build.standins), "STANDIN_NODE": str(node),
                    "STANDIN_GPU": str(gpu), "STANDIN_PORTS": str(self.folder / "ports"),
                    "STANDIN_STATS": str(folder / f"rank{rank}.transport")}
+            if self.shape.domain:
+                env["STANDIN_DOMAIN"] = str(self.shape.domain)
             if self.opus and play.steered:
                 env["STANDIN_STEERING"] = str(self.runtime(node) / "steering")
             if preload and rank not in play.without_shim:

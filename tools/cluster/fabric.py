@@ -10,6 +10,7 @@ class Shape:
     dark_ms: float = 25
     technology: str = "piezo"
     settle: str = ""       # "power" or "time"; empty: the controller's default
+    domain: int = 0        # hosts of an NVLink domain; 0: NVLink ends at the host
     known_by: tuple[str, ...] = ()  # "pci", "uuid": what the fabric file says of GPUs, as the stand-ins have them
 
     @property
@@ -37,6 +38,8 @@ def fabric_toml(shape: Shape, scpi: list[str]) -> str:
         text += ["", "[[rail]]", f'name = "r{r}"', f'switches = ["ocs-r{r}"]']
     for n in range(shape.nodes):
         text += ["", "[[node]]", f'name = "n{n}"']
+        if shape.domain:
+            text.append(f'domain = "d{n // shape.domain}"')
         for g in range(shape.gpus):
             cables = ", ".join(f'"ocs-r{g}:{shape.switch_port(n, p)}"' for p in range(shape.ports))
             text += ["[[node.gpu]]", f'rail = "r{g}"', f"ports = [{cables}]"]

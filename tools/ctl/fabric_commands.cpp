@@ -75,6 +75,7 @@ void add_make(CLI::App& fabric, std::function<int()>& chosen) {
     command->add_option("--nodes", plan->nodes, "nodes")->capture_default_str();
     command->add_option("--gpus", plan->gpus, "GPUs of a node")->capture_default_str();
     command->add_option("--ports", plan->ports, "ports of a GPU: 1, 2 or 4")->capture_default_str();
+    command->add_option("--domain", plan->domain, "hosts of an NVLink domain, as of NVL72; default: NVLink ends at the host");
     command->add_flag("--two-sided", plan->two_sided,
                       "switches with an ingress and an egress side; even ports go in, odd ones come out");
     command->add_option("--size", plan->size, "ports of a switch; default: just enough");

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "test/controller/core/job_ways.h"
+
 namespace opus::controller::test {
 
 CommId comm_id(std::size_t comm) { return {0x1000 + comm, 7}; }
@@ -37,6 +39,7 @@ Fabric make_fabric(const Shape& shape) {
     for (std::uint32_t n = 0; n < shape.nodes; ++n) {
         Node node;
         node.name = "n" + std::to_string(n);
+        if (shape.domain != 0) node.domain = n / shape.domain * shape.domain;
         for (std::uint32_t g = 0; g < shape.gpus; ++g) {
             Gpu gpu;
             gpu.name = node.name + ".g" + std::to_string(g);
@@ -67,6 +70,7 @@ Fabric make_fabric(const Shape& shape) {
 World::World(const Shape& shape, Job job, std::uint64_t seed, CoreOptions options)
     : fabric(make_fabric(shape)),
       job_(std::move(job)),
+      domain_(shape.domain),
       options_(options),
       random_(seed),
       peer_(fabric.ports.size(), kNone),
@@ -136,47 +140,17 @@ void World::build() {
     }
 }
 
-std::uint32_t sends_by(const Job& job, std::size_t comm, std::size_t from, std::size_t to) {
-    const RankSpec &src = job.ranks[from], &dst = job.ranks[to];
-    const auto& members = job.comms[comm];
-    const bool leads = !src.own_nic && std::any_of(members.begin(), members.end(), [&](std::size_t m) {
-        return job.ranks[m].node == src.node && job.ranks[m].gpu == dst.gpu;
-    });
-    return leads ? dst.gpu : src.gpu;
-}
-
-// Written apart from the core on purpose: it is what the core is held to.
 std::vector<std::pair<GpuId, GpuId>> World::pairs_of(const Key& key, bool mesh) const {
     const std::size_t comm = key.comm.hi - 0x1000;
-    std::set<std::pair<GpuId, GpuId>> pairs;
-    const auto add = [&](NodeIndex from, NodeIndex to, std::uint32_t local) {
-        if (from != to) pairs.insert(std::minmax(fabric.nodes[from].gpus[local], fabric.nodes[to].gpus[local]));
-    };
     const auto& members = job_.comms[comm];
-    const auto transfer = [&](std::size_t from, std::size_t to) {
-        const RankSpec &src = job_.ranks[from], &dst = job_.ranks[to];
-        const GpuId out = fabric.nodes[src.node].gpus[sends_by(job_, comm, from, to)];
-        if (src.node != dst.node) pairs.insert(std::minmax(out, fabric.nodes[dst.node].gpus[dst.gpu]));
-    };
-    if (is_directed(key.kind)) {
-        transfer(members[key.src], members[key.dst]);
-        return {pairs.begin(), pairs.end()};
-    }
-    if (mesh) {
-        for (const std::size_t from : members)
-            for (const std::size_t to : members) transfer(from, to);
-        return {pairs.begin(), pairs.end()};
-    }
-    std::vector<NodeIndex> order;
-    for (const std::size_t m : members)
-        if (std::find(order.begin(), order.end(), job_.ranks[m].node) == order.end())
-            order.push_back(job_.ranks[m].node);
-    for (std::size_t i = 0; i < order.size(); ++i)
-        for (const std::size_t m : members)
-            for (std::size_t j = 0; j < order.size(); ++j)
-                if (job_.ranks[m].node == order[j] && j == (i + 1) % order.size())
-                    add(order[i], order[j], job_.ranks[m].gpu);
-    return {pairs.begin(), pairs.end()};
+    const JobWays ways{job_, domain_};
+    const NicPairs nics = is_directed(key.kind) ? ways.transfer(comm, members[key.src], members[key.dst])
+                          : mesh                ? ways.mesh(comm)
+                                                : ways.ring(comm);
+    std::vector<std::pair<GpuId, GpuId>> pairs;
+    for (const auto& [x, y] : nics)
+        pairs.push_back(std::minmax(fabric.nodes[x.first].gpus[x.second], fabric.nodes[y.first].gpus[y.second]));
+    return pairs;
 }
 
 TimeNs World::jitter(TimeNs least, TimeNs most) {

@@ -49,7 +49,7 @@ struct RankSpec {
     NodeIndex node = 0;
     std::uint32_t gpu = 0;
     std::vector<LaunchSpec> program;
-    bool own_nic = false;
+    bool own_nic = false, own_host = false;
 };
 
 struct Job {
@@ -65,6 +65,7 @@ struct Shape {
     std::uint32_t planes = 1;  // switches a rail: port i of a GPU goes to switch i % planes
     bool two_sided = false;    // even ports ingress, odd egress (one port: odd nodes egress)
     TimeNs dark_ns = 25 * kMs;
+    std::uint32_t domain = 0;  // hosts of an NVLink domain; 0: NVLink ends at the host
 };
 Fabric make_fabric(const Shape& shape);
 
@@ -208,6 +209,7 @@ private:
     std::string name(std::size_t r, std::size_t l) const;
 
     Job job_;
+    std::uint32_t domain_ = 0;
     CoreOptions options_;
     std::mt19937_64 random_;
     std::vector<RunRank> ranks_;
@@ -227,7 +229,5 @@ private:
 
 CommId comm_id(std::size_t comm);
 std::uint32_t rank_in(const Job& job, std::size_t comm, std::size_t rank);  // number of a rank in the communicator
-// The local index of the GPU by whose NIC a transfer leaves.
-std::uint32_t sends_by(const Job& job, std::size_t comm, std::size_t from, std::size_t to);
 
 }  // namespace opus::controller::test

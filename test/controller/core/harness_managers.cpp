@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "test/controller/core/job_ways.h"
+
 namespace opus::controller::test {
 
 wire::CommMember World::member_of(std::size_t comm, std::uint32_t slot) const {
@@ -19,6 +21,7 @@ wire::CommMember World::member_of(std::size_t comm, std::uint32_t slot) const {
     m.verdict = entry_verdict(comm);
     m.creation = CreationState::returned;
     m.own_nic = job_.ranks[r].own_nic;
+    m.own_host = job_.ranks[r].own_host;
     return m;
 }
 
@@ -46,11 +49,7 @@ bool World::bereaved(std::size_t comm) const {
     return true;
 }
 
-bool World::intra(std::size_t comm) const {
-    const auto& members = job_.comms[comm];
-    return std::all_of(members.begin(), members.end(),
-                       [&](std::size_t m) { return job_.ranks[m].node == job_.ranks[members.front()].node; });
-}
+bool World::intra(std::size_t comm) const { return JobWays{job_, domain_}.intra(comm); }
 
 wire::Snapshot World::snapshot(NodeIndex n) const {
     wire::Snapshot s;

@@ -1,7 +1,9 @@
 #include "test/controller/core/random_job.h"
 
 #include <algorithm>
-#include <set>
+#include <map>
+
+#include "test/controller/core/job_ways.h"
 
 namespace opus::controller::test {
 namespace {
@@ -10,6 +12,11 @@ using Random = std::mt19937_64;
 
 std::size_t pick(Random& random, std::size_t count) { return random() % count; }
 bool chance(Random& random, unsigned percent) { return random() % 100 < percent; }
+
+// No switch joins two rails.
+bool keeps_rails(const NicPairs& pairs) {
+    return std::all_of(pairs.begin(), pairs.end(), [](const auto& p) { return p.first.second == p.second.second; });
+}
 
 Shape random_shape(Random& random) {
     Shape shape;
@@ -22,37 +29,20 @@ Shape random_shape(Random& random) {
     return shape;
 }
 
-// The most neighbours that any GPU has in one launch, by the ring and the rail of the destination.
+// The most neighbours that any GPU has in one launch.
 bool fits(const RandomJob& r, const LaunchSpec& launch, std::size_t rank) {
-    std::set<std::pair<std::size_t, std::size_t>> pairs;  // node * 8 + gpu
-    const auto add = [&](NodeIndex a, NodeIndex b, std::uint32_t gpu) {
-        if (a != b) pairs.insert({std::min(a, b) * 8 + gpu, std::max(a, b) * 8 + gpu});
-    };
+    const JobWays ways{r.job, r.shape.domain};
+    NicPairs pairs;
     for (const OpSpec& op : launch.ops) {
-        const auto& members = r.job.comms[op.comm];
-        if (op.what == What::send || op.what == What::recv) {
-            const RankSpec &me = r.job.ranks[rank], &peer = r.job.ranks[members[op.peer]];  // drawn so that it keeps the rail
-            add(me.node, peer.node, op.what == What::send ? peer.gpu : me.gpu);
-            continue;
-        }
-        std::vector<NodeIndex> order;
-        for (const std::size_t m : members)
-            if (std::find(order.begin(), order.end(), r.job.ranks[m].node) == order.end())
-                order.push_back(r.job.ranks[m].node);
-        for (std::size_t i = 0; i < order.size(); ++i)
-            for (const std::size_t m : members)
-                if (r.job.ranks[m].node == order[(i + 1) % order.size()])
-                    add(order[i], r.job.ranks[m].node, r.job.ranks[m].gpu);
+        const std::size_t peer = r.job.comms[op.comm][op.peer];
+        pairs.merge(op.what == What::send   ? ways.transfer(op.comm, rank, peer)
+                    : op.what == What::recv ? ways.transfer(op.comm, peer, rank)
+                                            : ways.ring(op.comm));
     }
-    std::map<std::size_t, std::uint32_t> degree;
+    std::map<NicOf, std::uint32_t> degree;
     for (const auto& [a, b] : pairs)
         if (++degree[a] > r.shape.ports || ++degree[b] > r.shape.ports) return false;
-    return true;
-}
-
-// It leaves by the rail that it arrives by: no switch joins two.
-bool keeps_rail(const RandomJob& r, std::size_t comm, std::size_t from, std::size_t to) {
-    return r.job.ranks[from].node == r.job.ranks[to].node || sends_by(r.job, comm, from, to) == r.job.ranks[to].gpu;
+    return keeps_rails(pairs);
 }
 
 std::vector<std::size_t> some_ranks(Random& random, std::size_t count) {
@@ -77,17 +67,19 @@ void add_operation(Random& random, RandomJob& r) {
         r.job.ranks[members[slot]].program.push_back(launch);
     };
     const auto size = static_cast<std::uint32_t>(members.size());
+    const JobWays ways{r.job, r.shape.domain};
     if (chance(random, 45)) {
+        if (!keeps_rails(ways.ring(comm))) return;
         for (std::uint32_t slot = 0; slot < size; ++slot) add(slot, {What::coll, comm, 0, OpKind::all_reduce});
     } else if (chance(random, 70)) {
         const auto src = static_cast<std::uint32_t>(pick(random, size));
         const auto dst = static_cast<std::uint32_t>((src + 1 + pick(random, size - 1)) % size);
-        if (!keeps_rail(r, comm, members[src], members[dst])) return;
+        if (!keeps_rails(ways.transfer(comm, members[src], members[dst]))) return;
         add(src, {What::send, comm, dst, OpKind::send});
         add(dst, {What::recv, comm, src, OpKind::recv});
     } else {  // everybody to the next one
         for (std::uint32_t slot = 0; slot < size; ++slot)
-            if (!keeps_rail(r, comm, members[slot], members[(slot + 1) % size])) return;
+            if (!keeps_rails(ways.transfer(comm, members[slot], members[(slot + 1) % size]))) return;
         for (std::uint32_t slot = 0; slot < size; ++slot) {
             add(slot, {What::send, comm, (slot + 1) % size, OpKind::send});
             add(slot, {What::recv, comm, (slot + size - 1) % size, OpKind::recv});
@@ -123,6 +115,7 @@ RandomJob random_job(std::uint64_t seed) {
     for (;;) {
         RandomJob r;
         r.shape = random_shape(random);
+        if (seed % 5 == 0) r.shape.domain = 2;
         for (NodeIndex n = 0; n < r.shape.nodes; ++n)
             for (std::uint32_t g = 0; g < r.shape.gpus; ++g) r.job.ranks.push_back({n, g, {}});
         for (std::size_t c = 1 + pick(random, 4); c > 0; --c)
@@ -139,7 +132,8 @@ RandomJob random_job(std::uint64_t seed) {
 
 std::string text_of(const RandomJob& r) {
     std::string text = std::to_string(r.shape.nodes) + " nodes x " + std::to_string(r.shape.gpus) + " GPUs x " +
-                       std::to_string(r.shape.ports) + " ports, dark " + std::to_string(r.shape.dark_ns / kMs) + " ms\n";
+                       std::to_string(r.shape.ports) + " ports, domains of " + std::to_string(r.shape.domain) +
+                       " hosts, dark " + std::to_string(r.shape.dark_ns / kMs) + " ms\n";
     for (std::size_t c = 0; c < r.job.comms.size(); ++c) {
         text += "comm " + std::to_string(c) + ":";
         for (const std::size_t m : r.job.comms[c]) text += " " + std::to_string(m);

@@ -204,6 +204,29 @@ TEST_CASE("broken TOML is refused with its line") {
                     "f:3: the file has no [[node]]") == 0);
 }
 
+TEST_CASE("hosts of one NVLink domain are known by the first of them") {
+    std::string text = with_line(25, "name = \"n0\"\ndomain = \"a\"");
+    text.insert(text.find("name = \"n1\""), "domain = \"a\"\n");
+    const std::string third =
+        "[[node]]\nname = \"n2\"\ndomain = \"b\"\n[[node.gpu]]\nrail = \"r0\"\nports = [\"ocs-r0:5\", \"ocs-r0:6\"]\n"
+        "[[node.gpu]]\nrail = \"r1\"\nports = [\"ocs-r1:3\", \"ocs-r1:7\"]\n";
+    const FabricLoad load = parse_fabric(text + third, kDrivers);
+    REQUIRE_MESSAGE(load.fabric, lines(load.errors));
+    CHECK(lines(load.warnings) == "");
+    CHECK(load.fabric->nodes[0].domain == 0);
+    CHECK(load.fabric->nodes[1].domain == 0);
+    CHECK(load.fabric->nodes[2].domain == 2);
+    CHECK(parse_fabric(kGood, kDrivers).fabric->nodes[1].domain == kNone);
+    CHECK(warnings_of(with_line(25, "name = \"n0\"\ndomain = \"a\"")) ==
+          "f:34: n1 has no domain, n0 has: in communicators of both NCCL counts hosts, not domains");
+    CHECK(errors_of(with_line(25, "name = \"n0\"\ndomain = 3")) ==
+          "f:26: n0: domain is a whole number, must be the name of an NVLink domain");
+    CHECK(errors_of(with_line(25, "name = \"n0\"\ndomain = \"\"")) ==
+          "f:26: n0: domain '' must be 1 to 64 letters, digits, '-', '_' or '.'");
+    CHECK(errors_of(text + "[[node]]\nname = \"n2\"\ndomain = \"a\"\n[[node.gpu]]\nrail = \"r0\"\nports = [\"ocs-r0:8\"]\n") ==
+          "f:44: n2 has 1 GPUs, n0 has 2: hosts of one NVLink domain have equally many");
+}
+
 TEST_CASE("what is odd but works is a warning") {
     CHECK(warnings_of(with_line(8, "technology = \"plzt\"")) == "");
     CHECK(warnings_of(with_line(7, "size = 600")).find("f:8: ocs-r0: 600 ports, and the largest known piezo switch has 576") ==
@@ -248,6 +271,14 @@ TEST_CASE("what fabric make writes passes fabric check, and rings can be made of
                         for (std::uint32_t p = 0; p < ports; p += 2)
                             CHECK(f.can_join(f.gpus[rail.gpus[n]].ports[p], f.gpus[rail.gpus[(n + 1) % nodes]].ports[p + 1]));
             }
+}
+
+TEST_CASE("fabric make names NVLink domains") {
+    FabricPlan plan;
+    plan.domain = 2;
+    const FabricLoad load = parse_fabric(std::get<FabricText>(make_fabric(plan)).toml, kDrivers);
+    REQUIRE_MESSAGE(load.fabric, lines(load.errors));
+    for (NodeIndex n = 0; n < 4; ++n) CHECK(load.fabric->nodes[n].domain == n / 2 * 2);
 }
 
 TEST_CASE("fabric make takes addresses one a rail or counts one up") {

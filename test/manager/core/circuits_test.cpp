@@ -44,4 +44,14 @@ TEST_CASE("a ring's light is on each rail of the next node, a mesh's is that of 
     CHECK(circuits_of(collective(true), ragged, 0) == Reaches{{0, {1, 0}}, {0, {1, 1}}});
 }
 
+TEST_CASE("inside an NVLink domain nothing needs light, between domains rings join hosts by their order") {
+    const Places world{{0, 0, false, 0}, {0, 1, false, 0}, {1, 0, false, 0}, {1, 1, false, 0},
+                       {2, 0, false, 2}, {2, 1, false, 2}, {3, 0, false, 2}, {3, 1, false, 2}};
+    CHECK(circuits_of(transfer(0, 2), world, 0) == Reaches{});
+    CHECK(circuits_of(transfer(0, 3), world, 0) == Reaches{});
+    CHECK(circuits_of(transfer(0, 6), world, 0) == Reaches{{0, {3, 0}}});
+    CHECK(circuits_of(collective(false), world, 1) == Reaches{{0, {3, 0}}, {1, {3, 1}}});
+    CHECK(circuits_of(collective(true), world, 1) == Reaches{{0, {2, 0}}, {0, {3, 0}}, {1, {2, 1}}, {1, {3, 1}}});
+}
+
 }  // namespace opus::manager

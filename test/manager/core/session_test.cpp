@@ -128,6 +128,22 @@ TEST_CASE("heartbeats go once a second, together with the controller's where the
     CHECK(n.said<wire::Heartbeat>().size() == 1);
 }
 
+TEST_CASE("a communicator that stays inside an NVLink domain, as only the controller knows, never asks") {
+    Node n;
+    n.connect();
+    n.rank(0);
+    n.comm(0, 0, kCommA, 0, 2);
+    n.flush();
+    CHECK(n.verdicts.count({0, 0}) == 0);
+    n.hear(wire::Verdicts{{{kCommA, Verdict::intra}}});
+    CHECK(n.verdicts.at({0, 0}) == Verdict::intra);
+    n.take();
+    n.launch(0, 0, {coll(0, 0)});
+    n.flush();
+    CHECK(n.went(0, 0));
+    CHECK(n.said<wire::Demand>().empty());
+}
+
 TEST_CASE("a communicator whose members are all here never asks, whatever the controller says") {
     Node n;
     n.connect();

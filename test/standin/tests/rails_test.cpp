@@ -260,6 +260,24 @@ TEST_CASE("where its communicator has no rank on the destination's rail, or may 
     }
 }
 
+TEST_CASE("inside an NVLink domain nothing needs light, and rings run from domain to domain") {
+    if (emulator_missing("domains")) return;
+    TestFabric fabric(4, 2, 1);
+    for (unsigned g = 0; g < 2; ++g) fabric.join({0, g, 0}, {2, g, 0});  // the first hosts of two domains
+    Layout layout = fabric.layout();
+    layout.environment.emplace_back("STANDIN_DOMAIN", "2");
+    const auto codes = run_ranks(layout, [](const Rank& r) {
+        TestFabric::choose_steering(r);
+        ncclComm_t comm = r.comm();
+        check_sum(r, comm, 100'000);
+        send_right(r, comm, 0, 3, 50'000);  // to another host of the domain
+        send_right(r, comm, 0, 4, 50'000);  // to another domain
+        demand_nccl(ncclCommDestroy(comm));
+    });
+    CHECK(all_well(codes));
+    CHECK(fabric.clean());
+}
+
 TEST_CASE("a first use waits on the host for light, a later launch on its stream") {
     if (emulator_missing("waiting for light")) return;
     TestFabric fabric(2, 1, 1);

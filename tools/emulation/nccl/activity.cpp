@@ -189,31 +189,4 @@ void dispatch(CommCore& core, const Head& head, const std::byte* data) {
 
 // --- CommCore ------------------------------------------------------------------------------------------------
 
-void CommCore::lay_ring() {
-    std::vector<std::uint32_t> nodes;
-    rails.clear();
-    ring.clear();
-    for (const Member& m : members) {
-        if (std::find(nodes.begin(), nodes.end(), m.node) == nodes.end()) nodes.push_back(m.node);
-        auto& here = rails[m.node];
-        const auto gpu = static_cast<std::uint8_t>(m.gpu);
-        if (std::find(here.begin(), here.end(), gpu) == here.end()) here.push_back(gpu);
-    }
-    for (auto& [node, gpus] : rails) std::sort(gpus.begin(), gpus.end());
-    for (const std::uint32_t node : nodes)
-        for (std::uint32_t r = 0; r < size(); ++r)
-            if (members[r].node == node) ring.push_back(r);
-    position = static_cast<std::uint32_t>(std::find(ring.begin(), ring.end(), rank) - ring.begin());
-}
-
-// Out by the NIC of the receiver's index where the communicator has a rank with that index on the node, else by one's own
-// (search.cc, ncclTopoGetNetDev); in by one's own.
-Way CommCore::transfer_way(std::uint32_t src, std::uint32_t dst) const {
-    const Member &from = members[src], &to = members[dst];
-    const bool leads = from.own_nic == 0 && std::any_of(members.begin(), members.end(), [&](const Member& m) {
-        return m.node == from.node && m.gpu == to.gpu;
-    });
-    return {static_cast<std::uint8_t>(leads ? to.gpu : from.gpu), static_cast<std::uint8_t>(to.gpu)};
-}
-
 }  // namespace opus::standin

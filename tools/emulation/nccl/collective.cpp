@@ -74,8 +74,7 @@ void Collective::start() {
     clear->head.dst = core_.previous();
     clear->head.n = call_.n;
     clear->owner = launch_.shared_from_this();
-    const std::uint8_t first = core_.rails_into(core_.rank).front();
-    Transport::get().send(core_.members[core_.previous()], {first, first}, clear);
+    Transport::get().send(core_.members[core_.previous()], core_.ways_in.front().back(), clear);
     if (core_.early_collective_clear.erase(call_.n)) clear_came();
 }
 
@@ -143,9 +142,7 @@ void Collective::pass_on(std::uint32_t chunk, std::uint32_t hop, std::size_t off
     frame->owned = std::move(owned);
     frame->owner = launch_.shared_from_this();
     // Neighbouring pieces, and neighbouring small chunks, take different rails.
-    const auto& rails = core_.rails_into(core_.next());
-    const std::uint8_t rail = rails[(chunk + offset / kPieceBytes) % rails.size()];
-    const Way way{rail, rail};
+    const Way way = core_.ways_out[(chunk + offset / kPieceBytes) % core_.ways_out.size()];
     if (originated_)
         Transport::get().send(core_.members[core_.next()], way, frame);
     else

@@ -30,9 +30,10 @@ struct CommCore {
     std::uint64_t key = 0;
     std::uint32_t rank = 0;
     std::vector<Member> members;      // by rank
-    std::vector<std::uint32_t> ring;  // position -> rank: nodes by first appearance, ranks within
+    std::vector<std::uint32_t> nccl_nodes;  // by rank: what NCCL calls a node
+    std::vector<std::uint32_t> ring;        // position -> rank: nodes by first appearance, ranks within
     std::uint32_t position = 0;       // this rank's
-    std::map<std::uint32_t, std::vector<std::uint8_t>> rails;  // node -> local indices of its members
+    std::vector<Way> ways_in, ways_out;  // that its edges of the ring are striped over, as seen from the sender
 
     std::atomic<int> error{ncclSuccess};  // asynchronous: ncclRemoteError when a member died, ...
     std::atomic<bool> leaving{false};     // destroyed or aborted here: losses no longer matter
@@ -52,9 +53,8 @@ struct CommCore {
     const Member& self() const { return members[rank]; }
     std::uint32_t next() const { return ring[(position + 1) % ring.size()]; }
     std::uint32_t previous() const { return ring[(position + ring.size() - 1) % ring.size()]; }
-    bool same_node(std::uint32_t a, std::uint32_t b) const { return members[a].node == members[b].node; }
-    // Rails a ring edge into `rank` is striped over; one, meaningless, inside a node.
-    const std::vector<std::uint8_t>& rails_into(std::uint32_t to) const { return rails.at(members[to].node); }
+    bool same_node(std::uint32_t a, std::uint32_t b) const { return nccl_nodes[a] == nccl_nodes[b]; }
+    bool crosses() const;  // it has several nodes
     Way transfer_way(std::uint32_t src, std::uint32_t dst) const;
 
     void lay_ring();  // once members and rank are set

@@ -42,13 +42,10 @@ std::vector<CommTasks> by_communicator(Tasks tasks) {
 
 void add_edge(Connecting& making, bool transfer, std::uint32_t src, std::uint32_t dst) {
     const CommCore& core = *making.core;
-    if (core.same_node(src, dst)) {
-        making.edges.push_back({{transfer, src, dst, {}}});
-    } else if (transfer) {
+    if (transfer)
         making.edges.push_back({{true, src, dst, core.transfer_way(src, dst)}});
-    } else {
-        for (const std::uint8_t rail : core.rails_into(dst)) making.edges.push_back({{false, src, dst, {rail, rail}}});
-    }
+    else
+        for (const Way way : src == core.rank ? core.ways_out : core.ways_in) making.edges.push_back({{false, src, dst, way}});
 }
 
 void connect_transfer(Connecting& making, ncclComm& comm, const TransferCall& call) {

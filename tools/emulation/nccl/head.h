@@ -31,6 +31,7 @@ struct Way {
     auto operator<=>(const Way&) const = default;
     Way back() const { return {to, from}; }
 };
+inline constexpr Way kNvlink{0xff, 0xff};  // no NIC
 
 struct Head {
     Say say{};
@@ -60,7 +61,7 @@ struct Member {
     std::uint32_t device = 0;    // CUDA ordinal in its process
     std::uint16_t port = 0;      // TCP, loopback
     std::uint8_t own_nic = 0;    // 1: what it sends leaves by its own GPU's NIC, whatever the receiver's is
-    std::uint8_t reserved = 0;
+    std::uint8_t domain = 0;     // NVLink domain, from 1; 0: NVLink ends at the host
 };
 static_assert(sizeof(Member) == 24);
 

@@ -53,6 +53,11 @@ Settings read() {
     // search.cc, ncclTopoGetNetDev: with NCCL_CROSS_NIC=0 the receiver's index is looked for without PXN, too.
     s.own_nic = number_of("NCCL_CROSS_NIC", 2) != 0 &&
                 (number_of("NCCL_PXN_DISABLE", 0) == 1 || number_of("NCCL_P2P_PXN_LEVEL", 2) == 0);
+    // init.cc, initTransportsRank: what makes the hosts of an NVLink domain one node.
+    const std::int64_t joins = number_of("NCCL_MNNVL_ENABLE", 2);
+    const std::int64_t hosts = number_of("STANDIN_DOMAIN", 0);
+    if (hosts > 0 && (joins == 1 || (joins != 0 && number_of("NCCL_P2P_DISABLE", 0) != 1)))
+        s.domain = static_cast<std::uint8_t>(s.node / hosts + 1);
     const std::string ports = text_of("STANDIN_PORTS");
     s.fabric = !ports.empty();
     if (s.fabric) read_ports(ports, s);

@@ -25,6 +25,7 @@ struct Settings {
     std::int64_t attach_ns = 10'000'000'000;
     std::uint32_t window = 16;  // frames of a link under way
     std::string stats;
+    std::uint8_t domain = 0;  // NVLink domain, from 1; 0: none, or NCCL is not to join hosts
     bool own_nic = false;  // NCCL_PXN_DISABLE, NCCL_P2P_PXN_LEVEL, NCCL_CROSS_NIC: no NIC but its own
     std::string error;     // what is wrong with the ports file
 

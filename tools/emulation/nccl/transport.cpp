@@ -84,6 +84,7 @@ Member Transport::self(int device) const {
     m.device = static_cast<std::uint32_t>(device);
     m.port = port_;
     m.own_nic = s.own_nic;
+    m.domain = s.domain;
     return m;
 }
 
@@ -208,7 +209,7 @@ void Transport::send(const Member& to, Way way, FrameRef frame) {
     frame->head.way = way;
     if (to.endpoint == endpoint_) {
         loop_.push_back(std::move(frame));
-    } else if (to.node == Settings::get().node || !Settings::get().fabric) {
+    } else if (way == kNvlink || !Settings::get().fabric) {
         stats.frames += 1;
         stats.bytes += frame->head.bytes;
         pipe_to(to).send(std::move(frame));
@@ -315,7 +316,7 @@ Pipe& Transport::pipe_to(const Member& peer) {
 
 std::string Transport::attach(const CommCore& core) {
     const Settings& s = Settings::get();
-    if (!s.fabric || core.rails.size() < 2) return {};
+    if (!s.fabric || !core.crosses()) return {};
     if (!s.error.empty()) return s.error;
     std::set<std::uint32_t> gpus;
     for (const Member& m : core.members) gpus.insert(m.gpu);

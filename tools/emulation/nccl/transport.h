@@ -2,7 +2,7 @@
 // closures by post(), and block, if they must, on their own promise.
 //
 //   send() ─┬─ same process ─────────▶ loop_ (delivered in the next turn)
-//           ├─ same node, or no fabric ▶ Pipe: stream socket between two processes
+//           ├─ NVLink, or no fabric ───▶ Pipe: stream socket between two processes
 //           └─ other node ───────────▶ RailLink: numbered, acknowledged, sent again ▶ RailPort: the glass
 //
 // Pipes join every two processes that share a communicator. They carry what is out of band, and tell of
