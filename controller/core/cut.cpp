@@ -280,12 +280,13 @@ void Core::Impl::settle_runs() {
     std::vector<std::uint64_t> ready;
     for (const std::uint64_t grant : std::exchange(runs_again, {})) {
         Run& run = runs.at(grant);
-        bool known = true;
+        bool known = true, never = false;
         std::vector<EdgeId> edges;
         for (const RunSequence& s : run.sequences) {
             Comm* comm = comms.find(s.sequence.comm);
             known &= comm != nullptr && comm->verdict != Verdict::unknown;
             if (!known) break;
+            never |= !comm->complete();
             const auto of_it = edges_of_sequence(*comm, s.sequence, s.mesh);
             edges.insert(edges.end(), of_it.begin(), of_it.end());
         }
@@ -293,6 +294,10 @@ void Core::Impl::settle_runs() {
             for (const GpuId gpu : {inventory.edge(e).a, inventory.edge(e).b})
                 for (const PortId p : fabric.gpus[gpu].ports) known &= inventory.sw(fabric.ports[p].sw).map_known;
         if (!known) continue;
+        if (never) {  // a member is gone, so nobody will say where it lies: its nodes' ports are kept until they have answered
+            for (const NodeIndex n : run.nodes) send_revoke(run, n);
+            continue;
+        }
         run.edges = std::move(edges);
         ready.push_back(grant);
     }

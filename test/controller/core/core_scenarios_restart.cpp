@@ -1,5 +1,7 @@
 // Scenario H of docs/protocol.md (the controller dies) and K (nobody starves), on demand.
 #define DOCTEST_CONFIG_IMPLEMENT_WITH_MAIN
+#include <functional>
+
 #include "test/controller/core/job_words.h"
 
 namespace opus::controller::test {
@@ -54,6 +56,66 @@ TEST_CASE("a communicator that has passed is not held again when the last of its
     report(60'000, 0, 3);
     REQUIRE(told.size() >= 3);
     for (const Verdict v : told) CHECK(v != Verdict::enforced);
+}
+
+TEST_CASE("H: a run that outlives its communicator keeps its node's ports until it has been returned") {
+    // An older controller's run over three nodes. One rank has died meanwhile, so where the run lies is never known, and the
+    // communicator passes. Two of its ranks have another one, and could do with more light.
+    const Fabric fabric = make_fabric({.nodes = 3, .ports = 2});
+    CoreOptions options;
+    options.node_silence_ns = options.node_grace_ns = 1'000'000'000 * kMs;
+    options.map_period_ns = 0;
+    Core core(fabric, options);
+    Actions out;
+    std::size_t programs = 0;
+    std::vector<std::uint64_t> asked_back;
+    const auto port = [&](NodeIndex n, std::uint32_t p) { return fabric.ports[fabric.gpus[n].ports[p]].sw_port; };
+    std::function<void(TimeNs, const Event&)> feed = [&](TimeNs at_ms, const Event& event) {
+        out.clear();
+        core.on(event, at_ms * kMs, out);
+        CHECK(core.check() == "");
+        for (const Action& action : Actions(out)) {
+            programs += std::holds_alternative<Program>(action);
+            if (const auto* send = std::get_if<SendTo>(&action); send != nullptr && send->node == 1)
+                if (const auto* revoke = std::get_if<wire::Revoke>(&send->message)) asked_back.push_back(revoke->id);
+            if (const auto* read = std::get_if<ReadMap>(&action))
+                feed(at_ms, SwitchEvent{read->sw, MapRead{read->op, DriverError::none, "",
+                                                          {{port(0, 0), port(1, 0)}, {port(1, 1), port(2, 0)}, {port(2, 1), port(0, 1)}}}});
+        }
+    };
+    feed(0, SwitchEvent{0, SessionUp{}});
+    for (NodeIndex n = 0; n < 3; ++n) {
+        feed(1, NodeSession{n, 1});
+        wire::Snapshot s;
+        if (n < 2) {
+            s.ranks.push_back({0, 1, 0, 30'000, Policy::proceed, "job"});
+            for (const std::size_t comm : {0u, 1u})
+                s.comms.push_back({comm_id(comm), {}, n, comm == 0 ? 3u : 2u, 0, 0, Mode::enforce, 1, {}, Verdict::unknown,
+                                   CreationState::returned});
+        }
+        Key key;
+        key.comm = comm_id(0);
+        key.n = 7;
+        if (n == 1) s.tokens.push_back({5, {}, {{key, 10, false}}, false});
+        feed(1, NodeMessage{n, 1, s});
+    }
+    for (TimeNs at = 1'000; at <= 12'000; at += 1'000)
+        for (NodeIndex n = 0; n < 3; ++n) feed(at, NodeMessage{n, 1, wire::Heartbeat{1}}), feed(at, Tick{});
+    for (const NodeIndex n : {0u, 1u}) {
+        wire::LaunchDemand d;
+        d.launch = {0, 1};
+        Key key;
+        key.comm = comm_id(1);
+        d.keys.push_back({key, 1, false});
+        feed(12'100, NodeMessage{n, 1, wire::Demand{{d}}});
+    }
+    feed(13'000, Tick{});
+    CHECK(programs == 0);
+    CHECK(asked_back == std::vector<std::uint64_t>{5});
+    wire::Returned returned;
+    returned.id = 5;
+    feed(13'100, NodeMessage{1, 1, returned});
+    CHECK(programs == 1);
 }
 
 TEST_CASE("what runs on a node that was given up and comes back is held, and not taken for dead") {
