@@ -32,8 +32,8 @@ def phases(launches: int, us: int) -> Workload:
 
 
 def passing(iterations: int = ENDLESS) -> Workload:
-    """Another job: from n1's other GPU to n3's first, so over the port that n1's long phases use."""
-    w = Workload("passing", [(1, 1), (3, 0)], iterations)
+    """Another job, of n1 and n3: over the port that n1's long phases use."""
+    w = Workload("passing", [(1, 0), (3, 0)], iterations)
     w.comm("across", [[0, 1]])
     w.step(0, "compute", stream="s", us=20_000)
     w.send("across", 0, 1, SIZE)
