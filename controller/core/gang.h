@@ -67,6 +67,7 @@ struct Gang {
     bool break_armed = false;
     bool speculative = false;  // the circuits of a speculation: it has no launches, and comes last
     bool sure = true;          // of a speculation: nobody doubts it
+    bool overtook = false;     // it has waited for its turn in a plan in vain
     bool revoked_for = false;  // a run gave way to it: its own has a quantum
     bool queued = false;
 

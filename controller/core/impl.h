@@ -72,7 +72,7 @@ struct NodeState {
     std::vector<wire::RankProvision> provisions;  // likewise
     std::vector<wire::Withheld> withheld;     // receives that its last heartbeat told of, less those asked for since
     TimeNs withheld_ns = 0;                   // it came
-    TimeNs behind_ns = std::numeric_limits<TimeNs>::max();  // its clock, and what its words take at least
+    TimeNs behind_ns = std::numeric_limits<TimeNs>::max() / 2;  // its clock, and what its words take at least
 
     bool up() const { return session != 0 && reported; }
 };
@@ -203,7 +203,7 @@ struct Core::Impl {
                    const wire::LaunchDone& done);
     void learn(Job& job);
     void think(Job& job, plan::Lap lap);
-    void follow(Job& job, const plan::Lap& lap, const plan::Order& order);
+    void follow(Job& job, plan::Lap lap, const plan::Order& order);
     void look_at_plan(Job& job);
     void check_fit(const Launch& launch);
     void leave_plan(Job& job, const std::string& why);

@@ -22,6 +22,7 @@ void Core::Impl::leave_job(NodeIndex node, const Rank& rank) {
     Job& job = *rank.job;
     const RankName who{node, rank.info.rank};
     job.ranks.erase(who);
+    job.log.drop(who);
     if (job.pacer == who) {
         job.pacer = {kNone, kNone};
         pacers_due = true;

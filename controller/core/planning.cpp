@@ -12,10 +12,12 @@ namespace {
 constexpr TimeNs kMostWaits = 16;           // dark times that a plan lets what is ready wait
 constexpr std::size_t kMostKept = 64;       // uses to come for which a port keeps its light
 constexpr std::uint64_t kLearnLaps = 4;     // after each of so many laps a plan is made anew
-constexpr std::uint64_t kTrials = 200'000;  // of uses, in search of an order
+constexpr std::uint64_t kTrials = 200'000;  // of pairs, in search of an order
 constexpr std::uint64_t kLeastTrials = 20, kMostTrials = 4000;
 constexpr std::uint64_t kLeastPlans = 2;  // of a lap that is worth to be remembered
 constexpr std::size_t kMostKinds = 4;     // laps that are remembered
+constexpr std::size_t kMostUses = 4096, kMostPairs = 65536;  // of a lap that is planned
+constexpr TimeNs kClockSet = 10'000'000'000;
 
 }  // namespace
 
@@ -27,12 +29,14 @@ std::vector<plan::SeenKey> Core::Impl::keys_of(const Launch& launch) {
 
 void Core::Impl::note_seen(NodeIndex node, RankId id, std::vector<plan::SeenKey> keys, std::uint64_t grant,
                            const wire::LaunchDone& done) {
-    if (!options.plan || done.ungated || keys.empty()) return;
+    if (!options.plan || done.ungated || keys.empty() || done.ready_ns <= 0 || done.go_ns < done.ready_ns || done.done_ns < done.go_ns)
+        return;
     const Rank* rank = rank_of(node, id);
     if (rank == nullptr || rank->job == nullptr) return;
     // By this controller's clock: a word takes at least as long as the quickest has.
     NodeState& n = nodes[node];
-    n.behind_ns = std::min(n.behind_ns, now - done.done_ns);
+    const TimeNs late = now - done.done_ns;
+    if (n.behind_ns > late || late - n.behind_ns > kClockSet) n.behind_ns = late;  // a clock may be set
     const TimeNs behind = n.behind_ns;
     Job& job = *rank->job;
     job.log.add({node, id}, {std::move(keys), done.launch.seq, grant, done.ready_ns + behind, done.go_ns + behind,
@@ -74,9 +78,11 @@ void Core::Impl::learn(Job& job) {
 
 // In which order, is thought about elsewhere. Until then the plan that it had goes on.
 void Core::Impl::think(Job& job, plan::Lap lap) {
+    std::size_t pairs = 1;
+    for (const plan::Use& use : lap.uses) pairs += use.pairs.size();
+    if (lap.uses.size() > kMostUses || pairs > kMostPairs) return;
     auto task = std::make_shared<plan::Task>();
-    const std::uint64_t uses = std::max<std::size_t>(1, lap.uses.size());
-    task->trials = static_cast<std::uint32_t>(std::clamp<std::uint64_t>(kTrials / uses, kLeastTrials, kMostTrials));
+    task->trials = static_cast<std::uint32_t>(std::clamp<std::uint64_t>(kTrials / pairs, kLeastTrials, kMostTrials));
     task->lap = std::move(lap);
     task->usable.resize(fabric.ports.size());
     for (PortId p = 0; p < fabric.ports.size(); ++p) task->usable[p] = !inventory.port(p).fenced();
@@ -90,12 +96,16 @@ void Core::Impl::handle(const Thought& e) {
         if (job.thought == e.id) {
             job.thought = 0;
             const auto task = std::exchange(job.task, nullptr);
-            if (!e.order.ports.empty() && rule_of(&job).provision) follow(job, task->lap, e.order);
+            if (e.order.ports.empty()) {
+                if (job.course == nullptr) job.learn_at = job.log.added() + std::max<std::uint64_t>(16, job.log.added() / 8);
+            } else if (rule_of(&job).provision) {
+                follow(job, task->lap, e.order);
+            }
             return;
         }
 }
 
-void Core::Impl::follow(Job& job, const plan::Lap& lap, const plan::Order& order) {
+void Core::Impl::follow(Job& job, plan::Lap lap, const plan::Order& order) {
     drop_course(job);
     const std::uint64_t uses = lap.uses.size();
     ++job.plans;
@@ -103,19 +113,21 @@ void Core::Impl::follow(Job& job, const plan::Lap& lap, const plan::Order& order
     job.strange = job.overtakes = 0;
     log(LogLevel::info, "a plan for laps of " + std::to_string(uses) + " phases: they took " + std::to_string(lap.ns / 1000) +
                             " us and are to take " + std::to_string(order.lap_ns / 1000) + " us");
-    const auto reached = [&](const Key& sequence) {
-        std::uint64_t n = 0;
-        const Comm* comm = comms.find(sequence.comm);
-        if (comm == nullptr) return n;
-        for (const auto& [key, state] : comm->keys)
-            if (sequence_of(key) == sequence && (state->flying > 0 || state->done > 0)) n = std::max(n, key.n + 1);
-        for (const auto& [name, seen] : job.log.ranks())
-            for (auto s = seen.rbegin(); s != seen.rend() && s - seen.rbegin() < 4096; ++s)
-                for (const plan::SeenKey& k : s->keys)
-                    if (sequence_of(k.key) == sequence) n = std::max(n, k.key.n + 1);
-        return n;
-    };
-    job.course = std::make_unique<plan::Course>(lap, order, reached);
+    std::map<Key, std::uint64_t> reached;
+    for (const auto& [sequence, s] : lap.sequences) {
+        std::uint64_t& n = reached[sequence] = s.first;
+        if (const Comm* comm = comms.find(sequence.comm))
+            for (const auto& [key, state] : comm->keys)
+                if (sequence_of(key) == sequence && (state->flying > 0 || state->done > 0)) n = std::max(n, key.n + 1);
+    }
+    for (const auto& [name, seen] : job.log.ranks())
+        for (const plan::Seen& s : seen)
+            for (const plan::SeenKey& k : s.keys)
+                if (const auto at = reached.find(sequence_of(k.key)); at != reached.end()) at->second = std::max(at->second, k.key.n + 1);
+    std::uint64_t laps = ~0ull;  // that are over for all
+    for (const auto& [sequence, s] : lap.sequences) laps = std::min(laps, (reached.at(sequence) - s.first) / s.uses.size());
+    lap.advance(lap.sequences.empty() ? 0 : laps);
+    job.course = std::make_unique<plan::Course>(std::move(lap), order, [&](const Key& sequence) { return reached.at(sequence); });
     for (const PortId p : job.course->ports()) {
         course_at[p] = &job;
         plan_due.insert(p);
@@ -133,8 +145,10 @@ void Core::Impl::check_fit(const Launch& launch) {
 void Core::Impl::leave_plan(Job& job, const std::string& why) {
     log(LogLevel::info, "the plan is left: " + why);
     const plan::Lap& lap = job.course->lap();
-    std::erase_if(job.laps, [&](const plan::Lap& l) { return l.launches == lap.launches; });
-    if (job.plans >= kLeastPlans) job.laps.push_back(lap);
+    if (job.plans >= kLeastPlans) {
+        std::erase_if(job.laps, [&](const plan::Lap& l) { return l.launches == lap.launches && l.uses.size() == lap.uses.size(); });
+        job.laps.push_back(lap);
+    }
     if (job.laps.size() > kMostKinds) job.laps.erase(job.laps.begin());
     drop_course(job);
     job.thought = 0;
@@ -150,10 +164,11 @@ void Core::Impl::look_at_plan(Job& job) {
     const std::uint64_t uses = course.lap().uses.size();
     if (job.strange > 0) return leave_plan(job, "it does something else");
     if (job.overtakes > std::max<std::uint64_t>(8, uses)) return leave_plan(job, "too much overtakes it");
-    if (course.begun() < job.time_at && (job.overtakes <= uses / 20 || course.begun() < uses)) return;
+    if (job.thought != 0 || (course.begun() < job.time_at && (job.overtakes <= uses / 20 || course.begun() < uses))) return;
     plan::Lap lap = course.lap();
     job.time_at = course.begun() + uses;
-    if (job.thought == 0 && plan::time_lap(lap, job.log)) think(job, std::move(lap));
+    job.overtakes = 0;
+    if (plan::time_lap(lap, job.log)) think(job, std::move(lap));
 }
 
 void Core::Impl::drop_course(Job& job) {
@@ -187,6 +202,7 @@ TimeNs Core::Impl::turn_of(Gang& gang) {
         dark = std::max(dark, fabric.switch_of(fabric.gpus[inventory.edge(e).a].ports.front()).dark_ns);
     const TimeNs until = complete_since(gang) + std::min(course.wait_of(*i), kMostWaits * dark) + dark;
     if (until <= now) {
+        if (std::exchange(gang.overtook, true)) return 0;
         ++counters.overtakes;
         ++job->overtakes;
         return 0;
@@ -198,14 +214,19 @@ TimeNs Core::Impl::turn_of(Gang& gang) {
 void Core::Impl::wait_turn(Gang& gang, TimeNs until) {
     set_wishes(gang, {});
     gang.blocked = gang.offline = true;
+    const auto dark = std::find_if(gang.edges.begin(), gang.edges.end(), [this](EdgeId e) { return inventory.lit(e) == nullptr; });
+    gang.watch = inventory.edge(dark != gang.edges.end() ? *dark : gang.edges.front()).a;  // others may light it
+    watchers[gang.watch].push_back(&gang);
     arm(until, TimerKind::gang_retry, gang.id);
 }
 
 void Core::Impl::begin_use(const Gang& gang) {
     Job* job = job_of(gang);
     if (job == nullptr) return;
+    const std::uint64_t m = next_mark();
     for (const Launch* launch : gang.launches)
         for (const KeyRef& r : launch->keys) {
+            if (std::exchange(r.key->mark, m) == m) continue;
             const auto i = job->course->find(r.key->key);
             if (!i || job->course->has_begun(*i)) continue;
             job->course->begin(r.key->key);
@@ -217,6 +238,7 @@ void Core::Impl::begin_use(const Gang& gang) {
 
 // Of the port, what its job's plan says now.
 void Core::Impl::keep(Job& job, PortId p) {
+    if (course_at[p] != &job) return;  // another's, since
     inventory.port(p).kept_for = static_cast<std::uint32_t>(job.course->kept_for(p));
     plan_due.insert(p);
 }

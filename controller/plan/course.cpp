@@ -3,8 +3,14 @@
 #include <algorithm>
 #include <numeric>
 #include <tuple>
+#include <utility>
 
 namespace opus::controller::plan {
+namespace {
+
+constexpr std::uint64_t kMostSkipped = 1u << 16;  // keys of a sequence that begin with a later one
+
+}  // namespace
 
 Course::Course(Lap lap, Order order, const std::function<std::uint64_t(const Key& sequence)>& reached)
     : lap_(std::move(lap)), order_(std::move(order)), on_(lap_.uses.size()) {
@@ -87,17 +93,24 @@ void Course::serve(PortId port) {
 }
 
 void Course::lose(PortId port) {
-    const auto line = lines_.find(port);
-    if (line == lines_.end() || line->second.kept.empty()) return;
-    std::tie(line->second.lap, line->second.at) = *line->second.kept.begin();
-    line->second.kept.clear();
+    const auto at = lines_.find(port);
+    if (at == lines_.end() || at->second.kept.empty()) return;
+    Line& line = at->second;
+    const auto kept = std::exchange(line.kept, {});
+    const auto end = line.place();
+    std::tie(line.lap, line.at) = *kept.begin();
+    // Between these there may be some that have begun.
+    for (auto place = line.place(); place < end;) {
+        if (!kept.contains(place)) begun_.insert({place.first, line.turns[place.second].first});
+        if (++place.second == line.turns.size()) place = {place.first + 1, 0};
+    }
+    skip_begun(line);
 }
 
 void Course::begin(const Key& key) {
-    Key sequence = key;
-    sequence.n = 0;
-    const auto at = reached_.find(sequence);
+    const auto at = reached_.find(sequence_of(key));
     if (at == reached_.end()) return;
+    if (key.n >= at->second && key.n - at->second > kMostSkipped) at->second = key.n;  // not a sequence any more
     for (Key k = key; at->second <= key.n; ++at->second) {
         k.n = at->second;
         if (const auto i = find(k)) begin(*i);

@@ -32,7 +32,7 @@ public:
         PortId peer = kNone;
     };
 
-    // `reached`: of a sequence, the number of its first key that has not begun.
+    // `reached`: of a sequence, the number behind the last of its keys that have begun.
     Course(Lap lap, Order order, const std::function<std::uint64_t(const Key& sequence)>& reached);
 
     const Lap& lap() const { return lap_; }

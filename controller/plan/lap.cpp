@@ -16,11 +16,6 @@ std::uint64_t mix(std::uint64_t h, std::uint64_t v) {
     return h * 0xff51afd7ed558ccdull;
 }
 
-Key sequence_key(Key key) {
-    key.n = 0;
-    return key;
-}
-
 // The least period of the end of a list that comes twice and has in it all that the later half of the list has; 0: none.
 std::size_t period_of(const std::vector<std::uint64_t>& list) {
     const std::size_t n = list.size();
@@ -78,8 +73,17 @@ private:
             rank.period = period_of(list);
             if (rank.period == 0) return false;
             for (std::size_t i = list.size() - rank.period; i < list.size(); ++i)
-                for (const SeenKey& k : rank.launches[i]->keys) ++rank.counts[sequence_key(k.key)];
+                for (const SeenKey& k : rank.launches[i]->keys) ++rank.counts[sequence_of(k.key)];
         }
+        return true;
+    }
+
+    // The last so many launches are of its period.
+    static bool comes_again(const Rank& rank, std::size_t launches) {
+        const std::size_t n = rank.launches.size();
+        if (launches > n) return false;
+        for (std::size_t i = n - launches; i + rank.period < n; ++i)
+            if (signature_of(rank.launches[i]->keys) != signature_of(rank.launches[i + rank.period]->keys)) return false;
         return true;
     }
 
@@ -117,7 +121,7 @@ private:
         for (std::size_t r = 0; r < ranks_.size(); ++r) {
             const std::uint64_t periods = laps[r].first * whole / laps[r].second;
             const std::size_t launches = ranks_[r].period * periods;
-            if (2 * launches > ranks_[r].launches.size()) return false;
+            if (!comes_again(ranks_[r], 2 * launches)) return false;
             ranks_[r].lap = launches;
             lap_.launches += launches;
             for (const auto& [sequence, count] : ranks_[r].counts) lap_.sequences[sequence].uses.assign(count * periods, 0);
@@ -134,7 +138,7 @@ private:
             for (const Seen* s : rank.launches) {
                 last = std::max(last, s->go_ns);
                 for (const SeenKey& k : s->keys) {
-                    TimeNs& ns = begun[sequence_key(k.key)][k.key.n];
+                    TimeNs& ns = begun[sequence_of(k.key)][k.key.n];
                     ns = std::max(ns, s->go_ns);
                 }
             }
@@ -173,7 +177,8 @@ private:
             RankLap::Launch& launch = lap.launches.emplace_back();
             launch.offset = s.seq - lap.seq;
             launch.signature = signature_of(s.keys);
-            for (const SeenKey& k : s.keys) launch.keys.push_back(k.key);
+            for (const SeenKey& k : s.keys)
+                launch.keys.push_back(static_cast<std::int64_t>(k.key.n - lap_.sequences.at(sequence_of(k.key)).first));
         }
     }
 
@@ -231,7 +236,7 @@ public:
                 first_ = std::max(first_, lane.first_lap + (lane.first_in_lap != 0));
                 last_ = std::min(last_, lane.lap_at(lane.launches.size()) - 1);
             }
-        if (ranks_.empty() || last_ < first_) return false;
+        if (last_ == std::numeric_limits<std::int64_t>::max() || last_ < first_) return false;
         first_ = std::max(first_, last_ - kTimed + 1);
         for (Use& use : lap_.uses) use.before.clear(), use.ns = 0, use.at_ns = std::numeric_limits<TimeNs>::max();
         before_.assign(lap_.uses.size(), {});
@@ -281,7 +286,7 @@ private:
         for (const Seen* s : launches)
             if (!s->keys.empty())
                 if (const auto x = lap_.find(first_key(*s)); x && x->second >= -1)
-                    lanes[sequence_key(first_key(*s))].launches.push_back(s);
+                    lanes[sequence_of(first_key(*s))].launches.push_back(s);
         std::vector<Lane> all;
         for (auto& [sequence, lane] : lanes) {
             lane.sequence = sequence;
@@ -380,8 +385,17 @@ void Log::mark() {
         for (const Seen& s : seen) marks_[rank] = std::max(marks_[rank], s.seq + 1);
 }
 
+void Log::drop(const RankName& rank) {
+    ranks_.erase(rank);
+    marks_.erase(rank);
+}
+
+void Lap::advance(std::uint64_t laps) {
+    for (auto& [key, sequence] : sequences) sequence.first += laps * sequence.uses.size();
+}
+
 std::optional<std::pair<std::uint32_t, std::int64_t>> Lap::find(const Key& key) const {
-    const auto at = sequences.find(sequence_key(key));
+    const auto at = sequences.find(sequence_of(key));
     if (at == sequences.end() || at->second.uses.empty()) return std::nullopt;
     const auto count = static_cast<std::int64_t>(at->second.uses.size());
     const std::int64_t n = static_cast<std::int64_t>(key.n) - static_cast<std::int64_t>(at->second.first);
@@ -403,6 +417,7 @@ std::uint64_t signature_of(const std::vector<SeenKey>& keys) {
     for (const SeenKey& k : keys) {
         h = mix(mix(h, k.key.comm.hi), k.key.comm.lo);
         h = mix(mix(mix(h, static_cast<std::uint64_t>(k.key.kind)), k.key.src), k.key.dst);
+        h = mix(h, sequence_of(k.key).n);  // of what is captured
     }
     return h;
 }
@@ -429,9 +444,9 @@ std::vector<Again> find_again(const Lap& lap, const RankLap& rank, const Launche
             const Seen& s = *launches[from + i];
             if (at == 0) again.seq = s.seq;
             for (std::size_t k = 0; k < s.keys.size() && same; ++k) {
-                const Key sequence = sequence_key(s.keys[k].key);
+                const Key sequence = sequence_of(s.keys[k].key);
                 const Sequence& known = lap.sequences.at(sequence);
-                const auto first = static_cast<std::int64_t>(known.first + s.keys[k].key.n - rank.launches[at].keys[k].n) +
+                const auto first = static_cast<std::int64_t>(s.keys[k].key.n) - rank.launches[at].keys[k] +
                                    (before ? static_cast<std::int64_t>(known.uses.size()) : 0);
                 same = again.first.try_emplace(sequence, first).first->second == first;
             }
@@ -487,11 +502,9 @@ bool find_again(Lap& lap, const Log& log) {
         });
         if (open.size() == left) return false;
     }
-    for (auto& [sequence, s] : lap.sequences) {
-        const auto at = first.find(sequence);
-        if (at == first.end() || at->second < 0) return false;
-        s.first = static_cast<std::uint64_t>(at->second);
-    }
+    for (const auto& [sequence, s] : lap.sequences)
+        if (const auto at = first.find(sequence); at == first.end() || at->second < 0) return false;
+    for (auto& [sequence, s] : lap.sequences) s.first = static_cast<std::uint64_t>(first.at(sequence));
     return true;
 }
 

@@ -1,9 +1,9 @@
 // What a job does again and again, learned from what its launches have done: one lap as a graph of uses.
 //
-// A use is what one gang does: launches that begin together and meet at their keys, on the circuits of these. A key that
-// somebody waits for who began before is of the gang of the last to come. It begins when its members are ready and its
-// light is up; a member is ready so long after earlier uses of its rank have begun. How long is the least
-// that has been seen; where a use was ready before an earlier one was over, it does not wait for that one.
+// A use is what one gang does: launches that begin together and meet at their keys, on the circuits of these. If members start
+// a key in different grants, the key belongs to the last grant. A use begins when its members are ready and its light is up; a
+// member is ready so long after earlier uses of its rank have begun. How long is the least that has been seen; where a use was ready
+// before an earlier one was over, it does not wait for that one.
 //
 // Pure, no clock. Not thread-safe.
 #pragma once
@@ -44,6 +44,7 @@ public:
     void add(const RankName& rank, Seen seen);
     // What comes from here on may be something else.
     void mark();
+    void drop(const RankName& rank);  // it has left
     std::uint64_t marked(const RankName& rank) const {
         const auto at = marks_.find(rank);
         return at == marks_.end() ? 0 : at->second;
@@ -67,7 +68,7 @@ struct Use {
     std::vector<Pair> pairs;  // it needs light between; sorted
     std::vector<Before> before;
     TimeNs ns = 0;     // from its beginning until it is over
-    TimeNs at_ns = 0;  // it began so long after the lap that was seen last
+    TimeNs at_ns = 0;  // its start, from the start of the last lap seen
     std::uint64_t grant = 0;  // of the lap that was found
 };
 
@@ -81,7 +82,7 @@ struct RankLap {
     struct Launch {
         std::uint64_t offset = 0;  // of its number
         std::uint64_t signature = 0;
-        std::vector<Key> keys;
+        std::vector<std::int64_t> keys;  // their numbers, counted from the first of their sequence in the lap
     };
     std::uint64_t seq = 0, seqs = 0;
     std::vector<Launch> launches;
@@ -91,9 +92,8 @@ struct RankLap {
 
 std::uint64_t signature_of(const std::vector<SeenKey>& keys);
 
-// Of a rank's launch, the n-th of a lap in its sequence: the last launch of another sequence that was over whenever this
-// one was ready, counted from the first of the same lap, and how long after its beginning this was ready at least. As all
-// laps say that were seen: what was not over once is not waited for.
+// For the n-th launch of a rank's lap in its sequence: the latest launch of another sequence that had ended before it was ready, in
+// every lap seen. `back`: its index, from the first of the same lap. `ns`: the shortest delay, from its start until this was ready.
 struct Link {
     std::int64_t back = 0;
     TimeNs ns = 0;
@@ -109,6 +109,8 @@ struct Lap {
     TimeNs ns = 0;                      // as it was seen
     std::size_t launches = 0;           // of all ranks
 
+    // From now on laps are counted from a later one.
+    void advance(std::uint64_t laps);
     // Of the key: which use, in which lap, counted from the one that was found.
     std::optional<std::pair<std::uint32_t, std::int64_t>> find(const Key& key) const;
 };

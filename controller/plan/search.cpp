@@ -119,6 +119,7 @@ private:
     struct Port {
         std::uint32_t peer = kNone32, gpu = kNone32;  // where its light leads
         std::uint32_t last = kNone32;
+        std::uint64_t taken = 0;  // when serving_ was so
         TimeNs free_ns = 0, lit_ns = 0;
     };
     struct Next {
@@ -146,7 +147,11 @@ private:
         return list.size();
     }
 
-    bool is_taken(std::uint32_t p) const { return std::find(taken_.begin(), taken_.end(), p) != taken_.end(); }
+    bool is_taken(std::uint32_t p) const { return port_[p].taken == serving_; }
+    void take(std::uint32_t p) {
+        port_[p].taken = serving_;
+        taken_.push_back(p);
+    }
 
     // Light that is there; else the ports that are free first, or in time, and of these the ones whose light is needed last.
     bool choose(std::uint32_t u, std::size_t pair, TimeNs in_time) {
@@ -179,13 +184,15 @@ private:
         Begun& b = begun_[x];
         TimeNs begin = b.full_ns;
         taken_.clear();
+        ++serving_;
         for (std::size_t i = 0; i < pairs_[u].size(); ++i) {
             const TimeNs dark = gpus_[pairs_[u][i].first].dark_ns;
             if (x / uses_ <= kChosen && !choose(u, i, b.full_ns - dark)) {
                 short_of_ports_ = true;
-                continue;
+                chosen_[u][i] = {kNone32, kNone32};
             }
             const auto [p, q] = chosen_[u][i];
+            if (p == kNone32) continue;
             if (port_[p].peer != q) {
                 const TimeNs turned = std::max(port_[p].free_ns, port_[q].free_ns);
                 if (turned + dark > std::max(begin, b.blocked_ns)) {
@@ -199,8 +206,8 @@ private:
                 port_[p].lit_ns = port_[q].lit_ns = turned + dark;
             }
             begin = std::max(begin, port_[p].lit_ns);
-            taken_.push_back(p);
-            taken_.push_back(q);
+            take(p);
+            take(q);
         }
         b.begin_ns = begin;
         for (const std::uint32_t p : taken_) {
@@ -213,6 +220,7 @@ private:
     const Fabric& fabric_;
     std::uint32_t uses_ = 0;
     bool short_of_ports_ = false;
+    std::uint64_t serving_ = 0;
     std::vector<PortId> id_;  // of each port
     std::vector<std::vector<std::pair<std::uint32_t, std::uint32_t>>> chosen_;  // by use: ports
     std::vector<std::vector<std::pair<std::uint32_t, std::uint32_t>>> pairs_;  // by use: GPUs
@@ -251,6 +259,7 @@ public:
 
 private:
     struct Score {
+        bool lacks = true;  // ports, or an end
         TimeNs lap_ns = 0, held_ns = 0;
         auto operator<=>(const Score&) const = default;
     };
@@ -278,7 +287,7 @@ private:
     Score play(const std::vector<double>& rank) {
         ++trials_;
         play_.play(rank);
-        return {play_.lap_ns(), play_.held_ns()};
+        return {!play_.whole(), play_.lap_ns(), play_.held_ns()};
     }
 
     std::vector<double> as_played() const {

@@ -17,7 +17,7 @@ namespace opus::controller {
 class Thinker {
 public:
     explicit Thinker(const Fabric& fabric);  // keeps a reference; throws std::runtime_error: no descriptor
-    ~Thinker();                              // ends what it is about first: at most a second or so
+    ~Thinker();                              // ends what it is about first: a search takes a second or so
     Thinker(const Thinker&) = delete;
     Thinker& operator=(const Thinker&) = delete;
 

@@ -1,5 +1,5 @@
 // By which NICs NCCL's bytes go from member to member of a communicator. Controller and managers both plan by this; what
-// simulates or stands in for NCCL says it again, apart.
+// simulates or stands in for NCCL implements it a second time, independently.
 //
 // NCCL 2.30, graph/search.cc, ncclTopoGetNetDev: who receives uses the NIC of its own GPU. Who sends a transfer uses the NIC of
 // the receiver's local index if the communicator has a rank with that index on the sender's host (by PXN, or directly with

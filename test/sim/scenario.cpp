@@ -274,7 +274,7 @@ Scenario make_scenario(std::uint64_t seed, FaultClass fault_class, Mutation muta
     }
     s.provision = fault_class == FaultClass::windows || early || timing.chance(800);
     s.guard = Random(seed, kGuard).chance(250);
-    s.plan = Random(seed, kPlan).chance(300);
+    s.plan = Random(seed, kPlan).chance(early ? 150 : 300);  // with a plan nothing is withheld
     if (Random rest(seed, kRest); rest.chance(600)) s.timing.rest_ns = rest.spread(1, 100 * kMs);
     add_jobs(s, Random(seed, kJobs));
     for (std::uint32_t i = 0; i < s.jobs.size(); ++i) write_programs(s, i, Random(seed, kPrograms + i));
