@@ -69,6 +69,10 @@ def forced(cluster, *move: str) -> bool:
 @case("status, jobs, groups, circuits, ports and watch show the job that runs")
 def shown(context) -> None:
     with context.cluster(PAIR) as cluster:
+        watch = subprocess.Popen(  # from the first launches on: in a run nothing is granted
+            [cluster.build.ctl, "--controller", cluster.address, "--json", "watch", "--count", "20"], stdout=subprocess.PIPE, text=True,
+            env=cluster.env)
+        expect("watching" in watch.stdout.readline(), "opus-ctl watch says nothing")
         job = start(cluster, pair(100_000))
         wait_for(lambda: job.progress() >= 2, "the job to begin")
         status = cluster.ctl("status")
@@ -83,10 +87,8 @@ def shown(context) -> None:
         expect([(c["a"], c["b"]) for c in circuits] == [("n0.g0.p0", "n1.g0.p0")], f"{circuits}")
         busy = wait_for(lambda: [p for p in cluster.ctl("ports")["ports"] if p["use"] == "busy"], "a busy port")
         expect(busy[0]["peer"] in ("n0.g0.p0", "n1.g0.p0") and busy[0]["holders"], f"{busy}")
-        watched = subprocess.run([cluster.build.ctl, "--controller", cluster.address, "--json", "watch", "--count", "20"],
-                                 capture_output=True, text=True, timeout=20 * SLOW, env=cluster.env)
-        events = {json.loads(line)["event"] for line in watched.stdout.splitlines()}
-        expect({"watching", "gang granted", "launch done"} <= events, f"{events}")
+        events = {json.loads(line)["event"] for line in watch.communicate(timeout=20 * SLOW)[0].splitlines()}
+        expect({"gang granted", "launch done"} <= events, f"{events}")
         for command, word in (("status", "n1"), ("jobs", "job"), ("groups", "enforced"), ("circuits", "n1.g0.p0"),
                               ("ports", "n0.g0.p0"), ("why", "")):
             expect(word in words(cluster, command), f"opus-ctl {command} does not show {word}")
