@@ -1,6 +1,7 @@
 // The state behind Core, and who does what to it. Each group of members is one file.
 #pragma once
 
+#include <algorithm>
 #include <map>
 #include <memory>
 #include <set>
@@ -36,6 +37,7 @@ struct Job {
     std::uint64_t number = 1;      // of the last word about it
     plan::Log log;                 // what its launches have done
     std::uint64_t learn_at = 16;   // launches of it; a plan is made then
+    void learn_later() { learn_at = log.added() + std::max<std::uint64_t>(16, log.added() / 8); }
     std::uint64_t plans = 0;       // made of the same uses
     std::uint64_t thought = 0;     // of the Think that is under way; 0: none
     std::shared_ptr<const plan::Task> task;  // of it
@@ -215,6 +217,7 @@ struct Core::Impl {
     void keep(Job& job, PortId p);
     void lose_turns(PortId p);
     void lit_for_plan(PortId p);
+    void wake(const Job& job, const plan::Instance& i);
     void follow_plans();
     void take_turn(Job& job, PortId p);
     bool may_turn_for_plan(PortId p) const;

@@ -54,8 +54,7 @@ void Core::Impl::note_seen(NodeIndex node, RankId id, std::vector<plan::SeenKey>
 }
 
 void Core::Impl::learn(Job& job) {
-    const std::uint64_t added = job.log.added();
-    job.learn_at = added + std::max<std::uint64_t>(16, added / 8);
+    job.learn_later();
     if (!rule_of(&job).provision) return;
     const auto pairs_of = [this](const plan::SeenKey& seen) {
         std::vector<plan::Pair> pairs;
@@ -97,7 +96,7 @@ void Core::Impl::handle(const Thought& e) {
             job.thought = 0;
             const auto task = std::exchange(job.task, nullptr);
             if (e.order.ports.empty()) {
-                if (job.course == nullptr) job.learn_at = job.log.added() + std::max<std::uint64_t>(16, job.log.added() / 8);
+                if (job.course == nullptr) job.learn_later();
             } else if (rule_of(&job).provision) {
                 follow(job, task->lap, e.order);
             }
@@ -153,9 +152,8 @@ void Core::Impl::leave_plan(Job& job, const std::string& why) {
     drop_course(job);
     job.thought = 0;
     job.log.mark();
-    const std::uint64_t added = job.log.added();
-    job.again_at = added + 8;
-    job.learn_at = added + std::max<std::uint64_t>(16, added / 8);
+    job.again_at = job.log.added() + 8;
+    job.learn_later();
 }
 
 // Another plan, after each of the first laps and then more seldom; none, where the job does something else.
@@ -255,9 +253,13 @@ void Core::Impl::lose_turns(PortId p) {
 void Core::Impl::lit_for_plan(PortId p) {
     Job* job = course_at[p];
     if (job == nullptr) return;
-    for (const plan::Instance& i : job->course->kept_by(p))
-        if (const auto waiting = job->waiting.find(i); waiting != job->waiting.end())
-            if (Gang* g = find_gang(waiting->second)) queue(*g, true);
+    for (const plan::Instance& i : job->course->kept_by(p)) wake(*job, i);
+}
+
+// The gang that waits for this use to have its turn.
+void Core::Impl::wake(const Job& job, const plan::Instance& i) {
+    if (const auto waiting = job.waiting.find(i); waiting != job.waiting.end())
+        if (Gang* g = find_gang(waiting->second)) queue(*g, true);
 }
 
 void Core::Impl::follow_plans() {
@@ -288,8 +290,7 @@ void Core::Impl::take_turn(Job& job, PortId p) {
     }
     course.serve(p);
     for (const PortId end : {p, q}) keep(job, end);
-    if (const auto waiting = job.waiting.find(mine->instance); waiting != job.waiting.end())
-        if (Gang* g = find_gang(waiting->second)) queue(*g, true);
+    wake(job, mine->instance);
 }
 
 // Nobody uses its light, or waits for it.

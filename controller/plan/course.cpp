@@ -87,7 +87,7 @@ void Course::serve(PortId port) {
     for (const PortId p : {port, peer}) {
         Line& line = lines_.at(p);
         line.kept.insert(line.place());
-        if (++line.at == line.turns.size()) line.at = 0, ++line.lap;
+        line.step();
         skip_begun(line);
     }
 }
@@ -124,20 +124,20 @@ void Course::begin(const Instance& i) {
     begun_.insert(i);
     for (const auto& [port, at] : on_[i.use]) lines_.at(port).kept.erase({i.lap, at});
     for (const auto& place : on_[i.use]) skip_begun(lines_.at(place.first));
-    const bool passed = std::all_of(on_[i.use].begin(), on_[i.use].end(), [&](const auto& place) {
+    if (passed(i)) begun_.erase(i);
+}
+
+bool Course::passed(const Instance& i) const {
+    return std::all_of(on_[i.use].begin(), on_[i.use].end(), [&](const auto& place) {
         return std::pair{i.lap, place.second} < lines_.at(place.first).place();
     });
-    if (passed) begun_.erase(i);
 }
 
 void Course::skip_begun(Line& line) {
     for (auto i = begun_.find({line.lap, line.turns[line.at].first}); i != begun_.end();
          i = begun_.find({line.lap, line.turns[line.at].first})) {
-        if (++line.at == line.turns.size()) line.at = 0, ++line.lap;
-        const bool passed = std::all_of(on_[i->use].begin(), on_[i->use].end(), [&](const auto& place) {
-            return std::pair{i->lap, place.second} < lines_.at(place.first).place();
-        });
-        if (passed) begun_.erase(i);
+        line.step();
+        if (passed(*i)) begun_.erase(i);
     }
 }
 

@@ -6,7 +6,6 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <map>
 #include <optional>
@@ -36,7 +35,6 @@ public:
     Course(Lap lap, Order order, const std::function<std::uint64_t(const Key& sequence)>& reached);
 
     const Lap& lap() const { return lap_; }
-    const Order& order() const { return order_; }
     std::optional<Instance> find(const Key& key) const;
     // Is the rank's launch of this number the one that it made here in the lap?
     bool fits(const RankName& rank, std::uint64_t number, std::uint64_t signature) const {
@@ -60,7 +58,6 @@ public:
     void begin(const Key& key);
 
     std::uint64_t begun() const { return begun_count_; }
-    std::uint64_t laps() const { return begun_count_ / std::max<std::size_t>(1, lap_.uses.size()); }
 
 private:
     struct Line {
@@ -70,9 +67,13 @@ private:
         std::set<std::pair<std::uint64_t, std::size_t>> kept;  // served, and not begun
 
         std::pair<std::uint64_t, std::size_t> place() const { return {lap, at}; }
+        void step() {
+            if (++at == turns.size()) at = 0, ++lap;
+        }
     };
 
     void begin(const Instance& i);
+    bool passed(const Instance& i) const;  // by all of its lines
     void skip_begun(Line& line);
 
     Lap lap_;
