@@ -3,7 +3,9 @@
 #include <doctest/doctest.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstring>
+#include <thread>
 #include <vector>
 
 #include "ranks.h"
@@ -46,6 +48,18 @@ cudaGraphExec_t executable(cudaGraph_t graph) {
 }
 
 void count(void* counter) { ++*static_cast<std::atomic<int>*>(counter); }
+
+void await(const std::atomic<int>& counter, int value) {
+    while (counter < value) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+}
+void hold_up(void* counter) { await(*static_cast<std::atomic<int>*>(counter), 1); }
+
+// What `graph` keeps alive: `gone` counts its end.
+void keep(cudaGraph_t graph, std::atomic<int>& gone) {
+    cudaUserObject_t object = nullptr;
+    must(cudaUserObjectCreate(&object, &gone, count, 1, cudaUserObjectNoDestructorSync));
+    must(cudaGraphRetainUserObject(graph, object, 1, cudaGraphUserObjectMove));
+}
 
 }  // namespace
 
@@ -130,9 +144,7 @@ TEST_CASE("what a graph keeps alive goes with it and the last of its executables
               cudaStream_t s = new_stream();
               std::atomic<int> gone{0}, called{0};
               cudaGraph_t graph = capture(s, [&] { must(cudaLaunchHostFunc(s, count, &called)); });
-              cudaUserObject_t object = nullptr;
-              must(cudaUserObjectCreate(&object, &gone, count, 1, cudaUserObjectNoDestructorSync));
-              must(cudaGraphRetainUserObject(graph, object, 1, cudaGraphUserObjectMove));
+              keep(graph, gone);
               cudaGraphExec_t exec = executable(graph);
               must(cudaGraphDestroy(graph));
               demand(gone == 0);
@@ -140,6 +152,48 @@ TEST_CASE("what a graph keeps alive goes with it and the last of its executables
               must(cudaStreamSynchronize(s));
               must(cudaGraphExecDestroy(exec));
               demand(gone == 1 && called == 1);
+          }) == 0);
+}
+
+TEST_CASE("what an executable keeps alive stays for a launch that is in flight when it is updated or destroyed") {
+    CHECK(run_alone({}, [] {
+              cudaStream_t s = new_stream(), t = new_stream();
+              std::atomic<int> gone[2]{0, 0}, go[2]{0, 0};
+              cudaGraphExec_t exec = nullptr;
+              for (int i = 0; i < 2; ++i) {
+                  cudaGraph_t graph = capture(i == 0 ? s : t, [&] { must(cudaLaunchHostFunc(i == 0 ? s : t, hold_up, &go[i])); });
+                  keep(graph, gone[i]);
+                  cudaGraphExecUpdateResultInfo info{};
+                  if (i == 0)
+                      exec = executable(graph);
+                  else
+                      must(cudaGraphExecUpdate(exec, graph, &info));
+                  must(cudaGraphDestroy(graph));
+                  must(cudaGraphLaunch(exec, s));
+              }
+              must(cudaGraphExecDestroy(exec));
+              demand(gone[0] == 0 && gone[1] == 0);
+              go[0] = 1;
+              await(gone[0], 1);
+              demand(gone[1] == 0);
+              go[1] = 1;
+              await(gone[1], 1);
+              must(cudaStreamSynchronize(s));
+          }) == 0);
+}
+
+TEST_CASE("what the graph of a capture that fails keeps alive goes with it") {
+    CHECK(run_alone({}, [] {
+              cudaStream_t s = new_stream();
+              std::atomic<int> gone{0};
+              cudaGraph_t graph = nullptr;
+              must(cudaStreamBeginCapture(s, cudaStreamCaptureModeGlobal));
+              cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+              must(cudaStreamGetCaptureInfo(s, &status, nullptr, &graph, nullptr, nullptr));
+              keep(graph, gone);
+              demand(cudaStreamSynchronize(s) == cudaErrorStreamCaptureUnsupported);
+              demand(cudaStreamEndCapture(s, &graph) == cudaErrorStreamCaptureInvalidated);
+              demand(gone == 1);
           }) == 0);
 }
 

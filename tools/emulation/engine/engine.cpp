@@ -147,6 +147,17 @@ bool op_done(const OpRef& op) {
     return op->state == OpState::done;
 }
 
+void when_done(const OpRef& op, std::function<void()> then) {
+    {
+        std::lock_guard lock(Engine::get().mutex);
+        if (op && op->state != OpState::done) {
+            op->then = op->then ? [first = std::move(op->then), then = std::move(then)] { first(), then(); } : std::move(then);
+            return;
+        }
+    }
+    then();
+}
+
 // The legacy stream is idle when all blocking streams are.
 void sync_stream(Stream* stream) {
     OpRef last;

@@ -48,6 +48,7 @@ struct Op {
     std::int64_t polled_since_ns = 0;
     std::int64_t due_ns = 0;  // when poll_locked will say so by itself; 0: not by the clock
     bool in_poller = false;
+    std::function<void()> then;  // runs on a worker once it is done
 
     // Of a captured one (graph.h), which the launches of its graph copy: these callbacks may not refer to the Op they are in.
     std::uint64_t captured = 0;                        // graph; 0: it is none
@@ -106,6 +107,7 @@ STANDIN_API OpRef compute(Stream* stream, std::int64_t busy_ns, std::function<vo
 STANDIN_API void complete(const OpRef& op, int error = 0);
 STANDIN_API void sync_op(const OpRef& op);
 STANDIN_API bool op_done(const OpRef& op);
+STANDIN_API void when_done(const OpRef& op, std::function<void()> then);  // here and now if it is
 STANDIN_API OpRef copy(Stream* stream, void* dst, const void* src, std::size_t bytes);
 STANDIN_API OpRef fill(Stream* stream, void* dst, std::uint64_t pattern, unsigned pattern_bytes, std::size_t count);
 STANDIN_API OpRef host_function(Stream* stream, void (*function)(void*), void* argument);

@@ -76,10 +76,9 @@ void let_go(HeldObjects objects) {
     for (const auto& [object, count] : objects) release_object(object, count);
 }
 
-void let_go_later(void* objects) {
-    auto* held = static_cast<HeldObjects*>(objects);
-    let_go(std::move(*held));
-    delete held;
+// Of an executable: once its launches have ended.
+void let_go_after(const OpRef& last, HeldObjects objects) {
+    when_done(last, [objects = std::move(objects)] { let_go(objects); });
 }
 
 }  // namespace
@@ -120,13 +119,17 @@ int begin_capture(Stream* stream) {
 
 int end_capture(Stream* stream, Graph** graph) {
     *graph = nullptr;
-    std::lock_guard lock(Engine::get().mutex);
+    std::unique_lock lock(Engine::get().mutex);
     if (stream->capture == nullptr) return kInvalidValue;
     if (stream->capture->origin != stream) return kCaptureUnmatched;
     const std::unique_ptr<Capture> capture(stream->capture);
     const int fault = capture->invalidated ? kCaptureInvalidated : is_joined(*capture) ? 0 : kCaptureUnjoined;
     leave_all(*capture);
-    if (fault == 0) *graph = capture->graph.release();
+    lock.unlock();
+    if (fault == 0)
+        *graph = capture->graph.release();
+    else
+        destroy_graph(capture->graph.release());
     return fault;
 }
 
@@ -223,7 +226,7 @@ bool update_graph(GraphExec& exec, const Graph& graph) {
         hold(graph.objects);
         before = std::exchange(exec.objects, graph.objects);
     }
-    let_go(std::move(before));
+    let_go_after(exec.last, std::move(before));
     return true;
 }
 
@@ -233,17 +236,7 @@ void destroy_graph(Graph* graph) {
 }
 
 void destroy_graph(GraphExec* exec) {
-    if (exec->last && !op_done(exec->last)) {
-        Stream* after = exec->lanes.empty() ? nullptr : exec->lanes.front();
-        {
-            std::lock_guard lock(Engine::get().mutex);
-            if (after == nullptr) exec->lanes.push_back(after = Engine::get().make_stream(*exec->device, 1, 0));
-        }
-        wait_for(after, exec->last);
-        host_function(after, let_go_later, new HeldObjects(std::move(exec->objects)));
-    } else {
-        let_go(std::move(exec->objects));
-    }
+    let_go_after(exec->last, std::move(exec->objects));
     for (Stream* lane : exec->lanes) destroy_stream(lane);
     delete exec;
 }

@@ -79,10 +79,11 @@ inline int event_sync_fault(const OpRef& op) { return op && op->captured != 0 ? 
 
 STANDIN_API GraphExec* instantiate(const Graph& graph);
 STANDIN_API int launch_graph(GraphExec& exec, Stream* stream);
-// False: the graph has other operations, or another order. On success the executable holds what the graph holds.
+// False: the graph has other operations, or another order. On success the executable holds what the graph holds; what it held
+// before it keeps until its last launch has ended.
 STANDIN_API bool update_graph(GraphExec& exec, const Graph& graph);
 STANDIN_API void destroy_graph(Graph* graph);
-STANDIN_API void destroy_graph(GraphExec* exec);  // once its last launch has ended
+STANDIN_API void destroy_graph(GraphExec* exec);  // lets go of what it holds once its last launch has ended
 
 STANDIN_API UserObject* make_object(void (*destroy)(void*), void* argument, unsigned references);
 STANDIN_API void retain_object(UserObject* object, unsigned count);

@@ -15,6 +15,7 @@
 #include <ctime>
 #include <limits>
 #include <string>
+#include <utility>
 
 #include "node_gpus.h"
 
@@ -163,13 +164,7 @@ bool Engine::start(Queue& queue, const OpRef& op) {
         }
     } else if (op->work) {
         if (hold_running) queue.running = op;
-        work_.push_back(op);
-        if (idle_workers_ >= work_.size()) {
-            work_wake_.notify_one();
-        } else if (workers_ < max_workers_) {
-            ++workers_;
-            std::thread([this] { work_loop(); }).detach();
-        }
+        add_work(op);
     } else if (op->kernel_locked) {
         if (hold_running) queue.running = op;
         op->kernel_locked(op);
@@ -177,6 +172,16 @@ bool Engine::start(Queue& queue, const OpRef& op) {
         finish(op, 0);
     }
     return true;
+}
+
+void Engine::add_work(const OpRef& op) {
+    work_.push_back(op);
+    if (idle_workers_ >= work_.size()) {
+        work_wake_.notify_one();
+    } else if (workers_ < max_workers_) {
+        ++workers_;
+        std::thread([this] { work_loop(); }).detach();
+    }
 }
 
 void Engine::finish(const OpRef& op, int error) {
@@ -189,6 +194,13 @@ void Engine::finish(const OpRef& op, int error) {
     op->work = nullptr;
     op->kernel_locked = nullptr;
     --op->device->unfinished;
+    if (op->then) {
+        auto follower = std::make_shared<Op>();
+        follower->device = op->device;
+        follower->work = std::exchange(op->then, nullptr);
+        ++op->device->unfinished;
+        add_work(follower);
+    }
     if (error == kLaunchFailure && op->device->error == 0) kill(*op->device, error);
     if (waiters != 0) done.notify_all();
     if (pumping_) again_ = true;

@@ -62,6 +62,7 @@ private:
     bool pump_queue(Device& device, Queue& queue);
     bool start(Queue& queue, const OpRef& op);
     void poll_loop();
+    void add_work(const OpRef& op);
     void work_loop();
     void add_poll(const OpRef& op);
 
