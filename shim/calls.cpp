@@ -84,6 +84,7 @@ Course begin_stream_gated(Communicator& c, ring::OpEntry op, cudaStream_t stream
         return Course::start;
     }
     process.view.header->recorded.fetch_add(1, std::memory_order_relaxed);
+    follow(c, {stream, c.context}, false);
     const InContext current(*c.context);
     if (!enqueue_gate(c, flight.seq, stream)) {
         return pass_host_gate(flight.seq, &op, 1) ? Course::start : refuse(flight.seq, op);
@@ -109,6 +110,7 @@ Course begin_captured(Communicator& c, ring::OpEntry op, cudaStream_t stream, Fl
     if (flight.seq != kFull && !keep_with_graph(flight.seq, at)) flight.seq = kFull;
     if (flight.seq != kFull) {
         process.view.header->recorded.fetch_add(1, std::memory_order_relaxed);
+        follow(c, at, true);
         const InContext current(*c.context);
         if (enqueue_replayed_gate(c, flight.seq, stream)) {
             process.view.header->gated.fetch_add(1, std::memory_order_relaxed);

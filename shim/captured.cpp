@@ -42,9 +42,20 @@ bool retain(const LaunchStream& at, CUuserObject object) {
            driver.cuGraphRetainUserObject(graph, object, 1, CU_GRAPH_USER_OBJECT_MOVE) == CUDA_SUCCESS;
 }
 
+// Never destroyed: graphs refer to it.
+void begin_order(Communicator& c) {
+    if (c.last_end != nullptr || driver.cuEventCreate == nullptr || driver.cuEventRecord == nullptr ||
+        driver.cuEventRecordWithFlags == nullptr || driver.cuStreamWaitEvent == nullptr)
+        return;
+    const InContext current(*c.context);
+    const BesideCaptures beside;
+    if (driver.cuEventCreate(&c.last_end, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS) c.last_end = nullptr;
+    c.close_straight();
+}
+
 }  // namespace
 
-bool holds_replays(const Communicator& c) {
+bool holds_replays(Communicator& c) {
     if ((process.view.header->version.load(std::memory_order_relaxed) & 0xffff) < 5) {
         say_once(Level::warn, "this opus-manager is older than CUDA graphs" OPUS_REPLAYS_PASS "(update opus-manager)");
         return false;
@@ -61,7 +72,22 @@ bool holds_replays(const Communicator& c) {
     if (!able)
         say_once(Level::warn,
                  "this CUDA driver has no gate for CUDA graphs" OPUS_REPLAYS_PASS "(a driver of CUDA 11.3 or newer)");
+    else
+        begin_order(c);
     return able;
+}
+
+void follow(const Communicator& c, const LaunchStream& at, bool captured) {
+    if (c.last_end == nullptr) return;
+    const InContext current(*at.context);
+    driver.cuStreamWaitEvent(at.stream, c.last_end, captured ? CU_EVENT_WAIT_EXTERNAL : CU_EVENT_WAIT_DEFAULT);
+}
+
+void precede(const Communicator& c, const LaunchStream& at, bool captured) {
+    if (c.last_end == nullptr) return;
+    const InContext current(*at.context);
+    captured ? driver.cuEventRecordWithFlags(c.last_end, at.stream, CU_EVENT_RECORD_EXTERNAL)
+             : driver.cuEventRecord(c.last_end, at.stream);
 }
 
 void give_number_back(Communicator& c, const ring::OpEntry& op) { calls_of(c, op) = op.n; }

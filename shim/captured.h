@@ -16,8 +16,15 @@
 
 namespace opus::shim {
 
-// Whether replays of what `c` has captured can be held. Says once why not.
-bool holds_replays(const Communicator& c);
+// Whether replays of what `c` captures can be held. Says once why not.
+bool holds_replays(Communicator& c);
+
+// NCCL starts a communicator's kernels in the order of calls and graph launches, whatever streams they are on. A gate that was
+// reached before its turn would have its circuits held by a kernel that waits for another's gate, which waits for them. So
+// from a communicator's first capture on a gate waits for the end of the launch before it: `follow` stands before the gate,
+// `precede` behind what its call has enqueued. `captured`: so does each launch of the graph.
+void follow(const Communicator& c, const LaunchStream& at, bool captured);
+void precede(const Communicator& c, const LaunchStream& at, bool captured);
 
 // `op` was numbered as a call's; from the last of its sequence to the first, its numbers are given back. Then, from the
 // first on, it is numbered as a captured one. False: too many were.

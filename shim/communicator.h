@@ -68,6 +68,7 @@ struct Communicator {
     CommId id;
     CommId parent;
     std::uint64_t captured = 0;  // collectives, into graphs: number of the next
+    CUevent last_end = nullptr;  // since it has captured something: the end of its last launch, call or replay
     std::uint32_t device = 0;
     std::uint32_t family = 0;
     std::uint32_t generation = 0;

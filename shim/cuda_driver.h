@@ -36,6 +36,7 @@ namespace opus::shim {
     X(cuThreadExchangeStreamCaptureMode, "cuThreadExchangeStreamCaptureMode", nullptr)        \
     X(cuEventCreate, "cuEventCreate", nullptr)                                                \
     X(cuEventRecord, "cuEventRecord", nullptr)                                                \
+    X(cuEventRecordWithFlags, "cuEventRecordWithFlags", nullptr)                              \
     X(cuUserObjectCreate, "cuUserObjectCreate", nullptr)                                      \
     X(cuUserObjectRelease, "cuUserObjectRelease", nullptr)                                    \
     X(cuGraphRetainUserObject, "cuGraphRetainUserObject", nullptr)

@@ -162,6 +162,9 @@ public:
                 defer_done(lead, launch.seq, streams, count);
             } else if (result == ncclSuccess) {
                 enqueue_done(launch.seq, streams, count);
+                each_held(launch.set, [this](const GroupPart& part) {
+                    precede(*part.comm, {part.launch_stream, part.comm->context}, captured_);
+                });
             } else {
                 count_lost(launch.set);  // peers may wait for what its keys promised
                 captured_ ? enqueue_done(launch.seq, streams, count) : store_done(launch.seq);
@@ -541,6 +544,12 @@ private:
         return true;
     }
 
+    template <class Visit>
+    void each_held(std::uint32_t set, Visit visit) {
+        for (std::uint32_t i = 0; i < group_.parts.size(); ++i)
+            if (group_.parts[i].recorded && in_set(i, set)) visit(group_.parts[i]);
+    }
+
     bool is_fused(std::uint32_t set) const {
         std::uint32_t count = 0;
         for (std::uint32_t i = 0; i < group_.parts.size(); ++i) count += group_.parts[i].recorded && in_set(i, set);
@@ -553,6 +562,7 @@ private:
         const LaunchStream at = launch_stream(launch);
         for (const GroupStream& s : group_.streams)
             if (in_set(s.part, launch.set) && !(s.at == at) && !order_streams(s.at, at)) return false;
+        each_held(launch.set, [&](const GroupPart& part) { follow(*part.comm, at, captured_); });
         {
             const InContext current(*at.context);
             const auto enqueue = captured_ ? enqueue_replayed_gate : enqueue_gate;

@@ -192,6 +192,7 @@ void settle_deferred(Communicator& c, ncclResult_t result) {
             store_done(deferred->seq);
         else
             enqueue_done(deferred->seq, deferred->streams(), deferred->count);
+        if (deferred->count != 0 && result == ncclSuccess) precede(c, deferred->streams()[0], is_captured(deferred->seq));
         free(deferred);
     }
     c.settled(kSlowDeferred);  // its next launch goes behind all of these

@@ -13,7 +13,10 @@ void end_flight(Communicator& c, const Flight& flight, LaunchStream at, ncclResu
         return;
     }
     if (flight.connections != kFull) store_done(flight.connections);
-    if (flight.seq != kFull && result == ncclSuccess) enqueue_done(flight.seq, &at, 1);
+    if (flight.seq != kFull && result == ncclSuccess) {
+        enqueue_done(flight.seq, &at, 1);
+        precede(c, at, is_captured(flight.seq));
+    }
     if (result == ncclSuccess) return;
     // NCCL launched nothing, and a peer may wait for what this key promised.
     if (flight.seq != kFull) is_captured(flight.seq) ? enqueue_done(flight.seq, &at, 1) : store_done(flight.seq);
@@ -25,7 +28,7 @@ void prepare_straight(Communicator& c, cudaStream_t stream, ring::Gate gate) {
     if (c.straight_verdict != kNotPlain && way.stream == stream && way.gate == gate) return c.open_straight();
     c.close_straight();
     // The default stream that each thread has of its own has another name in each.
-    if (!c.is_settled() || c.sends == nullptr || c.windows || reinterpret_cast<std::uintptr_t>(stream) == 2) return;
+    if (!c.is_settled() || c.sends == nullptr || c.windows || c.last_end != nullptr || reinterpret_cast<std::uintptr_t>(stream) == 2) return;
     if (gate != ring::Gate::host && gate != ring::Gate::stream) return;
     way.on_driver = has_driver;
     if (way.on_driver && (!stream_writes || driver.cuCtxGetCurrent == nullptr || driver.cuStreamIsCapturing == nullptr))

@@ -3,10 +3,12 @@
 Three nodes, one GPU with one port each; a communicator for each pair of them. So no two have their circuits at once, and
 what runs unseen sends into the dark. The first iteration is eager, the second is captured, all later ones are replays.
 """
+import signal
 import sys
 
-from cases import SLOW, case, expect, nothing_in_the_dark, run, wait_for
+from cases import MARK, ROOT, SANITIZED, SLOW, Skip, case, expect, nothing_in_the_dark, run, wait_for
 from cluster import Play, Shape
+from cluster.program import Program, ProgramFailed, program_env
 from workload_text import Workload, grid
 
 SHAPE = Shape(nodes=3, gpus=1, ports=1, dark_ms=2)
@@ -68,7 +70,7 @@ def restarted(context) -> None:
 @case("behind host gates a communicator with captured launches is not held any more, and its user is told")
 def host_gates(context) -> None:
     with context.cluster(Shape(nodes=2, gpus=1, ports=1, dark_ms=2)) as cluster:  # the circuit stays where it is
-        path = workload(4, nodes=2).write(cluster.folder / "replays.jsonl")
+        path = workload(20, gap_us=5000, nodes=2).write(cluster.folder / "replays.jsonl")
         job = cluster.start_job(Play(path, graph=True, timeout_s=PATIENCE_S * SLOW, env=ENV | {"OPUS_GATE": "host"}))
         job.wait(6 * PATIENCE_S * SLOW)
         # Where one has told the controller first, the other only hears the verdict.
@@ -76,6 +78,120 @@ def host_gates(context) -> None:
         # Who comes later may find it degraded already.
         said = [line for rank in job.ranks for line in rank.output().splitlines() if "CUDA graph" in line]
         expect(1 <= len(said) <= len(job.ranks) and all("OPUS_GATE=stream" in line for line in said), f"{said}")
+
+
+class Act:
+    """Three ranks that play an act of graph_rank.py. Context manager."""
+
+    def __init__(self, context, act: str, shape: Shape = SHAPE):
+        if SANITIZED:
+            raise Skip("ranks are Python's here, which sanitizers judge, too")
+        self.context, self.act, self.cluster = context, act, context.cluster(shape)
+
+    def __enter__(self) -> "Act":
+        self.cluster.__enter__()
+        self.folder = self.cluster.folder / self.act
+        self.folder.mkdir()
+        env = program_env(self.cluster, shim=True, gpu="h100", scale_time=0, times=None, job=self.act,
+                          more={"TMPDIR": str(self.folder), MARK: self.context.mark, **ENV, "OPUS_REQUIRE": "enforce"})
+        command = [sys.executable, str(ROOT / "test" / "process" / "graph_rank.py"), str(self.folder), self.act]
+        self.ranks = [Program(self.cluster, command, {**env, "RANK": str(r), "WORLD_SIZE": "3", "LOCAL_RANK": "0"}, self.folder / f"log{r}",
+                              quiet=True) for r in range(3)]
+        return self
+
+    def __exit__(self, *_) -> None:
+        for rank in self.ranks:
+            rank.stop(0)
+        self.cluster.__exit__()
+
+    def said(self, *what: str) -> bool:
+        return all((self.folder / w).exists() for w in what)
+
+    def say(self, what: str) -> None:
+        (self.folder / what).touch()
+
+    def logs(self) -> str:
+        return "".join(f"\nrank {n}:\n" + (rank.log.read_text(errors="replace") if rank.log.exists() else "") for n, rank in enumerate(self.ranks))
+
+    def until(self, true, what: str, dead: tuple[int, ...] = ()) -> None:
+        def looked() -> bool:
+            for n, rank in enumerate(self.ranks):
+                if n not in dead and rank.process.poll() is not None:
+                    raise AssertionError(f"rank {n} ended before {what}{self.logs()}")
+            return true()
+        try:
+            wait_for(looked, what, seconds=PATIENCE_S)
+        except AssertionError as error:
+            raise AssertionError(f"{error}; waiting: {self.cluster.waiting()}{self.logs()}") from None
+
+    def end(self, dead: tuple[int, ...] = (), lossless: bool = True) -> None:
+        """All have played it to the end; and nothing of them is left, nothing waits, nothing has passed."""
+        left = [n for n in range(3) if n not in dead]
+        self.until(lambda: self.said(*(f"rank{n}" for n in left)), "the end of the act", dead)
+        self.say("end")
+        try:
+            for n in left:
+                self.ranks[n].wait(PATIENCE_S * SLOW, 2 * PATIENCE_S * SLOW)
+        except ProgramFailed as error:
+            raise AssertionError(f"{error}{self.logs()}") from None
+        waiting = self.cluster.waiting()
+        expect(not waiting, f"launches of ranks that have ended wait: {waiting}")
+        if lossless:
+            nothing_in_the_dark(self.cluster)
+
+
+@case("a communicator is aborted while replays of it wait: its graph ends, and everybody goes on")
+def aborted(context) -> None:
+    with Act(context, "aborted") as act:
+        act.until(lambda: act.said("launched") and act.cluster.waiting(), "replays that wait")
+        act.say("abort")
+        act.end()
+
+
+@case("both ranks of a communicator abort it while circuits move for its replays: everybody goes on")
+def aborted_in_the_dark(context) -> None:
+    with Act(context, "aborted_in_the_dark", Shape(nodes=3, gpus=1, ports=1, dark_ms=300)) as act:
+        act.until(lambda: act.said("launched-0", "launched-1"), "launched graphs")
+        act.say("abort")
+        act.end(lossless=False)
+
+
+@case("a rank is killed while replays wait, of its own and for it: the others abort what it was in, and go on")
+def killed(context) -> None:
+    with Act(context, "killed") as act:
+        act.until(lambda: act.said("launched-0", "launched-2") and len(act.cluster.waiting()) >= 2, "replays that wait")
+        act.ranks[0].process.send_signal(signal.SIGKILL)
+        act.ranks[0].process.wait()
+        act.say("killed")
+        act.end(dead=(0,), lossless=False)
+
+
+@case("graphs of two communicators are in flight at once, and take turns where they want the same port")
+def at_once(context) -> None:
+    with Act(context, "at_once") as act:
+        act.end()
+
+
+@case("executables of a graph, and calls, take turns in the order of their launches, on whatever streams")
+def two_executables(context) -> None:
+    with Act(context, "two_executables") as act:
+        for n in range(3):
+            act.until(lambda: act.said(f"launched-{n}-0", f"launched-{n}-1") and
+                      (len(act.cluster.waiting()) >= 2 or act.said(f"other-business-{n}")), "other business of rank 1")
+            act.say(f"let-go-{n}")
+        act.end()
+
+
+@case("graphs and executables that are destroyed while they run end as they would have")
+def destroyed(context) -> None:
+    with Act(context, "destroyed") as act:
+        act.end()
+
+
+@case("an executable that is updated between replays is held for what it does now")
+def updated(context) -> None:
+    with Act(context, "updated") as act:
+        act.end()
 
 
 if __name__ == "__main__":

@@ -175,10 +175,14 @@ CUresult CUDAAPI cuStreamGetId(CUstream stream, unsigned long long* id) {
     *id = on->id;
     return CUDA_SUCCESS;
 }
-CUresult CUDAAPI cuStreamWaitEvent(CUstream stream, CUevent event, unsigned) {
+CUresult CUDAAPI cuStreamWaitEvent(CUstream stream, CUevent event, unsigned flags) {
     if (!event) return CUDA_ERROR_INVALID_HANDLE;
     Stream* on = resolve_stream(stream);
     if (!on) return CUDA_ERROR_INVALID_HANDLE;
+    if ((flags & CU_EVENT_WAIT_EXTERNAL) != 0) {
+        if (capture_status(on) == CaptureStatus::none) return CUDA_ERROR_INVALID_VALUE;
+        return on_stream(stream, [&](Stream* waits) { wait_for_outside(waits, event_of(event)); });
+    }
     if (const int fault = wait_fault(on, event_op(event_of(event)))) return static_cast<CUresult>(fault);
     return on_stream(stream, [&](Stream* waits) { wait_for(waits, event_op(event_of(event))); });
 }
@@ -201,8 +205,11 @@ CUresult CUDAAPI cuEventRecord(CUevent event, CUstream stream) {
     if (!event) return CUDA_ERROR_INVALID_HANDLE;
     return on_stream(stream, [&](Stream* on) { record_event(event_of(event), on); });
 }
-CUresult CUDAAPI cuEventRecordWithFlags(CUevent event, CUstream stream, unsigned) {
-    return cuEventRecord(event, stream);
+CUresult CUDAAPI cuEventRecordWithFlags(CUevent event, CUstream stream, unsigned flags) {
+    if ((flags & CU_EVENT_RECORD_EXTERNAL) == 0) return cuEventRecord(event, stream);
+    Stream* on = resolve_stream(stream);
+    if (!event || !on || capture_status(on) == CaptureStatus::none) return CUDA_ERROR_INVALID_VALUE;
+    return on_stream(stream, [&](Stream* records) { record_outside(event_of(event), records); });
 }
 CUresult CUDAAPI cuEventQuery(CUevent event) {
     if (!event) return CUDA_ERROR_INVALID_HANDLE;

@@ -287,6 +287,24 @@ void record_event(Event* event, Stream* stream) {
     event->op = std::move(op);
 }
 
+void record_outside(Event* event, Stream* stream) {
+    auto op = std::make_shared<Op>();
+    op->at_launch = [event](const OpRef& launched) {
+        std::lock_guard lock(Engine::get().mutex);
+        event->op = launched;
+    };
+    submit(stream, std::move(op));
+}
+
+void wait_for_outside(Stream* stream, Event* event) {
+    auto op = std::make_shared<Op>();
+    op->at_launch = [event](const OpRef& launched) {
+        std::lock_guard lock(Engine::get().mutex);
+        if (event->op) launched->after.push_back(event->op);
+    };
+    submit(stream, std::move(op));
+}
+
 OpRef event_op(Event* event) {
     std::lock_guard lock(Engine::get().mutex);
     return event->op;

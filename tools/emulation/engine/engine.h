@@ -115,6 +115,9 @@ STANDIN_API OpRef host_function(Stream* stream, void (*function)(void*), void* a
 // --- events --------------------------------------------------------------------------------------------
 
 STANDIN_API void record_event(Event* event, Stream* stream);
+// Of streams that capture, of an event outside: it is recorded, or waited for, by each launch of the graph.
+STANDIN_API void record_outside(Event* event, Stream* stream);
+STANDIN_API void wait_for_outside(Stream* stream, Event* event);
 STANDIN_API OpRef event_op(Event* event);
 
 // --- memory --------------------------------------------------------------------------------------------
