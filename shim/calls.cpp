@@ -133,7 +133,8 @@ __attribute__((noinline)) Course begin(Communicator& c, ring::OpEntry op, cudaSt
         return Course::fail;
     }
     if (has_driver && on_capturing_stream(c, stream)) {
-        if (process.mode == Mode::enforce && c.gate != ring::Gate::none) return begin_captured(c, op, stream, flight);
+        const bool held = process.mode == Mode::enforce && c.gate != ring::Gate::none;
+        if (held && kMutation != Mutation::let_replays_pass) return begin_captured(c, op, stream, flight);
         count_passed();  // nothing is held
         return Course::pass;
     }

@@ -8,6 +8,7 @@ enum class Mutation {
     go_straight_unconnected,  // a call goes the straight way whether what it uses is connected or not
     connect_unasked,          // first uses have no connect key
     forget_empty_transfers,   // a transfer of zero bytes has no key
+    let_replays_pass,         // what is captured into a graph has no gate
 };
 
 #ifdef OPUS_SHIM_MUTATION

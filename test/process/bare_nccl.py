@@ -105,7 +105,7 @@ class _Graph:
         s, group = self.state, None
         for iteration in range(self.w.head["iterations"]):
             for step in program:
-                if not is_played(step, iteration):
+                if not is_played(step, min(iteration, 1) if self.w.captured else iteration):
                     continue
                 do, stream = step["do"], step.get("stream")
                 if do == "group_begin":

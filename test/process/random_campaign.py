@@ -122,9 +122,9 @@ class Campaign:
         out = []
         for n, nodes in enumerate(self.node_sets(shape, seed)):
             workload = random_workload(seed + 1_000_000 * n, len(nodes), shape.gpus, shape.ports, reorder=self.reorder,
-                                       domain=shape.domain)
+                                       domain=shape.domain, captures=self.gate == "stream")  # no other gate holds replays
             path = workload.write(cluster.folder / f"{seed}-{n}.jsonl")
-            out.append(Play(path, seed=seed, timeout_s=(self.patience_s if self.gate != "none" else 2) * SLOW, env=env,
+            out.append(Play(path, seed=seed, timeout_s=(self.patience_s if self.gate != "none" else 2) * SLOW, env=env, graph=workload.captured,
                             places=[(node, gpu) for node in nodes for gpu in range(shape.gpus)]))
         return out
 

@@ -47,5 +47,10 @@ def empty(context) -> None:
     notice(context, "forget_empty_transfers")
 
 
+@case("replays of a graph that are not held are noticed")
+def replays(context) -> None:
+    notice(context, "let_replays_pass")
+
+
 if __name__ == "__main__":
     sys.exit(run())

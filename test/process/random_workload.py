@@ -8,11 +8,14 @@ change, and what would hang bare NCCL (bare_nccl.py) is not drawn. First uses co
 Communicators are made of unique ids and of splits, of splits of splits too, before the first iteration or in its midst, and
 may be destroyed and made again. Items are played in each iteration, in the first only or in every n-th.
 
+With `captures` the second iteration of some jobs is captured into a CUDA graph, which the later ones replay: of those that make
+and end no communicator in it. Their hosts wait for no stream then.
+
 Never more neighbours than ports: with two ports a GPU, rings and shifts; with one, pairs of nodes.
 """
 import random
 
-from bare_nccl import CALLS, PAIRWISE, stuck, transfers
+from bare_nccl import CALLS, PAIRWISE, is_played, stuck, transfers
 from circuit_needs import Needs
 from workload_text import Workload, grid
 
@@ -35,9 +38,9 @@ class Group:
 
 
 class Draw:
-    def __init__(self, seed: int, nodes: int, gpus: int, ports: int, operations: int, reorder: bool, domain: int):
+    def __init__(self, seed: int, nodes: int, gpus: int, ports: int, operations: int, reorder: bool, domain: int, captures: bool):
         self.random = random.Random(seed)
-        self.nodes, self.gpus, self.ports, self.reorder, self.domain = nodes, gpus, ports, reorder, domain
+        self.nodes, self.gpus, self.ports, self.reorder, self.domain, self.captures = nodes, gpus, ports, reorder, domain, captures
         self.w = Workload(f"random-{seed}", grid(nodes, gpus), iterations=self.random.choice([1, 2, 3, 3, 4, 5]))
         if self.random.random() < 0.2:
             self.w.head["lengths"] = [1, 0.5, 2]
@@ -342,6 +345,17 @@ class Draw:
                 i -= 1
         return items
 
+    def capture(self) -> None:
+        """Drawn apart: what else a seed draws stays what it is."""
+        steps = [s for items in self.program for item in items for s in item if is_played(s, 1)]
+        lives = any(s["do"] in ("create", "destroy") for s in steps)
+        if self.w.head["iterations"] < 2 or lives or random.Random(f"{self.w.head['name']} captured").random() < 0.4:
+            return
+        self.w.captured = True
+        for rank, items in enumerate(self.program):
+            kept = [[s for s in item if s["do"] != "sync" or not is_played(s, 1)] for item in items]
+            self.program[rank] = [item for item in kept if item]
+
     def ends(self) -> bool:
         self.w.programs = [[step for item in items for step in item] for items in self.program]
         return not stuck(self.w)
@@ -364,6 +378,8 @@ class Draw:
         for comm in [g.comm for g in self.groups if g.gone]:
             if any(g.comm == comm for g in self.groups):
                 self.destroy(comm)
+        if self.captures:
+            self.capture()
         if self.reorder:
             self.try_orders({rank: self.shuffle(rank) for rank in range(len(self.program))})
             for _ in range(DARING):
@@ -372,11 +388,11 @@ class Draw:
                     self.try_orders({rank: self.dare(rank)})
         if not self.ends():
             raise AssertionError(f"{self.w.head['name']} does not end: {stuck(self.w)[:3]}")
-        for program in self.w.programs:
+        for program in self.w.programs if not self.w.captured else []:
             program.append({"do": "sync"})
         return self.w
 
 
 def random_workload(seed: int, nodes: int, gpus: int, ports: int, operations: int = 20, reorder: bool = True,
-                    domain: int = 0) -> Workload:
-    return Draw(seed, nodes, gpus, ports, operations, reorder, domain).workload()
+                    domain: int = 0, captures: bool = False) -> Workload:
+    return Draw(seed, nodes, gpus, ports, operations, reorder, domain, captures).workload()

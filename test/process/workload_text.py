@@ -8,6 +8,7 @@ class Workload:
         self.head = {"workload": 1, "name": name, "iterations": iterations, "places": places}
         self.comms: list[dict] = []
         self.programs: list[list[dict]] = [[] for _ in places]  # a role a rank
+        self.captured = False  # the second iteration, into a CUDA graph that the later ones replay (Play.graph)
 
     def comm(self, name: str, groups: list[list[int]], parent: str = "") -> str:
         self.comms.append({"comm": name, "groups": groups, **({"parent": parent} if parent else {})})
