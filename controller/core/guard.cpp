@@ -11,18 +11,21 @@ void Guard::Spread::add(double x) {
     ++count;
     sum += x;
     squares += x * x;
+    least = std::min(least, x);
 }
 
 double Guard::Spread::mean() const { return sum / count; }
 
 double Guard::Spread::deviation() const { return std::sqrt(std::max(0.0, (squares - sum * sum / count) / (count - 1))); }
 
-Guard::Guard(std::vector<Rule> levels) : levels_(std::move(levels)), level_(levels_.empty() ? 0 : levels_.size() - 1) {}
+Guard::Guard(std::vector<Rule> levels, std::uint32_t first_away)
+    : levels_(std::move(levels)), level_(levels_.empty() ? 0 : levels_.size() - 1), first_away_(first_away), away_laps_(first_away) {}
 
-Guard::Guard(bool provision, bool runs)
+Guard::Guard(bool provision, bool runs, std::uint32_t first_away)
     : Guard(provision && runs    ? std::vector<Rule>{{true, false}, {true, true}}
             : provision != runs ? std::vector<Rule>{{provision, runs}}
-                                : std::vector<Rule>{}) {}
+                                : std::vector<Rule>{},
+            first_away) {}
 
 Guard::Rule Guard::rule() const { return is_on_demand() || levels_.empty() ? Rule{} : levels_[level_]; }
 
@@ -66,7 +69,7 @@ bool Guard::hear(const wire::RankPace& news) {
 // What was timed was part of a lap: nothing is known of the whole, but what is owed.
 void Guard::start_again(double lap_ns) {
     const double owed = owed_laps_ * static_cast<double>(lap_ns_) / lap_ns;
-    *this = Guard(levels_);
+    *this = Guard(levels_, first_away_);
     owed_laps_ = static_cast<std::uint32_t>(std::ceil(owed));
 }
 
@@ -101,8 +104,9 @@ bool Guard::provisioned_lap(double ratio) {
     if (slow) return false;
     if (!proven && laps_ >= kProven) {
         again_ = false;
-        away_laps_ = std::max(kFirstAway, away_laps_ / 2);
-        const bool sure = saved_.mean() > std::max(kLittle, kSure * saved_.deviation());
+        away_laps_ = std::max(first_away_, away_laps_ / 2);
+        // Laps that differ because each is better than the one before are no reason for doubt.
+        const bool sure = saved_.mean() > std::max(kLittle, kSure * saved_.deviation()) || saved_.least > kFarWorse;
         if (look_after_ == 0) look_after_ = sure ? kFirstLookWhereMuch : kFirstLook;
         return enter(sure ? Stage::provisioned : Stage::looking);
     }
@@ -127,7 +131,7 @@ bool Guard::away_lap(double ratio) {
     if (owed_laps_ > 0) --owed_laps_;
     // The job itself has become slower: it was not for being provisioned.
     if (laps_ == 1 + kLookLaps && slow_ratio_ < away_sum_ / kLookLaps) {
-        away_laps_ = std::max(kFirstAway, away_laps_ / 2);
+        away_laps_ = std::max(first_away_, away_laps_ / 2);
         level_ = (level_ + 1) % levels_.size();
         owed_laps_ = 0;
     }

@@ -41,7 +41,7 @@ public:
         away          // on demand, since provisioned laps were slower
     };
 
-    Guard(bool provision, bool runs);
+    Guard(bool provision, bool runs, std::uint32_t first_away = kFirstAway);
 
     Rule rule() const;
     // True: the rule is another one now.
@@ -55,20 +55,21 @@ public:
     std::int64_t lap_ns() const { return lap_ns_; }       // the yardstick's; 0: not known
     double ratio() const { return ratio_; }               // of the last provisioned lap to it; 0: none yet
     std::uint32_t fallbacks() const { return fallbacks_; }
+    // A lap is over, in this part of what it takes on demand. True: the rule is another one now.
+    bool lap_over(double ratio);
     std::string text() const;  // for people, one line
 
 private:
     struct Spread {
-        double count = 0, sum = 0, squares = 0;
+        double count = 0, sum = 0, squares = 0, least = 1;
         void add(double x);
         double mean() const;
         double deviation() const;  // standard, of one
     };
 
-    explicit Guard(std::vector<Rule> levels);
+    Guard(std::vector<Rule> levels, std::uint32_t first_away);
 
     bool enter(Stage stage);
-    bool lap_over(double ratio);
     bool provisioned_lap(double ratio);
     bool away_lap(double ratio);
     bool fall_back(double ratio);
@@ -80,7 +81,7 @@ private:
     Stage stage_ = Stage::measuring;
     bool again_ = false;  // it was slower before: one slow lap is enough
     std::uint32_t laps_ = 0, slow_laps_ = 0;
-    std::uint32_t away_laps_ = kFirstAway, owed_laps_ = 0, look_after_ = 0, fallbacks_ = 0;
+    std::uint32_t first_away_ = kFirstAway, away_laps_ = kFirstAway, owed_laps_ = 0, look_after_ = 0, fallbacks_ = 0;
     double ratio_ = 0, slow_ratio_ = 0, away_sum_ = 0;
     Spread saved_;  // of the laps of this trial, each a part of a lap on demand
     double lost_ = 0;  // laps, since it last had gained as much as it had lost

@@ -22,12 +22,36 @@
 #include "controller/core/runs.h"
 #include "controller/core/speculation.h"
 #include "controller/plan/course.h"
+#include "controller/plan/watch.h"
 
 namespace opus::controller {
 
 struct Membership {
     Comm* comm = nullptr;
     std::vector<std::uint32_t> slots;  // ranks in the communicator that this process is
+};
+
+// What a job does again and again: one lap of it, and whether it is the better for being planned.
+struct Kind {
+    static constexpr std::size_t kMostTimed = 8;  // laps on demand
+
+    explicit Kind(plan::Lap l) : lap(std::move(l)) {}
+
+    plan::Lap lap;
+    std::uint64_t plans = 0;  // made of it
+    Guard guard{true, false, kFirstAway};
+    plan::Watch watch;              // since the job came to it
+    std::int64_t since = 0;         // laps of the watch before this one were in part on demand and in part planned
+    std::deque<TimeNs> on_demand;   // what the last laps on demand took
+    std::uint32_t in_vain = 0;          // searches for an order; the next one is worth its while from lap `again` on
+    std::int64_t again = 0;
+    std::int64_t laps_on_demand = 0;    // since it last was planned
+    TimeNs took_ns = 0, should_ns = 0;  // of laps so short that several are compared at a time
+
+    TimeNs yardstick_ns() const;  // 0: none
+
+private:
+    static constexpr std::uint32_t kFirstAway = 2;  // what was learned under a plan makes the next one better
 };
 
 struct Job {
@@ -38,13 +62,13 @@ struct Job {
     plan::Log log;                 // what its launches have done
     std::uint64_t learn_at = 16;   // launches of it; a plan is made then
     void learn_later() { learn_at = log.added() + std::max<std::uint64_t>(16, log.added() / 8); }
-    std::uint64_t plans = 0;       // made of the same uses
     std::uint64_t thought = 0;     // of the Think that is under way; 0: none
     std::shared_ptr<const plan::Task> task;  // of it
     std::uint64_t time_at = 0;     // uses begun; then another plan is made of them
     std::uint64_t strange = 0;     // launches that are not in the plan
-    std::vector<plan::Lap> laps;   // that were found, and left for something else
-    std::uint64_t again_at = 0;    // launches; then they are looked for
+    std::vector<std::unique_ptr<Kind>> kinds;  // of laps that were found
+    Kind* kind = nullptr;          // the one that it is in
+    std::uint64_t again_at = 0;    // launches; then, where it is in none, they are looked for
     std::uint64_t overtakes = 0;   // since the plan was made
     std::unique_ptr<plan::Course> course;            // none: it goes by demand
     std::map<plan::Instance, std::uint64_t> waiting;  // gangs, until it is their turn
@@ -208,7 +232,13 @@ struct Core::Impl {
     void follow(Job& job, plan::Lap lap, const plan::Order& order);
     void look_at_plan(Job& job);
     void check_fit(const Launch& launch);
-    void leave_plan(Job& job, const std::string& why);
+    bool come_to_known(Job& job);
+    void come_to(Job& job, Kind& kind);
+    void leave_kind(Job& job, const std::string& why);
+    void time_laps(Job& job);
+    bool may_plan(const Job& job) const;
+    void follow_rule(Job& job);
+    std::int64_t laps_before(Job& job, const plan::Order& order) const;
     void drop_course(Job& job);
     Job* job_of(const Gang& gang);
     TimeNs turn_of(Gang& gang);

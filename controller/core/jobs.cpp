@@ -13,7 +13,7 @@ void Core::Impl::join_job(NodeIndex node, Rank& rank) {
     if (fresh) job.guard = Guard(options.provision, options.runs && !options.plan);
     rank.job = &job;
     job.ranks.insert({node, rank.info.rank});
-    pacers_due |= options.guard && (fresh || !job.guarded());
+    pacers_due |= options.guard && !options.plan && (fresh || !job.guarded());
     tell_provision(job, {node, rank.info.rank});
 }
 
@@ -25,15 +25,18 @@ void Core::Impl::leave_job(NodeIndex node, const Rank& rank) {
     job.log.drop(who);
     if (job.pacer == who) {
         job.pacer = {kNone, kNone};
-        pacers_due = true;
+        pacers_due = !options.plan;
     }
-    if (job.ranks.empty()) drop_course(job);
-    if (job.ranks.empty()) std::erase_if(jobs, [&job](const auto& entry) { return &entry.second == &job; });
+    if (!job.ranks.empty()) return;
+    drop_course(job);
+    jobs_due.erase(&job);
+    std::erase_if(jobs, [&job](const auto& entry) { return &entry.second == &job; });
 }
 
 // The first whose manager can do it and is heard; it stays the one as long as that holds.
 void Core::Impl::choose_pacers() {
     pacers_due = false;
+    if (options.plan) return;  // the controller times it itself
     for (auto& [name, job] : jobs) choose_pacer(name, job);
 }
 
@@ -74,8 +77,6 @@ void Core::Impl::tell_provision(const Job& job, const RankName& who) {
 
 void Core::Impl::rule_changed(const std::string& name, Job& job) {
     ++job.number;
-    if (options.plan && !rule_of(&job).provision) drop_course(job);
-    if (options.plan && rule_of(&job).provision && job.course == nullptr && job.thought == 0) learn(job);
     for (const RankName& who : job.ranks) tell_provision(job, who);
     if (!job.guarded()) return;
     log(job.guard.stage() == Guard::Stage::away ? LogLevel::warn : LogLevel::info, "job " + name + ": " + job.guard.text());
@@ -108,10 +109,18 @@ std::vector<JobStatus> Core::jobs() const {
         s.provision = rule.provision;
         s.runs = rule.runs;
         s.state = job.guarded() ? job.guard.text() : "not timed: its managers cannot";
-        s.laps = job.guard.laps();
-        s.fallbacks = job.guard.fallbacks();
-        s.lap_ns = job.guard.lap_ns();
-        s.ratio = job.guard.ratio();
+        const Guard* guard = &job.guard;
+        if (impl_->options.plan && impl_->options.guard) {
+            s.guarded = true;
+            guard = job.kind != nullptr ? &job.kind->guard : nullptr;
+            s.provision = job.course != nullptr;
+            s.state = guard != nullptr ? guard->text() : "on demand: it has done nothing twice yet";
+        }
+        if (guard == nullptr) continue;
+        s.laps = guard->laps();
+        s.fallbacks = guard->fallbacks();
+        s.lap_ns = guard->lap_ns();
+        s.ratio = guard->ratio();
     }
     return all;
 }

@@ -2,7 +2,9 @@
 // circuits follow the plan that is made of it, ahead of demand. Nothing waits for a plan for longer than the plan says
 // and a dark time, and what is in no plan goes by demand.
 #include <algorithm>
+#include <cmath>
 #include <limits>
+#include <numeric>
 
 #include "controller/core/impl.h"
 
@@ -18,6 +20,8 @@ constexpr std::uint64_t kLeastPlans = 2;  // of a lap that is worth to be rememb
 constexpr std::size_t kMostKinds = 4;     // laps that are remembered
 constexpr std::size_t kMostUses = 4096, kMostPairs = 65536;  // of a lap that is planned
 constexpr TimeNs kClockSet = 10'000'000'000;
+constexpr double kLittleLonger = 0.02;  // part of a lap on demand; an order may promise laps longer by that, and is tried at once
+constexpr TimeNs kLeastCompared = 250'000'000;  // of laps that are compared: in less there is too much chance
 
 }  // namespace
 
@@ -41,21 +45,28 @@ void Core::Impl::note_seen(NodeIndex node, RankId id, std::vector<plan::SeenKey>
     Job& job = *rank->job;
     job.log.add({node, id}, {std::move(keys), done.launch.seq, grant, done.ready_ns + behind, done.go_ns + behind,
                              done.done_ns + behind});
-    if (job.course == nullptr && job.thought == 0 && !job.laps.empty() && job.log.added() >= job.again_at && rule_of(&job).provision) {
-        job.again_at = job.log.added() + std::max<std::uint64_t>(4, job.laps.back().launches / 16);
-        for (auto lap = job.laps.rbegin(); lap != job.laps.rend(); ++lap) {
-            plan::Lap again = *lap;
-            if (!plan::find_again(again, job.log)) continue;
-            job.learn_at = std::numeric_limits<std::uint64_t>::max();
-            return think(job, std::move(again));
-        }
+    if (job.kind != nullptr) {
+        job.kind->watch.ended({node, id}, done.launch.seq, done.done_ns + behind);
+        return time_laps(job);
     }
-    if (job.thought == 0 && job.log.added() >= job.learn_at) learn(job);
+    if (job.log.added() >= job.again_at && come_to_known(job)) return;
+    if (job.log.added() >= job.learn_at) learn(job);
+}
+
+// What the job does is what it has done before it did something else.
+bool Core::Impl::come_to_known(Job& job) {
+    if (job.kinds.empty()) return false;
+    job.again_at = job.log.added() + std::max<std::uint64_t>(4, job.kinds.back()->lap.launches / 16);
+    for (auto kind = job.kinds.rbegin(); kind != job.kinds.rend(); ++kind)
+        if (plan::find_again((*kind)->lap, job.log)) {
+            come_to(job, **kind);
+            return true;
+        }
+    return false;
 }
 
 void Core::Impl::learn(Job& job) {
     job.learn_later();
-    if (!rule_of(&job).provision) return;
     const auto pairs_of = [this](const plan::SeenKey& seen) {
         std::vector<plan::Pair> pairs;
         Comm* comm = comms.find(seen.key.comm);
@@ -70,16 +81,91 @@ void Core::Impl::learn(Job& job) {
     };
     auto lap = plan::find_lap(job.log, pairs_of);
     if (!lap || !plan::time_lap(*lap, job.log)) return;
-    job.learn_at = std::numeric_limits<std::uint64_t>::max();
-    job.plans = 0;
-    think(job, std::move(*lap));
+    std::size_t needs = 0;
+    for (const plan::Use& use : lap->uses) needs += use.pairs.size();
+    if (lap->uses.size() > kMostUses || needs > kMostPairs) return;
+    const auto known = std::find_if(job.kinds.begin(), job.kinds.end(), [&](const auto& kind) { return kind->lap.does_as(*lap); });
+    if (known != job.kinds.end()) {
+        (*known)->lap = std::move(*lap);
+        return come_to(job, **known);
+    }
+    if (job.kinds.size() == kMostKinds) job.kinds.erase(job.kinds.begin());
+    come_to(job, *job.kinds.emplace_back(std::make_unique<Kind>(std::move(*lap))));
+}
+
+// From now on its laps are timed. What was seen of them already counts.
+void Core::Impl::come_to(Job& job, Kind& kind) {
+    job.kind = &kind;
+    kind.watch = plan::Watch(kind.lap);
+    kind.since = kind.again = 0;
+    kind.took_ns = kind.should_ns = 0;
+    for (const auto& [name, seen] : job.log.ranks())
+        for (const plan::Seen& s : seen)
+            if (s.seq >= job.log.marked(name)) kind.watch.ended(name, s.seq, s.done_ns);
+    time_laps(job);
+    if (job.kind == &kind) follow_rule(job);
+}
+
+TimeNs Kind::yardstick_ns() const {
+    if (on_demand.empty()) return 0;
+    return std::accumulate(on_demand.begin(), on_demand.end(), TimeNs{0}) / static_cast<TimeNs>(on_demand.size());
+}
+
+// Laps that are over, planned or on demand. What is slower for its plan goes on on demand (guard.h).
+void Core::Impl::time_laps(Job& job) {
+    Kind& kind = *job.kind;
+    const bool planned = job.course != nullptr;
+    bool changed = false, over = false;
+    while (const auto took = kind.watch.next()) {
+        over = true;
+        if (took->lap < kind.since || changed) continue;
+        if (!planned) {
+            ++kind.laps_on_demand;
+            kind.on_demand.push_back(took->ns);
+            if (kind.on_demand.size() > Kind::kMostTimed) kind.on_demand.pop_front();
+        }
+        if (kind.guard.stage() == Guard::Stage::measuring) {
+            const TimeNs yardstick = kind.yardstick_ns();
+            changed = kind.guard.hear({.kind = wire::PaceKind::ready, .yardstick_ns = yardstick, .lap_ns = yardstick});
+            continue;
+        }
+        if (planned != kind.guard.rule().provision) continue;
+        kind.took_ns += took->ns;
+        kind.should_ns += kind.yardstick_ns();
+        if (kind.should_ns < kLeastCompared) continue;
+        changed = kind.guard.lap_over(static_cast<double>(std::exchange(kind.took_ns, 0)) / static_cast<double>(std::exchange(kind.should_ns, 0)));
+    }
+    const TimeNs yardstick = kind.yardstick_ns(), so_far = kind.watch.since_lap_before();
+    if (!changed && planned && yardstick >= kLeastCompared && kind.watch.unbegun() > kind.since && so_far > yardstick + yardstick / 8)
+        changed = kind.guard.hear({.kind = wire::PaceKind::excess, .took_ns = so_far, .yardstick_ns = yardstick, .lap_ns = yardstick});
+    if (!changed) {
+        if (over && !planned && may_plan(job) && kind.watch.unbegun() >= kind.again) follow_rule(job);
+        return;
+    }
+    if (options.guard)
+        log(kind.guard.stage() == Guard::Stage::away ? LogLevel::warn : LogLevel::info,
+            "laps of " + std::to_string(kind.lap.uses.size()) + " phases: " + kind.guard.text());
+    follow_rule(job);
+}
+
+bool Core::Impl::may_plan(const Job& job) const {
+    return options.provision && job.kind != nullptr && (!options.guard || job.kind->guard.rule().provision);
+}
+
+void Core::Impl::follow_rule(Job& job) {
+    Kind& kind = *job.kind;
+    kind.took_ns = kind.should_ns = 0;
+    if (!may_plan(job)) {
+        if (job.course != nullptr) kind.since = kind.watch.unbegun();
+        return drop_course(job);
+    }
+    if (job.course == nullptr && job.thought == 0 && (plan::time_lap(kind.lap, job.log) || kind.plans > 0)) think(job, kind.lap);
 }
 
 // In which order, is thought about elsewhere. Until then the plan that it had goes on.
 void Core::Impl::think(Job& job, plan::Lap lap) {
     std::size_t pairs = 1;
     for (const plan::Use& use : lap.uses) pairs += use.pairs.size();
-    if (lap.uses.size() > kMostUses || pairs > kMostPairs) return;
     auto task = std::make_shared<plan::Task>();
     task->trials = static_cast<std::uint32_t>(std::clamp<std::uint64_t>(kTrials / pairs, kLeastTrials, kMostTrials));
     task->lap = std::move(lap);
@@ -95,20 +181,35 @@ void Core::Impl::handle(const Thought& e) {
         if (job.thought == e.id) {
             job.thought = 0;
             const auto task = std::exchange(job.task, nullptr);
-            if (e.order.ports.empty()) {
-                if (job.course == nullptr) job.learn_later();
-            } else if (rule_of(&job).provision) {
+            if (job.kind == nullptr) return;
+            if (const auto laps = laps_before(job, e.order); laps > 0)
+                job.kind->again = job.kind->watch.unbegun() + laps;
+            else if (may_plan(job))
                 follow(job, task->lap, e.order);
-            }
             return;
         }
 }
 
+// On demand, before this order is followed. What it loses, if it loses what it says, is to be little of all laps.
+std::int64_t Core::Impl::laps_before(Job& job, const plan::Order& order) const {
+    Kind& kind = *job.kind;
+    if (order.ports.empty()) return 1ll << std::min<std::uint32_t>(kind.in_vain++, 16);
+    const TimeNs yardstick = kind.yardstick_ns();
+    if (!options.guard || job.course != nullptr || yardstick == 0) return 0;
+    const double longer = static_cast<double>(order.lap_ns - yardstick) / static_cast<double>(yardstick);
+    if (longer <= kLittleLonger) return 0;
+    return static_cast<std::int64_t>(std::ceil(std::min(longer / Guard::kMostLost, 1e6))) - kind.laps_on_demand;
+}
+
 void Core::Impl::follow(Job& job, plan::Lap lap, const plan::Order& order) {
+    Kind& kind = *job.kind;
+    if (job.course == nullptr) kind.since = kind.watch.unbegun();
+    kind.laps_on_demand = 0;
     drop_course(job);
     const std::uint64_t uses = lap.uses.size();
-    ++job.plans;
-    job.time_at = uses * (job.plans <= kLearnLaps ? 1 : 1ull << std::min<std::uint64_t>(job.plans - kLearnLaps, 16));
+    ++kind.plans;
+    kind.lap.links = lap.links;
+    job.time_at = uses * (kind.plans <= kLearnLaps ? 1 : 1ull << std::min<std::uint64_t>(kind.plans - kLearnLaps, 16));
     job.strange = job.overtakes = 0;
     log(LogLevel::info, "a plan for laps of " + std::to_string(uses) + " phases: they took " + std::to_string(lap.ns / 1000) +
                             " us and are to take " + std::to_string(order.lap_ns / 1000) + " us");
@@ -135,21 +236,21 @@ void Core::Impl::follow(Job& job, plan::Lap lap, const plan::Order& order) {
 
 void Core::Impl::check_fit(const Launch& launch) {
     const Rank* rank = rank_of(launch.id.node, launch.id.rank);
-    if (rank == nullptr || rank->job == nullptr || rank->job->course == nullptr || launch.keys.empty()) return;
-    if (rank->job->course->fits({launch.id.node, launch.id.rank}, launch.id.seq, plan::signature_of(keys_of(launch)))) return;
+    if (rank == nullptr || rank->job == nullptr || rank->job->kind == nullptr || launch.keys.empty()) return;
+    const auto& ranks = rank->job->kind->lap.ranks;
+    const auto at = ranks.find({launch.id.node, launch.id.rank});
+    if (at != ranks.end() && at->second.fits(launch.id.seq, plan::signature_of(keys_of(launch)))) return;
     ++rank->job->strange;
     jobs_due.insert(rank->job);
 }
 
-void Core::Impl::leave_plan(Job& job, const std::string& why) {
-    log(LogLevel::info, "the plan is left: " + why);
-    const plan::Lap& lap = job.course->lap();
-    if (job.plans >= kLeastPlans) {
-        std::erase_if(job.laps, [&](const plan::Lap& l) { return l.launches == lap.launches && l.uses.size() == lap.uses.size(); });
-        job.laps.push_back(lap);
-    }
-    if (job.laps.size() > kMostKinds) job.laps.erase(job.laps.begin());
+// What it does is something else. What was found once only is rather a part of something longer.
+void Core::Impl::leave_kind(Job& job, const std::string& why) {
+    log(LogLevel::info, "laps of " + std::to_string(job.kind->lap.uses.size()) + " phases are left: " + why);
     drop_course(job);
+    if (job.kind->plans < kLeastPlans && job.kind->guard.fallbacks() == 0)
+        std::erase_if(job.kinds, [&](const auto& kind) { return kind.get() == job.kind; });
+    job.kind = nullptr;
     job.thought = 0;
     job.log.mark();
     job.again_at = job.log.added() + 8;
@@ -158,10 +259,11 @@ void Core::Impl::leave_plan(Job& job, const std::string& why) {
 
 // Another plan, after each of the first laps and then more seldom; none, where the job does something else.
 void Core::Impl::look_at_plan(Job& job) {
+    if (std::exchange(job.strange, 0) > 0) return leave_kind(job, "it does something else");
+    if (job.course == nullptr) return;
     plan::Course& course = *job.course;
     const std::uint64_t uses = course.lap().uses.size();
-    if (job.strange > 0) return leave_plan(job, "it does something else");
-    if (job.overtakes > std::max<std::uint64_t>(8, uses)) return leave_plan(job, "too much overtakes it");
+    if (job.overtakes > std::max<std::uint64_t>(8, uses)) return leave_kind(job, "too much overtakes the plan");
     if (job.thought != 0 || (course.begun() < job.time_at && (job.overtakes <= uses / 20 || course.begun() < uses))) return;
     plan::Lap lap = course.lap();
     job.time_at = course.begun() + uses;
@@ -170,7 +272,6 @@ void Core::Impl::look_at_plan(Job& job) {
 }
 
 void Core::Impl::drop_course(Job& job) {
-    jobs_due.erase(&job);
     if (job.course == nullptr) return;
     for (const PortId p : job.course->ports()) {
         if (course_at[p] != &job) continue;
@@ -264,11 +365,11 @@ void Core::Impl::wake(const Job& job, const plan::Instance& i) {
 
 void Core::Impl::follow_plans() {
     for (Job* job : std::exchange(jobs_due, {}))
-        if (job->course != nullptr) look_at_plan(*job);
+        if (job->kind != nullptr) look_at_plan(*job);
     while (!plan_due.empty()) {
         const PortId p = *plan_due.begin();
         plan_due.erase(plan_due.begin());
-        if (Job* job = course_at[p]; job != nullptr && rule_of(job).provision) take_turn(*job, p);
+        if (Job* job = course_at[p]; job != nullptr) take_turn(*job, p);
     }
 }
 

@@ -36,11 +36,6 @@ public:
 
     const Lap& lap() const { return lap_; }
     std::optional<Instance> find(const Key& key) const;
-    // Is the rank's launch of this number the one that it made here in the lap?
-    bool fits(const RankName& rank, std::uint64_t number, std::uint64_t signature) const {
-        const auto at = lap_.ranks.find(rank);
-        return at != lap_.ranks.end() && at->second.fits(number, signature);
-    }
     TimeNs wait_of(const Instance& i) const { return order_.wait[i.use]; }
     bool has_begun(const Instance& i) const;
     std::vector<PortId> ports() const;

@@ -390,6 +390,12 @@ void Log::drop(const RankName& rank) {
     marks_.erase(rank);
 }
 
+bool Lap::does_as(const Lap& other) const {
+    const auto same = [](const auto& x, const auto& y) { return x.first == y.first && x.second.uses.size() == y.second.uses.size(); };
+    const auto alike = [](const auto& x, const auto& y) { return x.first == y.first && x.second.launches.size() == y.second.launches.size(); };
+    return std::ranges::equal(sequences, other.sequences, same) && std::ranges::equal(ranks, other.ranks, alike);
+}
+
 void Lap::advance(std::uint64_t laps) {
     for (auto& [key, sequence] : sequences) sequence.first += laps * sequence.uses.size();
 }
@@ -404,12 +410,20 @@ std::optional<std::pair<std::uint32_t, std::int64_t>> Lap::find(const Key& key) 
 }
 
 std::optional<Lap> find_lap(const Log& log, const PairsOf& pairs_of) { return Finder(log).find(pairs_of); }
-bool RankLap::fits(std::uint64_t number, std::uint64_t signature) const {
-    if (seqs == 0) return false;
+
+std::optional<std::pair<std::int64_t, std::size_t>> RankLap::place_of(std::uint64_t number) const {
+    if (seqs == 0) return std::nullopt;
     const std::uint64_t offset = number >= seq ? (number - seq) % seqs : seqs - 1 - (seq - number - 1) % seqs;
     const auto at = std::lower_bound(launches.begin(), launches.end(), offset,
                                      [](const Launch& l, std::uint64_t o) { return l.offset < o; });
-    return at != launches.end() && at->offset == offset && at->signature == signature;
+    if (at == launches.end() || at->offset != offset) return std::nullopt;
+    const auto from_first = static_cast<std::int64_t>(number - seq) - static_cast<std::int64_t>(offset);
+    return std::make_pair(from_first / static_cast<std::int64_t>(seqs), static_cast<std::size_t>(at - launches.begin()));
+}
+
+bool RankLap::fits(std::uint64_t number, std::uint64_t signature) const {
+    const auto at = place_of(number);
+    return at && launches[at->second].signature == signature;
 }
 
 std::uint64_t signature_of(const std::vector<SeenKey>& keys) {

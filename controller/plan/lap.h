@@ -87,6 +87,8 @@ struct RankLap {
     std::uint64_t seq = 0, seqs = 0;
     std::vector<Launch> launches;
 
+    // Of the launch of this number: in which lap, counted from the first, and which launch of it.
+    std::optional<std::pair<std::int64_t, std::size_t>> place_of(std::uint64_t number) const;
     bool fits(std::uint64_t number, std::uint64_t signature) const;
 };
 
@@ -109,6 +111,8 @@ struct Lap {
     TimeNs ns = 0;                      // as it was seen
     std::size_t launches = 0;           // of all ranks
 
+    // Ranks and sequences are those of the other lap, and do as much in it.
+    bool does_as(const Lap& other) const;
     // From now on laps are counted from a later one.
     void advance(std::uint64_t laps);
     // Of the key: which use, in which lap, counted from the one that was found.

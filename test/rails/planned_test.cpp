@@ -55,6 +55,17 @@ TEST_CASE("a job with interludes ends under a plan, guarded or not") {
         }
 }
 
+// The second of these is what shows that the first is asked at all.
+TEST_CASE("a job that is slower for its plan goes on on demand") {
+    const replay::Workload job = drawn(20);
+    ColumnOptions o = planned(50);
+    o.rails.guard = true;
+    const double demand = play(job, Rails::on_demand, o).iteration_ms;
+    CHECK(play(job, Rails::provisioned, o).iteration_ms < 1.005 * demand);
+    o.rails.guard = false;
+    CHECK(play(job, Rails::provisioned, o).iteration_ms > 1.02 * demand);
+}
+
 // The rest of its ports stays for others, but where its bytes are worth a dark time.
 TEST_CASE("by plan a pair gets one circuit, and more where its bytes pay for a dark time") {
     replay::GenerateOptions g;

@@ -9,6 +9,7 @@
 #include "controller/plan/course.h"
 #include "controller/plan/lap.h"
 #include "controller/plan/search.h"
+#include "controller/plan/watch.h"
 
 using namespace opus;
 using namespace opus::controller::plan;
@@ -161,6 +162,49 @@ TEST_CASE("a job that has done something else is found again after a lap") {
     job.log.mark();
     job.lap(2, 3);
     CHECK(!find_again(lap, job.log));
+}
+
+TEST_CASE("each lap is timed once, by where its ranks were in the one before, whoever else is silent") {
+    Job job;
+    const Lap lap = learned(job, 2, 1);
+    Watch watch(lap);
+    for (const auto& [name, seen] : job.log.ranks())
+        for (const Seen& s : seen) watch.ended(name, s.seq, s.done_ns);
+    CHECK(watch.unbegun() == 2);  // counted from the last but one; there is one before it
+    const TimeNs usual = 3 * 2 * kMs + 10 * kMs;
+    auto took = watch.next();
+    REQUIRE(took);
+    CHECK(took->lap == 0);
+    CHECK(took->ns == usual);
+    CHECK(!watch.next());  // the last is not known to be over
+    std::uint64_t before[3] = {};
+    const auto next_lap = [&](TimeNs more, bool all) {
+        std::copy(std::begin(job.seq), std::end(job.seq), before);
+        job.now += more;
+        job.lap(2, 1);
+        for (std::uint32_t r = 0; r < 3; ++r)
+            for (const Seen& s : job.log.ranks().at(kRanks[r]))
+                if (s.seq >= before[r] && (all || r != 2)) watch.ended(kRanks[r], s.seq, s.done_ns);
+    };
+    next_lap(0, true);
+    took = watch.next();
+    REQUIRE(took);
+    CHECK(took->lap == 1);
+    CHECK(took->ns == usual);
+    CHECK(!watch.next());
+    next_lap(5 * kMs, true);
+    CHECK(watch.since_lap_before() == usual + 5 * kMs);
+    took = watch.next();
+    REQUIRE(took);
+    CHECK(took->ns == usual);
+    for (int i = 0; i < 3; ++i) next_lap(0, false);  // of the third rank nothing is told any more
+    took = watch.next();
+    REQUIRE(took);
+    CHECK(took->lap == 3);
+    CHECK(took->ns == usual + 5 * kMs);
+    took = watch.next();
+    REQUIRE(took);
+    CHECK(took->ns == usual);
 }
 
 TEST_CASE("an order has light made while nobody uses the port, and says how long each use waits") {
