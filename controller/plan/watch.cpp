@@ -39,7 +39,7 @@ void Watch::ended(const RankName& name, std::uint64_t number, TimeNs done_ns) {
 
 // By its last launch of which both are known.
 void Watch::over(const Rank& rank) {
-    if (rank.at < 0) return;
+    if (rank.at <= told_) return;  // -1: it has begun none
     auto& took = open_[rank.at];
     for (std::size_t i = rank.ended.size(); i-- > 0;)
         if (rank.ended[i] != 0 && rank.before[i] != 0) {
@@ -55,6 +55,7 @@ std::optional<Watch::Took> Watch::next() {
         if (first->second.size() < ranks_.size() && first->first + 1 >= latest_) return std::nullopt;
         const auto [lap, took] = *first;
         open_.erase(first);
+        told_ = lap;
         if (took.empty()) continue;
         return Took{lap, std::accumulate(took.begin(), took.end(), TimeNs{0}) / static_cast<TimeNs>(took.size())};
     }

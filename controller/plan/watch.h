@@ -43,6 +43,7 @@ private:
 
     std::map<RankName, Rank> ranks_;
     std::int64_t latest_ = -1;
+    std::int64_t told_ = -1;  // the last that was told of
     std::map<std::int64_t, std::vector<TimeNs>> open_;  // by lap: of each rank that has left it behind
     TimeNs since_ = 0;
 };

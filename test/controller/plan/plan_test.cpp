@@ -205,6 +205,8 @@ TEST_CASE("each lap is timed once, by where its ranks were in the one before, wh
     took = watch.next();
     REQUIRE(took);
     CHECK(took->ns == usual);
+    for (const Seen& s : job.log.ranks().at(kRanks[2])) watch.ended(kRanks[2], s.seq, s.done_ns);  // what it has done meanwhile
+    CHECK(!watch.next());
 }
 
 TEST_CASE("an order has light made while nobody uses the port, and says how long each use waits") {
