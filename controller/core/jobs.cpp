@@ -114,7 +114,9 @@ std::vector<JobStatus> Core::jobs() const {
             s.guarded = true;
             guard = job.kind != nullptr ? &job.kind->guard : nullptr;
             s.provision = job.course != nullptr;
-            s.state = guard != nullptr ? guard->text() : "on demand: it has done nothing twice yet";
+            s.state = guard == nullptr ? "on demand: it has done nothing twice yet"
+                      : job.course == nullptr && impl_->may_plan(job) ? "on demand: no plan yet that promises laps as short"
+                                                                      : guard->text();
         }
         if (guard == nullptr) continue;
         s.laps = guard->laps();
