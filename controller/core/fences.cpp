@@ -170,6 +170,13 @@ void Core::Impl::unfence(PortId p, const std::string& why) {
     t.kind = Trace::Kind::port_unfenced;
     t.circuit = {p, kNone};
     trace(std::move(t));
+    // What needs not ask would never have it.
+    for (auto& [grant, run] : runs)
+        if (run.endless && std::any_of(run.edges.begin(), run.edges.end(), [&](EdgeId e) {
+                const Edge& edge = inventory.edge(e);
+                return edge.a == fabric.ports[p].gpu || edge.b == fabric.ports[p].gpu;
+            }))
+            revoke(run, fabric.ports[p].name + " is back");
     relight();
     queue_all();
 }

@@ -74,6 +74,7 @@ struct Job {
     std::map<plan::Instance, std::uint64_t> waiting;  // gangs, until it is their turn
 
     bool guarded() const { return pacer.first != kNone; }
+    TimeNs lap_ns() const { return kind != nullptr ? kind->yardstick_ns() : guard.lap_ns(); }  // 0: not known
 };
 
 struct Rank {

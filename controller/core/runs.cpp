@@ -61,8 +61,9 @@ TimeNs Core::Impl::longest_lap(const Gang& gang) const {
     for (const Launch* l : gang.launches) {
         const auto& ranks = nodes[l->id.node].ranks;
         const auto rank = ranks.find(l->id.rank);
-        if (rank == ranks.end() || rank->second.job == nullptr || rank->second.job->guard.lap_ns() <= 0) return 0;
-        longest = std::max(longest, rank->second.job->guard.lap_ns());
+        const TimeNs lap = rank == ranks.end() || rank->second.job == nullptr ? 0 : rank->second.job->lap_ns();
+        if (lap <= 0) return 0;
+        longest = std::max(longest, lap);
     }
     return longest;
 }

@@ -164,6 +164,13 @@ def by_hand(context) -> None:
         wait_for(lambda: port(cluster, "n0.g0.p0")["peer"] is None, "it to be dark", job)
         progress = job.progress()
         wait_for(lambda: job.progress() > progress + 20, "the job to go on", job)
+
+        def asks_for_nothing() -> bool:
+            grants, progress = cluster.counters()["grants"], job.progress()
+            time.sleep(0.5)
+            return cluster.counters()["grants"] == grants and job.progress() > progress
+
+        wait_for(asks_for_nothing, "its light to be at rest", job)
         shown = port(cluster, "n0.g0.p0")
         expect(shown["use"] == "fenced" and shown["peer"] is None and shown["fence"]["by"] == "hand"
                and shown["fence"]["why"] == "cable to be cleaned" and shown["fence"]["since_ms"] > 0, f"{shown}")

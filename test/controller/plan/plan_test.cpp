@@ -206,6 +206,9 @@ TEST_CASE("each lap is timed once, by where its ranks were in the one before, wh
     REQUIRE(took);
     CHECK(took->ns == usual);
     for (const Seen& s : job.log.ranks().at(kRanks[2])) watch.ended(kRanks[2], s.seq, s.done_ns);  // what it has done meanwhile
+    took = watch.next();
+    REQUIRE(took);
+    CHECK(took->lap == 5);
     CHECK(!watch.next());
 }
 
