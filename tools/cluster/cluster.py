@@ -231,7 +231,8 @@ class Cluster:
             if play.trace:
                 command += ["--trace", folder / f"rank{rank}.trace"]
             if rank in play.late:
-                command = ["/bin/sh", "-c", 'kill -STOP $$; exec "$@"', "late", *command]
+                # The shell itself is none of the shim's: a sanitized one cannot be loaded into it.
+                command = ["/bin/sh", "-c", 'kill -STOP $$; exec env LD_PRELOAD="$0" "$@"', env.pop("LD_PRELOAD", ""), *command]
             with undisturbed():
                 job.ranks.append(Child(f"rank {rank}", command, self.logs / f"{name}-rank{rank}.log",
                                        {**env, **play.env, **(play.rank_env[rank] if play.rank_env else {})}))
