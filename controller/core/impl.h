@@ -239,7 +239,7 @@ struct Core::Impl {
     void time_laps(Job& job);
     bool may_plan(const Job& job) const;
     void follow_rule(Job& job);
-    std::int64_t laps_before(Job& job, const plan::Order& order) const;
+    std::int64_t laps_before(Job& job, const plan::Order& order);
     void drop_course(Job& job);
     Job* job_of(const Gang& gang);
     TimeNs turn_of(Gang& gang);

@@ -191,7 +191,7 @@ void Core::Impl::handle(const Thought& e) {
 }
 
 // On demand, before this order is followed. What it loses, if it loses what it says, is to be little of all laps.
-std::int64_t Core::Impl::laps_before(Job& job, const plan::Order& order) const {
+std::int64_t Core::Impl::laps_before(Job& job, const plan::Order& order) {
     Kind& kind = *job.kind;
     if (order.ports.empty()) return 1ll << std::min<std::uint32_t>(kind.in_vain++, 16);
     const TimeNs yardstick = kind.yardstick_ns();
