@@ -150,7 +150,7 @@ void Core::Impl::hear_ran(NodeIndex n, const wire::LaunchRan& ran) {
     std::vector<plan::SeenKey> keys;
     for (const wire::KeyRange& range : options.plan ? ran.demand.keys : std::vector<wire::KeyRange>{})
         for (Key key = range.first; key.n < range.first.n + range.count; ++key.n) keys.push_back({key, range.mesh});
-    note_seen(n, ran.demand.launch.rank, std::move(keys), 0, ran.done);
+    note_seen(n, ran.demand.launch.rank, ran.demand.op, std::move(keys), 0, ran.done);
     for (const wire::KeyRange& range : ran.demand.keys)
         if (const auto member = rank->comms.find(range.first.comm); member != rank->comms.end())
             did_untold(member->second, range);

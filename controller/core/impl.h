@@ -43,12 +43,12 @@ struct Kind {
     plan::Watch watch;              // since the job came to it
     std::int64_t since = 0;         // laps of the watch before this one were in part on demand and in part planned
     std::deque<TimeNs> on_demand;   // what the last laps on demand took
-    std::uint32_t in_vain = 0;          // searches for an order; the next one is worth its while from lap `again` on
+    std::uint32_t in_vain = 0;          // looks that led to no plan; the next one is worth its while from lap `again` on
     std::int64_t again = 0;
-    std::int64_t laps_on_demand = 0;    // since it last was planned
     TimeNs took_ns = 0, should_ns = 0;  // of laps so short that several are compared at a time
 
     TimeNs yardstick_ns() const;  // 0: none
+    void look_later();            // ever more seldom
 
 private:
     static constexpr std::uint32_t kFirstAway = 2;  // what was learned under a plan makes the next one better
@@ -226,7 +226,7 @@ struct Core::Impl {
 
     // planning.cpp: circuits by the plan of a job
     static std::vector<plan::SeenKey> keys_of(const Launch& launch);
-    void note_seen(NodeIndex node, RankId rank, std::vector<plan::SeenKey> keys, std::uint64_t grant,
+    void note_seen(NodeIndex node, RankId rank, OpKind op, std::vector<plan::SeenKey> keys, std::uint64_t grant,
                    const wire::LaunchDone& done);
     void learn(Job& job);
     void think(Job& job, plan::Lap lap);
@@ -239,7 +239,6 @@ struct Core::Impl {
     void time_laps(Job& job);
     bool may_plan(const Job& job) const;
     void follow_rule(Job& job);
-    std::int64_t laps_before(Job& job, const plan::Order& order);
     void drop_course(Job& job);
     Job* job_of(const Gang& gang);
     TimeNs turn_of(Gang& gang);

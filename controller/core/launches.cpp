@@ -189,7 +189,7 @@ void Core::Impl::hear_done(NodeIndex node, const wire::LaunchDone& done) {
     }
     trace(std::move(t));
     if (launch == nullptr) return;
-    if (options.plan) note_seen(node, done.launch.rank, keys_of(*launch), launch->grant, done);
+    if (options.plan) note_seen(node, done.launch.rank, launch->op, keys_of(*launch), launch->grant, done);
     ++counters.launches_done;
     finish(*launch, Presence::done);
 }

@@ -2,7 +2,6 @@
 // circuits follow the plan that is made of it, ahead of demand. Nothing waits for a plan for longer than the plan says
 // and a dark time, and what is in no plan goes by demand.
 #include <algorithm>
-#include <cmath>
 #include <limits>
 #include <numeric>
 
@@ -20,7 +19,7 @@ constexpr std::uint64_t kLeastPlans = 2;  // of a lap that is worth to be rememb
 constexpr std::size_t kMostKinds = 4;     // laps that are remembered
 constexpr std::size_t kMostUses = 4096, kMostPairs = 65536;  // of a lap that is planned
 constexpr TimeNs kClockSet = 10'000'000'000;
-constexpr double kLittleLonger = 0.02;  // part of a lap on demand; an order may promise laps longer by that, and is tried at once
+constexpr double kLittleLonger = 0.02;  // than laps on demand; where no order promises less, uses go on as they were seen
 constexpr TimeNs kLeastCompared = 250'000'000;  // of laps that are compared: in less there is too much chance
 
 }  // namespace
@@ -31,7 +30,7 @@ std::vector<plan::SeenKey> Core::Impl::keys_of(const Launch& launch) {
     return keys;
 }
 
-void Core::Impl::note_seen(NodeIndex node, RankId id, std::vector<plan::SeenKey> keys, std::uint64_t grant,
+void Core::Impl::note_seen(NodeIndex node, RankId id, OpKind op, std::vector<plan::SeenKey> keys, std::uint64_t grant,
                            const wire::LaunchDone& done) {
     if (!options.plan || done.ungated || keys.empty() || done.ready_ns <= 0 || done.go_ns < done.ready_ns || done.done_ns < done.go_ns)
         return;
@@ -43,7 +42,7 @@ void Core::Impl::note_seen(NodeIndex node, RankId id, std::vector<plan::SeenKey>
     if (n.behind_ns > late || late - n.behind_ns > kClockSet) n.behind_ns = late;  // a clock may be set
     const TimeNs behind = n.behind_ns;
     Job& job = *rank->job;
-    job.log.add({node, id}, {std::move(keys), done.launch.seq, grant, done.ready_ns + behind, done.go_ns + behind,
+    job.log.add({node, id}, {op, std::move(keys), done.launch.seq, grant, done.ready_ns + behind, done.go_ns + behind,
                              done.done_ns + behind});
     if (job.kind != nullptr) {
         job.kind->watch.ended({node, id}, done.launch.seq, done.done_ns + behind);
@@ -97,7 +96,8 @@ void Core::Impl::learn(Job& job) {
 void Core::Impl::come_to(Job& job, Kind& kind) {
     job.kind = &kind;
     kind.watch = plan::Watch(kind.lap);
-    kind.since = kind.again = 0;
+    kind.since = 1;  // the lap before it may have been something else
+    kind.again = 0;
     kind.took_ns = kind.should_ns = 0;
     for (const auto& [name, seen] : job.log.ranks())
         for (const plan::Seen& s : seen)
@@ -105,6 +105,8 @@ void Core::Impl::come_to(Job& job, Kind& kind) {
     time_laps(job);
     if (job.kind == &kind) follow_rule(job);
 }
+
+void Kind::look_later() { again = watch.unbegun() + (1ll << std::min<std::uint32_t>(in_vain++, 16)); }
 
 TimeNs Kind::yardstick_ns() const {
     if (on_demand.empty()) return 0;
@@ -120,7 +122,6 @@ void Core::Impl::time_laps(Job& job) {
         over = true;
         if (took->lap < kind.since || changed) continue;
         if (!planned) {
-            ++kind.laps_on_demand;
             kind.on_demand.push_back(took->ns);
             if (kind.on_demand.size() > Kind::kMostTimed) kind.on_demand.pop_front();
         }
@@ -159,16 +160,22 @@ void Core::Impl::follow_rule(Job& job) {
         if (job.course != nullptr) kind.since = kind.watch.unbegun();
         return drop_course(job);
     }
-    if (job.course == nullptr && job.thought == 0 && (plan::time_lap(kind.lap, job.log) || kind.plans > 0)) think(job, kind.lap);
+    if (job.course != nullptr || job.thought != 0 || (!plan::time_lap(kind.lap, job.log) && kind.plans == 0)) return;
+    // A plan saves no more of a lap than what launches were held for in it.
+    if (static_cast<double>(kind.lap.held_ns) < Guard::kMostLost * static_cast<double>(kind.yardstick_ns())) return kind.look_later();
+    think(job, kind.lap);
 }
 
 // In which order, is thought about elsewhere. Until then the plan that it had goes on.
 void Core::Impl::think(Job& job, plan::Lap lap) {
+    Kind& kind = *job.kind;
     std::size_t pairs = 1;
     for (const plan::Use& use : lap.uses) pairs += use.pairs.size();
     auto task = std::make_shared<plan::Task>();
     task->trials = static_cast<std::uint32_t>(std::clamp<std::uint64_t>(kTrials / pairs, kLeastTrials, kMostTrials));
     task->lap = std::move(lap);
+    if (options.guard && kind.yardstick_ns() > 0)
+        task->acceptable_ns = static_cast<TimeNs>((1 + kLittleLonger) * static_cast<double>(kind.yardstick_ns()));
     task->usable.resize(fabric.ports.size());
     for (PortId p = 0; p < fabric.ports.size(); ++p) task->usable[p] = !inventory.port(p).fenced();
     job.thought = next_thought++;
@@ -182,32 +189,21 @@ void Core::Impl::handle(const Thought& e) {
             job.thought = 0;
             const auto task = std::exchange(job.task, nullptr);
             if (job.kind == nullptr) return;
-            if (const auto laps = laps_before(job, e.order); laps > 0)
-                job.kind->again = job.kind->watch.unbegun() + laps;
+            if (e.order.ports.empty())
+                job.kind->look_later();
             else if (may_plan(job))
                 follow(job, task->lap, e.order);
             return;
         }
 }
 
-// On demand, before this order is followed. What it loses, if it loses what it says, is to be little of all laps.
-std::int64_t Core::Impl::laps_before(Job& job, const plan::Order& order) {
-    Kind& kind = *job.kind;
-    if (order.ports.empty()) return 1ll << std::min<std::uint32_t>(kind.in_vain++, 16);
-    const TimeNs yardstick = kind.yardstick_ns();
-    if (!options.guard || job.course != nullptr || yardstick == 0) return 0;
-    const double longer = static_cast<double>(order.lap_ns - yardstick) / static_cast<double>(yardstick);
-    if (longer <= kLittleLonger) return 0;
-    return static_cast<std::int64_t>(std::ceil(std::min(longer / Guard::kMostLost, 1e6))) - kind.laps_on_demand;
-}
-
 void Core::Impl::follow(Job& job, plan::Lap lap, const plan::Order& order) {
     Kind& kind = *job.kind;
     if (job.course == nullptr) kind.since = kind.watch.unbegun();
-    kind.laps_on_demand = 0;
     drop_course(job);
     const std::uint64_t uses = lap.uses.size();
     ++kind.plans;
+    kind.in_vain = 0;
     kind.lap.links = lap.links;
     job.time_at = uses * (kind.plans <= kLearnLaps ? 1 : 1ull << std::min<std::uint64_t>(kind.plans - kLearnLaps, 16));
     job.strange = job.overtakes = 0;
@@ -239,7 +235,7 @@ void Core::Impl::check_fit(const Launch& launch) {
     if (rank == nullptr || rank->job == nullptr || rank->job->kind == nullptr || launch.keys.empty()) return;
     const auto& ranks = rank->job->kind->lap.ranks;
     const auto at = ranks.find({launch.id.node, launch.id.rank});
-    if (at != ranks.end() && at->second.fits(launch.id.seq, plan::signature_of(keys_of(launch)))) return;
+    if (at != ranks.end() && at->second.fits(launch.id.seq, plan::signature_of(launch.op, keys_of(launch)))) return;
     ++rank->job->strange;
     jobs_due.insert(rank->job);
 }

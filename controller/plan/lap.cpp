@@ -35,6 +35,8 @@ std::size_t period_of(const std::vector<std::uint64_t>& list) {
     return 0;
 }
 
+std::uint64_t signature_of(const Seen& s) { return plan::signature_of(s.op, s.keys); }
+
 using Launches = std::vector<const Seen*>;  // of a rank, as its program has made them
 
 Launches in_order(const std::deque<Seen>& seen) {
@@ -69,7 +71,7 @@ private:
         for (Rank& rank : ranks_) {
             std::vector<std::uint64_t> list;
             list.reserve(rank.launches.size());
-            for (const Seen* s : rank.launches) list.push_back(signature_of(s->keys));
+            for (const Seen* s : rank.launches) list.push_back(signature_of(*s));
             rank.period = period_of(list);
             if (rank.period == 0) return false;
             for (std::size_t i = list.size() - rank.period; i < list.size(); ++i)
@@ -83,7 +85,7 @@ private:
         const std::size_t n = rank.launches.size();
         if (launches > n) return false;
         for (std::size_t i = n - launches; i + rank.period < n; ++i)
-            if (signature_of(rank.launches[i]->keys) != signature_of(rank.launches[i + rank.period]->keys)) return false;
+            if (signature_of(*rank.launches[i]) != signature_of(*rank.launches[i + rank.period])) return false;
         return true;
     }
 
@@ -176,7 +178,7 @@ private:
             const Seen& s = *rank.launches[i];
             RankLap::Launch& launch = lap.launches.emplace_back();
             launch.offset = s.seq - lap.seq;
-            launch.signature = signature_of(s.keys);
+            launch.signature = signature_of(s);
             for (const SeenKey& k : s.keys)
                 launch.keys.push_back(static_cast<std::int64_t>(k.key.n - lap_.sequences.at(sequence_of(k.key)).first));
         }
@@ -238,8 +240,10 @@ public:
             }
         if (last_ == std::numeric_limits<std::int64_t>::max() || last_ < first_) return false;
         first_ = std::max(first_, last_ - kTimed + 1);
-        for (Use& use : lap_.uses) use.before.clear(), use.ns = 0, use.at_ns = std::numeric_limits<TimeNs>::max();
+        for (Use& use : lap_.uses) use.before.clear(), use.until.clear(), use.ns = 0, use.at_ns = std::numeric_limits<TimeNs>::max();
         before_.assign(lap_.uses.size(), {});
+        ready_.assign(lap_.uses.size(), 0);
+        go_.assign(lap_.uses.size(), 0);
         begin_ns_ = std::numeric_limits<TimeNs>::max();
         TimeNs next = begin_ns_;
         for (const auto& [rank, lanes] : ranks_)
@@ -251,7 +255,11 @@ public:
         if (next != std::numeric_limits<TimeNs>::max()) lap_.ns = begin_ns_ - next;
         for (const auto& [rank, lanes] : ranks_)
             for (const Lane& lane : lanes)
-                for (std::size_t i = 0; i < lane.per_lap; ++i) learn(rank, lanes, lane, i);
+                for (std::size_t i = 0; i < lane.per_lap; ++i) learn_length(lane, i);
+        for (const auto& [rank, lanes] : ranks_)
+            for (const Lane& lane : lanes)
+                for (std::size_t i = 0; i < lane.per_lap; ++i) learn_links(rank, lanes, lane, i);
+        lap_.held_ns = held_ns();
         for (std::uint32_t u = 0; u < lap_.uses.size(); ++u) {
             if (lap_.uses[u].at_ns == std::numeric_limits<TimeNs>::max()) lap_.uses[u].at_ns = 0;
             for (const auto& [from, ns] : before_[u]) lap_.uses[u].before.push_back({from.first, from.second, ns});
@@ -316,58 +324,120 @@ private:
     // Of its keys the one with which it began.
     const Key& first_key(const Seen& seen) const {
         const Key* first = &seen.keys.front().key;
-        std::uint64_t least = ~0ull;
+        std::tuple least{std::numeric_limits<std::int64_t>::max(), ~std::uint64_t{0}, ~std::uint32_t{0}};
         for (const SeenKey& k : seen.keys)
-            if (const auto x = lap_.find(k.key); x && lap_.uses[x->first].grant < least)
-                first = &k.key, least = lap_.uses[x->first].grant;
+            if (const auto x = lap_.find(k.key))
+                if (const std::tuple at{x->second, lap_.uses[x->first].grant, x->first}; at < least) first = &k.key, least = at;
         return *first;
     }
 
-    void learn(const RankName& rank, const std::vector<Lane>& lanes, const Lane& lane, std::size_t place) {
+    // With which it is over, and in which lap.
+    std::pair<std::uint32_t, std::int64_t> last_use(const Seen& seen) const {
+        std::tuple<std::int64_t, std::uint64_t, std::uint32_t> last{std::numeric_limits<std::int64_t>::min(), 0, 0};
+        for (const SeenKey& k : seen.keys)
+            if (const auto x = lap_.find(k.key)) last = std::max(last, {x->second, lap_.uses[x->first].grant, x->first});
+        return {std::get<2>(last), std::get<0>(last)};
+    }
+
+    // Of a launch of several uses: none begins before the one with which it begins, and all hold their light until the last is over.
+    void tie_uses(const Seen& launch) {
+        const auto first = *lap_.find(first_key(launch)), last = last_use(launch);
+        for (const SeenKey& k : launch.keys) {
+            const auto x = lap_.find(k.key);
+            if (!x) continue;
+            if (*x != first) before_[x->first].try_emplace({first.first, static_cast<std::uint32_t>(x->second - first.second)}, 0);
+            if (*x == last) continue;
+            const Until until{last.first, static_cast<std::uint32_t>(last.second - x->second)};
+            auto& all = lap_.uses[x->first].until;
+            if (std::ranges::find(all, until) == all.end()) all.push_back(until);
+        }
+    }
+
+    // How long the use takes with which the launch begins, and when it begins.
+    void learn_length(const Lane& lane, std::size_t place) {
         const auto at = static_cast<std::int64_t>(place);
         const Seen& latest = *lane.at(last_, at);
-        const std::uint32_t use = lap_.find(first_key(latest))->first;
-        bool goes_on = false;
-        for (const SeenKey& k : latest.keys)
-            if (const auto x = lap_.find(k.key)) goes_on |= x->first != use;
+        const auto first = *lap_.find(first_key(latest));
+        const std::uint32_t use = first.first;
+        const bool goes_on = last_use(latest) != first;
+        if (goes_on) tie_uses(latest);
         Use& u = lap_.uses[use];
         TimeNs took = std::numeric_limits<TimeNs>::max();
         for (std::int64_t lap = first_; lap <= last_; ++lap)
             if (lane.has(lap, at)) took = std::min(took, lane.at(lap, at)->done_ns - lane.at(lap, at)->go_ns);
         if (!goes_on) u.ns = std::max(u.ns, took);
         u.at_ns = std::min(u.at_ns, latest.go_ns - begin_ns_);
+        ready_[use] = std::max(ready_[use], latest.ready_ns);
+        go_[use] = std::max(go_[use], latest.go_ns);
+    }
+
+    TimeNs held_ns() const {
+        std::vector<std::pair<TimeNs, TimeNs>> held;
+        for (std::size_t u = 0; u < ready_.size(); ++u) held.emplace_back(ready_[u], go_[u]);
+        std::sort(held.begin(), held.end());
+        TimeNs sum = 0, upto = 0;
+        for (const auto& [ready, go] : held) {
+            sum += std::max<TimeNs>(0, go - std::max(ready, upto));
+            upto = std::max(upto, go);
+        }
+        return sum;
+    }
+
+    // What the launch waits for: of each lane the last launch that had always ended before. In each lap the gap from the last of
+    // these ends until it was ready is its own; from earlier ends on it may have waited for others. So the longest such gap bounds all
+    // its delays.
+    void learn_links(const RankName& rank, const std::vector<Lane>& lanes, const Lane& lane, std::size_t place) {
+        const auto at = static_cast<std::int64_t>(place);
+        const std::uint32_t use = lap_.find(first_key(*lane.at(last_, at)))->first;
+        constexpr TimeNs kNever = std::numeric_limits<TimeNs>::max();
+        std::vector<TimeNs> gaps(static_cast<std::size_t>(last_ - first_ + 1), kNever);  // of each lap, the shortest; 0: not all are known
+        std::vector<std::pair<const Seen*, TimeNs>> ended;                               // in the last lap; the shortest gap of all laps
         for (const Lane& other : lanes) {
             if (other.per_lap == 0) continue;
-            Link& link = lap_.links[{rank, lane.sequence, place, other.sequence}];
-            const std::int64_t before = link.known ? link.back : std::numeric_limits<std::int64_t>::max();
-            link.back = before;
+            const std::int64_t back = last_ended(other, lane, {rank, lane.sequence, place, other.sequence});
+            TimeNs least = kNever;
             for (std::int64_t lap = first_; lap <= last_; ++lap) {
-                const Seen& s = *lane.at(lap, at);
-                const auto after = std::partition_point(other.launches.begin(), other.launches.end(),
-                                                        [&](const Seen* b) { return b->done_ns <= s.ready_ns; });
-                const auto j = static_cast<std::int64_t>(after - other.launches.begin()) - 1;
-                link.back = std::min(link.back, j - other.index(lap, 0));
+                TimeNs& of_lap = gaps[static_cast<std::size_t>(lap - first_)];
+                if (!other.has(lap, back)) {
+                    of_lap = 0;
+                    continue;
+                }
+                const TimeNs gap = lane.at(lap, at)->ready_ns - other.at(lap, back)->done_ns;
+                least = std::min(least, gap);
+                of_lap = std::min(of_lap, gap);
             }
-            if (!link.known || link.back != before) link.ns = std::numeric_limits<TimeNs>::max();
-            link.known = true;
-            for (std::int64_t lap = first_; lap <= last_; ++lap)
-                if (other.has(lap, link.back)) link.ns = std::min(link.ns, lane.at(lap, at)->ready_ns - other.at(lap, link.back)->go_ns);
-            if (link.ns == std::numeric_limits<TimeNs>::max()) continue;
-            const std::int64_t back = link.back;
-            const auto per = static_cast<std::int64_t>(other.per_lap);
-            const std::int64_t laps = back >= 0 ? -(back / per) : (per - 1 - back) / per;
-            if (!other.has(last_, back)) continue;
-            const auto x = lap_.find(first_key(*other.at(last_, back)));
-            if (laps < 0 || (laps == 0 && x->first == use)) continue;
-            TimeNs& most = before_[use].try_emplace({x->first, static_cast<std::uint32_t>(laps)}, link.ns).first->second;
-            most = std::max(most, link.ns);
+            if (other.has(last_, back)) ended.emplace_back(other.at(last_, back), least);
         }
+        const TimeNs longest_gap = *std::max_element(gaps.begin(), gaps.end());
+        for (const auto& [seen, least] : ended)
+            for (const SeenKey& k : seen->keys) {
+                const auto x = lap_.find(k.key);
+                if (!x) continue;
+                const std::int64_t laps = last_ - x->second;
+                if (laps < 0 || (laps == 0 && x->first == use)) continue;
+                const TimeNs ns = std::min(least, longest_gap) + lap_.uses[x->first].ns;
+                TimeNs& most = before_[use].try_emplace({x->first, static_cast<std::uint32_t>(laps)}, ns).first->second;
+                most = std::max(most, ns);
+            }
+    }
+
+    // Of the other lane, in every lap seen.
+    std::int64_t last_ended(const Lane& other, const Lane& lane, const LinkName& name) {
+        std::int64_t& back = lap_.links.try_emplace(name, std::numeric_limits<std::int64_t>::max()).first->second;
+        for (std::int64_t lap = first_; lap <= last_; ++lap) {
+            const Seen& s = *lane.at(lap, static_cast<std::int64_t>(std::get<2>(name)));
+            const auto after = std::partition_point(other.launches.begin(), other.launches.end(),
+                                                    [&](const Seen* b) { return b->done_ns <= s.ready_ns; });
+            back = std::min(back, static_cast<std::int64_t>(after - other.launches.begin()) - 1 - other.index(lap, 0));
+        }
+        return back;
     }
 
     Lap& lap_;
     std::vector<std::pair<RankName, std::vector<Lane>>> ranks_;
     std::int64_t first_ = 0, last_ = 0;  // laps
     std::vector<std::map<std::pair<std::uint32_t, std::uint32_t>, TimeNs>> before_;
+    std::vector<TimeNs> ready_, go_;  // of each use in the last lap: its last member
     TimeNs begin_ns_ = 0;
 };
 
@@ -426,8 +496,8 @@ bool RankLap::fits(std::uint64_t number, std::uint64_t signature) const {
     return at && launches[at->second].signature == signature;
 }
 
-std::uint64_t signature_of(const std::vector<SeenKey>& keys) {
-    std::uint64_t h = keys.size();
+std::uint64_t signature_of(OpKind op, const std::vector<SeenKey>& keys) {
+    std::uint64_t h = mix(keys.size(), static_cast<std::uint64_t>(op));
     for (const SeenKey& k : keys) {
         h = mix(mix(h, k.key.comm.hi), k.key.comm.lo);
         h = mix(mix(mix(h, static_cast<std::uint64_t>(k.key.kind)), k.key.src), k.key.dst);
@@ -450,7 +520,7 @@ std::vector<Again> find_again(const Lap& lap, const RankLap& rank, const Launche
     for (std::size_t place = 0; place < n; ++place) {
         bool same = true;
         for (std::size_t i = 0; i < n && same; ++i)
-            same = signature_of(launches[from + i]->keys) == rank.launches[(place + i) % n].signature;
+            same = signature_of(*launches[from + i]) == rank.launches[(place + i) % n].signature;
         Again again;
         for (std::size_t i = 0; i < n && same; ++i) {
             const std::size_t at = (place + i) % n;

@@ -2,8 +2,9 @@
 //
 // A use is what one gang does: launches that begin together and meet at their keys, on the circuits of these. If members start
 // a key in different grants, the key belongs to the last grant. A use begins when its members are ready and its light is up; a
-// member is ready so long after earlier uses of its rank have begun. How long is the least that has been seen; where a use was ready
-// before an earlier one was over, it does not wait for that one.
+// member is ready so long after earlier uses of its rank are over. Where a use was ready before an earlier one was over, it does not
+// wait for that one. In each lap the gap from the last of those ends until it was ready is a use's own; from earlier ends on it may have
+// waited for others. So the longest such gap bounds all its delays.
 //
 // Pure, no clock. Not thread-safe.
 #pragma once
@@ -30,6 +31,7 @@ struct SeenKey {
 };
 
 struct Seen {  // a launch that is over; times by one clock
+    OpKind op = OpKind::none;  // of its first operation
     std::vector<SeenKey> keys;
     std::uint64_t seq = 0;    // in the order in which its rank's program has made it
     std::uint64_t grant = 0;  // with which it began, later ones being greater; 0: not known
@@ -64,9 +66,16 @@ struct Before {
     TimeNs ns = 0;           // from its beginning until this one is ready, at least
 };
 
+struct Until {  // a launch that began with a use goes on with this one: until it is over the light of both stays
+    std::uint32_t use = 0;
+    std::uint32_t laps = 0;  // so many laps later
+    bool operator==(const Until&) const = default;
+};
+
 struct Use {
     std::vector<Pair> pairs;  // it needs light between; sorted
     std::vector<Before> before;
+    std::vector<Until> until;
     TimeNs ns = 0;     // from its beginning until it is over
     TimeNs at_ns = 0;  // its start, from the start of the last lap seen
     std::uint64_t grant = 0;  // of the lap that was found
@@ -92,23 +101,20 @@ struct RankLap {
     bool fits(std::uint64_t number, std::uint64_t signature) const;
 };
 
-std::uint64_t signature_of(const std::vector<SeenKey>& keys);
+std::uint64_t signature_of(OpKind op, const std::vector<SeenKey>& keys);
 
 // For the n-th launch of a rank's lap in its sequence: the latest launch of another sequence that had ended before it was ready, in
-// every lap seen. `back`: its index, from the first of the same lap. `ns`: the shortest delay, from its start until this was ready.
-struct Link {
-    std::int64_t back = 0;
-    TimeNs ns = 0;
-    bool known = false;
-};
+// every lap seen, counted from the first of the same lap.
 using LinkName = std::tuple<RankName, Key, std::size_t, Key>;
+using Links = std::map<LinkName, std::int64_t>;
 
 struct Lap {
     std::map<RankName, RankLap> ranks;
-    std::map<LinkName, Link> links;
+    Links links;
     std::vector<Use> uses;
     std::map<Key, Sequence> sequences;  // by their key of number 0
     TimeNs ns = 0;                      // as it was seen
+    TimeNs held_ns = 0;                 // of them, while a use waited for light whose members were ready
     std::size_t launches = 0;           // of all ranks
 
     // Ranks and sequences are those of the other lap, and do as much in it.

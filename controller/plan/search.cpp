@@ -19,6 +19,7 @@ public:
     struct Begun {
         TimeNs full_ns = 0, begin_ns = 0, blocked_ns = 0;
         std::uint32_t blocker = kNone32;  // instance
+        bool done = false;
     };
 
     Play(const Lap& lap, const Fabric& fabric, const std::vector<bool>& usable)
@@ -62,6 +63,9 @@ public:
             for (std::uint32_t u = 0; u < uses_; ++u)
                 for (const Before& b : lap_.uses[u].before) waits_[k * uses_ + u] += b.laps <= k;
         port_.assign(id_.size(), {});
+        held_.assign(all, {});
+        for (auto& chosen : chosen_) std::ranges::fill(chosen, std::pair{kNone32, kNone32});
+        delayed_.assign(all, {});
         short_of_ports_ = false;
         order_.clear();
         due_.clear();
@@ -75,8 +79,12 @@ public:
             std::pop_heap(due_.begin(), due_.end(), later);
             const std::uint32_t x = due_.back();
             due_.pop_back();
+            if (!serve(x)) continue;
             order_.push_back(x);
-            serve(x);
+            for (const std::uint32_t y : delayed_[x]) {
+                due_.push_back(y);
+                std::push_heap(due_.begin(), due_.end(), later);
+            }
             const std::uint32_t k = x / uses_;
             for (const Next& n : next_[x % uses_]) {
                 if (k + n.laps >= kLaps) continue;
@@ -120,6 +128,8 @@ private:
         std::uint32_t peer = kNone32, gpu = kNone32;  // where its light leads
         std::uint32_t last = kNone32;
         std::uint64_t taken = 0;  // when serving_ was so
+        std::uint32_t open = 0;         // uses that it is kept for once they are over
+        std::uint32_t until = kNone32;  // one of those at whose end it goes
         TimeNs free_ns = 0, lit_ns = 0;
     };
     struct Next {
@@ -153,20 +163,27 @@ private:
         taken_.push_back(p);
     }
 
+    enum class Choice { made, none, later };
+
     // Light that is there; else the ports that are free first, or in time, and of these the ones whose light is needed last.
-    bool choose(std::uint32_t u, std::size_t pair, TimeNs in_time) {
+    Choice choose(std::uint32_t u, std::size_t pair, TimeNs in_time) {
         const auto [a, c] = pairs_[u][pair];
         for (const std::uint32_t p : gpus_[a].ports)
-            if (port_[p].peer != kNone32 && port_[p].gpu == c && !is_taken(p)) {
+            if (port_[p].peer != kNone32 && port_[p].gpu == c && !is_taken(p) && !is_taken(port_[p].peer)) {
                 chosen_[u][pair] = {p, port_[p].peer};
-                return true;
+                return Choice::made;
             }
+        if (as_it_ends(u, pair)) return Choice::made;
         TimeNs best_free = 0;
         std::size_t best_needed = 0;
-        bool found = false;
+        bool found = false, open = false;
         for (const std::uint32_t p : gpus_[a].ports)
             for (const std::uint32_t q : gpus_[c].ports) {
                 if (is_taken(p) || is_taken(q) || !fabric_.can_join(id_[p], id_[q])) continue;
+                if (is_open(p) || is_open(q)) {
+                    open = true;
+                    continue;
+                }
                 const TimeNs free = std::max({port_[p].free_ns, port_[q].free_ns, in_time});
                 const auto needed = [&](std::uint32_t gpu, std::uint32_t port) {
                     return port_[port].peer == kNone32 ? gpus_[gpu].peers.size() : needed_after(gpu, port_[port].gpu, (*rank_)[u]);
@@ -176,26 +193,100 @@ private:
                 chosen_[u][pair] = {p, q};
                 best_free = free, best_needed = both, found = true;
             }
-        return found;
+        return found ? Choice::made : open ? Choice::later : Choice::none;
     }
 
-    void serve(std::uint32_t x) {
-        const std::uint32_t u = x % uses_;
+    // By the ports with which its launches end in the laps before.
+    bool as_it_ends(std::uint32_t u, std::size_t pair) {
+        for (const Until& until : lap_.uses[u].until) {
+            if (until.laps == 0) continue;
+            const auto& pairs = pairs_[until.use];
+            const auto same = std::ranges::find(pairs, pairs_[u][pair]);
+            if (same == pairs.end()) continue;
+            const auto ports = chosen_[until.use][static_cast<std::size_t>(same - pairs.begin())];
+            if (ports.first == kNone32 || is_taken(ports.first) || is_taken(ports.second)) continue;
+            if (is_open(ports.first) || is_open(ports.second)) continue;
+            chosen_[u][pair] = ports;
+            return true;
+        }
+        return false;
+    }
+
+    // By the light with which its launches have begun.
+    void go_on(std::uint32_t u, std::size_t pair) {
+        const auto [a, c] = pairs_[u][pair];
+        for (const std::uint32_t p : gpus_[a].ports)
+            if (is_open(p) && port_[p].gpu == c && !is_taken(p)) chosen_[u][pair] = {p, port_[p].peer};
+    }
+
+    // Its light cannot go: a launch that began with it is not over.
+    bool is_open(std::uint32_t p) const { return port_[p].open > 0; }
+
+    // False: it comes after a use for whose end it waits.
+    bool serve(std::uint32_t x) {
+        if (!take_ports(x)) return false;
+        turn_ports(x);
         Begun& b = begun_[x];
-        TimeNs begin = b.full_ns;
+        const Use& use = lap_.uses[x % uses_];
+        for (const std::vector<std::uint32_t>* ports : {&taken_, &held_[x]})
+            for (const std::uint32_t p : *ports) {
+                port_[p].last = x;
+                port_[p].free_ns = std::max(port_[p].free_ns, b.begin_ns + use.ns);
+            }
+        b.done = true;
+        for (const std::uint32_t p : held_[x])
+            if (--port_[p].open > 0 && port_[p].until == x) port_[p].until = who_holds(p);
+        for (const Until& until : use.until) {
+            const std::uint32_t k = x / uses_ + until.laps, y = k * uses_ + until.use;
+            if (k >= kLaps || begun_[y].done) continue;
+            for (const std::uint32_t p : taken_) {
+                ++port_[p].open;
+                port_[p].until = y;
+                held_[y].push_back(p);
+            }
+        }
+        return true;
+    }
+
+    std::uint32_t who_holds(std::uint32_t port) const {
+        for (std::uint32_t y = 0; y < held_.size(); ++y)
+            if (!begun_[y].done && std::ranges::find(held_[y], port) != held_[y].end()) return y;
+        return kNone32;
+    }
+
+    bool take_ports(std::uint32_t x) {
+        const std::uint32_t u = x % uses_;
         taken_.clear();
         ++serving_;
         for (std::size_t i = 0; i < pairs_[u].size(); ++i) {
-            const TimeNs dark = gpus_[pairs_[u][i].first].dark_ns;
-            if (x / uses_ <= kChosen && !choose(u, i, b.full_ns - dark)) {
+            const Gpu &a = gpus_[pairs_[u][i].first], &c = gpus_[pairs_[u][i].second];
+            if (x / uses_ > kChosen) {
+                go_on(u, i);
+            } else if (const Choice choice = choose(u, i, begun_[x].full_ns - a.dark_ns); choice != Choice::made) {
+                if (choice == Choice::later) return !(delay(x, a.ports) || delay(x, c.ports));
                 short_of_ports_ = true;
                 chosen_[u][i] = {kNone32, kNone32};
             }
             const auto [p, q] = chosen_[u][i];
             if (p == kNone32) continue;
+            if (port_[p].peer != q && (is_open(p) || is_open(q))) return !delay(x, {p, q});
+            take(p);
+            take(q);
+        }
+        return true;
+    }
+
+    void turn_ports(std::uint32_t x) {
+        const std::uint32_t u = x % uses_;
+        Begun& b = begun_[x];
+        b.begin_ns = b.full_ns;
+        for (std::size_t i = 0; i < pairs_[u].size(); ++i) {
+            const TimeNs dark = gpus_[pairs_[u][i].first].dark_ns;
+            const auto [p, q] = chosen_[u][i];
+            if (p == kNone32) continue;
             if (port_[p].peer != q) {
                 const TimeNs turned = std::max(port_[p].free_ns, port_[q].free_ns);
-                if (turned + dark > std::max(begin, b.blocked_ns)) {
+                if (turned + dark > std::max(b.begin_ns, b.blocked_ns)) {
                     b.blocked_ns = turned + dark;
                     b.blocker = port_[port_[p].free_ns >= port_[q].free_ns ? p : q].last;
                 }
@@ -205,15 +296,16 @@ private:
                 port_[p].gpu = pairs_[u][i].second, port_[q].gpu = pairs_[u][i].first;
                 port_[p].lit_ns = port_[q].lit_ns = turned + dark;
             }
-            begin = std::max(begin, port_[p].lit_ns);
-            take(p);
-            take(q);
+            b.begin_ns = std::max(b.begin_ns, port_[p].lit_ns);
         }
-        b.begin_ns = begin;
-        for (const std::uint32_t p : taken_) {
-            port_[p].last = x;
-            port_[p].free_ns = std::max(port_[p].free_ns, begin + lap_.uses[u].ns);
-        }
+    }
+
+    // Is one of the ports kept for a use to come? Then this one is served again after it.
+    bool delay(std::uint32_t x, const std::vector<std::uint32_t>& ports) {
+        const auto open = std::ranges::find_if(ports, [this](std::uint32_t p) { return is_open(p); });
+        if (open == ports.end()) return false;
+        delayed_[port_[*open].until].push_back(x);
+        return true;
     }
 
     const Lap& lap_;
@@ -229,13 +321,14 @@ private:
     const std::vector<double>* rank_ = nullptr;
     std::vector<Begun> begun_;
     std::vector<std::uint32_t> waits_, order_, due_, taken_;
+    std::vector<std::vector<std::uint32_t>> held_, delayed_;  // by instance: ports that are kept until it is over; instances that come after it
     std::vector<Port> port_;
 };
 
 class Search {
 public:
     Search(const Task& task, const Fabric& fabric)
-        : lap_(task.lap), play_(task.lap, fabric, task.usable), most_(std::max(1u, task.trials)) {
+        : lap_(task.lap), play_(task.lap, fabric, task.usable), most_(std::max(1u, task.trials)), acceptable_ns_(task.acceptable_ns) {
         find_ancestors();
     }
 
@@ -246,6 +339,10 @@ public:
         play_.play(best_);
         Order order;
         if (!play_.whole()) return order;
+        if (acceptable_ns_ > 0 && play_.lap_ns() > acceptable_ns_) {
+            play_.play(as_seen());
+            if (!play_.whole()) play_.play(best_);
+        }
         order.lap_ns = play_.lap_ns();
         order.place.resize(play_.uses());
         order.wait.resize(play_.uses());
@@ -391,6 +488,7 @@ private:
     const Lap& lap_;
     Play play_;
     std::uint32_t most_, trials_ = 0;
+    TimeNs acceptable_ns_ = 0;
     std::vector<std::uint32_t> sorted_;
     std::vector<std::vector<bool>> before_;  // what a use waits for
     std::vector<double> best_;

@@ -26,6 +26,7 @@ struct Task {
     Lap lap;
     std::vector<bool> usable;  // by port: it may be turned
     std::uint32_t trials = 0;
+    TimeNs acceptable_ns = 0;  // not 0: where no order promises laps as short, the order in which the uses were seen is taken
 };
 
 // No ports where they do not suffice, or where uses of the lap wait for each other.

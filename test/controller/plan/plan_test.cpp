@@ -53,10 +53,10 @@ struct Job {
     TimeNs now = 0;
     std::uint64_t grant = 1, seq[3] = {0, 0, 0}, next[2] = {0, 0};
 
-    void use(const CommId& comm) {
+    void use(const CommId& comm, OpKind op = OpKind::none) {
         const bool left = comm == kLeft;
         for (const std::uint32_t r : left ? std::vector<std::uint32_t>{0, 1} : std::vector<std::uint32_t>{1, 2})
-            log.add(kRanks[r], {{{key_of(comm, next[left ? 0 : 1]), false}}, seq[r]++, grant, now, now, now + kMs});
+            log.add(kRanks[r], {op, {{key_of(comm, next[left ? 0 : 1]), false}}, seq[r]++, grant, now, now, now + kMs});
         ++next[left ? 0 : 1];
         ++grant;
         now += 2 * kMs;
@@ -132,14 +132,134 @@ TEST_CASE("a use waits for what was over each time, for as long as it did at lea
     CHECK(waits(right, right, 1) == 14 * kMs);
 
     // Once the right one is ready before the left one is over: it does not wait for it.
-    Seen early{{{key_of(kRight, 3), false}}, job.seq[1]++, job.grant, job.now, job.now, job.now + kMs};
+    Seen early{OpKind::none, {{key_of(kRight, 3), false}}, job.seq[1]++, job.grant, job.now, job.now, job.now + kMs};
     job.log.add(kRanks[1], early);
     early.seq = job.seq[2]++;
     job.log.add(kRanks[2], early);
     for (const std::uint32_t r : {0u, 1u})
-        job.log.add(kRanks[r], {{{key_of(kLeft, 3), false}}, job.seq[r]++, job.grant + 1, job.now, job.now, job.now + kMs});
+        job.log.add(kRanks[r], {OpKind::none, {{key_of(kLeft, 3), false}}, job.seq[r]++, job.grant + 1, job.now, job.now, job.now + kMs});
     REQUIRE(time_lap(lap, job.log));
     CHECK(waits(right, left, 0) == -1);
+}
+
+TEST_CASE("what a communicator does tells its launches apart") {
+    Job job;
+    for (int i = 0; i < 3; ++i)
+        for (const OpKind op : {OpKind::reduce_scatter, OpKind::reduce_scatter, OpKind::all_gather}) job.use(kLeft, op);
+    const auto lap = find_lap(job.log, pairs_of);
+    REQUIRE(lap);
+    CHECK(lap->uses.size() == 3);
+}
+
+namespace {
+
+// A lap of 30 ms: a collective of ranks 0 and 1 that is held for its light, 1 ms later one of ranks 1 and 2, for which rank 2 is
+// ready all the time.
+void held_lap(Job& job, TimeNs held) {
+    const TimeNs go = job.now + held, right = go + 2 * kMs;
+    const std::uint64_t n = job.next[0]++;
+    for (const std::uint32_t r : {0u, 1u})
+        job.log.add(kRanks[r], {OpKind::none, {{key_of(kLeft, n), false}}, job.seq[r]++, job.grant, job.now, go, go + kMs});
+    for (const std::uint32_t r : {1u, 2u})
+        job.log.add(kRanks[r], {OpKind::none, {{key_of(kRight, n), false}}, job.seq[r]++, job.grant + 1,
+                                r == 1 ? right : job.now - 10 * kMs, right, right + kMs});
+    job.grant += 2;
+    job.now += 30 * kMs;
+}
+
+}  // namespace
+
+TEST_CASE("that others were held is not taken for a time that a launch needs itself") {
+    Job job;
+    for (int i = 0; i < 4; ++i) held_lap(job, 10 * kMs);
+    auto lap = find_lap(job.log, pairs_of);
+    REQUIRE(lap);
+    REQUIRE(time_lap(*lap, job.log));
+    const auto left = lap->find(key_of(kLeft, 2))->first, right = lap->find(key_of(kRight, 2))->first;
+    const auto needs = [&](std::uint32_t use, std::uint32_t from) {
+        TimeNs most = -1;
+        for (const Before& b : lap->uses[use].before)
+            if (b.use == from) most = std::max(most, b.ns);
+        return most;
+    };
+    CHECK(needs(right, left) == 2 * kMs);
+    CHECK(needs(right, right) == 8 * kMs);   // rank 2's own way from one to the next; rank 1 would say 30 ms
+    CHECK(needs(left, right) == 18 * kMs);
+    CHECK(lap->held_ns == 10 * kMs);
+
+    // In a lap in which nobody is held it is seen what rank 1 takes at most.
+    for (int i = 0; i < 8; ++i) held_lap(job, 0);
+    REQUIRE(time_lap(*lap, job.log));
+    CHECK(needs(right, left) == 2 * kMs);
+    CHECK(needs(left, right) == 28 * kMs);
+    CHECK(lap->held_ns == 0);
+}
+
+TEST_CASE("a launch of several keys holds its light until the last of them is over") {
+    Job job;  // rank 1 launches both collectives as one; rank 2 comes later
+    for (int i = 0; i < 3; ++i) {
+        const std::uint64_t n = job.next[0]++;
+        const TimeNs right = job.now + 5 * kMs, end = right + kMs;
+        job.log.add(kRanks[0], {OpKind::none, {{key_of(kLeft, n), false}}, job.seq[0]++, job.grant, job.now, job.now, job.now + kMs});
+        job.log.add(kRanks[1], {OpKind::none, {{key_of(kLeft, n), false}, {key_of(kRight, n), false}}, job.seq[1]++, job.grant, job.now,
+                                job.now, end});
+        job.log.add(kRanks[2], {OpKind::none, {{key_of(kRight, n), false}}, job.seq[2]++, job.grant + 1, right, right, end});
+        job.grant += 2;
+        job.now += 20 * kMs;
+    }
+    auto lap = find_lap(job.log, pairs_of);
+    REQUIRE(lap);
+    REQUIRE(time_lap(*lap, job.log));
+    const auto left = lap->find(key_of(kLeft, 1)), right = lap->find(key_of(kRight, 1));
+    REQUIRE(lap->uses[left->first].until.size() == 1);
+    CHECK(lap->uses[left->first].until.front() == Until{right->first, static_cast<std::uint32_t>(right->second - left->second)});
+    CHECK(lap->uses[right->first].until.empty());
+    // One port cannot do both.
+    CHECK(order_of(*lap, fabric_of(kMs)).ports.empty());
+    lap->uses[left->first].until.clear();
+    CHECK(!order_of(*lap, fabric_of(kMs)).ports.empty());
+}
+
+TEST_CASE("where no order promises laps as short as wanted, the uses go on as they were seen") {
+    Lap lap;  // first, as seen, a use of ranks 0 and 1, which would have its light for nothing between the two of ranks 1 and 2
+    lap.uses.resize(3);
+    for (std::uint32_t u = 0; u < 3; ++u) lap.uses[u].ns = kMs, lap.uses[u].at_ns = u * kMs;
+    lap.uses[0].pairs = {{0, 1}}, lap.uses[1].pairs = lap.uses[2].pairs = {{1, 2}};
+    lap.uses[0].before = {{0, 1, kMs}};
+    lap.uses[1].before = {{2, 1, 2 * kMs}};
+    lap.uses[2].before = {{1, 0, 50 * kMs}};
+    const Fabric fabric = fabric_of(10 * kMs);
+    const std::vector<bool> usable(fabric.ports.size(), true);
+    const Order best = find_order({lap, usable, 50, 0}, fabric), seen = find_order({lap, usable, 50, kMs}, fabric);
+    CHECK(best.lap_ns == 52 * kMs);
+    CHECK(best.place == std::vector<std::uint32_t>{1, 0, 2});
+    CHECK(seen.lap_ns > 70 * kMs);
+    CHECK(seen.place == std::vector<std::uint32_t>{0, 1, 2});
+}
+
+TEST_CASE("what finds its ports kept for other launches comes after these") {
+    Lap lap;  // 0 and 1 of ranks 0 and 1, of one launch; 2 and 3 of 1 and 2, of another; 4 of ranks 0 and 2 is ready from the start
+    lap.uses.resize(5);
+    for (std::uint32_t u = 0; u < 5; ++u) lap.uses[u].ns = kMs, lap.uses[u].at_ns = u * kMs;
+    lap.uses[0].pairs = lap.uses[1].pairs = {{0, 1}}, lap.uses[2].pairs = lap.uses[3].pairs = {{1, 2}};
+    lap.uses[4].pairs = {{0, 2}};
+    lap.uses[1].before = {{0, 0, 5 * kMs}};
+    lap.uses[2].before = {{1, 0, kMs}};
+    lap.uses[3].before = {{2, 0, 5 * kMs}};
+    lap.uses[0].before = {{3, 1, kMs}};
+    lap.uses[0].until = lap.uses[2].until = {{1, 0}, {3, 0}};  // two launches hold it
+    lap.uses[2].until = {{3, 0}};
+    const Fabric fabric = fabric_of(kMs);
+    // Rank 1 has one port: what keeps it until use 3 lets nobody have it for use 2.
+    CHECK(find_order({lap, std::vector<bool>(3, true), 50}, fabric).ports.empty());
+    lap.uses[0].until = {{1, 0}};
+    const Order order = find_order({lap, std::vector<bool>(3, true), 50}, fabric);
+    REQUIRE(!order.ports.empty());
+    std::vector<std::uint32_t> places = order.place;
+    std::sort(places.begin(), places.end());
+    CHECK(places == std::vector<std::uint32_t>{0, 1, 2, 3, 4});
+    CHECK((order.place[4] < order.place[0] || order.place[4] > order.place[1]));
+    CHECK((order.place[4] < order.place[2] || order.place[4] > order.place[3]));
 }
 
 TEST_CASE("a job that has done something else is found again after a lap") {
@@ -152,7 +272,7 @@ TEST_CASE("a job that has done something else is found again after a lap") {
     job.lap(3, 2);
     REQUIRE(find_again(lap, job.log));
     CHECK(lap.find(key_of(kLeft, 10))->first == before.first);  // the ninth was the interlude's
-    CHECK(lap.ranks.at(kRanks[0]).fits(job.seq[0], signature_of({{key_of(kLeft, 0), false}})));
+    CHECK(lap.ranks.at(kRanks[0]).fits(job.seq[0], signature_of(OpKind::none, {{key_of(kLeft, 0), false}})));
     job.log.mark();
     job.lap(2, 0);  // and another, from which it is found as well
     job.lap(3, 2);
