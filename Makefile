@@ -18,7 +18,7 @@ ADDRESS   = -Db_sanitize=address,undefined '-Dcpp_args=-g1 -fno-sanitize=null,al
 # ThreadSanitizer does not follow fences; ours stand between atomics, where there is nothing for it to report.
 THREAD    = -Db_sanitize=thread '-Dcpp_args=-g1 -Wno-tsan'
 
-.PHONY: help build configured programs test test-pytorch demo install clean sanitize sanitize-address sanitize-thread lint format fuzz bench gpu-bundle soak sweep abi
+.PHONY: help build configured programs test test-pytorch pytorch-table demo install clean sanitize sanitize-address sanitize-thread lint format fuzz bench gpu-bundle soak sweep abi
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 26
@@ -52,6 +52,11 @@ test-pytorch: programs ## PyTorch's own wheel on emulated GPUs: each job of docs
 	@./tools/bootstrap.sh pytorch
 	@tools/pytorch.sh >/dev/null
 	@python3 test/pytorch/pytorch_test.py $(BUILD)
+
+pytorch-table: programs ## what Opus costs PyTorch's jobs: docs/results/pytorch.md; hours, goes on when stopped (TABLE=--help: options)
+	@./tools/bootstrap.sh pytorch
+	@tools/pytorch.sh >/dev/null
+	@python3 tools/pytorch-table --build $(BUILD) --page docs/results/pytorch.md $(TABLE)
 
 sanitize: sanitize-address sanitize-thread ## the tests again under ASan+UBSan and under TSan
 

@@ -79,7 +79,12 @@ def job(context, script: str, *arguments: str, steps: int, left: int = 0, **how)
     expect(counters["passes"] <= left and counters["aborts"] == 0, f"launches were let pass: {counters}")
     expect(light["misdelivered_bytes"] == 0 and (light["lost_bytes"] == 0 or counters["suspensions"] > 0), f"lost: {light}")
     expect(any('"launch"' in line for line in lines) and any('"ended"' in line for line in lines), "the recording is not whole")
-    return result
+    return {**result, "said": said}
+
+
+def captured_job(context, *arguments: str) -> None:
+    result = job(context, "graph.py", "--steps", "6", *arguments, steps=6)
+    expect("not held" not in result["said"], f"replays were not held:\n{result['said'][-3000:]}")
 
 
 @case("ddp: data parallel")
@@ -157,6 +162,16 @@ def non_blocking_groups(context) -> None:
     job(context, "groups.py", "--steps", "6", "--eager", "--non-blocking", steps=6)
 
 
+@case("graph: a captured step is replayed, its all-reduces wait for circuits that move")
+def graph_of_a_step(context) -> None:
+    captured_job(context, "--tensor", "2")
+
+
+@case("graph: forward and backward are captured one by one, with calls between them")
+def graphed_callables(context) -> None:
+    captured_job(context, "--tensor", "2", "--callables")
+
+
 @case("watchdog: a collective that one rank never joins is aborted, and all go on")
 def watchdog(context) -> None:
     job(context, "watchdog.py", "--timeout", "5", steps=8, left=3)
@@ -167,9 +182,52 @@ def elastic(context) -> None:
     job(context, "elastic.py", steps=8, left=3, launcher=("--max-restarts", "1"))
 
 
-@case("late: a rank comes late, twice")
+@case("late: a rank comes a minute late, twice")
 def late(context) -> None:
-    job(context, "late_rank.py", "--seconds", "12", steps=6)
+    job(context, "late_rank.py", "--seconds", "60", steps=6)
+
+
+# Behind host gates: what needs none of its launches to return before it is let go, and captures none (docs/emulation.md).
+BEHIND_HOST_GATES = {
+    "fully sharded": ("fsdp2.py",),
+    "pipeline, 1F1B": ("pipeline.py",),
+    "pipeline, zero bubble": ("pipeline.py", "--schedule", "ZBVZeroBubble"),
+    "context parallel": ("context_parallel.py",),
+    "non-blocking communicators": ("groups.py", "--eager", "--non-blocking"),
+}
+
+
+for name, words in BEHIND_HOST_GATES.items():
+    @case(f"host gate: {name}")
+    def behind_host_gates(context, words=words) -> None:
+        job(context, *words, "--steps", "5", steps=5, options=("--gate", "host"))
+
+
+@case("host gate: elastic, a rank dies, and torchrun starts all again")
+def elastic_behind_host_gates(context) -> None:
+    job(context, "elastic.py", steps=8, left=3, launcher=("--max-restarts", "1"), options=("--gate", "host"))
+
+
+@case("host gate: replays of a captured step pass, and it is said")
+def graph_behind_host_gates(context) -> None:
+    result = job(context, "graph.py", "--steps", "6", steps=6, options=("--gate", "host"))  # its circuits never move
+    expect("not held any more" in result["said"], f"nothing was said of replays:\n{result['said'][-3000:]}")
+
+
+@case("table: a job is measured in turns, and the page goes on where it was")
+def table(context) -> None:
+    environment()
+    with tempfile.TemporaryDirectory(prefix="pytorch-") as out:
+        command = [sys.executable, ROOT / "tools" / "pytorch-table", "--build", context.build.folder, "--out", out, "--jobs", "new_group",
+                   "--columns", "always-lit", "provisioned", "--dark-ms", DARK_MS, "--rounds", "1", "--steps", "13"]
+        for there in (False, True):
+            done = subprocess.run([str(c) for c in command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=2 * LIMIT_S,
+                                  env={**os.environ, MARK: context.mark})
+            expect(done.returncode == 0, f"it ended with {done.returncode}:\n{done.stdout[-3000:]}")
+            expect(("2 of 2 runs are there" in done.stdout) == there, f"what was measured:\n{done.stdout[-3000:]}")
+        page = (pathlib.Path(out) / "pytorch.md").read_text()
+        rows = [line for line in page.splitlines() if line.startswith("| groups, new_group |")]
+        expect(len(rows) == 2 and rows[0].count(" %") == 1 and "No byte was lost" in page, page)
 
 
 if __name__ == "__main__":

@@ -197,6 +197,36 @@ TEST_CASE("what the graph of a capture that fails keeps alive goes with it") {
           }) == 0);
 }
 
+TEST_CASE("an event from outside of graphs is recorded, and waited for, at each launch of them") {
+    CHECK(run_alone({}, [] {
+              cudaStream_t s = new_stream(), t = new_stream();
+              cudaEvent_t event = nullptr;
+              must(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+              demand(cudaEventRecordWithFlags(event, s, cudaEventRecordExternal) == cudaErrorInvalidValue);
+              std::atomic<int> go{0}, called{0};
+              cudaGraph_t first = capture(s, [&] {
+                  must(cudaLaunchHostFunc(s, hold_up, &go));
+                  must(cudaEventRecordWithFlags(event, s, cudaEventRecordExternal));
+              });
+              cudaGraph_t second = capture(t, [&] {
+                  must(cudaStreamWaitEvent(t, event, cudaEventWaitExternal));
+                  must(cudaLaunchHostFunc(t, count, &called));
+              });
+              cudaGraphExec_t records = executable(first), waits = executable(second);
+              must(cudaGraphLaunch(records, s));
+              must(cudaGraphLaunch(waits, t));
+              must(cudaEventRecord(event, t));  // later than both
+              std::this_thread::sleep_for(std::chrono::milliseconds(20));
+              demand(called == 0 && cudaEventQuery(event) == cudaErrorNotReady);
+              go = 1;
+              must(cudaStreamSynchronize(t));
+              demand(called == 1 && cudaEventQuery(event) == cudaSuccess);
+              for (cudaGraphExec_t exec : {records, waits}) must(cudaGraphExecDestroy(exec));
+              for (cudaGraph_t graph : {first, second}) must(cudaGraphDestroy(graph));
+              must(cudaEventDestroy(event));
+          }) == 0);
+}
+
 TEST_CASE("captured collectives and transfers run again and again, among calls") {
     CHECK(all_well(run_ranks(nodes_of({1, 1}), [](const Rank& r) {
         ncclComm_t comm = r.comm();

@@ -60,10 +60,14 @@ cudaError_t cudaStreamQuery(cudaStream_t stream) {
     if (const int fault = sync_fault(on)) return wrong(static_cast<cudaError_t>(fault));
     return stream_idle(on) ? cudaSuccess : cudaErrorNotReady;
 }
-cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags) {
     if (!event) return wrong(cudaErrorInvalidResourceHandle);
     Stream* on = resolve_stream(stream);
     if (!on) return wrong(cudaErrorInvalidResourceHandle);
+    if ((flags & cudaEventWaitExternal) != 0) {
+        if (capture_status(on) == CaptureStatus::none) return wrong();
+        return on_stream(stream, [&](Stream* waits) { wait_for_outside(waits, event_of(event)); });
+    }
     if (const int fault = wait_fault(on, event_op(event_of(event)))) return wrong(static_cast<cudaError_t>(fault));
     return on_stream(stream, [&](Stream* waits) { wait_for(waits, event_op(event_of(event))); });
 }
@@ -116,8 +120,11 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
     if (!event) return wrong(cudaErrorInvalidResourceHandle);
     return on_stream(stream, [&](Stream* on) { record_event(event_of(event), on); });
 }
-cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stream, unsigned) {
-    return cudaEventRecord(event, stream);
+cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stream, unsigned flags) {
+    if ((flags & cudaEventRecordExternal) == 0) return cudaEventRecord(event, stream);
+    Stream* on = resolve_stream(stream);
+    if (!event || !on || capture_status(on) == CaptureStatus::none) return wrong();
+    return on_stream(stream, [&](Stream* records) { record_outside(event_of(event), records); });
 }
 cudaError_t cudaEventQuery(cudaEvent_t event) {
     if (!event) return wrong(cudaErrorInvalidResourceHandle);
