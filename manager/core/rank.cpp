@@ -64,7 +64,7 @@ void Rank::set_untold(Launch& launch) {
 bool Rank::has_turn(const Launch& launch) const {
     if (launch.connects() || launch.families.empty() || is_replay(launch.seq)) return true;
     if (launch.gate == ring::Gate::stream)
-        return std::any_of(launch.families.begin(), launch.families.end(),
+        return launch.mixed() || std::any_of(launch.families.begin(), launch.families.end(),
                            [&](std::uint32_t family) { return is_next_of(family, launch); });
     return std::all_of(launch.families.begin(), launch.families.end(), [&](std::uint32_t family) {
         if (is_next_of(family, launch)) return true;

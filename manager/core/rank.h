@@ -78,7 +78,8 @@ struct Launch {
                (flags & ring::kLaunchFenced) != 0;
     }
     // Several communicators behind one stream gate, and it is open: what comes next on one of them need not wait for all.
-    bool lets_pass() const { return gate == ring::Gate::stream && families.size() > 1 && running(); }
+    bool lets_pass() const { return gate == ring::Gate::stream && (families.size() > 1 || mixed()) && running(); }
+    bool mixed() const { return (flags & ring::kLaunchMixed) != 0; }  // also of a communicator that is not held
     std::uint64_t end() const { return seq + slots; }  // in the ring
     bool ungated() const { return (flags & ring::kLaunchUngated) != 0; }
     bool pending() const { return phase == Phase::recorded || phase == Phase::waiting; }
@@ -157,7 +158,7 @@ public:
     bool append(Launch launch);
     // Every earlier launch of its families is done, or lets others pass; behind a host gate: has been let go. Of
     // several families behind one stream gate one is enough: which of their kernels NCCL starts first it tells nobody,
-    // and the first waits for its own communicator's alone.
+    // and the first waits for its own communicator's alone. What is not held is one of them, and may always be the first.
     // Where in that order a replay was launched nobody here sees: it comes when its gate does.
     bool has_turn(const Launch& launch) const;
     // Behind a stream gate, and an earlier launch of its families is not done: it may have to wait for that, go or not.

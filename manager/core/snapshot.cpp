@@ -42,7 +42,7 @@ wire::LaunchDemand Core::Impl::demand_of(const Rank& rank, const Launch& launch)
     demand.op = launch.op;
     demand.bytes = launch.bytes;
     demand.ready_ns = launch.ready_ns;
-    demand.mixed = (launch.flags & ring::kLaunchMixed) != 0;
+    demand.mixed = launch.mixed();
     demand.behind = launch.behind_streams() || rank.shares_unheld(launch) || rank.is_connecting_before(launch) ||
                     rank.is_behind_own(launch);
     return demand;

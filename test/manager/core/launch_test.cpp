@@ -39,6 +39,34 @@ TEST_CASE("a launch that holds up operations which are not recorded is demanded 
     CHECK(demands[0].launches[0].mixed);
 }
 
+TEST_CASE("such a launch asks also before its turn: what is not recorded of it may be first, and a peer wait for that") {
+    Node n;
+    n.serve(1);
+    n.launch(0, 0, {coll(0, 0)});
+    n.flush();
+    n.take();
+    n.record(0, 1, {coll(0, 1)}, ring::Gate::stream, ring::kLaunchMixed);
+    n.record(0, 2, {coll(0, 2)});
+    n.ready(0, 1);
+    n.ready(0, 2);
+    n.flush();
+    auto demands = n.said<wire::Demand>();
+    REQUIRE(demands.size() == 1);
+    REQUIRE(demands[0].launches.size() == 1);
+    CHECK(demands[0].launches[0].launch == wire::LocalLaunch{0, 1});
+    CHECK(demands[0].launches[0].behind);
+    n.take();
+    n.grant(1, {{0, 0}});
+    n.grant(2, {{0, 1}});
+    n.flush();
+    CHECK(n.said<wire::Demand>().empty());  // the third comes after the first
+    n.done(0, 0);
+    n.flush();
+    demands = n.said<wire::Demand>();
+    REQUIRE(demands.size() == 1);
+    CHECK(demands[0].launches[0].launch == wire::LocalLaunch{0, 2});
+}
+
 TEST_CASE("a launch whose communicator shares resources with one that is not held says so") {
     for (const Verdict other : {Verdict::intra, Verdict::passes, Verdict::degraded, Verdict::enforced})
         for (const std::uint32_t family : {7u, 8u}) {
