@@ -125,6 +125,7 @@ void World::restart_controller() {
     wake_ = -1;
     core = std::make_unique<Core>(fabric, options_);
     std::fill(switch_up_.begin(), switch_up_.end(), false);
+    std::fill(leaves_.begin(), leaves_.end(), std::pair<PortId, TimeNs>(kNone, 0));  // what the old one had decided
     for (Manager& m : managers_) m.up = false, m.session = 0;
     for (RunRank& rank : ranks_)  // what the old one sent and nobody got is as if it had never been said
         for (RunLaunch& x : rank.launches) {

@@ -78,7 +78,7 @@ void World::darken(PortId p) {
             const RunLaunch& x = ranks_[r].launches[l];
             if (!x.granted || x.told_done || x.dead) continue;
             // It was granted over another circuit of the pair, while this one was already to be turned away.
-            if (core_life_ == 0 && leaves_[p].first == q && x.granted_ns > leaves_[p].second) continue;
+            if (leaves_[p].first == q && x.granted_ns > leaves_[p].second) continue;
             // A new controller knows of a launch when its node has reported; until then it keeps that node's ports.
             const NodeIndex n = job_.ranks[r].node;
             if (core_life_ > 0 && fabric.gpus[pair.first].node != n && fabric.gpus[pair.second].node != n) continue;
