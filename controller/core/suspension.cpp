@@ -106,7 +106,7 @@ bool Core::Impl::suspendable(const std::vector<Launch*>& holders, const Gang& ga
             continue;
         }
         const TimeNs since = std::max(gang.blocked_ns, launch->start_ns);
-        const TimeNs due = since + (half ? patience : kTiedPatience * patience);
+        const TimeNs due = since + (half ? patience : std::max(patience, kTiedPatience * break_time(gang)));
         if (now < due) {
             again = std::min(again, due);
             all = false;
