@@ -162,6 +162,7 @@ void Core::Impl::unfence(PortId p, const std::string& why) {
     port.fenced_by = FencedBy::nobody;
     port.on_trial = false;
     port.failures = port.trials = 0;
+    port.dark_by_fault = true;
     by_hand.erase(p);
     ++inventory.fence_generation;
     log(LogLevel::warn, fabric.ports[p].name + " (" + fabric.switch_of(p).name + " port " +

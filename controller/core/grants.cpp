@@ -74,6 +74,7 @@ void Core::Impl::connect(Op& op, EdgeId edge, const Circuit& circuit) {
         inventory.port(p).op = op.id;
         inventory.port(p).changed = step;
         inventory.port(p).since_ns = now;
+        inventory.port(p).dark_by_fault = false;
     }
     op.connect.emplace_back(edge, circuit);
     inventory.edge(edge).coming.push_back(circuit);
@@ -166,6 +167,7 @@ void Core::Impl::fail_op(Op& op, DriverError error, const std::string& text) {
         PortState& s = inventory.port(p);
         s.op = 0;
         s.unknown = true;
+        s.dark_by_fault = true;
         s.doubt_until_ns = until;
         s.changed = step;
         s.note = text;

@@ -67,6 +67,7 @@ struct PortState {
     bool misled = false;               // one has not
     std::uint32_t amends = 0;          // of them, while more was lost than saved
     std::uint32_t amnesties = 0;       // debts that were forgiven for it
+    bool dark_by_fault = false;  // a fence or a failure has taken its light: it may have it back, also where one circuit would do
     std::uint32_t kept_for = 0;  // uses to come, by a plan: it has their light, or is getting it
     std::vector<Reservation> reservations;
 

@@ -210,7 +210,8 @@ double Planner::saved_ns(EdgeId e, std::size_t circuits) const {
 }
 
 // Whoever loses light to a parallel circuit may come back for it, and a gang whose pairs are lit would wait for no other
-// reason: so it has to save a dark time. It costs nothing where both ports are dark and the gang moves circuits anyway.
+// reason: so it has to save a dark time. It costs nothing where both ports are dark and the gang moves circuits anyway, and it is
+// owed to a port whose light a fault has taken.
 void Planner::add_parallels(const std::vector<EdgeId>& edges, Plan& plan) {
     const Fabric& fabric = inventory_->fabric();
     const bool moves = !plan.fresh.empty();
@@ -229,7 +230,8 @@ void Planner::add_parallels(const std::vector<EdgeId>& edges, Plan& plan) {
         for (const EdgeId e : edges) {
             const auto worth = [&](const Candidate& p, const Candidate& q) {
                 if (!sparing_) return true;
-                if (moves && inventory_->port(p.port).peer == kNone && inventory_->port(q.port).peer == kNone) return true;
+                const PortState &x = inventory_->port(p.port), &y = inventory_->port(q.port);
+                if (x.peer == kNone && y.peer == kNone && (moves || x.dark_by_fault || y.dark_by_fault)) return true;
                 const std::size_t circuits = std::max<std::size_t>(1, inventory_->edge(e).up.size()) + round;
                 return saved_ns(e, circuits) > static_cast<double>(fabric.switch_of(p.port).dark_ns);
             };
