@@ -138,7 +138,7 @@ void Core::Impl::settle_op(Op& op, const Applied& applied) {
     const TimeNs took = applied.settled_ns > applied.sent_ns ? applied.settled_ns - applied.sent_ns : now - op.begun_ns;
     if (op.speculation != 0) bet_settled(op, took);
     if (op.has_ctl) out->push_back(CtlDone{op.ctl, true, {}});
-    if (op.planned)
+    if (op.speculation == Bet::kPlanned)
         for (const auto& entry : op.connect) lit_for_plan(entry.second.a);
     const std::vector<OpGang> waiting = std::move(op.gangs);
     inventory.ops().erase(OpId(op.id));
@@ -279,9 +279,10 @@ void Core::Impl::grant(Gang& gang) {
     for (Told& t : told) {
         if (t.firm.empty()) continue;
         t.grant = true;
-        const auto run = soft.find(t.node);
-        send_grant(t.node, id, std::move(t.firm), run == soft.end() ? std::vector<wire::KeyRange>{} : std::move(run->second));
+        auto run = soft.extract(t.node);
+        send_grant(t.node, id, std::move(t.firm), run ? std::move(run.mapped()) : std::vector<wire::KeyRange>{});
     }
+    for (auto& [node, run] : soft) send_grant(node, id, {}, std::move(run));  // theirs is in flight already
     for (Told& t : told) {
         if (t.back.empty()) continue;
         if (!t.grant) send_grant(t.node, id, {});
@@ -318,7 +319,7 @@ void Core::Impl::send_grant(NodeIndex node, std::uint64_t id, std::vector<wire::
                             std::vector<wire::KeyRange> soft) {
     if (nodes[node].session == 0) return;
     wire::Grant grant{id != 0 ? id : next_grant++, std::move(firm), std::move(soft), steering_news(node)};
-    if (!grant.firm.empty() || !grant.steering.empty()) send(node, std::move(grant));
+    if (!grant.firm.empty() || !grant.soft.empty() || !grant.steering.empty()) send(node, std::move(grant));
 }
 
 // What changed since the node was last told. One that is being turned, or was when something failed, leads

@@ -238,12 +238,15 @@ struct Core::Impl {
     void leave_kind(Job& job, const std::string& why);
     void time_laps(Job& job);
     bool may_plan(const Job& job) const;
+    bool is_worth_a_plan(const Kind& kind) const;
+    std::string why_no_plan(const Kind& kind) const;
     void follow_rule(Job& job);
     void drop_course(Job& job);
     Job* job_of(const Gang& gang);
     TimeNs turn_of(Gang& gang);
     void wait_turn(Gang& gang, TimeNs until);
     void begin_use(const Gang& gang);
+    void begin_use(Job& job, const Key& key);
     void keep(Job& job, PortId p);
     void lose_turns(PortId p);
     void lit_for_plan(PortId p);
@@ -259,6 +262,7 @@ struct Core::Impl {
     void choose_pacers();
     void tell_provision(const Job& job, const RankName& who);
     void rule_changed(const std::string& name, Job& job);
+    void end_job_runs(const Job& job, const std::string& why);
     Guard::Rule rule_of(const Job* job) const;
     Guard::Rule rule_of(const RankName& who) const;
 
@@ -359,11 +363,12 @@ struct Core::Impl {
     std::vector<EdgeId> edges_of_sequence(Comm& comm, const Key& sequence, bool mesh);
     Run* find_run(std::uint64_t grant);
     struct Offer;
-    bool runs_apply(const Gang& gang, bool endless) const;
+    bool runs_apply(const Gang& gang, bool endless);
     TimeNs longest_lap(const Gang& gang) const;
     bool has_rested(const Gang& gang) const;
     void offer_endless(const Launch& launch, std::map<Key, Offer>& offers);
     void offer_expected(const Launch& launch, std::map<Key, Offer>& offers);
+    void offer_planned(const Gang& gang, std::map<Key, Offer>& offers);
     std::map<NodeIndex, std::vector<wire::KeyRange>> begin_run(const Gang& gang, std::uint64_t grant);
     void join_comm(Comm& comm, std::uint64_t grant);
     void lie_on_edges(Run& run);

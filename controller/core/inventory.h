@@ -117,7 +117,6 @@ struct Op {  // a change set under way
     std::vector<PortId> dark;        // every port that loses its circuit and gets none
     std::vector<OpGang> gangs;
     std::uint64_t speculation = 0;  // made for one
-    bool planned = false;           // made by the plan of a job
     PortId tries = kNone;           // made to see whether this port works
     std::uint64_t ctl = 0;          // request to answer, if has_ctl
     bool has_ctl = false;

@@ -80,12 +80,16 @@ void Core::Impl::rule_changed(const std::string& name, Job& job) {
     for (const RankName& who : job.ranks) tell_provision(job, who);
     if (!job.guarded()) return;
     log(job.guard.stage() == Guard::Stage::away ? LogLevel::warn : LogLevel::info, "job " + name + ": " + job.guard.text());
-    if (job.guard.rule().runs) return;
+    if (!job.guard.rule().runs) end_job_runs(job, "its job goes on on demand");
+}
+
+// Those without end stay: they are no guess.
+void Core::Impl::end_job_runs(const Job& job, const std::string& why) {
     for (const RankName& who : job.ranks)
         if (const Rank* rank = rank_of(who.first, who.second))
             for (const auto& [id, membership] : rank->comms)
                 for (const std::uint64_t grant : std::vector<std::uint64_t>(membership.comm->runs))
-                    if (Run& run = runs.at(grant); !run.endless) revoke(run, "its job goes on on demand");
+                    if (Run& run = runs.at(grant); !run.endless) revoke(run, why);
 }
 
 void Core::Impl::hear(NodeIndex node, const wire::Pace& m) {
@@ -115,7 +119,7 @@ std::vector<JobStatus> Core::jobs() const {
             guard = job.kind != nullptr ? &job.kind->guard : nullptr;
             s.provision = job.course != nullptr;
             s.state = guard == nullptr ? "on demand: it has done nothing twice yet"
-                      : job.course == nullptr && impl_->may_plan(job) ? "on demand: no plan yet that promises laps as short"
+                      : job.course == nullptr && impl_->may_plan(job) ? impl_->why_no_plan(*job.kind)
                                                                       : guard->text();
         }
         if (guard == nullptr) continue;

@@ -2,6 +2,7 @@
 // circuits follow the plan that is made of it, ahead of demand. Nothing waits for a plan for longer than the plan says
 // and a dark time, and what is in no plan goes by demand.
 #include <algorithm>
+#include <array>
 #include <limits>
 #include <numeric>
 
@@ -42,6 +43,8 @@ void Core::Impl::note_seen(NodeIndex node, RankId id, OpKind op, std::vector<pla
     if (n.behind_ns > late || late - n.behind_ns > kClockSet) n.behind_ns = late;  // a clock may be set
     const TimeNs behind = n.behind_ns;
     Job& job = *rank->job;
+    for (const plan::SeenKey& k : keys)
+        if (job.course != nullptr) begin_use(job, k.key);  // in a run it was not asked for
     job.log.add({node, id}, {op, std::move(keys), done.launch.seq, grant, done.ready_ns + behind, done.go_ns + behind,
                              done.done_ns + behind});
     if (job.kind != nullptr) {
@@ -153,16 +156,26 @@ bool Core::Impl::may_plan(const Job& job) const {
     return options.provision && job.kind != nullptr && (!options.guard || job.kind->guard.rule().provision);
 }
 
+// A plan saves no more of a lap than what launches were held for in it.
+bool Core::Impl::is_worth_a_plan(const Kind& kind) const {
+    return static_cast<double>(kind.lap.held_ns) >= Guard::kMostLost * static_cast<double>(kind.yardstick_ns());
+}
+
+std::string Core::Impl::why_no_plan(const Kind& kind) const {
+    return is_worth_a_plan(kind) ? "on demand: no plan yet that promises laps as short"
+                                 : "on demand: its launches wait for light for less than 0.5 % of a lap";
+}
+
 void Core::Impl::follow_rule(Job& job) {
     Kind& kind = *job.kind;
     kind.took_ns = kind.should_ns = 0;
     if (!may_plan(job)) {
         if (job.course != nullptr) kind.since = kind.watch.unbegun();
-        return drop_course(job);
+        drop_course(job);
+        return end_job_runs(job, "its job goes on on demand");
     }
     if (job.course != nullptr || job.thought != 0 || (!plan::time_lap(kind.lap, job.log) && kind.plans == 0)) return;
-    // A plan saves no more of a lap than what launches were held for in it.
-    if (static_cast<double>(kind.lap.held_ns) < Guard::kMostLost * static_cast<double>(kind.yardstick_ns())) return kind.look_later();
+    if (!is_worth_a_plan(kind)) return kind.look_later();
     think(job, kind.lap);
 }
 
@@ -244,6 +257,7 @@ void Core::Impl::check_fit(const Launch& launch) {
 void Core::Impl::leave_kind(Job& job, const std::string& why) {
     log(LogLevel::info, "laps of " + std::to_string(job.kind->lap.uses.size()) + " phases are left: " + why);
     drop_course(job);
+    end_job_runs(job, "its job does something else");
     if (job.kind->plans < kLeastPlans && job.kind->guard.fallbacks() == 0)
         std::erase_if(job.kinds, [&](const auto& kind) { return kind.get() == job.kind; });
     job.kind = nullptr;
@@ -320,15 +334,17 @@ void Core::Impl::begin_use(const Gang& gang) {
     if (job == nullptr) return;
     const std::uint64_t m = next_mark();
     for (const Launch* launch : gang.launches)
-        for (const KeyRef& r : launch->keys) {
-            if (std::exchange(r.key->mark, m) == m) continue;
-            const auto i = job->course->find(r.key->key);
-            if (!i || job->course->has_begun(*i)) continue;
-            job->course->begin(r.key->key);
-            job->waiting.erase(*i);
-            for (const PortId p : job->course->ports_of(i->use)) keep(*job, p);
-        }
+        for (const KeyRef& r : launch->keys)
+            if (std::exchange(r.key->mark, m) != m) begin_use(*job, r.key->key);
     jobs_due.insert(job);
+}
+
+void Core::Impl::begin_use(Job& job, const Key& key) {
+    const auto i = job.course->find(key);
+    if (!i || job.course->has_begun(*i)) return;
+    job.course->begin(key);
+    job.waiting.erase(*i);
+    for (const PortId p : job.course->ports_of(i->use)) keep(job, p);
 }
 
 // Of the port, what its job's plan says now.
@@ -381,8 +397,11 @@ void Core::Impl::take_turn(Job& job, PortId p) {
     if (inventory.port(p).peer != q || !inventory.usable(circuit)) {
         if (course.kept_for(p) + course.kept_for(q) != 0 || !may_turn_for_plan(p) || !may_turn_for_plan(q)) return;
         Op& op = open_op(fabric.ports[p].sw, true);
-        op.planned = true;
+        op.speculation = Bet::kPlanned;
+        const std::array bets{std::pair{p, Bet{Bet::kPlanned, inventory.port(p).peer, q, now, -1, 0}},
+                              std::pair{q, Bet{Bet::kPlanned, inventory.port(q).peer, p, now, -1, 0}}};
         connect(op, inventory.edge_between(fabric.ports[p].gpu, fabric.ports[q].gpu), circuit);
+        for (const auto& [end, bet] : bets) spec.bets[end] = bet;
         ++counters.speculations;
     }
     course.serve(p);

@@ -40,11 +40,11 @@ Run* Core::Impl::find_run(std::uint64_t grant) {
 
 // --- granting -------------------------------------------------------------------------------------
 
-bool Core::Impl::runs_apply(const Gang& gang, bool endless) const {
-    if (!options.runs || (options.plan && !endless) || gang.launches.empty()) return false;
+bool Core::Impl::runs_apply(const Gang& gang, bool endless) {
+    if (!options.runs || gang.launches.empty() || (options.plan && !endless && job_of(gang) == nullptr)) return false;
     for (const Launch* l : gang.launches) {  // those that come back from the dark have lost their place
         if (l->open || l->passed || l->mixed || l->alone || !nodes[l->id.node].up()) return false;
-        if (!endless && !rule_of(RankName{l->id.node, l->id.rank}).runs) return false;
+        if (!endless && !options.plan && !rule_of(RankName{l->id.node, l->id.rank}).runs) return false;
     }
     if (gang.revoked_for) return true;  // it has its quantum
     for (const EdgeId e : gang.edges)
@@ -115,13 +115,33 @@ void Core::Impl::offer_expected(const Launch& launch, std::map<Key, Offer>& offe
     }
 }
 
+// What the plan of its job has next for the gang's light, before anything is turned.
+void Core::Impl::offer_planned(const Gang& gang, std::map<Key, Offer>& offers) {
+    std::vector<PortId> ports;
+    for (const EdgeId e : gang.edges)
+        for (const Circuit& c : inventory.edge(e).up) ports.insert(ports.end(), {c.a, c.b});
+    for (const auto& [sequence, range] : job_of(gang)->course->kept_keys(ports)) {
+        Comm* comm = sequence.kind == KeyKind::coll || sequence.kind == KeyKind::p2p ? comms.find(sequence.comm) : nullptr;
+        if (comm == nullptr || comm->verdict != Verdict::enforced || !comm->complete()) continue;
+        Offer offer{comm, range.begin, range.end, range.mesh, {}};
+        for (std::uint32_t slot = 0; slot < comm->size; ++slot) {
+            const Member& member = comm->members[slot];
+            if (place_of(sequence, slot) != kNone && !member.gone && nodes[member.node].up()) offer.slots.insert(slot);
+        }
+        offers.emplace(sequence, std::move(offer));
+    }
+}
+
 // The soft part of the gang's grant, by node. Called before its launches take off.
 std::map<NodeIndex, std::vector<wire::KeyRange>> Core::Impl::begin_run(const Gang& gang, std::uint64_t grant) {
     std::map<NodeIndex, std::vector<wire::KeyRange>> soft;
     const bool endless = options.runs && has_rested(gang);
     if (!runs_apply(gang, endless)) return soft;
     std::map<Key, Offer> offers;
-    for (const Launch* launch : gang.launches) endless ? offer_endless(*launch, offers) : offer_expected(*launch, offers);
+    const bool planned = options.plan && !endless;
+    if (planned) offer_planned(gang, offers);
+    for (const Launch* launch : gang.launches)
+        if (!planned) endless ? offer_endless(*launch, offers) : offer_expected(*launch, offers);
     Run run;
     run.grant = grant;
     run.endless = endless;

@@ -156,6 +156,11 @@ void Core::Impl::lose_bets(TimeNs since, EdgeId edge, const Circuit& circuit) {
         const Bet bet = spec.bets[p];
         spec.bets[p] = {};
         if (bet.speculation == 0) continue;
+        if (bet.speculation == Bet::kPlanned) {
+            ++counters.speculations_wrong;
+            if (bet.made < fabric.ports.size()) spec.bets[bet.made] = {};
+            continue;
+        }
         TimeNs lost = std::max<TimeNs>(0, bet.end_ns - std::max(since, bet.begun_ns));
         lost = std::max(lost, std::min(now - since, moment_of(fabric.switch_of(p))));
         if (bet.before < fabric.ports.size() &&
@@ -198,6 +203,7 @@ TimeNs Core::Impl::win_bets(const Gang& gang) {
                     note_lost(p, late);
                     continue;
                 }
+                counters.speculations_used += bet.speculation == Bet::kPlanned && p == c.a;
                 took = std::max(took, bet.took_ns);
                 waited = std::max(waited, late);
                 if (!moved) inventory.port(p).saved_ns += bet.took_ns - late;

@@ -40,6 +40,8 @@ struct Speculation {
 
 // A port as a speculation has left it: what it had before, until somebody uses or turns it.
 struct Bet {
+    static constexpr std::uint64_t kPlanned = ~0ull;  // the plan's: counted, and on no account
+
     std::uint64_t speculation = 0;  // 0: none
     PortId before = kNone;          // where it led
     PortId made = kNone;            // where it was turned to; kNone: only lost its circuit

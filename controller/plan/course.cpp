@@ -13,7 +13,7 @@ constexpr std::uint64_t kMostSkipped = 1u << 16;  // keys of a sequence that beg
 }  // namespace
 
 Course::Course(Lap lap, Order order, const std::function<std::uint64_t(const Key& sequence)>& reached)
-    : lap_(std::move(lap)), order_(std::move(order)), on_(lap_.uses.size()) {
+    : lap_(std::move(lap)), order_(std::move(order)), on_(lap_.uses.size()), keys_(lap_.uses.size()), goes_on_(lap_.uses.size()) {
     std::vector<std::uint32_t> uses(lap_.uses.size());
     std::iota(uses.begin(), uses.end(), 0u);
     std::sort(uses.begin(), uses.end(), [this](auto x, auto y) { return order_.place[x] < order_.place[y]; });
@@ -23,6 +23,10 @@ Course::Course(Lap lap, Order order, const std::function<std::uint64_t(const Key
                 on_[u].emplace_back(port, lines_[port].turns.size());
                 lines_[port].turns.emplace_back(u, peer);
             }
+    for (std::uint32_t u = 0; u < lap_.uses.size(); ++u)
+        for (const Until& until : lap_.uses[u].until) goes_on_[u] = goes_on_[until.use] = true;
+    for (const auto& [key, sequence] : lap_.sequences)
+        for (std::size_t k = 0; k < sequence.uses.size(); ++k) keys_[sequence.uses[k]].emplace_back(key, k);
     for (const auto& [key, sequence] : lap_.sequences) {
         const std::uint64_t upto = reached(key);
         reached_[key] = sequence.first;
@@ -80,6 +84,32 @@ std::vector<Instance> Course::kept_by(PortId port) const {
     if (line != lines_.end())
         for (const auto& [lap, at] : line->second.kept) all.push_back({lap, line->second.turns[at].first});
     return all;
+}
+
+bool Course::is_kept(const Instance& i) const {
+    return std::all_of(on_[i.use].begin(), on_[i.use].end(), [&](const auto& place) {
+        return lines_.at(place.first).kept.contains({i.lap, place.second});
+    });
+}
+
+std::map<Key, Course::Range> Course::kept_keys(const std::vector<PortId>& ports) const {
+    std::set<std::tuple<std::uint64_t, std::uint32_t, std::uint32_t>> in_turn;  // lap, place, use
+    for (const PortId p : ports)
+        for (const Instance& i : kept_by(p))
+            if (!goes_on_[i.use] && is_kept(i)) in_turn.insert({i.lap, order_.place[i.use], i.use});
+    std::map<Key, Range> ranges;
+    for (const auto& [lap, place, use] : in_turn) {
+        auto with = ranges;  // all keys of the use, or none
+        const bool next = std::ranges::all_of(keys_[use], [&, lap = lap](const auto& key) {
+            const auto& [name, k] = key;
+            const Sequence& sequence = lap_.sequences.at(name);
+            const std::uint64_t n = sequence.first + lap * sequence.uses.size() + k;
+            Range& range = with.try_emplace(name, Range{reached_.at(name), reached_.at(name), sequence.mesh}).first->second;
+            return std::exchange(range.end, n + 1) == n;
+        });
+        if (next) ranges = std::move(with);
+    }
+    return ranges;
 }
 
 void Course::serve(PortId port) {

@@ -30,6 +30,10 @@ public:
         Instance instance;
         PortId peer = kNone;
     };
+    struct Range {  // of a sequence's keys
+        std::uint64_t begin = 0, end = 0;
+        bool mesh = false;
+    };
 
     // `reached`: of a sequence, the number behind the last of its keys that have begun.
     Course(Lap lap, Order order, const std::function<std::uint64_t(const Key& sequence)>& reached);
@@ -45,6 +49,9 @@ public:
     // For uses that have not begun it keeps its light.
     std::size_t kept_for(PortId port) const;
     std::vector<Instance> kept_by(PortId port) const;
+    // By sequence: what comes next for which these ports keep their light, with no turn in between. Launches that go on with
+    // another use are none of it.
+    std::map<Key, Range> kept_keys(const std::vector<PortId>& ports) const;
     // The next turn of the port and of its peer: the light is there, or is on its way.
     void serve(PortId port);
     // Its light has gone to others. What it was for is its next turn again.
@@ -68,6 +75,7 @@ private:
     };
 
     void begin(const Instance& i);
+    bool is_kept(const Instance& i) const;  // by all of its ports
     bool passed(const Instance& i) const;  // by all of its lines
     void skip_begun(Line& line);
 
@@ -75,6 +83,8 @@ private:
     Order order_;
     std::map<PortId, Line> lines_;
     std::vector<std::vector<std::pair<PortId, std::size_t>>> on_;  // by use: ports, and where in the line of each
+    std::vector<std::vector<std::pair<Key, std::size_t>>> keys_;  // by use: sequences, and where in the lap of each
+    std::vector<bool> goes_on_;                                   // by use: a launch of it has keys of another one
     std::set<Instance> begun_;                                     // of them, those that not all lines have passed
     std::map<Key, std::uint64_t> reached_;
     std::uint64_t begun_count_ = 0;

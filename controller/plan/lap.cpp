@@ -197,6 +197,7 @@ private:
                     const auto x = lap_.find(k.key);
                     if (!x || x->second != 0) continue;
                     grants[x->first] = std::max(grants[x->first], s->grant);
+                    lap_.sequences.at(sequence_of(k.key)).mesh |= k.mesh;
                     if (pairs[x->first].empty())
                         for (const Pair& pair : pairs_of(k)) pairs[x->first].insert(pair);
                 }
@@ -244,6 +245,7 @@ public:
         before_.assign(lap_.uses.size(), {});
         ready_.assign(lap_.uses.size(), 0);
         go_.assign(lap_.uses.size(), 0);
+        times_.assign(lap_.uses.size(), {});
         begin_ns_ = std::numeric_limits<TimeNs>::max();
         TimeNs next = begin_ns_;
         for (const auto& [rank, lanes] : ranks_)
@@ -256,6 +258,7 @@ public:
         for (const auto& [rank, lanes] : ranks_)
             for (const Lane& lane : lanes)
                 for (std::size_t i = 0; i < lane.per_lap; ++i) learn_length(lane, i);
+        note_lengths();
         for (const auto& [rank, lanes] : ranks_)
             for (const Lane& lane : lanes)
                 for (std::size_t i = 0; i < lane.per_lap; ++i) learn_links(rank, lanes, lane, i);
@@ -362,13 +365,28 @@ private:
         const bool goes_on = last_use(latest) != first;
         if (goes_on) tie_uses(latest);
         Use& u = lap_.uses[use];
-        TimeNs took = std::numeric_limits<TimeNs>::max();
-        for (std::int64_t lap = first_; lap <= last_; ++lap)
-            if (lane.has(lap, at)) took = std::min(took, lane.at(lap, at)->done_ns - lane.at(lap, at)->go_ns);
-        if (!goes_on) u.ns = std::max(u.ns, took);
+        auto& laps = times_[use];
+        laps.resize(static_cast<std::size_t>(last_ - first_ + 1));
+        for (std::int64_t lap = first_; lap <= last_; ++lap) {
+            Times& of_lap = laps[static_cast<std::size_t>(lap - first_)];
+            of_lap.whole &= lane.has(lap, at);
+            if (!of_lap.whole) continue;
+            of_lap.go_ns = std::max(of_lap.go_ns, lane.at(lap, at)->go_ns);
+            if (!goes_on) of_lap.done_ns = std::max(of_lap.done_ns, lane.at(lap, at)->done_ns);
+        }
         u.at_ns = std::min(u.at_ns, latest.go_ns - begin_ns_);
         ready_[use] = std::max(ready_[use], latest.ready_ns);
         go_[use] = std::max(go_[use], latest.go_ns);
+    }
+
+    // From the last of its members on: in a run others have gone before, and wait.
+    void note_lengths() {
+        for (std::size_t u = 0; u < times_.size(); ++u) {
+            TimeNs least = std::numeric_limits<TimeNs>::max();
+            for (const Times& lap : times_[u])
+                if (lap.whole && lap.done_ns > 0) least = std::min(least, std::max<TimeNs>(0, lap.done_ns - lap.go_ns));
+            if (least != std::numeric_limits<TimeNs>::max()) lap_.uses[u].ns = least;
+        }
     }
 
     TimeNs held_ns() const {
@@ -437,6 +455,11 @@ private:
     std::vector<std::pair<RankName, std::vector<Lane>>> ranks_;
     std::int64_t first_ = 0, last_ = 0;  // laps
     std::vector<std::map<std::pair<std::uint32_t, std::uint32_t>, TimeNs>> before_;
+    struct Times {  // of a use in a lap: the last of its members
+        TimeNs go_ns = 0, done_ns = 0;
+        bool whole = true;
+    };
+    std::vector<std::vector<Times>> times_;  // by use
     std::vector<TimeNs> ready_, go_;  // of each use in the last lap: its last member
     TimeNs begin_ns_ = 0;
 };

@@ -84,6 +84,7 @@ struct Use {
 struct Sequence {  // of keys; the n-th of them, from `first` on, is uses[(n - first) % uses.size()]
     std::uint64_t first = 0;
     std::vector<std::uint32_t> uses;
+    bool mesh = false;  // one of them is of a mesh
 };
 
 // What a rank's program does in a lap: launches in its order, from the one of number `seq` on, and so again after `seqs`.

@@ -142,6 +142,20 @@ TEST_CASE("a use waits for what was over each time, for as long as it did at lea
     CHECK(waits(right, left, 0) == -1);
 }
 
+TEST_CASE("a use takes as long as its last member does: in a run others have gone before, and wait") {
+    Job job;
+    Lap lap = learned(job, 1, 1);
+    const auto left = lap.find(key_of(kLeft, 2))->first;
+    for (std::uint64_t n = 3; n < 10; ++n) {
+        job.log.add(kRanks[0], {OpKind::none, {{key_of(kLeft, n), false}}, job.seq[0]++, 0, job.now, job.now, job.now + 6 * kMs});
+        job.log.add(kRanks[1], {OpKind::none, {{key_of(kLeft, n), false}}, job.seq[1]++, 0, job.now + 5 * kMs, job.now + 5 * kMs, job.now + 6 * kMs});
+        job.now += 8 * kMs;
+        job.use(kRight);
+    }
+    REQUIRE(time_lap(lap, job.log));
+    CHECK(lap.uses[left].ns == kMs);
+}
+
 TEST_CASE("what a communicator does tells its launches apart") {
     Job job;
     for (int i = 0; i < 3; ++i)
@@ -386,6 +400,36 @@ TEST_CASE("ports come to their turns together, and turn for the next use when th
     // What has begun has; what is to come has not.
     CHECK(course.has_begun(*course.find(key_of(kLeft, job.next[0]))));
     CHECK(!course.has_begun(*course.find(key_of(kRight, job.next[1]))));
+}
+
+TEST_CASE("what has the same light may follow unasked, up to the next turn, or a launch that goes on elsewhere") {
+    Job job;
+    Lap lap = learned(job, 3, 1);
+    const Order order = order_of(lap, fabric_of(kMs));
+    REQUIRE(!order.ports.empty());
+    const auto reached = [&](const Key& sequence) { return job.next[sequence.comm == kLeft ? 0 : 1]; };
+    const std::vector<PortId> ports = {0, 1};
+    Course course(lap, order, reached);
+    CHECK(course.kept_keys(ports).empty());
+    for (int i = 0; i < 3; ++i) course.serve(1);
+    course.begin(key_of(kLeft, job.next[0]));
+    auto keys = course.kept_keys(ports);
+    REQUIRE(keys.size() == 1);
+    CHECK(keys.begin()->first == key_of(kLeft, 0));
+    CHECK(keys.begin()->second.begin == job.next[0] + 1);
+    CHECK(keys.begin()->second.end == job.next[0] + 3);
+    CHECK(!keys.begin()->second.mesh);
+    // The other end has lost its light: nothing is kept by both.
+    course.lose(0);
+    CHECK(course.kept_keys(ports).empty());
+
+    // The second of the three is a launch that goes on with another use.
+    const auto second = lap.find(key_of(kLeft, job.next[0] + 1)), right = lap.find(key_of(kRight, job.next[1]));
+    lap.uses[second->first].until.push_back({right->first, 0});
+    Course other(lap, order, reached);
+    for (int i = 0; i < 3; ++i) other.serve(1);
+    other.begin(key_of(kLeft, job.next[0]));
+    CHECK(other.kept_keys(ports).empty());
 }
 
 TEST_CASE("a course may be lost and found for many laps without growing") {
