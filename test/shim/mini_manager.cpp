@@ -195,6 +195,14 @@ void MiniManager::await_entering() {
     throw std::runtime_error("nobody entered a creation");
 }
 
+bool MiniManager::await_retired(std::uint64_t upto) {
+    for (int tries = 0; tries < 60'000; ++tries, usleep(1000)) {
+        const std::lock_guard guard(mutex_);
+        if (!ranks_.empty() && ranks_.front().retired >= upto) return true;
+    }
+    return false;
+}
+
 RankSeen& MiniManager::rank(std::size_t n) {
     look();
     const std::lock_guard guard(mutex_);

@@ -64,6 +64,7 @@ public:
     void await_launch();
     void await_held();     // until what is held waits
     void await_entering();  // of the first rank
+    bool await_retired(std::uint64_t upto);  // of the first rank; false: in vain
     // After a program ended: everything that it recorded. The n-th to attach.
     RankSeen& rank(std::size_t n);
     std::size_t ranks();

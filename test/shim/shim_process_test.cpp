@@ -875,7 +875,7 @@ TEST_CASE("a daemon that uses NCCL only then is held as any rank") {
         MiniManager manager;
         CHECK(scenario("daemonised", at(manager), before).finish() == 0);
         manager.await_launch();
-        for (int tries = 0; tries < 60'000 && manager.rank(0).retired < 2; ++tries) usleep(1000);
+        CHECK(manager.await_retired(2));
         CHECK(manager.ranks() == 1);
         CHECK(manager.rank(0).retired == 2);
         CHECK(manager.rank(0).launches.size() == 2);
