@@ -18,6 +18,7 @@ Core::Impl::Impl(const Fabric& f, CoreOptions o)
     spec.of_gpu.resize(f.gpus.size());
     spec.bets.resize(f.ports.size());
     course_at.resize(f.ports.size());
+    users.resize(f.ports.size());
     // Managers hold grants of an older controller beside ours.
     next_grant = (options.epoch << 20) + 1;
 }

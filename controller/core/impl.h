@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -247,12 +248,16 @@ struct Core::Impl {
     void wait_turn(Gang& gang, TimeNs until);
     void begin_use(const Gang& gang);
     void begin_use(Job& job, const Key& key);
+    void use_port(PortId p, Job* job);
+    bool shares_light(const Job& job, const std::vector<PortId>& ports) const;
     void keep(Job& job, PortId p);
     void lose_turns(PortId p);
     void lit_for_plan(PortId p);
     void wake(const Job& job, const plan::Instance& i);
     void follow_plans();
     void take_turn(Job& job, PortId p);
+    std::optional<plan::Course::Turn> turn_at(const Job& job, PortId p) const;
+    bool is_joined(PortId p, PortId q) const;
     bool may_turn_for_plan(PortId p) const;
 
     // jobs.cpp: what of them is provisioned
@@ -563,6 +568,12 @@ struct Core::Impl {
     std::uint64_t overdue_changes = 0;
     Speculations spec;
     std::vector<Job*> course_at;  // by port: whose plan it follows
+    struct PortUser {  // the job that was last granted its light, and when that was last another one
+        const Job* job = nullptr;
+        TimeNs since_ns = 0;
+        bool shared = false;
+    };
+    std::vector<PortUser> users;  // by port
     std::set<PortId> plan_due;    // to be looked at at the end of the step
     std::set<Job*> jobs_due;      // likewise: is their plan still a good one?
     std::uint64_t next_thought = 1;

@@ -30,6 +30,8 @@ void Core::Impl::leave_job(NodeIndex node, const Rank& rank) {
     if (!job.ranks.empty()) return;
     drop_course(job);
     jobs_due.erase(&job);
+    for (PortUser& user : users)
+        if (user.job == &job) user.job = nullptr;
     std::erase_if(jobs, [&job](const auto& entry) { return &entry.second == &job; });
 }
 

@@ -12,7 +12,7 @@ namespace opus::controller {
 namespace {
 
 constexpr TimeNs kMostWaits = 16;           // dark times that a plan lets what is ready wait
-constexpr std::size_t kMostKept = 64;       // uses to come for which a port keeps its light
+constexpr std::size_t kMostKept = 512;      // uses to come for which a port keeps its light
 constexpr std::uint64_t kLearnLaps = 4;     // after each of so many laps a plan is made anew
 constexpr std::uint64_t kTrials = 200'000;  // of pairs, in search of an order
 constexpr std::uint64_t kLeastTrials = 20, kMostTrials = 4000;
@@ -238,7 +238,7 @@ void Core::Impl::follow(Job& job, plan::Lap lap, const plan::Order& order) {
     lap.advance(lap.sequences.empty() ? 0 : laps);
     job.course = std::make_unique<plan::Course>(std::move(lap), order, [&](const Key& sequence) { return reached.at(sequence); });
     for (const PortId p : job.course->ports()) {
-        course_at[p] = &job;
+        if (course_at[p] == nullptr) course_at[p] = &job;
         plan_due.insert(p);
     }
 }
@@ -306,6 +306,8 @@ TimeNs Core::Impl::turn_of(Gang& gang) {
     plan::Course& course = *job->course;
     const auto i = course.find(gang.launches.front()->keys.front().key->key);
     if (!i || course.has_begun(*i)) return 0;
+    const auto ports = course.ports_of(i->use);
+    if (std::ranges::any_of(ports, [&](PortId p) { return course_at[p] != job; })) return 0;  // another's have no turn
     TimeNs dark = 0;
     for (const EdgeId e : gang.edges)
         dark = std::max(dark, fabric.switch_of(fabric.gpus[inventory.edge(e).a].ports.front()).dark_ns);
@@ -330,6 +332,12 @@ void Core::Impl::wait_turn(Gang& gang, TimeNs until) {
 }
 
 void Core::Impl::begin_use(const Gang& gang) {
+    if (gang.launches.empty()) return;
+    const Rank* rank = rank_of(gang.launches.front()->id.node, gang.launches.front()->id.rank);
+    if (rank != nullptr && rank->job != nullptr)
+        for (const EdgeId e : gang.edges)
+            for (const Circuit& c : inventory.edge(e).up)
+                for (const PortId p : {c.a, c.b}) use_port(p, rank->job);
     Job* job = job_of(gang);
     if (job == nullptr) return;
     const std::uint64_t m = next_mark();
@@ -337,6 +345,10 @@ void Core::Impl::begin_use(const Gang& gang) {
         for (const KeyRef& r : launch->keys)
             if (std::exchange(r.key->mark, m) != m) begin_use(*job, r.key->key);
     jobs_due.insert(job);
+    for (const EdgeId e : gang.edges)  // what comes next by the same light may go with this grant
+        for (const Circuit& c : inventory.edge(e).up)
+            for (auto turn = turn_at(*job, c.a); turn && turn->peer == c.b && is_joined(c.a, c.b); turn = turn_at(*job, c.a))
+                take_turn(*job, c.a);
 }
 
 void Core::Impl::begin_use(Job& job, const Key& key) {
@@ -345,6 +357,23 @@ void Core::Impl::begin_use(Job& job, const Key& key) {
     job.course->begin(key);
     job.waiting.erase(*i);
     for (const PortId p : job.course->ports_of(i->use)) keep(job, p);
+}
+
+// A port follows the plan of the job that was last granted its light: nobody turns it ahead for himself behind another's back.
+void Core::Impl::use_port(PortId p, Job* job) {
+    PortUser& user = users[p];
+    if (user.job != job) user = {job, now, user.job != nullptr || user.shared};
+    Job* const follows = job->course != nullptr && job->course->has(p) ? job : nullptr;
+    if (course_at[p] == follows) return;
+    if (course_at[p] != nullptr) course_at[p]->course->lose(p);
+    course_at[p] = follows;
+    inventory.port(p).kept_for = 0;
+    if (follows != nullptr) keep(*follows, p);
+}
+
+// In the last two laps another job was granted light of these ports.
+bool Core::Impl::shares_light(const Job& job, const std::vector<PortId>& ports) const {
+    return std::ranges::any_of(ports, [&](PortId p) { return users[p].shared && now - users[p].since_ns <= 2 * job.course->lap().ns; });
 }
 
 // Of the port, what its job's plan says now.
@@ -388,25 +417,34 @@ void Core::Impl::follow_plans() {
 // The port's next turn, if its peer has come to the same.
 void Core::Impl::take_turn(Job& job, PortId p) {
     plan::Course& course = *job.course;
-    const auto mine = course.next(p);
-    const PortId q = mine->peer;
-    if (course_at[q] != &job || course.kept_for(p) >= kMostKept) return;
-    const auto theirs = course.next(q);
-    if (theirs->peer != p || theirs->instance != mine->instance) return;
-    const Circuit circuit = make_circuit(p, q);
-    if (inventory.port(p).peer != q || !inventory.usable(circuit)) {
+    const auto turn = turn_at(job, p);
+    if (!turn) return;
+    const PortId q = turn->peer;
+    if (!is_joined(p, q)) {
         if (course.kept_for(p) + course.kept_for(q) != 0 || !may_turn_for_plan(p) || !may_turn_for_plan(q)) return;
         Op& op = open_op(fabric.ports[p].sw, true);
         op.speculation = Bet::kPlanned;
         const std::array bets{std::pair{p, Bet{Bet::kPlanned, inventory.port(p).peer, q, now, -1, 0}},
                               std::pair{q, Bet{Bet::kPlanned, inventory.port(q).peer, p, now, -1, 0}}};
-        connect(op, inventory.edge_between(fabric.ports[p].gpu, fabric.ports[q].gpu), circuit);
+        connect(op, inventory.edge_between(fabric.ports[p].gpu, fabric.ports[q].gpu), make_circuit(p, q));
         for (const auto& [end, bet] : bets) spec.bets[end] = bet;
         ++counters.speculations;
     }
     course.serve(p);
     for (const PortId end : {p, q}) keep(job, end);
-    wake(job, mine->instance);
+    wake(job, turn->instance);
+}
+
+std::optional<plan::Course::Turn> Core::Impl::turn_at(const Job& job, PortId p) const {
+    const plan::Course& course = *job.course;
+    const auto mine = course.next(p);
+    if (!mine || course_at[p] != &job || course_at[mine->peer] != &job || course.kept_for(p) >= kMostKept) return std::nullopt;
+    const auto theirs = course.next(mine->peer);
+    return theirs->peer == p && theirs->instance == mine->instance ? mine : std::nullopt;
+}
+
+bool Core::Impl::is_joined(PortId p, PortId q) const {
+    return inventory.port(p).peer == q && inventory.usable(make_circuit(p, q));
 }
 
 // Nobody uses its light, or waits for it.

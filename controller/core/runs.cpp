@@ -1,6 +1,7 @@
 // Runs: granted with a gang as far as all members expect to go on, revoked when somebody wants their ports,
 // ended by a cut that leaves no key half-started unseen.
 #include <algorithm>
+#include <limits>
 
 #include "controller/core/impl.h"
 
@@ -117,10 +118,17 @@ void Core::Impl::offer_expected(const Launch& launch, std::map<Key, Offer>& offe
 
 // What the plan of its job has next for the gang's light, before anything is turned.
 void Core::Impl::offer_planned(const Gang& gang, std::map<Key, Offer>& offers) {
+    const Job& job = *job_of(gang);
     std::vector<PortId> ports;
+    TimeNs dark = 0;
     for (const EdgeId e : gang.edges)
-        for (const Circuit& c : inventory.edge(e).up) ports.insert(ports.end(), {c.a, c.b});
-    for (const auto& [sequence, range] : job_of(gang)->course->kept_keys(ports)) {
+        for (const Circuit& c : inventory.edge(e).up) {
+            ports.insert(ports.end(), {c.a, c.b});
+            dark = std::max(dark, fabric.switch_of(c.a).dark_ns);
+        }
+    // Where other jobs want the light, a member that starts before the others keeps it from them until those come.
+    const TimeNs most_apart = shares_light(job, ports) ? dark : std::numeric_limits<TimeNs>::max();
+    for (const auto& [sequence, range] : job.course->kept_keys(ports, most_apart)) {
         Comm* comm = sequence.kind == KeyKind::coll || sequence.kind == KeyKind::p2p ? comms.find(sequence.comm) : nullptr;
         if (comm == nullptr || comm->verdict != Verdict::enforced || !comm->complete()) continue;
         Offer offer{comm, range.begin, range.end, range.mesh, {}};

@@ -92,11 +92,11 @@ bool Course::is_kept(const Instance& i) const {
     });
 }
 
-std::map<Key, Course::Range> Course::kept_keys(const std::vector<PortId>& ports) const {
+std::map<Key, Course::Range> Course::kept_keys(const std::vector<PortId>& ports, TimeNs most_apart) const {
     std::set<std::tuple<std::uint64_t, std::uint32_t, std::uint32_t>> in_turn;  // lap, place, use
     for (const PortId p : ports)
         for (const Instance& i : kept_by(p))
-            if (!goes_on_[i.use] && is_kept(i)) in_turn.insert({i.lap, order_.place[i.use], i.use});
+            if (!goes_on_[i.use] && lap_.uses[i.use].apart_ns <= most_apart && is_kept(i)) in_turn.insert({i.lap, order_.place[i.use], i.use});
     std::map<Key, Range> ranges;
     for (const auto& [lap, place, use] : in_turn) {
         auto with = ranges;  // all keys of the use, or none

@@ -42,6 +42,7 @@ public:
     std::optional<Instance> find(const Key& key) const;
     TimeNs wait_of(const Instance& i) const { return order_.wait[i.use]; }
     bool has_begun(const Instance& i) const;
+    bool has(PortId port) const { return lines_.contains(port); }
     std::vector<PortId> ports() const;
     std::vector<PortId> ports_of(std::uint32_t use) const;
 
@@ -50,8 +51,8 @@ public:
     std::size_t kept_for(PortId port) const;
     std::vector<Instance> kept_by(PortId port) const;
     // By sequence: what comes next for which these ports keep their light, with no turn in between. Launches that go on with
-    // another use are none of it.
-    std::map<Key, Range> kept_keys(const std::vector<PortId>& ports) const;
+    // another use are none of it, nor are uses whose members are ready further apart.
+    std::map<Key, Range> kept_keys(const std::vector<PortId>& ports, TimeNs most_apart) const;
     // The next turn of the port and of its peer: the light is there, or is on its way.
     void serve(PortId port);
     // Its light has gone to others. What it was for is its next turn again.

@@ -372,6 +372,8 @@ private:
             of_lap.whole &= lane.has(lap, at);
             if (!of_lap.whole) continue;
             of_lap.go_ns = std::max(of_lap.go_ns, lane.at(lap, at)->go_ns);
+            of_lap.first_ns = std::min(of_lap.first_ns, lane.at(lap, at)->ready_ns);
+            of_lap.ready_ns = std::max(of_lap.ready_ns, lane.at(lap, at)->ready_ns);
             if (!goes_on) of_lap.done_ns = std::max(of_lap.done_ns, lane.at(lap, at)->done_ns);
         }
         u.at_ns = std::min(u.at_ns, latest.go_ns - begin_ns_);
@@ -383,8 +385,12 @@ private:
     void note_lengths() {
         for (std::size_t u = 0; u < times_.size(); ++u) {
             TimeNs least = std::numeric_limits<TimeNs>::max();
-            for (const Times& lap : times_[u])
+            TimeNs apart = 0;
+            for (const Times& lap : times_[u]) {
                 if (lap.whole && lap.done_ns > 0) least = std::min(least, std::max<TimeNs>(0, lap.done_ns - lap.go_ns));
+                if (lap.whole) apart = std::max(apart, lap.ready_ns - lap.first_ns);
+            }
+            lap_.uses[u].apart_ns = apart;
             if (least != std::numeric_limits<TimeNs>::max()) lap_.uses[u].ns = least;
         }
     }
@@ -456,7 +462,8 @@ private:
     std::int64_t first_ = 0, last_ = 0;  // laps
     std::vector<std::map<std::pair<std::uint32_t, std::uint32_t>, TimeNs>> before_;
     struct Times {  // of a use in a lap: the last of its members
-        TimeNs go_ns = 0, done_ns = 0;
+        TimeNs go_ns = 0, done_ns = 0, ready_ns = 0;
+        TimeNs first_ns = std::numeric_limits<TimeNs>::max();  // ready, of its members
         bool whole = true;
     };
     std::vector<std::vector<Times>> times_;  // by use

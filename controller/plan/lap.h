@@ -76,7 +76,8 @@ struct Use {
     std::vector<Pair> pairs;  // it needs light between; sorted
     std::vector<Before> before;
     std::vector<Until> until;
-    TimeNs ns = 0;     // from its beginning until it is over
+    TimeNs ns = 0;        // from its beginning until it is over
+    TimeNs apart_ns = 0;  // from when the first of its members is ready until the last is
     TimeNs at_ns = 0;  // its start, from the start of the last lap seen
     std::uint64_t grant = 0;  // of the lap that was found
 };

@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <limits>
 #include <set>
 #include <vector>
 
@@ -16,7 +17,7 @@ using namespace opus::controller::plan;
 
 namespace {
 
-constexpr TimeNs kMs = 1'000'000;
+constexpr TimeNs kMs = 1'000'000, kAnyhow = std::numeric_limits<TimeNs>::max();
 constexpr CommId kLeft{1, 0}, kRight{2, 0};  // of ranks 0 and 1, of 1 and 2
 constexpr RankName kRanks[] = {{0, 0}, {1, 0}, {2, 0}};
 
@@ -410,10 +411,10 @@ TEST_CASE("what has the same light may follow unasked, up to the next turn, or a
     const auto reached = [&](const Key& sequence) { return job.next[sequence.comm == kLeft ? 0 : 1]; };
     const std::vector<PortId> ports = {0, 1};
     Course course(lap, order, reached);
-    CHECK(course.kept_keys(ports).empty());
+    CHECK(course.kept_keys(ports, kAnyhow).empty());
     for (int i = 0; i < 3; ++i) course.serve(1);
     course.begin(key_of(kLeft, job.next[0]));
-    auto keys = course.kept_keys(ports);
+    auto keys = course.kept_keys(ports, kAnyhow);
     REQUIRE(keys.size() == 1);
     CHECK(keys.begin()->first == key_of(kLeft, 0));
     CHECK(keys.begin()->second.begin == job.next[0] + 1);
@@ -421,15 +422,25 @@ TEST_CASE("what has the same light may follow unasked, up to the next turn, or a
     CHECK(!keys.begin()->second.mesh);
     // The other end has lost its light: nothing is kept by both.
     course.lose(0);
-    CHECK(course.kept_keys(ports).empty());
+    CHECK(course.kept_keys(ports, kAnyhow).empty());
 
-    // The second of the three is a launch that goes on with another use.
-    const auto second = lap.find(key_of(kLeft, job.next[0] + 1)), right = lap.find(key_of(kRight, job.next[1]));
+    // The members of the second of the three are ready one after the other.
+    const auto second = lap.find(key_of(kLeft, job.next[0] + 1));
+    lap.uses[second->first].apart_ns = 2 * kMs;
+    for (const TimeNs most : {kMs, 2 * kMs}) {
+        Course apart(lap, order, reached);
+        for (int i = 0; i < 3; ++i) apart.serve(1);
+        apart.begin(key_of(kLeft, job.next[0]));
+        CHECK(apart.kept_keys(ports, most).empty() == (most == kMs));
+    }
+
+    // It is a launch that goes on with another use.
+    const auto right = lap.find(key_of(kRight, job.next[1]));
     lap.uses[second->first].until.push_back({right->first, 0});
     Course other(lap, order, reached);
     for (int i = 0; i < 3; ++i) other.serve(1);
     other.begin(key_of(kLeft, job.next[0]));
-    CHECK(other.kept_keys(ports).empty());
+    CHECK(other.kept_keys(ports, kAnyhow).empty());
 }
 
 TEST_CASE("a course may be lost and found for many laps without growing") {
