@@ -47,7 +47,7 @@ struct CoreOptions {
     bool provision = true;  // move circuits for what ranks expect next, before they ask
     bool runs = true;       // grants cover what all members expect to follow
     TimeNs rest_ns = 0;     // how long light is at rest before a run on it has no end; 0: by the job's laps (runs.cpp)
-    bool plan = false;      // ahead of demand by a plan of the job's laps, not by what ranks expect
+    bool plan = true;       // ahead of demand by a plan of the job's laps, not by what ranks expect
     bool guard = true;      // of a job that is slower for it neither is done (guard.h)
     bool observe = false;   // there are no switches to command: every communicator passes
 };

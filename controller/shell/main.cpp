@@ -21,7 +21,7 @@ struct Arguments {
     std::string fabric_path;
     std::string log = "warn";
     std::string provision = "on";
-    std::string runs = "on", plan = "off";
+    std::string runs = "on";
     std::string guard = "on";
     int ready_fd = -1;
     DaemonOptions daemon;
@@ -69,21 +69,17 @@ void define(CLI::App& app, Arguments& arguments) {
                  "no other controller has commanded these switches just now: believe their maps as soon as light has "
                  "settled, instead of waiting out the deadline of what it may have sent");
     app.add_option("--provision", arguments.provision,
-                   "on: move circuits for what ranks are expected to launch next; off: only for what is ready")
+                   "on: what a job does again and again is learned, and its circuits move ahead of demand, by a plan of that; off: only "
+                   "for what is ready")
         ->check(CLI::IsMember({"on", "off"}))
         ->capture_default_str();
     app.add_option("--runs", arguments.runs,
-                   "on: inside a phase launches start without asking, as far as all members expect it to go; off: each "
-                   "launch is asked for and granted")
-        ->check(CLI::IsMember({"on", "off"}))
-        ->capture_default_str();
-    app.add_option("--plan", arguments.plan,
-                   "on: what a job does again and again is learned, and its circuits follow a plan of that instead of what "
-                   "ranks expect next; one circuit a pair of GPUs where another is not worth a dark time (experimental)")
+                   "on: launches start without asking as far as the plan keeps their light, or where nobody else has wanted it for "
+                   "long; off: each launch is asked for and granted")
         ->check(CLI::IsMember({"on", "off"}))
         ->capture_default_str();
     app.add_option("--guard", arguments.guard,
-                   "on: a job that is slower provisioned, or in runs, than on demand goes on on demand (opus-ctl phases); "
+                   "on: a job that is slower provisioned than on demand goes on on demand (opus-ctl phases); "
                    "off: never, and from its first launch on (tests)")
         ->check(CLI::IsMember({"on", "off"}))
         ->capture_default_str();
@@ -181,7 +177,6 @@ int main(int argc, char** argv) {
         opus::controller::set_up_log(arguments.log);
         arguments.daemon.core.provision = arguments.provision == "on";
         arguments.daemon.core.runs = arguments.runs == "on";
-        arguments.daemon.core.plan = arguments.plan == "on";
         arguments.daemon.core.guard = arguments.guard == "on";
         return opus::controller::run(arguments);
     } catch (const std::exception& error) {

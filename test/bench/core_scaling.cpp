@@ -95,7 +95,9 @@ nlohmann::json measure(std::uint32_t nodes, std::uint32_t runs) {
 // --- wide launches ----------------------------------------------------------------------------------
 
 nlohmann::json play(const test::WideScenario& scenario, std::uint32_t nodes) {
-    WideWorld world(nodes);
+    CoreOptions options;
+    options.plan = scenario.plan;
+    WideWorld world(nodes, options);
     world.give_up_after(kMost);
     scenario.play(world);
     return {{"step_us", world.longest_us()}, {"all_us", world.spent_us()}};

@@ -66,7 +66,6 @@ int main(int argc, char** argv) {
     app.add_option("--trials", o.oracle.trials, "schedules that the oracle tries");
     app.add_flag("--runs,!--no-runs", o.rails.runs, "provisioned grants cover the rest of a phase, or do not");
     app.add_flag("--guard,!--no-guard", o.rails.guard, "a job that is slower for it is not provisioned, or is");
-    app.add_flag("--plan,!--no-plan", o.rails.plan, "circuits ahead of demand by a plan of the job's laps");
     app.add_flag("--held", held, "every operation that was held in the last iteration");
     app.add_flag("--each", each,
                  "every iteration from the second on, over always lit, in percent, instead of the table");

@@ -129,7 +129,6 @@ int main(int argc, char** argv) {
     app.add_option("--seed", o.column.rehearsal.seed, "of the noise");
     app.add_option("--jobs", o.jobs, "at one time");
     app.add_flag("--guard,!--no-guard", o.column.rails.guard);
-    app.add_flag("--plan,!--no-plan", o.column.rails.plan, "circuits ahead of demand by a plan of the job's laps");
     app.add_flag("--runs,!--no-runs", o.column.rails.runs, "launches start unasked as far as the plan keeps their light");
     app.add_flag("--log", o.log, "what the cores say, of provisioned");
     app.add_flag("--each", o.each, "a line for each job");

@@ -136,7 +136,6 @@ int main(int argc, char** argv) {
     app.add_option("--seed", o.column.rehearsal.seed, "of the noise");
     app.add_option("--jobs", o.jobs, "at one time")->check(CLI::Range(1, 64));
     o.column.rails.guard = true;
-    app.add_flag("--plan,!--no-plan", o.column.rails.plan, "circuits ahead of demand by a plan of the job's laps");
     app.add_flag("--guard,!--no-guard", o.column.rails.guard, "a job that is slower for it is not provisioned, or is");
     app.add_flag("--runs,!--no-runs", o.column.rails.runs, "provisioned grants cover the rest of a phase, or do not");
     app.add_flag("--all", o.all, "a line for each job");

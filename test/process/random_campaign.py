@@ -19,7 +19,7 @@ SHAPES = [Shape(2, 2, 2, 1), Shape(3, 1, 2, 2), Shape(2, 1, 1, 3), Shape(3, 2, 2
 # Most jobs are over before a guard would let anything be done ahead.
 AHEAD = [["--guard", "off", "--provision", "on", "--runs", "on"], ["--provision", "off", "--runs", "off"],
          ["--guard", "off", "--provision", "on", "--runs", "off"], ["--guard", "off", "--provision", "off", "--runs", "on"],
-         ["--provision", "on", "--runs", "on"], ["--guard", "off", "--plan", "on"]]
+         ["--provision", "on", "--runs", "on"], ["--guard", "off"]]
 PER_CLUSTER = 20
 PATIENCE_S = 30  # without progress
 ENOUGH_LOSERS = 3

@@ -19,7 +19,7 @@ RUNS = 4  # lit, one dark time under each of the others, lit
 
 def start(context, folder: pathlib.Path) -> subprocess.Popen:
     return subprocess.Popen([sys.executable, str(SWEEP), "--build", str(context.build.folder), "--workload", str(folder / "job.jsonl"), "--out",
-                             str(folder / "out"), "--dark-ms", "1", "--iterations", "2", "--scale-bytes", "1"],
+                             str(folder / "out"), "--dark-ms", "1", "--ports", "2", "--iterations", "2", "--scale-bytes", "1"],
                             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 

@@ -11,6 +11,8 @@ from workload_text import Workload, grid
 PAIR = Shape(nodes=2, gpus=1, ports=2, dark_ms=2)
 RING = Shape(nodes=3, gpus=1, ports=2, dark_ms=2)
 RAILS = Shape(nodes=2, gpus=2, ports=2, dark_ms=2)
+NARROW = Shape(nodes=3, gpus=1, ports=1, dark_ms=2)
+SQUARE = Shape(nodes=4, gpus=1, ports=1, dark_ms=2)
 
 
 def steady(iterations: int) -> Workload:
@@ -30,6 +32,19 @@ def moving(iterations: int) -> Workload:
         w.comm(f"p{a}{b}", [[a, b]])
     for a, b in ((0, 1), (1, 2), (0, 2)):
         w.collective("all_reduce", f"p{a}{b}", [a, b], size=40_000)
+    return w
+
+
+def matchings(iterations: int) -> Workload:
+    """Two pairs of four nodes at a time, and others then: two gangs wait that have no port in common."""
+    w = Workload("matchings", grid(4, 1), iterations)
+    turns = (((0, 1), (2, 3)), ((0, 2), (1, 3)))
+    for pairs in turns:
+        for a, b in pairs:
+            w.comm(f"p{a}{b}", [[a, b]])
+    for pairs in turns:
+        for a, b in pairs:
+            w.collective("all_reduce", f"p{a}{b}", [a, b], size=40_000)
     return w
 
 
@@ -84,7 +99,7 @@ def another_hand(context) -> None:
 @case("a controller is killed while a switch is slow: the next one believes no map before that command is over")
 def killed_in_mid_program(context) -> None:
     for attempt in range(2):
-        with context.cluster(RING) as cluster:
+        with context.cluster(NARROW) as cluster:
             job = start(cluster, moving(60))
             before = cluster.light()
             cluster.scpi_line(0, ":emulator:fault:late 700")
@@ -100,7 +115,7 @@ def killed_in_mid_program(context) -> None:
 
 @case("the session of a switch drops in mid-change: it is read back and the job goes on")
 def session_drops(context) -> None:
-    with context.cluster(RING) as cluster:
+    with context.cluster(NARROW) as cluster:
         job = start(cluster, moving(60))
         before = cluster.light()
         for _ in range(3):
@@ -138,8 +153,8 @@ def one_port_less(context) -> None:
 @case("a switch that refuses everything for a while fences no port, and the job goes on")
 def all_refused(context) -> None:
     for lasts_s in (0.3, 4):
-        with context.cluster(RING) as cluster:
-            job = start(cluster, moving(60))
+        with context.cluster(SQUARE) as cluster:
+            job = start(cluster, matchings(60))
             cluster.scpi_line(0, ":emulator:fault:refuse 1000000")
             wait_for(lambda: cluster.counters()["switch_errors"] >= 1, "a refusal", job)
             time.sleep(lasts_s)
@@ -159,7 +174,7 @@ def all_refused(context) -> None:
 def by_hand(context) -> None:
     with context.cluster(PAIR) as cluster:
         job = start(cluster, steady(100_000))
-        wait_for(lambda: port(cluster, "n0.g0.p0")["peer"], "both circuits")
+        wait_for(lambda: port(cluster, "n0.g0.p0")["peer"], "its circuit")
         cluster.ctl("fence", "n0.g0.p0", "--why", "cable to be cleaned")
         wait_for(lambda: port(cluster, "n0.g0.p0")["peer"] is None, "it to be dark", job)
         progress = job.progress()
@@ -175,7 +190,8 @@ def by_hand(context) -> None:
         expect(shown["use"] == "fenced" and shown["peer"] is None and shown["fence"]["by"] == "hand"
                and shown["fence"]["why"] == "cable to be cleaned" and shown["fence"]["since_ms"] > 0, f"{shown}")
         try:
-            cluster.ctl("connect", "n0.g0.p0", "n1.g0.p0")
+            dark = next(p["port"] for p in cluster.ctl("ports")["ports"] if p["port"].startswith("n1.") and p["peer"] is None)
+            cluster.ctl("connect", "n0.g0.p0", dark)
             expect(False, "it was connected")
         except ChildFailed as refusal:
             expect("unfence" in str(refusal), str(refusal))
@@ -220,7 +236,7 @@ def slow_switch(context) -> None:
 @case("a switch reboots, with its circuits or without: the job goes on")
 def reboot(context) -> None:
     for what in ("keep,200", "lose,200"):
-        with context.cluster(RING) as cluster:
+        with context.cluster(NARROW) as cluster:
             job = start(cluster, moving(60))
             cluster.scpi_line(0, f":emulator:reboot {what}")
             must_end_well(cluster, job)

@@ -15,7 +15,6 @@ ColumnOptions planned(double dark_ms) {
     o.learned = 10;
     o.rehearsal.iterations = 20;
     o.rehearsal.bytes_per_us *= 1024;
-    o.rails.plan = true;
     return o;
 }
 

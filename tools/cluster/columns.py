@@ -2,8 +2,8 @@
 opus-sweep.
 
 An iteration's time is that from the last rank's end of one iteration to the last rank's end of the next. The
-first one, in which NCCL meets its peers and shapes are passed, is kept apart; of a provisioned run the second, too:
-it is the first that can use what was learned in the one before, and is shown by itself. Of the
+first one, in which NCCL meets its peers and shapes are passed, is kept apart; of a provisioned run three more: two in
+which it is seen what the job does again and again, and the first that is planned. They are shown by themselves. Of the
 others the median counts: many ranks share few cores here, and a hiccup of the computer is not the fabric's.
 """
 import dataclasses
@@ -21,7 +21,7 @@ START_LIMIT_S, RUN_SLACK = 60, 3.0
 LIT, DEMAND, PROVISIONED = "always-lit", "on-demand", "provisioned"
 COLUMNS = (LIT, DEMAND, PROVISIONED)
 AHEAD = {DEMAND: ["--provision", "off"], PROVISIONED: ["--provision", "on"]}  # of the controller
-WARM_UP = {LIT: 1, DEMAND: 1, PROVISIONED: 2}  # iterations kept apart
+WARM_UP = {LIT: 1, DEMAND: 1, PROVISIONED: 4}  # iterations kept apart
 TITLE = {LIT: "always lit, no Opus", DEMAND: "on demand", PROVISIONED: "provisioned"}
 
 
@@ -60,7 +60,7 @@ class Measured:
 
 def measure(build: Build, shape: Shape, play: Play, column: str, logs: pathlib.Path, *, expected_s: float, gate: str = "auto",
             trace: pathlib.Path | None = None, tell=None, runs: str = "on") -> Measured:
-    """Plays the job once on a cluster of its own. As many iterations of each column count: a provisioned run has one more.
+    """Plays the job once on a cluster of its own. As many iterations of each column count: a provisioned run has three more.
 
     expected_s: of an iteration, for the time limit. trace: where the controller's goes. tell(text): progress.
     runs: on or off, where provisioned.

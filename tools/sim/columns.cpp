@@ -59,7 +59,7 @@ Known play_known(const replay::Workload& workload, const std::vector<const Colum
     const JobMap map(workload, options.ports, options.dark_ns);
     OracleOptions how = options.oracle;
     how.learned = options.learned;
-    how.sparing = options.rails.plan;
+    how.sparing = true;
     replay::RehearsalOptions rehearsal = options.rehearsal;
     rehearsal.gates = nullptr;
     std::vector<const replay::Rehearsal*> orders;

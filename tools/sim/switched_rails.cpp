@@ -23,7 +23,6 @@ SwitchedRails::SwitchedRails(JobMap& map, const RailsOptions& options) : map_(ma
     core.provision = options.provision;
     core.runs = options.runs;
     core.guard = options.guard;
-    core.plan = options.plan;
     controller_ = std::make_unique<controller::Core>(map.fabric(), core);
     leads_.assign(map.fabric().ports.size(), kNone);
     for (const Switch& sw : map.fabric().switches) port_at_.emplace_back(sw.size(), kNone);
@@ -230,7 +229,6 @@ void SwitchedRails::perform(NodeIndex node, manager::Actions& actions) {
 }
 
 void SwitchedRails::say(NodeIndex node, std::vector<wire::Message> messages) {
-    if (options_.tamper) options_.tamper(node, messages);
     if (messages.empty()) return;
     ++frames_up_;
     later(options_.wire_ns, [this, node, messages = std::move(messages)] { hear(node, messages); });
@@ -315,7 +313,7 @@ void SwitchedRails::hear(NodeIndex node, const std::vector<wire::Message>& messa
                                   0,
                                   0,
                                   map_.fabric().least_dark_us(node),
-                                  options_.guard || options_.plan}});
+                                  true}});
         decide(controller::NodeSession{node, node + 1});
     }
 }

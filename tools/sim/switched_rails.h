@@ -25,7 +25,6 @@ namespace opus::sim {
 struct RailsOptions {
     bool provision = true;
     bool runs = true;         // grants cover the rest of a phase
-    bool plan = false;        // by a plan of the controller's own
     bool guard = false;       // as long as the job is no slower for either; the daemon's own default is true
     bool ahead = true;        // their launches are let go before they are ready
     TimeNs wire_ns = 60'000;  // a message
@@ -33,7 +32,6 @@ struct RailsOptions {
     TimeNs late_ns = 0;       // a launch is seen to be reached up to so much later, drawn for each
     std::uint64_t seed = 1;   // of what is drawn
     std::function<void(const std::string&)> log;
-    std::function<void(NodeIndex, std::vector<wire::Message>&)> tamper;  // with what a manager says
 };
 
 class SwitchedRails : public replay::Gates {

@@ -37,10 +37,10 @@ def run_of(dark_ms: float, number: int, m: Measured) -> Run:
                c.get("suspensions", 0), *m.dark_ns)
 
 
-def conditions(build: Build, workload: pathlib.Path, iterations: int, scale_bytes: str) -> dict:
+def conditions(build: Build, workload: pathlib.Path, ports: int, iterations: int, scale_bytes: str) -> dict:
     """What runs must have in common to stand in one table: the programs themselves above all."""
     return {"format": FORMAT, "programs": build.fingerprint(),
-            "workload": hashlib.sha256(workload.read_bytes()).hexdigest()[:16], "iterations": iterations, "scale_bytes": scale_bytes}
+            "workload": hashlib.sha256(workload.read_bytes()).hexdigest()[:16], "ports": ports, "iterations": iterations, "scale_bytes": scale_bytes}
 
 
 class Results:

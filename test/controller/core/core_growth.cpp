@@ -18,9 +18,15 @@ namespace {
 using namespace opus::controller;
 using namespace opus::controller::test;
 
-int play(const char* name, WideWorld& world) {
+int play(const char* name, std::uint32_t nodes) {
+    CoreOptions options;
     for (const WideScenario& scenario : wide_scenarios())
-        if (std::strcmp(name, scenario.name) == 0) return scenario.play(world), 0;
+        if (std::strcmp(name, scenario.name) == 0) {
+            options.plan = scenario.plan;
+            WideWorld world(nodes, options);
+            return scenario.play(world), 0;
+        }
+    WideWorld world(nodes, options);
     wait_for_ports(world);
     if (std::strcmp(name, "ports") == 0) return measured_ports(world.core()) == 2 * world.nodes() ? 0 : 1;
     if (std::strcmp(name, "why") == 0) return measured_why(world.core(), world.now()) == 2 * world.nodes() - 1 ? 0 : 1;
@@ -32,8 +38,7 @@ int play(const char* name, WideWorld& world) {
 int main(int argc, char** argv) {
     if (argc != 3) return 2;
     try {
-        WideWorld world(std::uint32_t(std::atoi(argv[2])));
-        return play(argv[1], world);
+        return play(argv[1], std::uint32_t(std::atoi(argv[2])));
     } catch (const std::exception& e) {
         std::fprintf(stderr, "core_growth: %s\n", e.what());
         return 1;

@@ -139,6 +139,7 @@ TEST_CASE("they end also with runs, foretold rightly, too short or too long, and
         const RandomJob random = random_job(seed);
         CoreOptions options;
         options.runs = true;
+        options.plan = false;
         World world(random.shape, random.job, seed, options);
         world.keep_log = s.replay;
         std::mt19937_64 dice(seed ^ 0x50f7);

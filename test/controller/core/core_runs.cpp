@@ -17,6 +17,7 @@ struct RunWorld {
     static CoreOptions options(TimeNs t_break_ns, TimeNs rest_ns) {
         CoreOptions o;
         o.runs = true;
+        o.plan = false;
         o.t_break_ns = t_break_ns;
         o.rest_ns = rest_ns;
         return o;

@@ -21,6 +21,7 @@ public:
     static CoreOptions options() {
         CoreOptions o;
         o.runs = true;
+        o.plan = false;
         o.provision = false;
         o.register_timeout_ns = 100 * kMs;
         return o;

@@ -114,8 +114,8 @@ const std::vector<WideScenario>& wide_scenarios() {
         {"look", "a wide gang waits for the ports of another launch: who might be suspended", look},
         {"suspend", "another hand takes a circuit of a wide launch: all of it is suspended", suspend},
         {"restart", "a controller comes while a wide launch is in flight: all snapshots", restart},
-        {"take_back", "a wide run is taken back: the demand for which it is, and all answers", take_back},
-        {"foretell", "all ranks say that a wide collective is next, and then ask for it", foretell},
+        {"take_back", "a wide run is taken back: the demand for which it is, and all answers", take_back, false},
+        {"foretell", "all ranks say that a wide collective is next, and then ask for it", foretell, false},
     };
     return all;
 }

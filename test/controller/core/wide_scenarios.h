@@ -15,6 +15,7 @@ struct WideScenario {
     const char* name;
     const char* what;
     void (*play)(WideWorld& world);  // watches what is to be measured; throws where it does not go as it says
+    bool plan = true;                // CoreOptions::plan of its world
 };
 
 const std::vector<WideScenario>& wide_scenarios();
