@@ -249,6 +249,9 @@ struct JobStatus {
     std::uint32_t fallbacks = 0;           // to on demand, so far
     TimeNs lap_ns = 0;                     // on demand; 0: not known
     double ratio = 0;                      // of the last provisioned lap to that; 0: none yet
+    std::size_t lap_phases = 0;            // uses of circuits in the lap that it is in; 0: none is known
+    std::uint64_t plans = 0;               // made of that lap so far
+    bool planned = false;                  // its ports follow one now
 };
 
 // Why a launch waits: one line each, in the order in which they must end.

@@ -124,6 +124,11 @@ std::vector<JobStatus> Core::jobs() const {
                       : job.course == nullptr && impl_->may_plan(job) ? impl_->why_no_plan(*job.kind)
                                                                       : guard->text();
         }
+        if (job.kind != nullptr) {
+            s.lap_phases = job.kind->lap.uses.size();
+            s.plans = job.kind->plans;
+            s.planned = job.course != nullptr;
+        }
         if (guard == nullptr) continue;
         s.laps = guard->laps();
         s.fallbacks = guard->fallbacks();

@@ -187,6 +187,7 @@ void add_guards(const ControllerView& view, json& phases) {
                                 {"runs", s.runs},   {"laps", s.laps},       {"fallbacks", s.fallbacks}};
             if (s.lap_ns > 0) job["provision"]["lap_ms"] = static_cast<double>(s.lap_ns) / 1e6;
             if (s.ratio > 0) job["provision"]["provisioned_to_on_demand"] = s.ratio;
+            if (s.lap_phases > 0) job["plan"] = {{"phases", s.lap_phases}, {"made", s.plans}, {"followed", s.planned}};
         }
 }
 

@@ -72,7 +72,7 @@ void Daemon::ctl(const std::string& peer, const wire::CtlRequest& request) {
         if (command == "summary")
             return ctl_answer(from, true, false, to_text(recorders_.summary(text_argument(arguments, "job"))));
         if (command == "phases") {
-            json body = recorders_.phases(text_argument(arguments, "job"));
+            json body = recorders_.summary(text_argument(arguments, "job"));
             add_guards(view(), body);
             return ctl_answer(from, true, false, to_text(body));
         }

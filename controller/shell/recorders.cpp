@@ -82,9 +82,8 @@ void Recorders::came(NodeIndex node, const wire::RankInfo& info) {
     if (!fresh && at->second.gpu == info.gpu && at->second.job == info.job) return;
     if (fresh || at->second.job != info.job) {
         if (!fresh && --jobs_[at->second.job] == 0) jobs_.erase(at->second.job);
-        if (++jobs_[info.job] == 1) left_.erase(info.job);  // another run of that name
+        ++jobs_[info.job];
     }
-    if (at->second.job != info.job) at->second.learned = {};
     at->second.gpu = info.gpu;
     at->second.job = info.job;
     profile_.rank(id, info.job);
@@ -95,8 +94,6 @@ void Recorders::gone(std::uint64_t rank) {
     const auto at = ranks_.find(rank);
     if (at == ranks_.end()) return;
     const std::string job = at->second.job;
-    left_[job].add(at->second.learned);
-    while (left_.size() > Profile::kMaxJobs) left_.erase(left_.begin());
     ranks_.erase(at);
     places_.erase(rank);
     keys_.erase(keys_.lower_bound({rank, 0}), keys_.lower_bound({rank + 1, 0}));
@@ -140,10 +137,6 @@ void Recorders::heard(NodeIndex node, const wire::Message& message) {
         for (const std::uint64_t rank : left) gone(rank);
     } else if (const auto* newcomers = std::get_if<wire::Register>(&message)) {
         enter(*newcomers);
-    } else if (const auto* beat = std::get_if<wire::Heartbeat>(&message)) {
-        for (const wire::RankLearned& learned : beat->learned)
-            if (const auto rank = ranks_.find(id_of(node, learned.rank)); rank != ranks_.end())
-                rank->second.learned = learned;
     } else if (const auto* retired = std::get_if<wire::Retire>(&message)) {
         for (const RankId rank : retired->ranks) gone(id_of(node, rank));
     }
@@ -159,33 +152,6 @@ void Recorders::heard_launches(NodeIndex node, const wire::Message& message) {
     } else if (const auto* snapshot = std::get_if<wire::Snapshot>(&message)) {
         for (const wire::LaunchSnapshot& launch : snapshot->launches) keys_of(node, launch.demand);
     }
-}
-
-void Recorders::Learned::add(const wire::RankLearned& rank) {
-    if (rank.changes == 0) return;
-    ++ranks;
-    launches = std::max(launches, rank.launches);
-    phases = std::max(phases, rank.phases);
-    changes += rank.changes;
-    foretold += rank.foretold;
-    wrong += rank.wrong;
-    silent += rank.silent;
-}
-
-nlohmann::json Recorders::phases(const std::string& only) {
-    std::map<std::string, Learned> learned = left_;
-    for (const auto& [id, rank] : ranks_) learned[rank.job].add(rank.learned);
-    nlohmann::json body = profile_.summary(only);
-    for (nlohmann::json& job : body["jobs"]) {
-        const Learned of = learned[job.value("job", "")];
-        const double changes = of.changes > 0 ? static_cast<double>(of.changes) : 1;
-        job["prediction"] = {
-            {"ranks", of.ranks},         {"launches_known", of.launches},
-            {"phases_known", of.phases}, {"changes", of.changes},
-            {"foretold", of.foretold},   {"wrong", of.wrong},
-            {"silent", of.silent},       {"foretold_percent", 100.0 * static_cast<double>(of.foretold) / changes}};
-    }
-    return body;
 }
 
 std::vector<std::string> Recorders::ended() { return std::exchange(ended_, {}); }

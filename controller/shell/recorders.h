@@ -47,8 +47,6 @@ public:
     void flush();
 
     nlohmann::json summary(const std::string& job) { return profile_.summary(job); }
-    // The same, with how each job's changes of phase are foretold.
-    nlohmann::json phases(const std::string& job);
     // Jobs whose last rank has gone since this was last asked.
     std::vector<std::string> ended();
 
@@ -69,14 +67,7 @@ private:
     struct Known {
         std::uint32_t gpu = kNone;
         std::string job;
-        wire::RankLearned learned;
     };
-    struct Learned {                                        // of a job
-        std::uint32_t ranks = 0, launches = 0, phases = 0;  // the latter two: of the rank with the most
-        std::uint64_t changes = 0, foretold = 0, wrong = 0, silent = 0;
-        void add(const wire::RankLearned& rank);
-    };
-
     const Fabric& fabric_;
     std::string program_;
     TimeNs realtime_offset_ns_;
@@ -88,7 +79,6 @@ private:
     std::map<std::uint64_t, std::unordered_map<CommId, std::uint32_t>> places_;  // of a rank in its groups
     // Of launches that are not done, while anybody records.
     std::map<std::pair<std::uint64_t, std::uint64_t>, std::vector<wire::KeyRange>> keys_;  // by rank and sequence
-    std::map<std::string, Learned> left_;  // by ranks that have gone, of the last jobs
     std::vector<std::string> ended_;
     Profile profile_;
     bool batch_due_ = false;

@@ -18,20 +18,10 @@ void Core::Impl::welcome(const wire::Welcome& m) {
     known_epoch = m.epoch;
     session.state = SessionState::up;
     session.epoch = m.epoch;
-    here = m.node;
-    leads.clear();  // it will tell all of them
     gpus.assign(m.gpus);
-    session.provision = m.provision;
-    session.runs = m.runs;
-    session.dark_ns = TimeNs{m.dark_us} * 1000;
-    session.by_rank = m.by_rank;
-    for (auto& entry : ranks) {  // this session has heard nothing, and said nothing of what may be acted upon
+    for (auto& entry : ranks)
         for (std::uint32_t i = 0; i < entry.second.used; ++i)
             if (entry.second.members[i]) place(entry.second, i);
-        entry.second.provision = {};
-        entry.second.said = {};
-        entry.second.told_changes = 0;
-    }
     session.retry_at = 0;
     session.last_frame = session.last_heartbeat = heard_ns = now;
     grace_ns = TimeNs(m.grace_ms) * 1'000'000;
@@ -84,34 +74,10 @@ void Core::Impl::hear(const wire::Heartbeat&) {
     if (now - session.last_heartbeat >= session.heartbeat_ns / 2) send_heartbeat();
 }
 
-bool Core::Impl::is_provisioned(const Rank& rank) const {
-    return session.provision && (!session.by_rank || (rank.provision.provision && !rank.provision.planned));
-}
-
-bool Core::Impl::offers_runs(const Rank& rank) const {
-    return session.runs && (!session.by_rank || rank.provision.runs);
-}
-
-// What was deferred is looked at again at the end of this look, in any case.
-void Core::Impl::hear(const wire::Provision& m) {
-    for (const wire::RankProvision& p : m.ranks) {
-        const auto at = ranks.find(p.rank);
-        if (at == ranks.end()) continue;
-        Rank& rank = at->second;
-        rank.provision = p;
-        if (p.paced && rank.pace == nullptr) rank.pace = std::make_unique<Pace>();
-        if (!p.paced) rank.pace.reset();
-        if (rank.pace == nullptr) continue;
-        rank.pace->begin(!p.provision && !p.runs);
-        if (p.anew) rank.pace->forget();
-    }
-}
-
 void Core::Impl::hear(const wire::Verdicts& m) {
     for (const wire::CommVerdict& v : m.comms) {
         const auto it = groups.find(v.comm);
         if (it == groups.end() || it->second.verdict == Verdict::intra) continue;
-        if (!v.places.empty()) it->second.places = v.places;
         if (it->second.verdict != v.verdict && !v.why.empty() && v.reason != Reason::observe)
             log(LogLevel::warn, "a communicator is not held for circuits: " + v.why);
         set_verdict(v.comm, v.verdict, v.reason, v.reason_rank);
@@ -121,8 +87,6 @@ void Core::Impl::hear(const wire::Verdicts& m) {
 
 void Core::Impl::hear(const wire::Grant& m) {
     if (!m.steering.empty()) emit(Steer{m.steering});
-    for (const wire::PortSteering& s : m.steering) leads[{s.gpu, s.port}] = {s.peer_node, s.peer_gpu};
-    for (auto& entry : ranks) entry.second.forecast_due |= !m.steering.empty();
     for (const wire::LocalLaunch& id : m.firm) {
         Rank* rank = nullptr;
         Launch* launch = launch_of(id, &rank);

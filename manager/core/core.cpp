@@ -1,7 +1,6 @@
 #include "manager/core/core.h"
 
 #include <algorithm>
-#include <limits>
 #include <set>
 
 #include "manager/core/state.h"
@@ -16,14 +15,12 @@ void Core::on(const Event& event, TimeNs now, TimeNs realtime_ns, Actions& out) 
     impl_->realtime = realtime_ns;
     impl_->out = &out;
     if (!impl_->has_controller() && !impl_->alone_since) impl_->alone_since = now;
-    impl_->learn();
     std::visit([this](const auto& e) { impl_->handle(e); }, event);
 }
 
 bool Core::flush(TimeNs now, Actions& out) {
     impl_->now = now;
     impl_->out = &out;
-    impl_->learn();
     return impl_->flush();
 }
 
@@ -36,10 +33,6 @@ bool Core::pending() const {
 }
 
 const Counters& Core::counters() const { return impl_->counters; }
-
-std::vector<WithheldLaunch> Core::withheld() const {
-    return impl_->has_controller() ? impl_->withheld() : std::vector<WithheldLaunch>{};
-}
 
 std::string Core::check() const {
     for (const auto& [id, rank] : impl_->ranks) {
@@ -74,14 +67,6 @@ static std::uint32_t stream_family(std::uint64_t stream) {
     return 0x4000'0000u | static_cast<std::uint32_t>(hash_mix(0, stream) & 0x3fff'ffffu);
 }
 
-// What the program does, for its pace: not with whom it has to connect first.
-static std::uint64_t signature_of(const Launch& launch) {
-    std::uint64_t h = hash_mix(0, static_cast<std::uint64_t>(launch.op));
-    for (const LaunchKey& key : launch.keys)
-        h = hash_mix(h, std::hash<Key>{}(sequence_of(key.range.first)) + key.range.count);
-    return h;
-}
-
 Rank* Core::Impl::rank_of(RankId id) {
     const auto it = ranks.find(id);
     if (it != ranks.end()) return &it->second;
@@ -105,7 +90,6 @@ void Core::Impl::handle(const RankUp& e) {
         return;
     }
     it->second.info = e.info;
-    it->second.info.paces = true;
     it->second.mode = e.mode;
     it->second.recovered = e.recovered;
     it->second.capacity = e.slots;
@@ -332,9 +316,7 @@ void Core::Impl::handle(const Recorded& e) {
     }
     ++counters.recorded;
     Launch& taken = *rank->find(e.seq);
-    if (rank->pace != nullptr && (e.flags & ring::kLaunchConn) == 0)
-        rank->pace->recorded(e.seq, signature_of(taken));
-    rank->forecast_due = rank->offers_due = true;
+    rank->offers_due = true;
     consider(*rank, taken);
 }
 
@@ -404,7 +386,6 @@ void Core::Impl::decide(Rank& rank, Launch& launch) {
         return start(rank, launch, Phase::started);
     }
     if (!has_controller() || launch.asked) return;
-    if (lets_wait(rank, launch)) return rank.withhold(launch);
     launch.asked = true;
     outbox.demand.push_back({rank.info.rank, launch.seq});
 }
@@ -457,8 +438,6 @@ void Core::Impl::start(Rank& rank, Launch& launch, Phase phase, bool abort) {
     launch.ahead = Ahead::no;
     launch.go_ns = realtime;
     emit(SetGo{rank.info.rank, launch.seq, abort});
-    begun.push_back({rank.info.rank, launch.seq});
-    begun_ns = now;
     ++counters.gone;
     counters.passed += phase == Phase::passed;
     if (!soft.empty())
@@ -474,87 +453,6 @@ void Core::Impl::pass_turn(Rank& rank, const std::vector<std::uint32_t>& familie
             consider(rank, *next);
             if (!next->lets_pass()) break;
         }
-}
-
-// What has started in the last call, for the forecast: no gate waits for that.
-void Core::Impl::learn() {
-    for (const wire::LocalLaunch& id : begun) {
-        Rank* rank = nullptr;
-        Launch* launch = launch_of(id, &rank);
-        if (launch == nullptr) continue;
-        describe(*rank, *launch);
-        rank->forecast.started(*launch, begun_ns, rank->launches);
-        if (launch->programme.needs != 0) rank->said = {};
-    }
-    begun.clear();
-}
-
-bool Core::Impl::is_local(const Key& key) const {
-    if (!is_directed(key.kind)) return false;
-    const auto group = groups.find(key.comm);
-    if (group == groups.end()) return false;
-    bool src = false, dst = false;
-    for (const auto& [id, index] : group->second.members) {
-        const std::uint32_t r = ranks.at(id).members[index]->info.rank_in_comm;
-        src |= r == key.src;
-        dst |= r == key.dst;
-    }
-    return src && dst;
-}
-
-// Once its communicators are judged: before that nobody knows whether it needs light.
-void Core::Impl::describe(Rank& rank, Launch& launch) {
-    if (launch.described) return;
-    std::vector<Circuits> circuits;
-    for (const LaunchKey& key : launch.keys) {
-        const Member* member = rank.members[key.member].get();
-        if (member != nullptr && member->verdict == Verdict::unknown) return;
-        circuits.emplace_back();
-        if (member == nullptr || member->verdict != Verdict::enforced || is_local(key.range.first)) continue;
-        const auto group = groups.find(key.range.first.comm);
-        if (group != groups.end()) circuits.back() = circuits_by(key.range, group->second.places, here);
-    }
-    launch.programme = programme_of(launch.op, launch.bytes, launch.keys, circuits);
-    launch.described = true;
-}
-
-// What is not known to be dark may be lit.
-bool Core::Impl::is_lit(const std::vector<wire::KeyRange>& keys) const {
-    return std::all_of(keys.begin(), keys.end(), [this](const wire::KeyRange& range) {
-        const auto group = groups.find(range.first.comm);
-        const auto reaches = group == groups.end() ? std::nullopt : circuits_of(range, group->second.places, here);
-        return !reaches || std::all_of(reaches->begin(), reaches->end(), [this](const Reach& r) {
-            return std::any_of(leads.begin(), leads.end(),
-                               [&r](const auto& lead) { return lead.first.first == r.gpu && lead.second == r.peer; });
-        });
-    });
-}
-
-std::uint32_t Core::Impl::due_ms(const Forecast& forecast) const {
-    if (!forecast.knows_due()) return 0;
-    const TimeNs ms = (forecast.due_until() - now) / 1'000'000;
-    return static_cast<std::uint32_t>(std::clamp<TimeNs>(ms, 1, std::numeric_limits<std::uint32_t>::max()));
-}
-
-// What each rank whose phase is over will want next: said once, and again when it turns out otherwise.
-void Core::Impl::expect_next() {
-    for (auto& [id, rank] : ranks) {
-        if (!rank.forecast_due || rank.provision.planned) continue;
-        rank.forecast_due = false;
-        std::size_t looked = 0;
-        for (Launch& launch : rank.launches) {
-            if (!launch.pending()) continue;
-            if (++looked > Forecast::kMaxLook) break;
-            describe(rank, launch);
-        }
-        wire::Expectation e = rank.forecast.next_phase(rank.launches, [this](const auto& keys) { return is_lit(keys); })
-                                  .value_or(wire::Expectation{});
-        if (e.keys == rank.said.keys && (e.sure == rank.said.sure || e.keys.empty())) continue;
-        e.rank = id;
-        if (!e.keys.empty()) e.due_ms = due_ms(rank.forecast);
-        rank.said = e;
-        outbox.next.ranks.push_back(std::move(e));
-    }
 }
 
 bool Core::Impl::is_intra(const Rank& rank, const Launch& launch) const {
@@ -600,12 +498,9 @@ void Core::Impl::retire(Rank& rank) {
 void Core::Impl::finish(Rank& rank, Launch& launch) {
     const bool passed = launch.phase == Phase::passed || !launch.running() || launch.ungated();
     if (launch.phase == Phase::waiting) rank.stop_waiting(launch);
-    launch.running() ? rank.forecast.ended(launch, now) : rank.forecast.started(launch, now, rank.launches);
-    rank.forecast_due |= launch.programme.needs != 0;
     rank.set_done(launch);
     rank.offers_due = true;
     launch.done_ns = realtime;
-    if (rank.pace != nullptr) rank.pace->ended(launch.seq, now);
     ++counters.done;
     tell_done(rank, launch, passed);
     rank.note_finished(launch);

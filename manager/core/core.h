@@ -197,17 +197,8 @@ using Actions = std::vector<Action>;
 
 struct Counters {
     std::uint64_t recorded = 0, ready = 0, gone = 0, done = 0, demand_messages = 0, demand_launches = 0,
-                  done_messages = 0, next_messages = 0, passed = 0, expired = 0, rejected = 0;
+                  done_messages = 0, passed = 0, expired = 0, rejected = 0;
     std::uint64_t offered = 0, withdrawn = 0;  // gates opened ahead
-    std::uint64_t withheld = 0;                // receives that were not asked for as soon as they were ready
-};
-
-// A receive posted early that the rank can do without for now: not asked for yet.
-struct WithheldLaunch {
-    RankId rank = kNone;
-    std::uint64_t seq = 0;
-    TimeNs since_ns = 0;  // ready
-    TimeNs until_ns = 0;  // asked for then at the latest, as things are
 };
 
 class Core {
@@ -226,7 +217,6 @@ public:
     // Launches recorded and not done: while there are any with a stream gate, the shell polls.
     bool pending() const;
     const Counters& counters() const;
-    std::vector<WithheldLaunch> withheld() const;  // while there is a controller
     std::string check() const;
 
 private:

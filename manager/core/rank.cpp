@@ -143,11 +143,6 @@ void Rank::leave(const Launch& launch) {
 
 void Rank::stop_waiting(const Launch& launch) {
     std::erase(waiting, launch.seq);
-    std::erase(withheld, launch.seq);
-}
-
-void Rank::withhold(const Launch& launch) {
-    if (std::find(withheld.begin(), withheld.end(), launch.seq) == withheld.end()) withheld.push_back(launch.seq);
 }
 
 void Rank::note_finished(const Launch& launch) {
@@ -311,9 +306,6 @@ std::string Rank::check() const {
     if (!std::is_partitioned(launches.begin(), launches.end(), [](const Launch& l) { return l.overtaken; }))
         return name + "a launch was overtaken, and one before it not";
     if (waits != waiting.size()) return name + "a launch waits twice, or is gone";
-    for (const std::uint64_t seq : withheld)
-        if (std::find(waiting.begin(), waiting.end(), seq) == waiting.end())
-            return name + "withholds what does not wait";
     const auto live = std::count_if(families_.begin(), families_.end(), [](const auto& f) { return !f.second.empty(); });
     if (expected.size() != static_cast<std::size_t>(live)) return name + "families of launches that are gone";
     for (const auto& [family, order] : expected) {

@@ -12,9 +12,7 @@
 #include <vector>
 
 #include "manager/core/core.h"
-#include "manager/core/forecast.h"
 #include "manager/core/keys.h"
-#include "manager/core/pace.h"
 #include "opus/launch_ring.h"
 #include "opus/wire.h"
 
@@ -42,7 +40,6 @@ struct Launch {
     std::vector<LaunchKey> keys;
     std::vector<std::uint16_t> members;  // communicator entries it touches
     std::vector<std::uint32_t> families;
-    Predictor::Launch programme;  // what the forecast knows it by; needs 0: no circuits
 
     Phase phase = Phase::recorded;
     Ahead ahead = Ahead::no;     // only in Phase::recorded
@@ -51,16 +48,13 @@ struct Launch {
     bool asked = false;          // in a Demand or Snapshot of this session
     bool known_running = false;  // a Returned or a snapshot said that it started under a run
     bool told = false;           // the controller has ever heard of it: it must hear of its end
-    bool described = false;      // `programme` is set
     bool untold = false;         // done under a run, and the controller has not heard of it
     bool overtaken = false;      // the ring is retired beyond it; its slots are marked occupied
     std::uint64_t grant = 0;     // token it may start, or has started, under
     std::string misses;          // what the controller last said that it waits for
     TimeNs waiting_since = 0;
-    Predictor::Patience patience{};                     // as it has shown so far
     std::int64_t ready_ns = 0, go_ns = 0, done_ns = 0;  // real time, for people
 
-    bool is_one(OpKind kind) const { return op == kind && keys.size() == 1; }
     // What comes after it in its stream is reached when it is done.
     bool in_stream_order() const {
         return gate == ring::Gate::stream && (flags & (ring::kLaunchConn | ring::kLaunchHostDone)) == 0;
@@ -128,17 +122,10 @@ public:
     std::uint32_t capacity = ring::kDefaultSlots;  // slots of the ring
     std::vector<Freeing> freeing;
     std::map<std::uint32_t, CommId> entering;  // by entry: inside NCCL's creation, without a place yet
-    std::vector<std::uint64_t> waiting;   // launches in Phase::waiting
-    std::vector<std::uint64_t> withheld;  // those of them that may be asked for later: what else it does goes first
-    std::size_t sequences = 0;            // entries of all `finished`
-    Forecast forecast;
-    std::uint64_t told_changes = 0;  // of phase, when the controller was last told what is learned
-    wire::Expectation said;          // last word in Next since a launch started
-    bool forecast_due = false;       // there may be something new to say
-    bool offers_due = false;         // there may be something to let go ahead
-    bool recovered = false;          // an earlier manager served it
-    wire::RankProvision provision;   // what the controller last said of it
-    std::unique_ptr<Pace> pace;      // where it wants to know that
+    std::vector<std::uint64_t> waiting;  // launches in Phase::waiting
+    std::size_t sequences = 0;           // entries of all `finished`
+    bool offers_due = false;  // there may be something to let go ahead
+    bool recovered = false;   // an earlier manager served it
     std::uint32_t kept_most = kMaxKeptSlots;
     std::uint64_t untold = 0;  // slots of launches that are `untold`
 
@@ -171,7 +158,6 @@ public:
     bool is_connecting_before(const Launch& launch) const;
     void leave(const Launch& launch);  // it ended
     void stop_waiting(const Launch& launch);
-    void withhold(const Launch& launch);  // one that waits
     void set_done(Launch& launch);
     void set_untold(Launch& launch);
     void note_finished(const Launch& launch);

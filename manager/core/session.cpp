@@ -92,31 +92,7 @@ void Core::Impl::end_runs() {
 void Core::Impl::send_heartbeat() {
     session.last_heartbeat = now;
     untold_due |= !untold.launches.empty() || !untold.ran.empty();
-    emit(Send{wire::Heartbeat{realtime, news_of_phases(), withheld_now()}});
-}
-
-// The controller has heard of none of them: who asks it why something waits must be told all the same.
-std::vector<wire::Withheld> Core::Impl::withheld_now() const {
-    const auto ms = [](TimeNs ns) { return static_cast<std::uint32_t>(std::max<TimeNs>(0, ns) / 1'000'000); };
-    std::vector<wire::Withheld> all;
-    for (const WithheldLaunch& w : withheld()) {
-        if (all.size() >= wire::kMaxWithheld) break;
-        const Launch& launch = *ranks.at(w.rank).find(w.seq);
-        all.push_back({{w.rank, w.seq}, launch.keys.front().range, launch.bytes, ms(now - w.since_ns), ms(w.until_ns - now)});
-    }
-    return all;
-}
-
-std::vector<wire::RankLearned> Core::Impl::news_of_phases() {
-    std::vector<wire::RankLearned> news;
-    for (auto& [id, rank] : ranks) {
-        const Predictor::Accuracy& seen = rank.forecast.accuracy();
-        if (seen.transitions == rank.told_changes) continue;
-        rank.told_changes = seen.transitions;
-        const Predictor::Knowledge known = rank.forecast.knowledge();
-        news.push_back({id, known.launches, known.phases, seen.transitions, seen.foretold, seen.wrong, seen.silent});
-    }
-    return news;
+    emit(Send{wire::Heartbeat{realtime, {}, {}}});
 }
 
 void Core::Impl::handle(const Tick&) {
@@ -197,7 +173,6 @@ TimeNs Core::Impl::next_deadline() const {
         // A little late: the controller's own heartbeat, which ours answers, usually comes first, so that
         // an idle manager wakes once for both.
         at = std::min(at, session.last_heartbeat + session.heartbeat_ns + session.heartbeat_ns / 8);
-        at = std::min(at, next_late_ask());
     } else if (alone_since) {
         for (const auto& [id, rank] : ranks) {
             for (const std::uint64_t seq : rank.waiting)
@@ -233,26 +208,10 @@ void Core::Impl::told_all() {
     }
 }
 
-void Core::Impl::gather_pace() {
-    for (auto& [id, rank] : ranks) {
-        if (rank.pace == nullptr) continue;
-        rank.pace->look(now);
-        if (const auto n = rank.pace->news())
-            outbox.pace.ranks.push_back({id, rank.provision.number, static_cast<wire::PaceKind>(n->kind), n->took_ns,
-                                         n->yardstick_ns, n->lap_ns});
-    }
-}
-
 bool Core::Impl::flush() {
     bool later = false;
-    ask_late();
     const bool asks = !outbox.demand.empty();
     if (has_controller()) {
-        // What is asked for goes first, and alone: what will be wanted after it can wait. An end of a phase cannot.
-        later = session.provision && !outbox.demand.empty() && outbox.done.launches.empty() && !untold_due &&
-                !soft.any_ended() &&
-                std::any_of(ranks.begin(), ranks.end(), [](const auto& r) { return r.second.forecast_due; });
-        if (session.provision && !later) expect_next();
         wire::Demand demand;
         for (const wire::LocalLaunch& id : outbox.demand) {
             Rank* rank = nullptr;
@@ -260,15 +219,12 @@ bool Core::Impl::flush() {
             if (launch == nullptr || launch->phase != Phase::waiting) continue;
             launch->told = true;
             demand.launches.push_back(demand_of(*rank, *launch));
-            if (!offers_runs(*rank)) continue;
-            describe(*rank, *launch);
-            demand.launches.back().run = run_after(*rank, *launch);
         }
         counters.demand_launches += demand.launches.size();
         counters.demand_messages += !demand.launches.empty();
         // What may wait goes along with what does not.
         if (const auto& o = outbox; untold_due || !o.done.launches.empty() || !demand.launches.empty() ||
-                                    !o.next.ranks.empty() || !o.registered.comms.empty() || !o.registered.entering.empty() ||
+                                    !o.registered.comms.empty() || !o.registered.entering.empty() ||
                                     !o.retire.comms.empty() || !o.retire.ranks.empty() || !o.retire.degraded.empty() ||
                                     !o.retire.failed.empty() ||
                                     untold.ran.size() + untold.launches.size() >= kMaxUntold / 2)
@@ -284,14 +240,10 @@ bool Core::Impl::flush() {
         const auto send_if = [this](bool any, auto& message) {
             if (any) emit(Send{std::move(message)});
         };
-        gather_pace();
-        auto& [registered, done, retire, passed, next, pace, asked] = outbox;
+        auto& [registered, done, retire, passed, asked] = outbox;
         send_if(!registered.ranks.empty() || !registered.comms.empty() || !registered.entering.empty(), registered);
         send_if(any_done, done);
         send_if(!passed.launches.empty(), passed);
-        counters.next_messages += !next.ranks.empty();
-        send_if(!next.ranks.empty(), next);
-        send_if(!pace.ranks.empty(), pace);
         send_if(!demand.launches.empty(), demand);
         send_if(!retire.ranks.empty() || !retire.comms.empty() || !retire.degraded.empty() || !retire.failed.empty(),
                 retire);

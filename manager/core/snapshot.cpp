@@ -6,8 +6,6 @@
 namespace opus::manager {
 namespace {
 
-constexpr std::size_t kMaxRunRanges = 256;
-
 wire::LaunchState state_of(Phase phase) {
     switch (phase) {
         case Phase::started: return wire::LaunchState::in_flight;
@@ -46,18 +44,6 @@ wire::LaunchDemand Core::Impl::demand_of(const Rank& rank, const Launch& launch)
     demand.behind = launch.behind_streams() || rank.shares_unheld(launch) || rank.is_connecting_before(launch) ||
                     rank.is_behind_own(launch);
     return demand;
-}
-
-// As far as it needs the controller's leave: whose circuits are those of this launch, only the controller knows.
-std::vector<wire::KeyRange> Core::Impl::run_after(const Rank& rank, const Launch& launch) const {
-    std::vector<wire::KeyRange> run;
-    for (const LaunchKey& key : rank.forecast.rest_of_phase(launch)) {
-        const Member* member = rank.members[key.member].get();
-        if (member == nullptr || member->verdict != Verdict::enforced || run.size() >= kMaxRunRanges) continue;
-        run.push_back(key.range);
-        run.back().count = std::min<std::uint32_t>(run.back().count, wire::kMaxKeysPerLaunch);
-    }
-    return run;
 }
 
 wire::Snapshot Core::Impl::snapshot() {

@@ -1,6 +1,5 @@
-// What the manager's core holds. core.cpp: what ranks do. patience.cpp: what is asked for late. ahead.cpp: gates opened
-// ahead. conversation.cpp: what the controller says. session.cpp: sessions, time, the hold. snapshot.cpp: what is told
-// of all this.
+// What the manager's core holds. core.cpp: what ranks do. ahead.cpp: gates opened ahead. conversation.cpp: what the
+// controller says. session.cpp: sessions, time, the hold. snapshot.cpp: what is told of all this.
 #pragma once
 
 #include <functional>
@@ -24,7 +23,6 @@ struct Group {
     Verdict verdict = Verdict::unknown;
     Reason reason = Reason::none;  // why it is not held
     std::uint32_t reason_rank = kNone;
-    Places places;  // of its members, if the controller has told
 };
 
 enum class SessionState : std::uint8_t { down, greeting, up, refused };
@@ -33,10 +31,6 @@ struct Session {
     SessionState state = SessionState::down;
     std::uint64_t id = 0;
     std::uint64_t epoch = 0;
-    bool provision = false;     // the controller wants to hear what comes next
-    bool runs = false;          // and how far a phase will go
-    TimeNs dark_ns = 0;         // what moving a circuit takes; 0: it has not said
-    bool by_rank = false;       // it says of each rank whether that is acted upon
     TimeNs silence_ns = 0;      // without a frame for so long it is lost
     TimeNs heartbeat_ns = 0;    // ours are so far apart
     TimeNs last_frame = 0;      // or the Hello
@@ -50,8 +44,6 @@ struct Outbox {
     wire::Done done;
     wire::Retire retire;
     wire::Expired expired;
-    wire::Next next;
-    wire::Pace pace;
     std::vector<wire::LocalLaunch> demand;
     void clear() { *this = {}; }
 };
@@ -70,9 +62,7 @@ struct Core::Impl {
     SoftTokens soft;
     Session session;
     Outbox outbox;
-    NodeIndex here = kNone;
     GpuPlaces gpus;
-    std::map<std::pair<std::uint32_t, std::uint32_t>, Nic> leads;  // local GPU and port: where its circuit goes
     std::uint64_t known_epoch = 0;
     std::optional<TimeNs> alone_since;  // no controller
     bool waited_in_vain = false;        // for a verdict, a whole hold time, since then: who comes next does not wait
@@ -83,8 +73,6 @@ struct Core::Impl {
     bool untold_due = false;            // to be said at the end of this look
     std::string refusal;                // last reason shown
     std::optional<TimeNs> refused_since;  // because another manager speaks for this node
-    std::vector<wire::LocalLaunch> begun;  // in the call before, and not learned from yet
-    TimeNs begun_ns = 0;
     std::vector<wire::LocalLaunch> expired;  // decided here without a controller, to be told at the next welcome
 
     std::uint32_t withdrawals = 0;      // not answered yet
@@ -120,13 +108,7 @@ struct Core::Impl {
     void pass_turn(Rank& rank, const std::vector<std::uint32_t>& families, std::uint64_t seq);
     void decide(Rank& rank, Launch& launch);    // it waits: may it start?
     void decide_all();
-    bool lets_wait(Rank& rank, Launch& launch);
-    void ask_late();
-    TimeNs patient_until(const Rank& rank, const Launch& launch) const;
-    std::vector<WithheldLaunch> withheld() const;
-    TimeNs next_late_ask() const;
     void start(Rank& rank, Launch& launch, Phase phase, bool abort = false);
-    void learn();
     void finish(Rank& rank, Launch& launch);
     void tell_done(Rank& rank, Launch& launch, bool passed);
     void gather_done();
@@ -136,11 +118,6 @@ struct Core::Impl {
     std::uint64_t soft_cover(const Rank& rank, const Launch& launch, const std::vector<std::uint64_t>& without) const;
     std::uint64_t cover(const Rank& rank, const Launch& launch, const std::vector<std::uint64_t>& without) const;
     std::uint32_t local_members(const Key& key) const;
-    void describe(Rank& rank, Launch& launch);  // for the forecast
-    bool is_local(const Key& key) const;        // a transfer that stays on this node
-    std::uint32_t due_ms(const Forecast& forecast) const;
-    void expect_next();
-    bool is_lit(const std::vector<wire::KeyRange>& keys) const;
 
     // Gates ahead (ahead.cpp).
     void handle(const Withdrawn& e);
@@ -166,8 +143,6 @@ struct Core::Impl {
     void handle(const Tick& e);
     void lose_controller(const std::string& why);
     void send_heartbeat();
-    std::vector<wire::RankLearned> news_of_phases();
-    std::vector<wire::Withheld> withheld_now() const;
     void end_session(const std::string& reason);
     TimeNs runs_end() const;
     void let_go_of_runs();
@@ -192,10 +167,7 @@ struct Core::Impl {
     void hear(const wire::Waiting& m);
     void hear(const wire::Resync& m);
     void hear(const wire::Heartbeat& m);
-    void hear(const wire::Provision& m);
-    bool is_provisioned(const Rank& rank) const;
-    bool offers_runs(const Rank& rank) const;
-    void gather_pace();
+    void hear(const wire::Provision&) {}  // the controller's own affair
     template <class Other>
     void hear(const Other&) {
         ++counters.rejected;
@@ -203,7 +175,6 @@ struct Core::Impl {
 
     // What is told (snapshot.cpp).
     wire::LaunchDemand demand_of(const Rank& rank, const Launch& launch) const;
-    std::vector<wire::KeyRange> run_after(const Rank& rank, const Launch& launch) const;
     wire::Snapshot snapshot();
     void tell_degraded();
 };

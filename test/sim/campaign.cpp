@@ -48,9 +48,6 @@ CampaignResult Campaign::run(FaultClass fault_class, const CampaignOptions& opti
         result.used += o.used;
         result.wrong += o.wrong;
         result.lendings += o.lendings > 0;
-        result.withheld += o.withheld > 0;
-        result.receives_withheld += o.withheld;
-        for (std::uint32_t i = 0; i < kMeanwhile; ++i) result.meanwhile[i] += o.meanwhile >> i & 1;
         if (!o.failure.empty()) result.failures.emplace_back(seed, o.failure);
     }
     result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();

@@ -1,7 +1,6 @@
 // Many schedules: by class, by seed.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -26,9 +25,7 @@ struct CampaignResult {
     std::uint64_t unroutable = 0;  // schedules in which a gang could not be routed
     std::uint64_t passed_launches = 0;
     std::uint64_t speculations = 0, used = 0, wrong = 0;
-    std::uint64_t lendings = 0;                         // schedules
-    std::uint64_t withheld = 0, receives_withheld = 0;  // schedules; receives
-    std::array<std::uint64_t, kMeanwhile> meanwhile{};  // schedules
+    std::uint64_t lendings = 0;  // schedules
     double seconds = 0;
     std::vector<std::pair<std::uint64_t, std::string>> failures;  // seed, what
 };

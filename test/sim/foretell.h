@@ -1,5 +1,5 @@
 // What ranks say of the rest of their phases, and of what comes next, drawn at random: right, too short, too long, or
-// of other phases. The managers' own forecast needs programs that repeat themselves; these do not.
+// of other phases. Managers foretell nothing.
 #pragma once
 
 #include <vector>

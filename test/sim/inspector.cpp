@@ -190,7 +190,6 @@ void Inspector::controller_did(const controller::Actions& actions) {
             world_.launches[index].suspended = trace->kind == Kind::suspend;
             world_.launches[index].listed_life = 0;
             for (const Part& part : *world_.launches[index].parts) dropped_[part.flow] = true;
-            if (trace->kind == Kind::suspend) world_.withheld.happens(Meanwhile::suspended);
             if (trace->kind == Kind::suspend) turns_.suspended(index);
             if (trace->kind == Kind::resume) {
                 turns_.resumed(index);

@@ -16,7 +16,7 @@ struct Request {
     std::string fault_class = "all", mutation = "none", runs = "mixed";
     std::uint32_t check_every = 1, failures = 3;
     std::vector<std::uint32_t> without;
-    bool log = false, mutations = false, commit = false, coverage = false, drawn = false;
+    bool log = false, mutations = false, commit = false, drawn = false;
 };
 
 std::vector<FaultClass> classes_of(const std::string& names) {
@@ -127,30 +127,6 @@ int campaign(const Request& r) {
     return failed == 0 ? 0 : 1;
 }
 
-// Does class early do what it is for? Receives are withheld in most schedules, and everything happens meanwhile.
-int coverage(const Request& r) {
-    Campaign campaign;
-    CampaignOptions options;
-    options.first_seed = r.first;
-    options.seeds = r.seeds;
-    options.check_every = r.check_every;
-    options.runs = runs_of(r.runs);
-    const CampaignResult result = campaign.run(FaultClass::early, options);
-    for (const auto& [seed, what] : result.failures)
-        print_failure(seed, FaultClass::early, options.mutation, r.runs, what);
-    std::printf("receives withheld: %llu, in %llu of %llu schedules; meanwhile, in schedules:",
-                static_cast<unsigned long long>(result.receives_withheld),
-                static_cast<unsigned long long>(result.withheld), static_cast<unsigned long long>(result.schedules));
-    bool all = result.failures.empty() && result.withheld * 2 > result.schedules;
-    for (std::uint32_t i = 0; i < kMeanwhile; ++i) {
-        std::printf("%s %s %llu", i > 0 ? "," : "", name_of(static_cast<Meanwhile>(i)),
-                    static_cast<unsigned long long>(result.meanwhile[i]));
-        all &= result.meanwhile[i] > 0;
-    }
-    std::printf("\n%d passed, %d failed\n", all ? 1 : 0, all ? 0 : 1);
-    return all ? 0 : 1;
-}
-
 // Do the programs do all that NCCL allows? In how many of 1,000 schedules, by class. Where programs are drawn at large
 // each thing must occur.
 int drawn(const Request& r) {
@@ -192,7 +168,6 @@ int mutations(const Request& r) {
         const bool needs_runs = options.mutation == Mutation::ignore_revoke || options.mutation == Mutation::withdraw_nothing;
         options.runs = keeps || needs_runs ? Runs::on : runs_of(r.runs);
         const FaultClass where = keeps                                        ? FaultClass::silence
-                                 : options.mutation == Mutation::never_ask    ? FaultClass::early
                                  : options.mutation == Mutation::no_pair_keys ? FaultClass::wide
                                                                               : FaultClass::calm;
         const CampaignResult result = campaign.run(where, options);
@@ -231,7 +206,6 @@ int main(int argc, char** argv) {
     app.add_option("--without", r.without, "with --seed: leave out these faults");
     app.add_flag("--log", r.log, "with --seed: all that happens");
     app.add_flag("--commit", r.commit, "print the commit that this plays, and nothing else");
-    app.add_flag("--coverage", r.coverage, "show that class early withholds receives, and what happens meanwhile");
     app.add_flag("--drawn", r.drawn, "count what the programs do, of what NCCL allows");
     app.add_flag("--mutations", r.mutations, "show that each deliberate mistake is noticed");
     CLI11_PARSE(app, argc, argv);
@@ -241,7 +215,6 @@ int main(int argc, char** argv) {
         const auto classes = classes_of(r.fault_class == "all" ? "mixed" : r.fault_class);
         return classes.empty() ? 2 : replay(r, classes.front());
     }
-    if (r.coverage) return coverage(r);
     if (r.drawn) return drawn(r);
     return r.mutations ? mutations(r) : campaign(r);
 }

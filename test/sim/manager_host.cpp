@@ -39,7 +39,6 @@ void ManagerHost::start() {
 
 void ManagerHost::die() {
     core_.reset();
-    world_.withheld.gone(node_);
     world_.inspector.manager_died(node_);
     ranks_.clear();
     actions_.clear();
@@ -166,7 +165,6 @@ void ManagerHost::settle() {
         perform_all();
         if (!outgoing_.empty()) send(std::exchange(outgoing_, {}));
     }
-    world_.withheld.look(node_);
     if (std::exchange(reconnect_, false)) {
         connected_ = desynced_ = false;
         world_.network.close(node_);
@@ -177,10 +175,6 @@ void ManagerHost::settle() {
 // --- actions ------------------------------------------------------------------------------------------
 
 void ManagerHost::perform(manager::Send& a) {
-    if (auto* demand = std::get_if<wire::Demand>(&a.message); demand != nullptr && s_.mutation == Mutation::never_ask)
-        std::erase_if(demand->launches, [this](const wire::LaunchDemand& d) {
-            return world_.withheld.was(node_, d.launch.rank, d.launch.seq);
-        });
     if (auto* demand = std::get_if<wire::Demand>(&a.message); demand != nullptr && world_.options.runs)
         for (wire::LaunchDemand& d : demand->launches)
             if (const std::uint32_t rank = rank_of(d.launch.rank); rank != kNone && random_.chance(900))
@@ -370,8 +364,6 @@ void ManagerHost::hear(wire::Frame& frame) {
             perform(manager::Send{wire::Returned{revoke->id, {}, {}, {}, {}}});
             continue;
         }
-        if (frame.epoch == epoch_ && std::holds_alternative<wire::Revoke>(message))
-            world_.withheld.happens(Meanwhile::revoked, node_);
         if (frame.epoch == epoch_) world_.inspector.manager_heard(node_, message);
         feed(manager::FromController{frame.epoch, frame.session, std::move(message)});
         if (reconnect_) break;

@@ -161,12 +161,7 @@ void add_faults(Scenario& s, Random random) {
         f.at_ns = random.spread(50'000, 150'000'000);
         f.lasts_ns = random.spread(200'000, 2'500'000'000);
         f.detail = random.next();
-        if (early && random.chance(750)) {
-            f.after_withheld = 1 + random.below(4);
-            f.at_ns = random.spread(10'000, 20 * kMs);
-        } else if (early) {
-            f.at_ns = random.between(0, s.about_ns);
-        }
+        if (early) f.at_ns = random.between(0, s.about_ns);
         if (s.fault_class == FaultClass::silence) {
             f.at_ns = random.between(50 * kMs, 500 * kMs);
             f.lasts_ns = s.timing.silence_ns + random.between(s.timing.grace_ns / 4 * 3, 3 * s.timing.grace_ns);
@@ -234,10 +229,9 @@ bool is_of_network(FaultKind kind) {
 
 const char* name_of(Mutation m) {
     static constexpr const char* kNames[] = {
-        "none",        "cut-under-launch", "drop-grants",        "start-without-go", "lying-switch",
-        "forget-done", "early-answer",     "half-grant",         "ignore-revoke",    "keep-runs",
-        "never-ask",   "withdraw-nothing", "straight-first-use", "no-connect-keys",  "no-empty-keys",
-        "no-pair-keys"};
+        "none",         "cut-under-launch", "drop-grants",        "start-without-go", "lying-switch",
+        "forget-done",  "early-answer",     "half-grant",         "ignore-revoke",    "keep-runs",
+        "withdraw-nothing", "straight-first-use", "no-connect-keys", "no-empty-keys", "no-pair-keys"};
     return kNames[static_cast<std::size_t>(m)];
 }
 
@@ -274,7 +268,7 @@ Scenario make_scenario(std::uint64_t seed, FaultClass fault_class, Mutation muta
     }
     s.provision = fault_class == FaultClass::windows || early || timing.chance(800);
     s.guard = Random(seed, kGuard).chance(250);
-    s.plan = Random(seed, kPlan).chance(early ? 150 : 300);  // with a plan nothing is withheld
+    s.plan = Random(seed, kPlan).chance(300);
     if (Random rest(seed, kRest); rest.chance(600)) s.timing.rest_ns = rest.spread(1, 100 * kMs);
     add_jobs(s, Random(seed, kJobs));
     for (std::uint32_t i = 0; i < s.jobs.size(); ++i) write_programs(s, i, Random(seed, kPrograms + i));
@@ -282,8 +276,7 @@ Scenario make_scenario(std::uint64_t seed, FaultClass fault_class, Mutation muta
         for (std::uint32_t i = 1; i < s.jobs.size(); ++i)
             if (s.jobs[i].after == kNone) s.jobs[i].start_ns = early_random.between(0, s.about_ns);
     add_faults(s, Random(seed, kFaults));
-    for (const Fault& f : s.faults)
-        if (f.after_withheld == 0) s.healed_ns = std::max(s.healed_ns, f.at_ns + f.lasts_ns);
+    for (const Fault& f : s.faults) s.healed_ns = std::max(s.healed_ns, f.at_ns + f.lasts_ns);
     return s;
 }
 

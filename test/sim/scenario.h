@@ -13,7 +13,7 @@ namespace opus::sim {
 
 // What may go wrong in a schedule. `calm`: nothing; only delays are drawn. `windows`: nothing but predictions.
 // `silence`: a node that holds runs is not heard, or does not hear, for longer than the grace time, and others want its
-// ports. `early`: receives posted early, which managers ask for late, and anything meanwhile. `wide`: up to six nodes,
+// ports. `early`: receives posted early, and anything meanwhile. `wide`: up to six nodes,
 // four ports a GPU and four switches a rail, all-to-alls over as many nodes as these reach, and anything.
 enum class FaultClass : std::uint8_t {
     calm,
@@ -58,10 +58,9 @@ bool is_of_switch(FaultKind kind);
 struct Fault {
     FaultKind kind{};
     TimeNs at_ns = 0, lasts_ns = 0;
-    std::uint32_t after_withheld = 0;  // not 0: so long after that many receives have been withheld
-    std::uint32_t target = 0;          // rank, node or switch
-    std::uint64_t detail = 0;          // a seed of its own, a port, ...
-    bool left_out = false;             // while a failing schedule is made smaller
+    std::uint32_t target = 0;  // rank, node or switch
+    std::uint64_t detail = 0;  // a seed of its own, a port, ...
+    bool left_out = false;     // while a failing schedule is made smaller
 };
 
 // Deliberate mistakes of the harness, each to be caught by one of its checks.
@@ -76,7 +75,6 @@ enum class Mutation : std::uint8_t {
     half_grant,
     ignore_revoke,
     keep_runs,
-    never_ask,
     withdraw_nothing,
     // Of the shim: what it forgets to ask for, NCCL does all the same, in the dark.
     straight_first_use,  // no connect key for the first collective, after a transfer on the same stream
@@ -84,7 +82,7 @@ enum class Mutation : std::uint8_t {
     no_empty_keys,  // none for transfers of zero bytes
     no_pair_keys,   // none for the pairs that an all-to-all, gather or scatter connects
 };
-inline constexpr std::uint32_t kMutations = 16;
+inline constexpr std::uint32_t kMutations = 15;
 const char* name_of(Mutation m);
 
 using FlowIndex = std::uint32_t;
@@ -216,7 +214,7 @@ struct Scenario {
     std::vector<FlowPlan> flows;
     std::vector<Fault> faults;
     TimeNs about_ns = 0;   // class early: its jobs last about so long
-    TimeNs healed_ns = 0;  // from here on nothing is wrong any more, but what begins after receives are withheld
+    TimeNs healed_ns = 0;  // from here on nothing is wrong any more
 
     PairIndex pair_of(GpuId x, GpuId y) const {
         const auto gpus = static_cast<PairIndex>(fabric.gpus.size());

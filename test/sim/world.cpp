@@ -20,7 +20,6 @@ World::World(const Scenario& s, RingMemory& ring_memory, const WorldOptions& o)
       glass(*this, s),
       traffic(*this, s),
       inspector(*this, s),
-      withheld(*this, s),
       network(*this, s),
       controller(*this, s),
       arrivals(s.creations.size()),
@@ -41,7 +40,7 @@ Outcome World::run() {
     for (std::uint32_t j = 0; j < jobs_.size(); ++j)
         if (scenario.jobs[j].after == kNone) calendar.add(scenario.jobs[j].start_ns, Kind::job_start, j);
     for (std::uint32_t f = 0; f < scenario.faults.size(); ++f)
-        if (!scenario.faults[f].left_out && scenario.faults[f].after_withheld == 0)
+        if (!scenario.faults[f].left_out)
             calendar.add(scenario.faults[f].at_ns, Kind::fault, f);
     healed_ns_ = scenario.healed_ns;
     deadline_ns_ = healed_ns_ + kPatienceNs;
@@ -62,8 +61,6 @@ Outcome World::run() {
     if (!failed()) inspector.at_rest(true);
     outcome_.virtual_ns = now;
     outcome_.launches = launches.size();
-    outcome_.withheld = withheld.receives();
-    outcome_.meanwhile = withheld.meanwhile();
     count_controller();
     return outcome_;
 }
@@ -133,7 +130,6 @@ void World::start_job(std::uint32_t job) {
     state.living = static_cast<std::uint32_t>(scenario.jobs[job].ranks.size());
     deadline_ns_ = std::max(deadline_ns_, now + kPatienceNs + scenario.jobs[job].pauses_ns);
     for (const std::uint32_t r : scenario.jobs[job].ranks) ranks[r]->start();
-    withheld.happens(Meanwhile::churn);
 }
 
 void World::rank_ended(std::uint32_t rank) {
@@ -141,7 +137,6 @@ void World::rank_ended(std::uint32_t rank) {
     if (--jobs_[job].living > 0) return;
     jobs_[job].over = true;
     --jobs_left_;
-    withheld.happens(Meanwhile::churn);
     for (std::uint32_t j = 0; j < jobs_.size(); ++j)
         if (scenario.jobs[j].after == job) after(scenario.jobs[j].start_ns, Kind::job_start, j);
     if (jobs_left_ == 0) ended_ns_ = now;
@@ -159,31 +154,12 @@ void World::rank_died(std::uint32_t rank, bool) {
 
 // --- faults -------------------------------------------------------------------------------------------
 
-void World::withheld_receive(std::uint64_t receives) {
-    for (std::uint32_t i = 0; i < scenario.faults.size(); ++i) {
-        const Fault& f = scenario.faults[i];
-        if (f.left_out || f.after_withheld == 0 || f.after_withheld != receives) continue;
-        healed_ns_ = std::max(healed_ns_, now + f.at_ns + f.lasts_ns);
-        deadline_ns_ = std::max(deadline_ns_, healed_ns_ + kPatienceNs);
-        after(f.at_ns, Kind::fault, i);
-    }
-}
-
-void World::note_withheld(const Fault& f) {
-    if (f.kind == FaultKind::rank_death) return withheld.happens(Meanwhile::rank);
-    if (f.kind == FaultKind::manager_death) return withheld.happens(Meanwhile::manager, f.target);
-    if (f.kind == FaultKind::controller_death) return withheld.happens(Meanwhile::controller);
-    if (is_of_network(f.kind)) return withheld.happens(Meanwhile::network, f.target);
-    withheld.happens(Meanwhile::switches);
-}
-
 void World::begin_fault(std::uint32_t index) {
     const Fault& f = scenario.faults[index];
     if (journal.on)
         journal.add(now, std::string("fault ") + std::to_string(index) + ": " + name_of(f.kind) + " of " +
                              std::to_string(f.target));
     is_of_network(f.kind) ? inspector.delayed() : inspector.disturbed();
-    note_withheld(f);
     switch (f.kind) {
         case FaultKind::rank_death: return rank_died(f.target, false);
         case FaultKind::manager_death:

@@ -17,7 +17,6 @@
 #include "test/sim/ring_memory.h"
 #include "test/sim/scenario.h"
 #include "test/sim/traffic.h"
-#include "test/sim/withheld.h"
 
 namespace opus::sim {
 
@@ -31,8 +30,6 @@ struct Outcome {
     std::uint64_t runs = 0, run_launches = 0, revocations = 0;
     std::uint64_t ahead = 0, taken_back = 0, raced = 0;  // let go ahead, and gone so; taken back; gone all the same
     std::uint64_t speculations = 0, used = 0, wrong = 0, lendings = 0;
-    std::uint64_t withheld = 0;   // receives
-    std::uint32_t meanwhile = 0;  // a bit for each Meanwhile
 };
 
 struct WorldOptions {
@@ -57,7 +54,6 @@ public:
     Glass glass;
     Traffic traffic;
     Inspector inspector;
-    WithheldReceives withheld;
     Network network;
     ControllerHost controller;
     std::vector<std::unique_ptr<ManagerHost>> managers;
@@ -75,8 +71,7 @@ public:
 
     void rank_ended(std::uint32_t rank);
     void rank_died(std::uint32_t rank, bool aborts_job);
-    void withheld_receive(std::uint64_t receives);    // so many have been withheld
-    void count_controller();                          // before its core goes
+    void count_controller();  // before its core goes
     std::uint32_t mutations_left = 1;
     Outcome& outcome() { return outcome_; }
 
@@ -90,7 +85,6 @@ private:
     void start_job(std::uint32_t job);
     void begin_fault(std::uint32_t index);
     void end_fault(std::uint32_t index);
-    void note_withheld(const Fault& fault);
     void inspect();
     std::string why();
 

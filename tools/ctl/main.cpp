@@ -198,8 +198,7 @@ void define(CLI::App& app, Options& options) {
     watching->callback([&options, count] { options.chosen = [&options, count] { return watch(options, *count); }; });
     add_recording(app, options);
     auto* phases = app.add_subcommand(
-        "phases", "whether a job is provisioned, and why not; its learned phases: windows before them, and how its changes of phase are "
-        "foretold");
+        "phases", "whether a job is provisioned, and why not; the windows before its phases; its lap, and the plan of that");
     const auto job = std::make_shared<std::string>();
     phases->add_option("--job", *job, "only this job; default: all");
     phases->callback([&options, job] {

@@ -161,20 +161,16 @@ static void show_guard(const json& guard) {
 
 void show_phases(const json& body) {
     for (const json& job : body.at("jobs")) {
-        const json& p = job.at("prediction");
         std::printf("job %s%s: %.0f ranks\n", job.value("job", "").c_str(), job.value("ended", false) ? " (ended)" : "",
                     number(job, "ranks"));
         if (const auto guard = job.find("provision"); guard != job.end()) show_guard(*guard);
         show_windows(job);
-        if (p.value("changes", 0ull) == 0)
-            std::printf("no change of phase was seen yet\n");
+        const auto plan = job.find("plan");
+        if (plan == job.end())
+            std::printf("no lap of it is known: it has done nothing twice yet, or its ranks do not begin together\n");
         else
-            std::printf(
-                "%.0f ranks have learned up to %.0f launches in %.0f phases; of %.0f changes of phase %.2f %% were "
-                "foretold, "
-                "%.0f wrongly, %.0f not\n",
-                number(p, "ranks"), number(p, "launches_known"), number(p, "phases_known"), number(p, "changes"),
-                number(p, "foretold_percent"), number(p, "wrong"), number(p, "silent"));
+            std::printf("its lap has %.0f phases; plans made of it: %.0f; %s\n", number(*plan, "phases"), number(*plan, "made"),
+                        plan->value("followed", false) ? "its circuits follow the last one" : "none is followed now");
     }
     if (body.at("jobs").empty()) std::printf("no jobs\n");
 }

@@ -42,7 +42,6 @@ public:
     std::map<std::pair<RankId, std::uint32_t>, Verdict> verdicts;
     std::map<RankId, std::uint64_t> retired;
     TimeNs wake_at = 0;
-    std::uint32_t dark_us = 1'000'000;  // of the next Welcome
 
     void on(Event event) {
         core.on(event, now, now + 1'000 * kSecond, actions);
@@ -102,9 +101,7 @@ public:
     void welcome(std::vector<wire::GpuAssignment> gpus, std::uint64_t epoch_now = 7) {
         epoch = epoch_now;
         look(ControllerUp{++session});
-        wire::Welcome welcome{session, epoch, 0, std::move(gpus)};
-        welcome.dark_us = dark_us;
-        hear(std::move(welcome));
+        hear(wire::Welcome{session, epoch, 0, std::move(gpus)});
     }
     void hear(wire::Message message) { look(FromController{epoch, session, std::move(message)}); }
 
