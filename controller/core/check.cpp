@@ -6,7 +6,7 @@
 namespace opus::controller {
 
 std::string Core::Impl::check() {
-    for (std::string fault : {check_ports(), check_keys(), check_gangs(), check_speculations(), check_runs()})
+    for (std::string fault : {check_ports(), check_keys(), check_gangs(), check_ahead(), check_runs()})
         if (!fault.empty()) return fault;
     return {};
 }

@@ -29,12 +29,6 @@ struct Member {
     bool gone = false;  // destroyed it, or died
 };
 
-// What a collective needs, for all ranks that say that it is next.
-struct EdgeList {
-    std::vector<EdgeId> edges;   // sorted
-    std::size_t in_the_way = 0;  // the one that somebody did not want, when it was looked at last
-};
-
 struct Comm {
     CommId id;
     CommId parent;
@@ -67,7 +61,6 @@ struct Comm {
     // Circuits of a collective, once all members are known (EdgeIds, in ring order).
     bool ring_known = false, mesh_known = false;
     std::vector<EdgeId> ring, mesh;
-    std::shared_ptr<EdgeList> ring_list, mesh_list;      // the same, once a rank has said that it wants it next
     std::uint64_t ring_routable = 0, mesh_routable = 0;  // Inventory::fence_generation + 1 when found routable
 
     bool complete() const { return registered == size; }

@@ -14,9 +14,7 @@ const Counters& Core::counters() const { return impl_->counters; }
 
 Core::Impl::Impl(const Fabric& f, CoreOptions o)
     : fabric(f), options(o), inventory(f), planner(inventory, o.plan), nodes(f.nodes.size()), watchers(f.gpus.size()) {
-    spec.by_gpu.resize(f.gpus.size());
-    spec.of_gpu.resize(f.gpus.size());
-    spec.bets.resize(f.ports.size());
+    ahead.resize(f.ports.size());
     course_at.resize(f.ports.size());
     users.resize(f.ports.size());
     // Managers hold grants of an older controller beside ours.
@@ -44,11 +42,9 @@ void Core::Impl::on(const Event& event, TimeNs at, Actions& actions) {
 // dark before the port does.
 void Core::Impl::finish_step() {
     if (adoption_due) settle_adopted();
-    if (pacers_due) choose_pacers();
     if (!unheard.empty()) tell_again();
     if (!by_hand.empty()) drain_ports();
     schedule();
-    speculate();
     follow_plans();
     schedule();
     if (!to_try.empty()) try_ports();
@@ -56,15 +52,12 @@ void Core::Impl::finish_step() {
         waiting_armed = true;
         arm(now + kTellWaiting, TimerKind::waiting, 0);
     }
-    tell_losers();
     while (!owed.empty()) {
         const NodeIndex n = *owed.begin();
         owed.erase(owed.begin());
         NodeState& node = nodes[n];
         if (!node.verdicts.empty()) send(n, wire::Verdicts{std::move(node.verdicts)});
         node.verdicts.clear();
-        if (!node.provisions.empty()) send(n, wire::Provision{std::move(node.provisions)});
-        node.provisions.clear();
         if (node.tell && node.up()) {
             node.tell = false;
             send_grant(n, 0, {});
@@ -156,28 +149,12 @@ void Core::Impl::hear(NodeIndex n, const wire::Retire& m) {
 }
 
 void Core::Impl::hear(NodeIndex n, const wire::Demand& m) {
-    for (const wire::LaunchDemand& d : m.launches) {
-        not_withheld(n, d.launch);
-        demand(n, d);
-    }
-}
-
-void Core::Impl::not_withheld(NodeIndex n, const wire::LocalLaunch& launch) {
-    std::erase_if(nodes[n].withheld, [&launch](const wire::Withheld& w) { return w.launch == launch; });
-}
-
-void Core::Impl::hear(NodeIndex n, const wire::Heartbeat& m) {
-    nodes[n].withheld.assign(m.withheld.begin(), m.withheld.begin() + static_cast<std::ptrdiff_t>(std::min(
-                                                                          m.withheld.size(), wire::kMaxWithheld)));
-    nodes[n].withheld_ns = now;
+    for (const wire::LaunchDemand& d : m.launches) demand(n, d);
 }
 
 void Core::Impl::hear(NodeIndex n, const wire::Done& m) {
     for (const wire::LaunchDone& d : m.launches) hear_done(n, d);
-    for (const wire::LaunchRan& r : m.ran) {
-        not_withheld(n, r.done.launch);
-        hear_ran(n, r);
-    }
+    for (const wire::LaunchRan& r : m.ran) hear_ran(n, r);
     for (const std::uint64_t grant : m.ended)
         if (Run* run = find_run(grant)) node_is_over(*run, n);
     for (const wire::LaunchSeen& s : m.seen) hear_seen(n, s);

@@ -178,13 +178,13 @@ struct Counters {
                   unroutable = 0,
                   crowded = 0,  // gangs that ports can serve only launch by launch: opened, and lit in turn
         differences = 0,        // ports found leading elsewhere than was believed
-        speculations = 0, speculations_used = 0, speculations_wrong = 0, lendings = 0, runs = 0,
+        speculations = 0, speculations_used = 0, speculations_wrong = 0, runs = 0,
                   run_launches = 0,  // started without being asked for
         revocations = 0, overtakes = 0;  // gangs that waited for their turn in a plan in vain
     // Sum over granted gangs from completion to grant, without the time switches took (control-plane
     // time), and that time itself.
     TimeNs control_ns = 0, dark_wait_ns = 0, queue_wait_ns = 0;
-    // Dark time that granted gangs would have waited for, had nobody speculated; and that they did wait for.
+    // Dark time that granted gangs would have waited for, had nothing moved ahead of demand; and that they did wait for.
     TimeNs dark_hidden_ns = 0, dark_exposed_ns = 0;
 };
 
@@ -242,8 +242,8 @@ struct NodeStatus {
 struct JobStatus {
     std::string job;
     std::uint32_t ranks = 0;
-    bool guarded = false;                  // its laps are timed; else it is provisioned as the controller's options say
-    bool provision = false, runs = false;  // now
+    bool guarded = false;  // it goes on on demand where it is slower for its plan
+    bool planned = false, runs = false;  // now
     std::string state;                     // one line
     std::uint32_t laps = 0;                // in this state
     std::uint32_t fallbacks = 0;           // to on demand, so far
@@ -251,7 +251,6 @@ struct JobStatus {
     double ratio = 0;                      // of the last provisioned lap to that; 0: none yet
     std::size_t lap_phases = 0;            // uses of circuits in the lap that it is in; 0: none is known
     std::uint64_t plans = 0;               // made of that lap so far
-    bool planned = false;                  // its ports follow one now
 };
 
 // Why a launch waits: one line each, in the order in which they must end.
@@ -267,8 +266,7 @@ struct Why {
         programming,
         granted,
         suspended,
-        passed,
-        withheld
+        passed
     } state{};
     std::vector<std::string> reasons;  // "missing n2.g1 (rank 5 of 8): not ready", "port n0.g1.p0 held by ...", ...
 };
@@ -302,7 +300,7 @@ public:
     std::vector<SwitchStatus> switches() const;
     std::vector<NodeStatus> nodes() const;
     std::vector<JobStatus> jobs() const;  // by name
-    std::vector<Why> why(TimeNs now) const;  // every launch that is ready and not granted, or suspended, or withheld
+    std::vector<Why> why(TimeNs now) const;  // every launch that is ready and not granted, or suspended
     WhyPage why(TimeNs now, const WhyQuestion& question) const;
     std::string check() const;  // empty, or the first internal invariant that does not hold
 

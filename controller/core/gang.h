@@ -65,8 +65,6 @@ struct Gang {
     TimeNs hold_at_ns = 0;  // 0: no launch of it is held
     TimeNs retry_at_ns = 0;
     bool break_armed = false;
-    bool speculative = false;  // the circuits of a speculation: it has no launches, and comes last
-    bool sure = true;          // of a speculation: nobody doubts it
     bool overtook = false;     // it has waited for its turn in a plan in vain
     bool revoked_for = false;  // a run gave way to it: its own has a quantum
     bool queued = false;

@@ -15,10 +15,9 @@ void Core::Impl::program(Gang& gang, const Plan& plan) {
     ++gang.attempt;
     for (Launch* launch : gang.launches) launch->stage = Stage::committed;
     for (const EdgeId e : gang.edges) ++inventory.edge(e).claims;
-    const TimeNs since = complete_since(gang);
     for (const auto& [edge, circuit] : plan.fresh) {
         if (inventory.port(circuit.a).peer == circuit.b && inventory.usable(circuit)) continue;  // up already
-        lose_bets(since, edge, circuit);
+        lose_ahead(circuit);
         // After a failure each circuit goes alone, so that the one at fault shows.
         Op& op = open_op(fabric.ports[circuit.a].sw, gang.failures > 0);
         connect(op, edge, circuit);
@@ -45,7 +44,7 @@ Op& Core::Impl::open_op(SwitchIndex sw, bool alone) {
 
 void Core::Impl::turn_dark(Op& op, PortId p) {
     const PortId peer = inventory.port(p).peer;
-    spec.bets[p] = {};
+    ahead[p] = {};
     lose_turns(p);
     if (peer == kNone) return;
     Trace t;
@@ -70,7 +69,7 @@ void Core::Impl::turn_dark(Op& op, PortId p) {
 void Core::Impl::connect(Op& op, EdgeId edge, const Circuit& circuit) {
     for (const PortId p : {circuit.a, circuit.b}) turn_dark(op, p);
     for (const PortId p : {circuit.a, circuit.b}) {
-        spec.bets[p] = {};
+        ahead[p] = {};
         inventory.port(p).op = op.id;
         inventory.port(p).changed = step;
         inventory.port(p).since_ns = now;
@@ -136,9 +135,9 @@ void Core::Impl::settle_op(Op& op, const Applied& applied) {
     for (const PortId p : op.dark) touch(fabric.ports[p].gpu);
     carried_out(op);
     const TimeNs took = applied.settled_ns > applied.sent_ns ? applied.settled_ns - applied.sent_ns : now - op.begun_ns;
-    if (op.speculation != 0) bet_settled(op, took);
+    if (op.planned) made_ahead(op, took);
     if (op.has_ctl) out->push_back(CtlDone{op.ctl, true, {}});
-    if (op.speculation == Bet::kPlanned)
+    if (op.planned)
         for (const auto& entry : op.connect) lit_for_plan(entry.second.a);
     const std::vector<OpGang> waiting = std::move(op.gangs);
     inventory.ops().erase(OpId(op.id));
@@ -188,7 +187,7 @@ void Core::Impl::fail_op(Op& op, DriverError error, const std::string& text) {
         if ((s.op == 0 || s.op == op.id) && s.peer == kNone) doubt(p);  // else another has taken it meanwhile
     }
     if (op.has_ctl) out->push_back(CtlDone{op.ctl, false, text});
-    if (op.speculation != 0) bet_failed(op);
+    for (const auto& entry : op.connect) ahead[entry.second.a] = ahead[entry.second.b] = {};
     const std::vector<OpGang> waiting = std::move(op.gangs);
     const SwitchIndex s = op.sw;
     const TimeNs begun = op.begun_ns;
@@ -234,8 +233,7 @@ void Core::Impl::fail_gang(Gang& gang) {
 // Whole or not at all: every launch of it is in flight from here on. Where a node's session is gone in this
 // moment, its snapshot will say `ready` and it is told again.
 void Core::Impl::grant(Gang& gang) {
-    count_grant(gang, win_bets(gang));
-    settle_words(gang);
+    count_grant(gang, use_ahead(gang));
     if (options.plan) begin_use(gang);
     while (runs.count(next_grant) != 0) ++next_grant;  // an older controller's, whose epoch was the same
     const std::uint64_t id = next_grant++;

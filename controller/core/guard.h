@@ -1,18 +1,15 @@
-// Whether a job is provisioned: as long as it is no slower for it. The yardstick is the job itself (manager/core/pace.h):
-// what it does again and again, a lap, is timed on demand first and then provisioned. Where provisioned laps come out
+// Whether a lap of a job is planned: as long as it is no slower for it. The yardstick is the job itself: its laps are
+// timed on demand first and then planned. Where planned laps come out
 // worse twice in a row, or lose more than a little in all, the job goes on on demand, and then is tried again: after a
 // number of laps that doubles each time, and never before what was lost is less than kMostLost of the time since.
-// Now and then a provisioned job runs on demand for two laps, so that the yardstick stays true; the more seldom, the more
+// Now and then a planned job runs on demand for two laps, so that the yardstick stays true; the more seldom, the more
 // there is to lose by it.
 //
-// One a job; pure, no clock. hear() takes what the manager of one of its ranks says.
+// One a kind of lap; pure, no clock.
 #pragma once
 
 #include <cstdint>
 #include <string>
-#include <vector>
-
-#include "opus/wire.h"
 
 namespace opus::controller {
 
@@ -22,41 +19,34 @@ public:
     static constexpr double kFarWorse = 0.05;         // of a lap, lost since it last gained by as much: enough
     static constexpr double kMostLost = 0.005;        // part of all laps that trials may cost
     static constexpr std::uint32_t kProven = 4;       // laps, after which one that is slow is not believed at once
-    static constexpr std::uint32_t kFirstAway = 16;   // laps on demand, the first time
+    static constexpr std::uint32_t kFirstAway = 2;    // laps on demand, the first time: what was learned makes the next plan better
     static constexpr std::uint32_t kLongestAway = 1024;
     static constexpr std::uint32_t kLookLaps = 2;     // on demand, for a new yardstick
     static constexpr double kLittle = 0.003;          // saved: then a look costs nothing, and is taken soon
     static constexpr double kSure = 3;                // standard deviations of one lap: what saves less may be luck
     static constexpr std::uint32_t kFirstLook = 8, kFirstLookWhereMuch = 256, kLongestLook = 4096;  // laps before it
 
-    struct Rule {
-        bool provision = false, runs = false;
-        bool operator==(const Rule&) const = default;
-    };
     enum class Stage : std::uint8_t {
-        measuring,    // on demand, until a lap has been seen to repeat
+        measuring,    // on demand, until a lap has been timed
         trying,       // provisioned, and not proven
         provisioned,  // proven
         looking,      // on demand for a moment: a new yardstick
         away          // on demand, since provisioned laps were slower
     };
 
-    Guard(bool provision, bool runs, std::uint32_t first_away = kFirstAway);
-
-    Rule rule() const;
-    // True: the rule is another one now.
-    bool hear(const wire::RankPace& news);
-    // Its laps are timed elsewhere from now on: there is no yardstick there yet. True: as above.
-    bool start_over();
+    bool provisions() const { return stage_ == Stage::trying || stage_ == Stage::provisioned; }
+    // These are true where provisions() is another one now. A lap on demand has been timed.
+    bool begin();
+    // A lap is over, in this part of what it takes on demand.
+    bool lap_over(double ratio);
+    // So much of it is over, and it goes on.
+    bool lasts_too_long(double ratio);
 
     Stage stage() const { return stage_; }
     std::uint32_t laps() const { return laps_; }  // in this stage
     std::uint32_t laps_owed() const { return owed_laps_; }  // on demand, before it is tried again
-    std::int64_t lap_ns() const { return lap_ns_; }       // the yardstick's; 0: not known
     double ratio() const { return ratio_; }               // of the last provisioned lap to it; 0: none yet
     std::uint32_t fallbacks() const { return fallbacks_; }
-    // A lap is over, in this part of what it takes on demand. True: the rule is another one now.
-    bool lap_over(double ratio);
     std::string text() const;  // for people, one line
 
 private:
@@ -67,25 +57,18 @@ private:
         double deviation() const;  // standard, of one
     };
 
-    Guard(std::vector<Rule> levels, std::uint32_t first_away);
-
     bool enter(Stage stage);
     bool provisioned_lap(double ratio);
     bool away_lap(double ratio);
     bool fall_back(double ratio);
-    void start_again(double lap_ns);
-    bool is_on_demand() const { return stage_ != Stage::trying && stage_ != Stage::provisioned; }
 
-    std::vector<Rule> levels_;  // the most daring last
-    std::size_t level_ = 0;
     Stage stage_ = Stage::measuring;
     bool again_ = false;  // it was slower before: one slow lap is enough
     std::uint32_t laps_ = 0, slow_laps_ = 0;
-    std::uint32_t first_away_ = kFirstAway, away_laps_ = kFirstAway, owed_laps_ = 0, look_after_ = 0, fallbacks_ = 0;
+    std::uint32_t away_laps_ = kFirstAway, owed_laps_ = 0, look_after_ = 0, fallbacks_ = 0;
     double ratio_ = 0, slow_ratio_ = 0, away_sum_ = 0;
     Spread saved_;  // of the laps of this trial, each a part of a lap on demand
     double lost_ = 0;  // laps, since it last had gained as much as it had lost
-    std::int64_t lap_ns_ = 0;
 };
 
 }  // namespace opus::controller

@@ -21,11 +21,12 @@
 #include "controller/core/launch.h"
 #include "controller/core/planner.h"
 #include "controller/core/runs.h"
-#include "controller/core/speculation.h"
 #include "controller/plan/course.h"
 #include "controller/plan/watch.h"
 
 namespace opus::controller {
+
+using RankName = std::pair<NodeIndex, RankId>;
 
 struct Membership {
     Comm* comm = nullptr;
@@ -40,7 +41,7 @@ struct Kind {
 
     plan::Lap lap;
     std::uint64_t plans = 0;  // made of it
-    Guard guard{true, false, kFirstAway};
+    Guard guard;
     plan::Watch watch;              // since the job came to it
     std::int64_t since = 0;         // laps of the watch before this one were in part on demand and in part planned
     std::deque<TimeNs> on_demand;   // what the last laps on demand took
@@ -50,16 +51,10 @@ struct Kind {
 
     TimeNs yardstick_ns() const;  // 0: none
     void look_later();            // ever more seldom
-
-private:
-    static constexpr std::uint32_t kFirstAway = 2;  // what was learned under a plan makes the next one better
 };
 
 struct Job {
-    Guard guard{false, false};
     std::set<RankName> ranks;
-    RankName pacer{kNone, kNone};  // the rank whose laps are timed; none: none of them can be
-    std::uint64_t number = 1;      // of the last word about it
     plan::Log log;                 // what its launches have done
     std::uint64_t learn_at = 16;   // launches of it; a plan is made then
     void learn_later() { learn_at = log.added() + std::max<std::uint64_t>(16, log.added() / 8); }
@@ -74,8 +69,7 @@ struct Job {
     std::unique_ptr<plan::Course> course;            // none: it goes by demand
     std::map<plan::Instance, std::uint64_t> waiting;  // gangs, until it is their turn
 
-    bool guarded() const { return pacer.first != kNone; }
-    TimeNs lap_ns() const { return kind != nullptr ? kind->yardstick_ns() : guard.lap_ns(); }  // 0: not known
+    TimeNs lap_ns() const { return kind != nullptr ? kind->yardstick_ns() : 0; }  // 0: not known
 };
 
 struct Rank {
@@ -97,9 +91,6 @@ struct NodeState {
     std::set<std::uint64_t> runs;  // grants of whose runs it holds a part
     std::map<RankId, Rank> ranks;
     std::vector<wire::CommVerdict> verdicts;  // to be sent at the end of the step
-    std::vector<wire::RankProvision> provisions;  // likewise
-    std::vector<wire::Withheld> withheld;     // receives that its last heartbeat told of, less those asked for since
-    TimeNs withheld_ns = 0;                   // it came
     TimeNs behind_ns = std::numeric_limits<TimeNs>::max() / 2;  // its clock, and what its words take at least
 
     bool up() const { return session != 0 && reported; }
@@ -187,10 +178,10 @@ struct Core::Impl {
     void hear(NodeIndex node, const wire::Done& m);
     void hear(NodeIndex node, const wire::Returned& m);
     void hear(NodeIndex node, const wire::Expired& m) { expired(node, m); }
-    void hear(NodeIndex node, const wire::Heartbeat& m);
-    void not_withheld(NodeIndex node, const wire::LocalLaunch& launch);
-    void hear(NodeIndex node, const wire::Next& m);
-    void hear(NodeIndex node, const wire::Pace& m);
+    void hear(NodeIndex, const wire::Heartbeat&) {}
+    // Older managers foretell what comes next, and time laps, unless they are told not to.
+    void hear(NodeIndex, const wire::Next&) {}
+    void hear(NodeIndex, const wire::Pace&) {}
     template <class ControllersOwn>
     void hear(NodeIndex node, const ControllersOwn&) {
         log(LogLevel::warn, fabric.nodes[node].name + " sent a message that only a controller sends");
@@ -263,13 +254,7 @@ struct Core::Impl {
     // jobs.cpp: what of them is provisioned
     void join_job(NodeIndex node, Rank& rank);
     void leave_job(NodeIndex node, const Rank& rank);
-    void choose_pacer(const std::string& name, Job& job);
-    void choose_pacers();
-    void tell_provision(const Job& job, const RankName& who);
-    void rule_changed(const std::string& name, Job& job);
     void end_job_runs(const Job& job, const std::string& why);
-    Guard::Rule rule_of(const Job* job) const;
-    Guard::Rule rule_of(const RankName& who) const;
 
     // launches.cpp: keys, and who stands where in them
     Launch* launch_of(const LaunchId& id);
@@ -486,38 +471,11 @@ struct Core::Impl {
     bool is_drained(EdgeId e) const;
     void drain_ports();
 
-    // words.cpp: what ranks have said they want next
-    void take_word(NodeIndex node, const wire::Expectation& e);
-    void drop_word(const RankName& who);
-    bool wants_too(GpuId gpu, EdgeId e) const;
-    bool is_lent(GpuId gpu) const;
-    bool lends(GpuId gpu, EdgeId e);
-    bool can_do_without(const RankName& who, EdgeId e);
-    bool is_due_soon(const Word& word) const;
-    void join_words(const RankName& who);
-    void add_edges(Comm& comm, const wire::KeyRange& range, std::vector<EdgeId>& edges);
-    std::shared_ptr<EdgeList> list_of(Comm& comm, bool mesh);
-    std::shared_ptr<EdgeList> list_of(const std::vector<const wire::KeyRange*>& ranges);
-    bool not_yet(const Word& word);
-    void join_again();
-    void close_speculation(std::uint64_t id, bool replaced);
-    // speculation.cpp: circuits that are moved before they are asked for
-    void speculate();
-    void speculate(Speculation& s);
-    bool may_speculate(const Speculation& s) const;
-    TimeNs spares_until(const Gang& gang, const Plan& plan) const;
-    void spare(Gang& gang, TimeNs until);
-    void bet_settled(const Op& op, TimeNs took);
-    void bet_failed(const Op& op);
-    void lose_bets(TimeNs since, EdgeId edge, const Circuit& circuit);
-    TimeNs win_bets(const Gang& gang);
-    void forget_cost(const Bet& bet);
-    void note_lost(PortId p, TimeNs lost);
-    void note_word(const Speculation& s, bool came_true);
-    void make_amends(PortId p, bool came_true);
-    void settle_words(const Gang& gang);
-    std::string check_speculations();
-    void tell_losers();
+    // hidden.cpp: what moving ahead of demand has brought
+    void made_ahead(const Op& op, TimeNs took);
+    void lose_ahead(const Circuit& circuit);
+    TimeNs use_ahead(const Gang& gang);
+    std::string check_ahead() const;
     TimeNs complete_since(const Gang& gang) const;
 
     // requests.cpp: opus-ctl
@@ -532,9 +490,6 @@ struct Core::Impl {
     std::vector<Launch*> holders_of(EdgeId e);  // all of them
     WhyPage why(TimeNs at, const WhyQuestion& question);
     Why explain(Launch& launch, Explained& said);
-    const wire::Withheld* withheld_at(const Key& key, const Member& member) const;
-    std::string left_text(const wire::Withheld& withheld, const NodeState& node) const;
-    Why explain(NodeIndex node, const wire::Withheld& withheld) const;
     std::vector<std::string> explain_missing(const KeyState& key, bool open) const;
     void explain_missing(const Launch& launch, std::vector<std::string>& reasons, Explained& said) const;
     void tell_waiting();
@@ -563,10 +518,14 @@ struct Core::Impl {
     std::map<CommId, std::map<std::pair<NodeIndex, RankId>, std::uint32_t>> entering;
     std::vector<NodeState> nodes;
     std::map<std::string, Job> jobs;
-    bool pacers_due = false;  // one has gone, or there is none yet
     std::uint32_t overdue_nodes = 0;
     std::uint64_t overdue_changes = 0;
-    Speculations spec;
+    struct MadeAhead {  // a port that was turned for its plan, until somebody uses its light or turns it
+        PortId peer = kNone;
+        TimeNs took_ns = -1;  // -1: it is still moving
+        TimeNs end_ns = 0;
+    };
+    std::vector<MadeAhead> ahead;  // by port
     std::vector<Job*> course_at;  // by port: whose plan it follows
     struct PortUser {  // the job that was last granted its light, and when that was last another one
         const Job* job = nullptr;

@@ -106,25 +106,6 @@ bool Inventory::reserved_by_other(PortId p, const Gang& gang, EdgeId but_for) co
     return false;
 }
 
-namespace {
-
-// A port may lose as much as was saved on it, and once more. That once is not spent while a job finds its rhythm:
-// first a word must come true with nothing done about it. What is doubted is not paid for with light.
-constexpr std::uint32_t kProven = 1;
-constexpr std::uint32_t kProvenLate = 3;  // if a word about it has been wrong
-// What was saved need not have been waited for, what was lost was: a port on which a fourth part has been lost again is
-// bet on only while its words come true one after the other.
-constexpr std::uint32_t kProvenAgain = 8;
-constexpr TimeNs kLossWeighs = 4;
-
-bool may_bet(const PortState& s, bool sure) {
-    if (s.lost_ns > s.saved_ns || (s.saved_ns == 0 && s.foretold < (s.misled ? kProvenLate : kProven))) return false;
-    if (kLossWeighs * s.lost_ns > s.saved_ns && s.foretold < kProvenAgain) return false;
-    return sure || s.peer == kNone || s.saved_ns > s.lost_ns;
-}
-
-}  // namespace
-
 Obstacle Inventory::obstacle(PortId p, const Gang& gang) const {
     const PortState& s = ports_[p];
     if (s.fenced()) return Obstacle::fenced;
@@ -136,7 +117,6 @@ Obstacle Inventory::obstacle(PortId p, const Gang& gang) const {
     if (s.peer < ports_.size() && ports_[s.peer].absent) return Obstacle::absent;
     if (s.edge != kNone && edges_[s.edge].claims > 0) return Obstacle::claimed;
     if (s.edge != kNone && edges_[s.edge].held()) return Obstacle::busy;
-    if (gang.speculative && !may_bet(s, gang.sure)) return Obstacle::spent;
     return reserved_earlier(p, gang, kNone) ? Obstacle::reserved : Obstacle::none;
 }
 
@@ -158,7 +138,6 @@ const char* name_of(Obstacle obstacle) {
         case Obstacle::claimed: return "taken by a gang being programmed";
         case Obstacle::busy: return "busy";
         case Obstacle::reserved: return "reserved by an earlier gang";
-        case Obstacle::spent: return "moved in vain too often";
     }
     return "";
 }

@@ -62,11 +62,6 @@ struct PortState {
     TimeNs since_ns = 0;
     TimeNs stay_ns = 0;  // the longest for which light has been up there before somebody else wanted the port
     std::string note;
-    TimeNs saved_ns = 0, lost_ns = 0;  // dark time, by speculations on it
-    std::uint32_t foretold = 0;        // speculations of its GPU, made or not, that came true one after the other
-    bool misled = false;               // one has not
-    std::uint32_t amends = 0;          // of them, while more was lost than saved
-    std::uint32_t amnesties = 0;       // debts that were forgiven for it
     bool dark_by_fault = false;  // a fence or a failure has taken its light: it may have it back, also where one circuit would do
     std::uint32_t kept_for = 0;  // uses to come, by a plan: it has their light, or is getting it
     std::vector<Reservation> reservations;
@@ -116,7 +111,7 @@ struct Op {  // a change set under way
     std::vector<PortId> disconnect;  // one end each
     std::vector<PortId> dark;        // every port that loses its circuit and gets none
     std::vector<OpGang> gangs;
-    std::uint64_t speculation = 0;  // made for one
+    bool planned = false;           // a turn of a plan
     PortId tries = kNone;           // made to see whether this port works
     std::uint64_t ctl = 0;          // request to answer, if has_ctl
     bool has_ctl = false;
@@ -126,7 +121,7 @@ struct Op {  // a change set under way
 };
 
 // Why a gang may not use a port now, the first that applies.
-enum class Obstacle : std::uint8_t { none, fenced, unknown, moving, absent, claimed, busy, reserved, spent };
+enum class Obstacle : std::uint8_t { none, fenced, unknown, moving, absent, claimed, busy, reserved };
 
 class Inventory {
 public:

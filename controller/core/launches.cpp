@@ -58,7 +58,6 @@ std::pair<const EdgeId*, const EdgeId*> Core::Impl::edges_of(KeyState& key) {
         if (!known) {
             edges = collective_edges(comm, key.mesh, fabric, inventory);
             (key.mesh ? comm.mesh_routable : comm.ring_routable) = 0;
-            (key.mesh ? comm.mesh_list : comm.ring_list).reset();
             known = true;
         }
         return {edges.data(), edges.data() + edges.size()};

@@ -2,7 +2,6 @@
 // circuits follow the plan that is made of it, ahead of demand. Nothing waits for a plan for longer than the plan says
 // and a dark time, and what is in no plan goes by demand.
 #include <algorithm>
-#include <array>
 #include <limits>
 #include <numeric>
 
@@ -129,11 +128,10 @@ void Core::Impl::time_laps(Job& job) {
             if (kind.on_demand.size() > Kind::kMostTimed) kind.on_demand.pop_front();
         }
         if (kind.guard.stage() == Guard::Stage::measuring) {
-            const TimeNs yardstick = kind.yardstick_ns();
-            changed = kind.guard.hear({.kind = wire::PaceKind::ready, .yardstick_ns = yardstick, .lap_ns = yardstick});
+            changed = kind.guard.begin();
             continue;
         }
-        if (planned != kind.guard.rule().provision) continue;
+        if (planned != kind.guard.provisions()) continue;
         kind.took_ns += took->ns;
         kind.should_ns += kind.yardstick_ns();
         if (kind.should_ns < kLeastCompared) continue;
@@ -141,7 +139,7 @@ void Core::Impl::time_laps(Job& job) {
     }
     const TimeNs yardstick = kind.yardstick_ns(), so_far = kind.watch.since_lap_before();
     if (!changed && planned && yardstick >= kLeastCompared && kind.watch.unbegun() > kind.since && so_far > yardstick + yardstick / 8)
-        changed = kind.guard.hear({.kind = wire::PaceKind::excess, .took_ns = so_far, .yardstick_ns = yardstick, .lap_ns = yardstick});
+        changed = kind.guard.lasts_too_long(static_cast<double>(so_far) / static_cast<double>(yardstick));
     if (!changed) {
         if (over && !planned && may_plan(job) && kind.watch.unbegun() >= kind.again) follow_rule(job);
         return;
@@ -153,7 +151,7 @@ void Core::Impl::time_laps(Job& job) {
 }
 
 bool Core::Impl::may_plan(const Job& job) const {
-    return options.provision && job.kind != nullptr && (!options.guard || job.kind->guard.rule().provision);
+    return options.provision && job.kind != nullptr && (!options.guard || job.kind->guard.provisions());
 }
 
 // A plan saves no more of a lap than what launches were held for in it.
@@ -423,11 +421,10 @@ void Core::Impl::take_turn(Job& job, PortId p) {
     if (!is_joined(p, q)) {
         if (course.kept_for(p) + course.kept_for(q) != 0 || !may_turn_for_plan(p) || !may_turn_for_plan(q)) return;
         Op& op = open_op(fabric.ports[p].sw, true);
-        op.speculation = Bet::kPlanned;
-        const std::array bets{std::pair{p, Bet{Bet::kPlanned, inventory.port(p).peer, q, now, -1, 0}},
-                              std::pair{q, Bet{Bet::kPlanned, inventory.port(q).peer, p, now, -1, 0}}};
+        op.planned = true;
         connect(op, inventory.edge_between(fabric.ports[p].gpu, fabric.ports[q].gpu), make_circuit(p, q));
-        for (const auto& [end, bet] : bets) spec.bets[end] = bet;
+        ahead[p].peer = q;
+        ahead[q].peer = p;
         ++counters.speculations;
     }
     course.serve(p);

@@ -310,7 +310,6 @@ void Core::Impl::end_rank(NodeIndex node, RankId id, const char* how) {
     if (rank == nullptr) return;
     log(LogLevel::info, fabric.nodes[node].name + ": rank process " + std::to_string(id) + " " + how + " with " +
                             std::to_string(rank->launches.size()) + " launches not done");
-    drop_word({node, id});
     while (!rank->launches.empty()) finish(*rank->launches.begin()->second, Presence::dead);
     std::vector<Comm*> concerned;
     for (auto& [comm_id, membership] : rank->comms) {

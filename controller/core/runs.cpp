@@ -43,10 +43,8 @@ Run* Core::Impl::find_run(std::uint64_t grant) {
 
 bool Core::Impl::runs_apply(const Gang& gang, bool endless) {
     if (!options.runs || gang.launches.empty() || (options.plan && !endless && job_of(gang) == nullptr)) return false;
-    for (const Launch* l : gang.launches) {  // those that come back from the dark have lost their place
+    for (const Launch* l : gang.launches)  // those that come back from the dark have lost their place
         if (l->open || l->passed || l->mixed || l->alone || !nodes[l->id.node].up()) return false;
-        if (!endless && !options.plan && !rule_of(RankName{l->id.node, l->id.rank}).runs) return false;
-    }
     if (gang.revoked_for) return true;  // it has its quantum
     for (const EdgeId e : gang.edges)
         for (const Circuit& c : inventory.edge(e).up)

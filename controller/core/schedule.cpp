@@ -51,8 +51,11 @@ void Core::Impl::attempt(Gang& gang) {
     // Lit, but perhaps not by all the ports it could have: a phase gets the whole bandwidth (design, section 5.6).
     if (Plan plan; planner.place(gang, plan)) {
         if (plan.fresh.empty()) return grant(gang);
-        if (const TimeNs until = std::max(spares_until(gang, plan), rests_until(plan)); until > now)
-            return spare(gang, until);
+        if (const TimeNs until = rests_until(plan); until > now) {
+            block(gang);
+            gang.offline = true;
+            return arm(until, TimerKind::gang_retry, gang.id);
+        }
         return program(gang, plan);
     }
     if (gang.lit && !reserved) return grant(gang);
@@ -272,7 +275,6 @@ void Core::Impl::unwatch(Gang& gang) {
 
 void Core::Impl::touch(GpuId gpu) {
     for (Gang* gang : watchers[gpu]) queue(*gang, false);
-    if (spec.of_gpu[gpu] != 0) spec.due.insert(spec.of_gpu[gpu]);
     if (options.plan)
         for (const PortId p : fabric.gpus[gpu].ports)
             if (course_at[p] != nullptr) plan_due.insert(p);

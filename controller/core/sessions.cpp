@@ -41,9 +41,6 @@ void Core::Impl::lose_node(NodeIndex n, const std::string& why) {
     node.session = 0;
     node.reported = false;
     node.verdicts.clear();
-    node.provisions.clear();
-    pacers_due = true;
-    node.withheld.clear();
     node.grace_at_ns = now + options.node_grace_ns;
     arm(node.grace_at_ns, TimerKind::node_grace, n);
     arm(node.last_seen_ns + shortest_hold(node), TimerKind::node_hold, n);
@@ -165,19 +162,12 @@ void Core::Impl::hear(NodeIndex n, const wire::Snapshot& s) {
     NodeState& node = nodes[n];
     const bool first = !node.known;
     node.reported = node.known = true;
-    node.withheld.clear();  // a new session asks for all that is ready
     set_overdue(node, false);
     node.grace_at_ns = 0;
     for (const GpuId gpu : fabric.nodes[n].gpus)
         for (const PortId p : fabric.gpus[gpu].ports) inventory.port(p).told = kUntold;
     node.tell = true;
     owed.insert(n);
-
-    while (true) {  // what its ranks have said was said in another session
-        const auto word = spec.words.lower_bound({n, 0});
-        if (word == spec.words.end() || word->first.first != n) break;
-        drop_word(RankName(word->first));
-    }
 
     std::set<RankId> alive;
     for (const auto& info : s.ranks) alive.insert(info.rank);

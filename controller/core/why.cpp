@@ -27,11 +27,6 @@ std::string text_of(const Key& key) {
 
 }  // namespace
 
-std::string Core::Impl::left_text(const wire::Withheld& w, const NodeState& node) const {
-    const TimeNs left = TimeNs(w.left_ms) * 1'000'000 - (now - node.withheld_ns);
-    return ", for " + std::to_string(std::max<TimeNs>(0, left) / 1'000'000) + " ms more at most, as things are";
-}
-
 // Whom a launch of the key waits for, at most kMaxReasons of them.
 std::vector<std::string> Core::Impl::explain_missing(const KeyState& key, bool open) const {
     std::vector<std::string> reasons;
@@ -46,8 +41,6 @@ std::vector<std::string> Core::Impl::explain_missing(const KeyState& key, bool o
             why = "ready, not granted";
         else if (m.presence == Presence::dead || member.gone)
             why = "it has left";
-        else if (const wire::Withheld* w = withheld_at(key.key, member); w != nullptr)
-            why = "ready, and withheld by its manager" + left_text(*w, nodes[member.node]);
         else
             why = member.registered ? "not ready" : "not registered";
         reasons.push_back("missing " + name_of_member(*key.comm, slot) + ": " + why + " (" + text_of(key.key) + ")");
@@ -148,31 +141,6 @@ void Core::Impl::tell_waiting() {
         if (!message.launches.empty()) send(node, std::move(message));
 }
 
-// A receive that nobody has asked for: only its manager knows that it is ready, and has told with its last heartbeat.
-Why Core::Impl::explain(NodeIndex node, const wire::Withheld& w) const {
-    Why why;
-    why.launch = {node, w.launch.rank, w.launch.seq};
-    why.comm = w.keys.first.comm;
-    why.op = OpKind::recv;
-    why.bytes = w.bytes;
-    why.since_ns = std::max<TimeNs>(1, nodes[node].withheld_ns - TimeNs(w.waited_ms) * 1'000'000);
-    why.state = Why::State::withheld;
-    why.reasons.push_back("not asked for yet: what else its rank does next goes first" + left_text(w, nodes[node]) +
-                          " (" + text_of(w.keys.first) + ")");
-    return why;
-}
-
-const wire::Withheld* Core::Impl::withheld_at(const Key& key, const Member& member) const {
-    if (!member.registered || member.gone) return nullptr;
-    for (const wire::Withheld& w : nodes[member.node].withheld) {
-        const Key& first = w.keys.first;
-        if (w.launch.rank == member.rank && sequence_of(first) == sequence_of(key) && first.n <= key.n &&
-            key.n < first.n + w.keys.count)
-            return &w;
-    }
-    return nullptr;
-}
-
 Why Core::Impl::explain(Launch& launch, Explained& said) {
     Why why;
     why.launch = launch.id;
@@ -210,9 +178,6 @@ WhyPage Core::Impl::why(TimeNs at, const WhyQuestion& question) {
             for (auto& [seq, launch] : rank.launches)
                 if (launch->stage != Stage::in_flight && counts(launch->id.node, id))
                     page.waiting.push_back(explain(*launch, said));
-    for (NodeIndex n = 0; n < nodes.size(); ++n)
-        for (const wire::Withheld& w : nodes[n].withheld)
-            if (rank_of(n, w.launch.rank) != nullptr && counts(n, w.launch.rank)) page.waiting.push_back(explain(n, w));
     return page;
 }
 

@@ -101,12 +101,11 @@ void Daemon::hello(const std::string& peer, const wire::Frame& frame, const wire
                           epoch_,
                           node,
                           {},
-                          options_.core.provision,
-                          options_.core.runs,
+                          false,  // what ranks expect, older managers need not say
+                          false,
                           static_cast<std::uint32_t>(options_.core.node_grace_ns / 1'000'000),
                           static_cast<std::uint32_t>(options_.core.node_silence_ns / 1'000'000),
-                          fabric_.least_dark_us(node),
-                          (options_.core.guard || options_.core.plan) && !options_.core.observe};
+                          fabric_.least_dark_us(node)};
     for (const GpuId id : fabric_.nodes[node].gpus) {
         const Gpu& gpu = fabric_.gpus[id];
         welcome.gpus.push_back(

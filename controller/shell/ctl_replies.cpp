@@ -42,7 +42,6 @@ json counters_json(const Counters& c) {
             {"speculations", c.speculations},
             {"speculations_used", c.speculations_used},
             {"speculations_wrong", c.speculations_wrong},
-            {"lendings", c.lendings},
             {"runs", c.runs},
             {"run_launches", c.run_launches},
             {"revocations", c.revocations},
@@ -183,7 +182,7 @@ void add_guards(const ControllerView& view, json& phases) {
     for (const JobStatus& s : view.core.jobs())
         for (json& job : phases["jobs"]) {
             if (job.value("job", "") != s.job || job.value("ended", false)) continue;
-            job["provision"] = {{"state", s.state}, {"guarded", s.guarded}, {"provision", s.provision},
+            job["provision"] = {{"state", s.state}, {"guarded", s.guarded}, {"provision", s.planned},
                                 {"runs", s.runs},   {"laps", s.laps},       {"fallbacks", s.fallbacks}};
             if (s.lap_ns > 0) job["provision"]["lap_ms"] = static_cast<double>(s.lap_ns) / 1e6;
             if (s.ratio > 0) job["provision"]["provisioned_to_on_demand"] = s.ratio;

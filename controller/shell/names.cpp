@@ -38,7 +38,6 @@ const char* why_state_name(Why::State state) {
         case Why::State::granted: return "granted";
         case Why::State::suspended: return "suspended";
         case Why::State::passed: return "passed";
-        case Why::State::withheld: return "withheld";
     }
     return "unknown";
 }

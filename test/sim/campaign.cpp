@@ -47,7 +47,6 @@ CampaignResult Campaign::run(FaultClass fault_class, const CampaignOptions& opti
         result.speculations += o.speculations;
         result.used += o.used;
         result.wrong += o.wrong;
-        result.lendings += o.lendings > 0;
         if (!o.failure.empty()) result.failures.emplace_back(seed, o.failure);
     }
     result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();

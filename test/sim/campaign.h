@@ -25,7 +25,6 @@ struct CampaignResult {
     std::uint64_t unroutable = 0;  // schedules in which a gang could not be routed
     std::uint64_t passed_launches = 0;
     std::uint64_t speculations = 0, used = 0, wrong = 0;
-    std::uint64_t lendings = 0;  // schedules
     double seconds = 0;
     std::vector<std::pair<std::uint64_t, std::string>> failures;  // seed, what
 };

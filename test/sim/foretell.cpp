@@ -39,23 +39,6 @@ std::map<Key, std::uint64_t> begun_by(const World& world, std::uint32_t rank, co
 
 }  // namespace
 
-wire::Expectation draw_word(const World& world, std::uint32_t rank, Random& random) {
-    const Scenario& s = world.scenario;
-    std::map<Key, std::uint64_t> begun = begun_by(world, rank, nullptr);
-    std::uint32_t skip = random.chance(850) ? 0 : random.below(4);
-    wire::Expectation word;
-    for (const Call& call : s.ranks[rank].calls)
-        for (const LaunchPlan& plan : call.launches) {
-            const wire::KeyRange keys = keys_of(s, rank, plan.ops.front());
-            if (!word.keys.empty() || keys.first.n < begun[sequence_of(keys.first)] || skip-- > 0) continue;
-            word.keys.push_back(keys);
-        }
-    word.sure = random.chance(900);
-    const auto dark_ms = static_cast<std::uint32_t>(s.fabric.switches[0].dark_ns / 1'000'000);
-    word.due_ms = random.chance(200) ? 0 : 1 + random.below(8 * (dark_ms + 1));
-    return word;
-}
-
 std::vector<wire::KeyRange> foretell(const World& world, LaunchIndex first, Random& random) {
     const LaunchRun& run = world.launches[first];
     const Scenario& s = world.scenario;

@@ -1,5 +1,5 @@
-// What ranks say of the rest of their phases, and of what comes next, drawn at random: right, too short, too long, or
-// of other phases. Managers foretell nothing.
+// What ranks say of the rest of their phases, drawn at random: right, too short, too long, or
+// of other phases. Managers say nothing of it: this is how runs are made where there is no plan.
 #pragma once
 
 #include <vector>
@@ -11,10 +11,6 @@
 namespace opus::sim {
 
 class World;
-
-// What a rank says that it wants next (scenario numbers): one of those that have not started, the next one most often;
-// when it is due is anything. For Scenario::drawn_words.
-wire::Expectation draw_word(const World& world, std::uint32_t rank, Random& random);
 
 std::vector<wire::KeyRange> foretell(const World& world, LaunchIndex first, Random& random);
 

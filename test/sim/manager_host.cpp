@@ -182,38 +182,7 @@ void ManagerHost::perform(manager::Send& a) {
                     launch != kNone && world_.launches[launch].plan != nullptr)
                     d.run = foretell(world_, launch, random_);
     world_.inspector.manager_says(node_, a.message);
-    wire::Next words = s_.drawn_words ? words_beside(a.message) : wire::Next{};
     outgoing_.push_back(std::move(a.message));
-    if (!words.ranks.empty()) outgoing_.push_back(std::move(words));
-    if (wire::Pace paces = paces_beside(); !paces.ranks.empty()) outgoing_.push_back(std::move(paces));
-}
-
-// Jobs here are too short for laps: what is said of them is drawn, so they are provisioned and not at any moment.
-wire::Pace ManagerHost::paces_beside() {
-    wire::Pace paces;
-    for (const wire::RankProvision& p : paced_)
-        if (random_.chance(100)) {
-            const std::int64_t lap = random_.between(1 * kMs, 1'000 * kMs);
-            paces.ranks.push_back({p.rank, p.number, static_cast<wire::PaceKind>(random_.below(5)),
-                                   lap * static_cast<std::int64_t>(random_.between(900, 1'100)) / 1'000, lap, lap});
-        }
-    return paces;
-}
-
-// Of ranks that ask for something, or have ended something.
-wire::Next ManagerHost::words_beside(const wire::Message& message) {
-    wire::Next next;
-    const auto draw = [&](RankId id) {
-        const std::uint32_t rank = rank_of(id);
-        if (rank == kNone || !random_.chance(500)) return;
-        next.ranks.push_back(draw_word(world_, rank, random_));
-        next.ranks.back().rank = id;
-    };
-    if (const auto* demand = std::get_if<wire::Demand>(&message))
-        for (const wire::LaunchDemand& d : demand->launches) draw(d.launch.rank);
-    if (const auto* done = std::get_if<wire::Done>(&message))
-        for (const wire::LaunchDone& d : done->launches) draw(d.launch.rank);
-    return next;
 }
 
 void ManagerHost::perform(const manager::SetGo& a) {
@@ -351,12 +320,6 @@ void ManagerHost::hear(wire::Frame& frame) {
                                                               !grant->firm.empty() && world_.mutations_left > 0) {
             --world_.mutations_left;
             grant->firm.clear();
-        }
-        if (const auto* provision = std::get_if<wire::Provision>(&message)) {
-            for (const wire::RankProvision& p : provision->ranks) {
-                std::erase_if(paced_, [&p](const wire::RankProvision& old) { return old.rank == p.rank; });
-                if (p.paced) paced_.push_back(p);
-            }
         }
         if (const auto* revoke = std::get_if<wire::Revoke>(&message);
             revoke != nullptr && s_.mutation == Mutation::ignore_revoke) {

@@ -30,8 +30,6 @@ public:
     bool attach(std::uint32_t rank);  // false: nobody answers
     void rank_gone(std::uint32_t rank);
     void look_soon(std::uint32_t rank, TimeNs after);
-    wire::Pace paces_beside();
-    wire::Next words_beside(const wire::Message& message);
     std::uint32_t rank_of(RankId id) const;  // the latest that had this number
 
     // Calendar.
@@ -78,7 +76,6 @@ private:
     const Scenario& s_;
     NodeIndex node_;
     Random random_;
-    std::vector<wire::RankProvision> paced_;  // ranks whose pace the controller wants
     std::unique_ptr<manager::Core> core_;
     std::uint64_t life_ = 0;
     std::map<RankId, LocalRank> ranks_;

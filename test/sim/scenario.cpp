@@ -110,7 +110,6 @@ void add_jobs(Scenario& s, Random random) {
     Random ring(s.seed, kRing);
     if (may_be_ring && s.fabric.nodes.size() > 2 && ring.chance(400)) {
         s.provision = true;
-        s.drawn_words = ring.chance(500);
         add_ring_job(s, ring);
         --count;
     }

@@ -202,10 +202,9 @@ struct Scenario {
     FaultClass fault_class{};
     Mutation mutation{};
     Timing timing;
-    bool provision = true;     // the controller moves circuits for what ranks expect
+    bool provision = true;     // the controller moves circuits ahead of demand
     bool guard = false;        // only while jobs are no slower for it
     bool plan = false;         // by plans of its own; some of them are drawn (controller_host.cpp)
-    bool drawn_words = false;  // beside what managers expect: anything (foretell.h)
     Fabric fabric;
     std::vector<JobPlan> jobs;
     std::vector<Creation> creations;

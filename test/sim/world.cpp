@@ -217,7 +217,6 @@ void World::count_controller() {
     outcome_.speculations += c.speculations;
     outcome_.used += c.speculations_used;
     outcome_.wrong += c.speculations_wrong;
-    outcome_.lendings += c.lendings;
 }
 
 std::string World::why() {

@@ -29,7 +29,7 @@ struct Outcome {
     std::uint64_t launches = 0, grants = 0, suspensions = 0, passes = 0, unroutable = 0, crowded = 0, moves = 0;
     std::uint64_t runs = 0, run_launches = 0, revocations = 0;
     std::uint64_t ahead = 0, taken_back = 0, raced = 0;  // let go ahead, and gone so; taken back; gone all the same
-    std::uint64_t speculations = 0, used = 0, wrong = 0, lendings = 0;
+    std::uint64_t speculations = 0, used = 0, wrong = 0;
 };
 
 struct WorldOptions {

@@ -280,15 +280,6 @@ void SwitchedRails::log_words(NodeIndex node, const wire::Message& message) {
     };
     const std::string when =
         std::to_string(static_cast<double>(now_ - kBegin) / 1e6) + " ms " + map_.fabric().nodes[node].name;
-    if (const auto* next = std::get_if<wire::Next>(&message))
-        for (const wire::Expectation& e : next->ranks) {
-            std::string text = when + ".r" + std::to_string(e.rank) +
-                               (e.sure           ? " next:"
-                                : e.keys.empty() ? " next: ?"
-                                                 : " maybe next:");
-            for (const wire::KeyRange& range : e.keys) text += text_of(range);
-            options_.log(text);
-        }
     if (const auto* demand = std::get_if<wire::Demand>(&message))
         for (const wire::LaunchDemand& d : demand->launches) {
             std::string text = when + ".r" + std::to_string(d.launch.rank) + " wants:";
@@ -308,12 +299,11 @@ void SwitchedRails::hear(NodeIndex node, const std::vector<wire::Message>& messa
                                   1,
                                   node,
                                   {},
-                                  options_.provision,
-                                  options_.runs,
+                                  false,
+                                  false,
                                   0,
                                   0,
-                                  map_.fabric().least_dark_us(node),
-                                  true}});
+                                  map_.fabric().least_dark_us(node)}});
         decide(controller::NodeSession{node, node + 1});
     }
 }

@@ -20,7 +20,6 @@ SCENARIOS = {
     "suspend": "a wide launch that loses a circuit is suspended in steps that grow with the nodes",
     "restart": "all snapshots of a wide launch are taken in steps that grow with the nodes",
     "take_back": "a wide run is taken back in steps that grow with the nodes",
-    "foretell": "a wide collective is foretold in steps that grow with the nodes",
     "ports": "the ports under a wide launch are told in steps that grow with the nodes",
     "why": "why wide launches wait is told in steps that grow with the nodes",
 }

@@ -77,25 +77,6 @@ void take_back(WideWorld& world) {
     hold(world.core().counters().revocations == 1, "the run is not taken back");
 }
 
-void foretell(WideWorld& world) {
-    world.watch(false);
-    join_all(world);
-    world.start();
-    for (std::uint64_t n = 0; n < 3; ++n) {  // so that its ports may be bet on
-        for (const CommId comm : {kRing, kOther}) {
-            world.say_next(comm, n, 0, world.nodes());
-            world.demand(comm, n, 0, world.nodes());
-            world.done(0, world.nodes());
-        }
-    }
-    const std::uint64_t before = world.core().counters().speculations;
-    world.watch(true);
-    world.say_next(kRing, 3, 0, world.nodes());
-    world.demand(kRing, 3, 0, world.nodes());
-    world.watch(false);
-    hold(world.core().counters().speculations > before, "nothing was moved ahead");
-}
-
 }  // namespace
 
 void wait_for_ports(WideWorld& world) {
@@ -115,7 +96,6 @@ const std::vector<WideScenario>& wide_scenarios() {
         {"suspend", "another hand takes a circuit of a wide launch: all of it is suspended", suspend},
         {"restart", "a controller comes while a wide launch is in flight: all snapshots", restart},
         {"take_back", "a wide run is taken back: the demand for which it is, and all answers", take_back, false},
-        {"foretell", "all ranks say that a wide collective is next, and then ask for it", foretell, false},
     };
     return all;
 }

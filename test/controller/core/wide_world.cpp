@@ -129,11 +129,6 @@ void WideWorld::done(std::uint32_t from, std::uint32_t to) {
         feed(NodeMessage{node, session_, wire::Done{{{{0, seq_[node] - 1}, 1, 1, 1, false}}}});
 }
 
-void WideWorld::say_next(CommId comm, std::uint64_t n, std::uint32_t from, std::uint32_t to) {
-    for (std::uint32_t node = from; node < to; ++node)
-        feed(NodeMessage{node, session_, wire::Next{{{0, {{{comm, KeyKind::coll, 0, 0, n}, 1}}, true, 0}}}});
-}
-
 void WideWorld::give_back() {
     for (const auto& [node, run] : std::exchange(asked_back_, {})) {
         wire::Returned answer;
