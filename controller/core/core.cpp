@@ -13,7 +13,7 @@ void Core::on(const Event& event, TimeNs now, Actions& out) { impl_->on(event, n
 const Counters& Core::counters() const { return impl_->counters; }
 
 Core::Impl::Impl(const Fabric& f, CoreOptions o)
-    : fabric(f), options(o), inventory(f), planner(inventory, o.plan), nodes(f.nodes.size()), watchers(f.gpus.size()) {
+    : fabric(f), options(o), inventory(f), planner(inventory), nodes(f.nodes.size()), watchers(f.gpus.size()) {
     ahead.resize(f.ports.size());
     course_at.resize(f.ports.size());
     users.resize(f.ports.size());

@@ -44,11 +44,11 @@ struct CoreOptions {
     bool first = true;  // no controller just before it: else what that one sent is waited out to its deadline
     std::uint32_t port_failures_to_fence = 3;
     TimeNs port_trial_ns = 1'000'000'000;  // a port that failed is tried after so long, then after twice that, ...
-    bool provision = true;  // move circuits for what ranks expect next, before they ask
-    bool runs = true;       // grants cover what all members expect to follow
-    TimeNs rest_ns = 0;     // how long light is at rest before a run on it has no end; 0: by the job's laps (runs.cpp)
-    bool plan = true;       // ahead of demand by a plan of the job's laps, not by what ranks expect
-    bool guard = true;      // of a job that is slower for it neither is done (guard.h)
+    bool provision = true;  // move circuits ahead of demand, by a plan of what jobs do again and again
+    bool runs = true;       // grants cover what is to follow on the same light
+    // How long light is at rest before a run on it has no end. None: by the job's laps (runs.cpp); 0: no time at all.
+    std::optional<TimeNs> rest_ns = {};
+    bool guard = true;      // of a job that is slower for its plan none is followed (guard.h)
     bool observe = false;   // there are no switches to command: every communicator passes
 };
 

@@ -148,7 +148,7 @@ void Core::Impl::hear_ran(NodeIndex n, const wire::LaunchRan& ran) {
     const Rank* rank = rank_of(n, ran.demand.launch.rank);
     if (rank == nullptr) return;
     std::vector<plan::SeenKey> keys;
-    for (const wire::KeyRange& range : options.plan ? ran.demand.keys : std::vector<wire::KeyRange>{})
+    for (const wire::KeyRange& range : ran.demand.keys)
         for (Key key = range.first; key.n < range.first.n + range.count; ++key.n) keys.push_back({key, range.mesh});
     note_seen(n, ran.demand.launch.rank, ran.demand.op, std::move(keys), 0, ran.done);
     for (const wire::KeyRange& range : ran.demand.keys)

@@ -234,7 +234,7 @@ void Core::Impl::fail_gang(Gang& gang) {
 // moment, its snapshot will say `ready` and it is told again.
 void Core::Impl::grant(Gang& gang) {
     count_grant(gang, use_ahead(gang));
-    if (options.plan) begin_use(gang);
+    begin_use(gang);
     while (runs.count(next_grant) != 0) ++next_grant;  // an older controller's, whose epoch was the same
     const std::uint64_t id = next_grant++;
     const bool claimed = gang.state == Gang::State::programming;

@@ -266,7 +266,6 @@ struct Core::Impl {
     void hear_done(NodeIndex node, const wire::LaunchDone& done);
     void hear_seen(NodeIndex node, const wire::LaunchSeen& seen);
     void finish(Launch& launch, Presence how);
-    void shorten_runs(const Launch& finished);
     void take_off(Launch& launch);  // into flight
     void leave_flight(Launch& launch);
     void update_hold(KeyState& key);
@@ -357,7 +356,6 @@ struct Core::Impl {
     TimeNs longest_lap(const Gang& gang) const;
     bool has_rested(const Gang& gang) const;
     void offer_endless(const Launch& launch, std::map<Key, Offer>& offers);
-    void offer_expected(const Launch& launch, std::map<Key, Offer>& offers);
     void offer_planned(const Gang& gang, std::map<Key, Offer>& offers);
     std::map<NodeIndex, std::vector<wire::KeyRange>> begin_run(const Gang& gang, std::uint64_t grant);
     void join_comm(Comm& comm, std::uint64_t grant);

@@ -28,7 +28,6 @@ struct KeyRef {
 struct Launch {
     LaunchId id;
     std::vector<KeyRef> keys;
-    std::vector<wire::KeyRange> run;  // what its rank expects to follow in the same phase
     OpKind op = OpKind::none;
     std::uint64_t bytes = 0;
     Stage stage = Stage::ready;

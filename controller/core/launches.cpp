@@ -114,7 +114,6 @@ Launch* Core::Impl::add_launch(NodeIndex node, const wire::LaunchDemand& demand,
     launch.mixed = demand.mixed;
     launch.behind = demand.behind;
     launch.since_ns = now;
-    if (options.runs) launch.run = demand.run;
     for (const wire::KeyRange& range : demand.keys) {
         const auto it = rank.comms.find(range.first.comm);
         if (it == rank.comms.end()) continue;
@@ -151,7 +150,7 @@ void Core::Impl::demand(NodeIndex node, const wire::LaunchDemand& demand) {
     if (std::all_of(launch->keys.begin(), launch->keys.end(), [](const KeyRef& r) { return r.key->comm->open(); }))
         return pass_launches({launch}, Policy::proceed, "its communicator is not held", false);
     demand_meets_runs(*launch);
-    if (options.plan) check_fit(*launch);
+    check_fit(*launch);
     enter(*launch);
     if (misses_gone_member(*launch))
         for (const KeyRef& r : launch->keys)
@@ -188,26 +187,9 @@ void Core::Impl::hear_done(NodeIndex node, const wire::LaunchDone& done) {
     }
     trace(std::move(t));
     if (launch == nullptr) return;
-    if (options.plan) note_seen(node, done.launch.rank, launch->op, keys_of(*launch), launch->grant, done);
+    note_seen(node, done.launch.rank, launch->op, keys_of(*launch), launch->grant, done);
     ++counters.launches_done;
     finish(*launch, Presence::done);
-}
-
-// What its rank's other launches are expected to be followed by, this is no more.
-void Core::Impl::shorten_runs(const Launch& finished) {
-    const Rank* rank = rank_of(finished.id.node, finished.id.rank);
-    if (rank == nullptr) return;
-    for (const auto& [seq, launch] : rank->launches)
-        for (wire::KeyRange& range : launch->run) {
-            const Key sequence = sequence_of(range.first);
-            for (const KeyRef& r : finished.keys) {
-                const Key& key = r.key->key;
-                if (sequence_of(key) != sequence || key.n < range.first.n) continue;
-                const std::uint64_t past = std::min<std::uint64_t>(range.count, key.n + 1 - range.first.n);
-                range.first.n += past;
-                range.count -= static_cast<std::uint32_t>(past);
-            }
-        }
 }
 
 void Core::Impl::hear_seen(NodeIndex node, const wire::LaunchSeen& seen) {
@@ -226,7 +208,6 @@ void Core::Impl::hear_seen(NodeIndex node, const wire::LaunchSeen& seen) {
 }
 
 void Core::Impl::finish(Launch& launch, Presence how) {
-    if (options.runs) shorten_runs(launch);
     if (launch.gang != nullptr) leave(launch);
     const bool flew = launch.stage == Stage::in_flight;
     if (launch.unsettled) settle(launch);

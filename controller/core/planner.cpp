@@ -12,11 +12,9 @@ constexpr int kSpareCost = 1, kLitCost = 2, kWantedCost = 4, kFailureCost = 16;
 // wish: the sooner it can be had, the cheaper.
 constexpr int kMovingCost = 1000, kBusyCost = 2000, kReservedCost = 3000, kUnknownCost = 4000;
 
-// What a pair carries for the launch, and for those that its rank expects to follow in the same phase, if they are like it.
+// What a pair carries for the launch.
 double bytes_of(const Launch& launch) {
-    std::uint64_t follow = 0;
-    for (const wire::KeyRange& range : launch.run) follow = std::max<std::uint64_t>(follow, range.count);
-    double bytes = static_cast<double>(launch.bytes) * static_cast<double>(1 + follow);
+    const auto bytes = static_cast<double>(launch.bytes);
     for (const KeyRef& r : launch.keys)
         if (r.key->mesh) return bytes / static_cast<double>(std::max<std::size_t>(r.key->members.size(), 1));
     return bytes;
@@ -229,7 +227,6 @@ void Planner::add_parallels(const std::vector<EdgeId>& edges, Plan& plan) {
         added = false;
         for (const EdgeId e : edges) {
             const auto worth = [&](const Candidate& p, const Candidate& q) {
-                if (!sparing_) return true;
                 const PortState &x = inventory_->port(p.port), &y = inventory_->port(q.port);
                 if (x.peer == kNone && y.peer == kNone && (moves || x.dark_by_fault || y.dark_by_fault)) return true;
                 const std::size_t circuits = std::max<std::size_t>(1, inventory_->edge(e).up.size()) + round;
@@ -262,7 +259,7 @@ bool Planner::place(const Gang& gang, Plan& plan) {
                 return false;
             }
     // By an order of ports that spares light the bounded search may miss what it finds by the plain one.
-    spares_light_ = sparing_;
+    spares_light_ = true;
     const auto solved = [&] { return solve(gang.edges, true, plan) || solve(gang.edges, false, plan); };
     bool found = solve(gang.edges, true, plan);
     const GpuId stuck = plan.stuck;
@@ -274,7 +271,7 @@ bool Planner::place(const Gang& gang, Plan& plan) {
         return false;
     }
     bytes_ = 0;
-    for (std::size_t i = 0; sparing_ && i < gang.launches.size(); ++i) bytes_ = std::max(bytes_, bytes_of(*gang.launches[i]));
+    for (std::size_t i = 0; i < gang.launches.size(); ++i) bytes_ = std::max(bytes_, bytes_of(*gang.launches[i]));
     add_parallels(gang.edges, plan);
     return true;
 }

@@ -19,8 +19,8 @@ struct Plan {
 
 class Planner {
 public:
-    // `sparing`: one circuit a pair, and more only where that costs nothing, or less than their bandwidth saves.
-    Planner(const Inventory& inventory, bool sparing) : inventory_(&inventory), sparing_(sparing) {}
+    // One circuit a pair, and more only where that costs nothing, or less than their bandwidth saves.
+    explicit Planner(const Inventory& inventory) : inventory_(&inventory) {}
 
     // On ports that are free for `gang` now; circuits that fit are kept. Every further free port that nobody
     // waits for adds a parallel circuit, if not sparing. False: something is in the way, at plan.stuck.
@@ -71,7 +71,6 @@ private:
     double saved_ns(EdgeId e, std::size_t circuits) const;
 
     const Inventory* inventory_;
-    bool sparing_;
     bool spares_light_ = false;  // in this search a pair's only light comes after what a pair can spare
     Mode mode_ = Mode::fabric;
     const Gang* gang_ = nullptr;

@@ -32,7 +32,7 @@ std::vector<plan::SeenKey> Core::Impl::keys_of(const Launch& launch) {
 
 void Core::Impl::note_seen(NodeIndex node, RankId id, OpKind op, std::vector<plan::SeenKey> keys, std::uint64_t grant,
                            const wire::LaunchDone& done) {
-    if (!options.plan || done.ungated || keys.empty() || done.ready_ns <= 0 || done.go_ns < done.ready_ns || done.done_ns < done.go_ns)
+    if (done.ungated || keys.empty() || done.ready_ns <= 0 || done.go_ns < done.ready_ns || done.done_ns < done.go_ns)
         return;
     const Rank* rank = rank_of(node, id);
     if (rank == nullptr || rank->job == nullptr) return;

@@ -1,4 +1,4 @@
-// Runs: granted with a gang as far as all members expect to go on, revoked when somebody wants their ports,
+// Runs: granted with a gang as far as the plan keeps its light, or without end where it is at rest; revoked when somebody wants their ports,
 // ended by a cut that leaves no key half-started unseen.
 #include <algorithm>
 #include <limits>
@@ -15,7 +15,7 @@ constexpr TimeNs kRestLaps = 2, kRestDarkTimes = 16, kRestStays = 4, kMostRests 
 
 }  // namespace
 
-// What all members of a sequence expect: the minimum.
+// Of a sequence: what a run may cover of it, and who has been told to be members of it.
 struct Core::Impl::Offer {
     Comm* comm = nullptr;
     std::uint64_t begin = 0, end = ~0ull;
@@ -42,7 +42,7 @@ Run* Core::Impl::find_run(std::uint64_t grant) {
 // --- granting -------------------------------------------------------------------------------------
 
 bool Core::Impl::runs_apply(const Gang& gang, bool endless) {
-    if (!options.runs || gang.launches.empty() || (options.plan && !endless && job_of(gang) == nullptr)) return false;
+    if (!options.runs || gang.launches.empty() || (!endless && job_of(gang) == nullptr)) return false;
     for (const Launch* l : gang.launches)  // those that come back from the dark have lost their place
         if (l->open || l->passed || l->mixed || l->alone || !nodes[l->id.node].up()) return false;
     if (gang.revoked_for) return true;  // it has its quantum
@@ -70,11 +70,12 @@ TimeNs Core::Impl::longest_lap(const Gang& gang) const {
 // Its light has been up for whole laps, and for much longer than light there before somebody else wanted the port.
 bool Core::Impl::has_rested(const Gang& gang) const {
     const TimeNs lap = longest_lap(gang);
-    if (options.rest_ns == 0 && lap == 0) return false;
+    if (!options.rest_ns && lap == 0) return false;
     const auto rested = [&](PortId p) {
         const PortState& s = inventory.port(p);
         const TimeNs least = std::max(kRestLaps * lap, kRestDarkTimes * fabric.switch_of(p).dark_ns);
-        const TimeNs rest = options.rest_ns != 0 ? std::max(options.rest_ns, kRestStays * s.stay_ns)
+        const TimeNs rest = options.rest_ns == 0 ? 0
+                            : options.rest_ns    ? std::max(*options.rest_ns, kRestStays * s.stay_ns)
                                                  : std::clamp(kRestStays * s.stay_ns, least, kMostRests * least);
         return now - s.since_ns >= rest;
     };
@@ -94,23 +95,6 @@ void Core::Impl::offer_endless(const Launch& launch, std::map<Key, Offer>& offer
         offer.begin = std::max(offer.begin, key.n + 1);
         offer.mesh |= r.key->mesh;
         offer.slots.insert(slot_of(key, r.slot));
-    }
-}
-
-void Core::Impl::offer_expected(const Launch& launch, std::map<Key, Offer>& offers) {
-    const Rank* rank = launch.run.empty() ? nullptr : rank_of(launch.id.node, launch.id.rank);
-    if (rank == nullptr) return;
-    for (const wire::KeyRange& range : launch.run) {
-        if (range.first.kind != KeyKind::coll && range.first.kind != KeyKind::p2p) continue;
-        const auto member = rank->comms.find(range.first.comm);
-        if (member == rank->comms.end() || member->second.comm->verdict != Verdict::enforced) continue;
-        Offer& offer = offers[sequence_of(range.first)];
-        offer.comm = member->second.comm;
-        offer.begin = std::max(offer.begin, range.first.n);
-        offer.end = std::min(offer.end, range.first.n + range.count);
-        offer.mesh |= range.mesh;
-        for (const std::uint32_t slot : member->second.slots)
-            if (is_collective(range.first) || slot == range.first.src || slot == range.first.dst) offer.slots.insert(slot);
     }
 }
 
@@ -144,10 +128,9 @@ std::map<NodeIndex, std::vector<wire::KeyRange>> Core::Impl::begin_run(const Gan
     const bool endless = options.runs && has_rested(gang);
     if (!runs_apply(gang, endless)) return soft;
     std::map<Key, Offer> offers;
-    const bool planned = options.plan && !endless;
-    if (planned) offer_planned(gang, offers);
+    if (!endless) offer_planned(gang, offers);
     for (const Launch* launch : gang.launches)
-        if (!planned) endless ? offer_endless(*launch, offers) : offer_expected(*launch, offers);
+        if (endless) offer_endless(*launch, offers);
     Run run;
     run.grant = grant;
     run.endless = endless;

@@ -46,7 +46,7 @@ void Core::Impl::attempt(Gang& gang) {
     gang.lit = all_lit(gang, reserved);
     if (suspended_now(gang)) return nap(gang);
     if (gang.lit && (joins_flight(gang) || involves_laggard(gang) || (reserved && may_pass(gang)))) return grant(gang);
-    if (options.plan && !gang.lit)
+    if (!gang.lit)
         if (const TimeNs until = turn_of(gang); until > now) return wait_turn(gang, until);
     // Lit, but perhaps not by all the ports it could have: a phase gets the whole bandwidth (design, section 5.6).
     if (Plan plan; planner.place(gang, plan)) {
@@ -275,9 +275,8 @@ void Core::Impl::unwatch(Gang& gang) {
 
 void Core::Impl::touch(GpuId gpu) {
     for (Gang* gang : watchers[gpu]) queue(*gang, false);
-    if (options.plan)
-        for (const PortId p : fabric.gpus[gpu].ports)
-            if (course_at[p] != nullptr) plan_due.insert(p);
+    for (const PortId p : fabric.gpus[gpu].ports)
+        if (course_at[p] != nullptr) plan_due.insert(p);
     for (const auto& order : watching_all)
         if (Gang* gang = find_gang(order.second)) queue(*gang, true);
 }

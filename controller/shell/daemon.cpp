@@ -43,7 +43,7 @@ Daemon::Daemon(Fabric fabric, const DaemonOptions& options)
                  : std::make_unique<TraceFile>(options.trace_path, fabric_, realtime_ns() - monotonic_ns())),
       recorders_(fabric_, "opus-controller " OPUS_PROGRAM_VERSION, realtime_ns() - monotonic_ns(), options.record_path),
       switches_(fabric_),
-      thinker_(options.core.plan ? std::make_unique<Thinker>(fabric_) : nullptr),
+      thinker_(options.core.provision ? std::make_unique<Thinker>(fabric_) : nullptr),
       core_(fabric_, core_options(options.core, epoch_)),
       sessions_(fabric_.nodes.size()),
       outbox_(fabric_.nodes.size()) {}

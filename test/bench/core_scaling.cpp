@@ -96,7 +96,7 @@ nlohmann::json measure(std::uint32_t nodes, std::uint32_t runs) {
 
 nlohmann::json play(const test::WideScenario& scenario, std::uint32_t nodes) {
     CoreOptions options;
-    options.plan = scenario.plan;
+    if (scenario.runs) options.rest_ns = 0;
     WideWorld world(nodes, options);
     world.give_up_after(kMost);
     scenario.play(world);

@@ -31,7 +31,6 @@ void ControllerHost::start() {
     options.runs = world_.options.runs;
     options.provision = s_.provision;
     options.guard = s_.guard;
-    options.plan = s_.plan;
     options.map_period_ns = s_.timing.map_period_ns;
     options.port_trial_ns = s_.timing.port_trial_ns;
     options.rest_ns = s_.timing.rest_ns;

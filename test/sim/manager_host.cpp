@@ -6,7 +6,6 @@
 
 #include "manager/shell/go_words.h"
 #include "opus/wire_codec.h"
-#include "test/sim/foretell.h"
 #include "test/sim/world.h"
 
 namespace opus::sim {
@@ -175,12 +174,6 @@ void ManagerHost::settle() {
 // --- actions ------------------------------------------------------------------------------------------
 
 void ManagerHost::perform(manager::Send& a) {
-    if (auto* demand = std::get_if<wire::Demand>(&a.message); demand != nullptr && world_.options.runs)
-        for (wire::LaunchDemand& d : demand->launches)
-            if (const std::uint32_t rank = rank_of(d.launch.rank); rank != kNone && random_.chance(900))
-                if (const LaunchIndex launch = world_.ranks[rank]->launch_of(d.launch.seq);
-                    launch != kNone && world_.launches[launch].plan != nullptr)
-                    d.run = foretell(world_, launch, random_);
     world_.inspector.manager_says(node_, a.message);
     outgoing_.push_back(std::move(a.message));
 }

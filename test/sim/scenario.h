@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -190,7 +191,7 @@ struct Timing {
     TimeNs switch_timeout_ns = 300'000'000;
     TimeNs map_period_ns = 1'000'000'000;
     TimeNs port_trial_ns = 50'000'000;
-    TimeNs rest_ns = 0;  // CoreOptions
+    std::optional<TimeNs> rest_ns;  // CoreOptions
     TimeNs wire_low_ns = 20'000, wire_high_ns = 200'000;
     TimeNs poll_high_ns = 300'000;
     TimeNs compute_high_ns = 4'000'000;
@@ -204,7 +205,6 @@ struct Scenario {
     Timing timing;
     bool provision = true;     // the controller moves circuits ahead of demand
     bool guard = false;        // only while jobs are no slower for it
-    bool plan = false;         // by plans of its own; some of them are drawn (controller_host.cpp)
     Fabric fabric;
     std::vector<JobPlan> jobs;
     std::vector<Creation> creations;

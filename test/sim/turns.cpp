@@ -21,6 +21,9 @@ TimeNs Turns::break_time() const { return std::max<TimeNs>(2 * dark_time(), 20 *
 // Of a run for which another was taken back: so long it is not taken back itself.
 TimeNs Turns::quantum() const { return std::max<TimeNs>(2 * dark_time(), 1 * kMs); }
 
+// By a plan it waits for its turn, for 16 dark times and one; and then for the move of one whose turn it has been until then.
+TimeNs Turns::turn_time() const { return s_.provision ? 18 * dark_time() + 2 * kMs : 0; }
+
 void Turns::issued(LaunchIndex index) {
     if (!trusted()) return;
     for (const Part& part : *world_.launches[index].parts) issued_[part.flow].push_back(index);
@@ -202,8 +205,8 @@ std::string Turns::judge(const std::vector<LaunchIndex>& gang, const std::vector
         if (std::any_of(gang.begin(), gang.end(), [&](LaunchIndex g) { return share_key(x, g); })) continue;
         if (has_begun(x)) continue;  // its demand has crossed a run
         // One that is lit may pass it for a dark time. With runs what has a quantum, or is a laggard's, goes first, but
-        // not for ever (K2). By a plan it waits for its turn, for 16 dark times and one.
-        const TimeNs turn = s_.plan ? 17 * dark_time() : 0;
+        // not for ever (K2).
+        const TimeNs turn = turn_time();
         const TimeNs patience =
             turn + (world_.options.runs ? quantum() + break_time() + s_.timing.wire_high_ns * 2 : dark_time());
         if (const std::string gpu = overtaken(x, taken, world_.now - complete_since(x), patience); !gpu.empty())
@@ -218,7 +221,7 @@ std::string Turns::judge(const std::vector<LaunchIndex>& gang, const std::vector
 std::string Turns::starts(LaunchIndex index, TimeNs granted_ns) {
     if (!trusted() || delayed_) return {};
     const std::vector<PairIndex> taken = pairs_of(index);
-    const TimeNs patience = quantum() + 2 * s_.timing.wire_high_ns + s_.timing.poll_high_ns + (s_.plan ? 17 * dark_time() : 0);
+    const TimeNs patience = quantum() + 2 * s_.timing.wire_high_ns + s_.timing.poll_high_ns + turn_time();
     for (const LaunchIndex x : waiting_) {
         const Entry& e = entry(x);
         if (x == index || e.place != Place::waiting || e.mixed || e.own == 0 || has_begun(x)) continue;

@@ -63,6 +63,7 @@ private:
     std::string overtaken(LaunchIndex waiting, const std::vector<PairIndex>& taken, TimeNs waited, TimeNs patience);
     TimeNs dark_time() const;
     TimeNs quantum() const;
+    TimeNs turn_time() const;
     bool has_begun(LaunchIndex launch) const;
 
     World& world_;

@@ -58,9 +58,9 @@ struct Seen {
 void die_at(TimeNs at, std::uint64_t seed, CoreOptions options, Seen& seen) {
     CAPTURE(seed);
     CAPTURE(at);
+    options.rest_ns = 0;
     World world({.nodes = 4, .ports = 1}, rivals(), seed, options);
     world.message_most_ns = 10 * kMs;
-    if (options.runs) world.expects = [](std::size_t, std::size_t) { return 2u; };
     world.at(at, [&] {
         seen.look(world);
         world.kill_rank(kDies);
@@ -137,10 +137,9 @@ TEST_CASE("whoever dies of a random job, amid other faults, nothing is held once
         const RandomJob random = random_job(seed);
         CoreOptions options;
         options.runs = seed % 2 == 0;
+        options.rest_ns = 0;
         World world(random.shape, random.job, seed, options);
         std::mt19937_64 dice(seed ^ 0xdead);
-        if (options.runs)
-            world.expects = [&dice](std::size_t, std::size_t) { return static_cast<std::uint32_t>(dice() % 8); };
         const auto when = [&] { return static_cast<TimeNs>(dice() % 400) * kMs; };
         for (std::uint64_t i = 1 + dice() % 2; i > 0; --i)
             world.at(when(), [&, r = static_cast<std::size_t>(dice() % random.job.ranks.size())] {

@@ -22,7 +22,7 @@ int play(const char* name, std::uint32_t nodes) {
     CoreOptions options;
     for (const WideScenario& scenario : wide_scenarios())
         if (std::strcmp(name, scenario.name) == 0) {
-            options.plan = scenario.plan;
+            if (scenario.runs) options.rest_ns = 0;
             WideWorld world(nodes, options);
             return scenario.play(world), 0;
         }

@@ -70,7 +70,7 @@ TEST_CASE("what can be routed is placed where nobody is in the way, whatever lig
         Board board(shape);
         light_some(board, random);
         const std::vector<EdgeId> edges = some_edges(board, random);
-        Planner planner(board.inventory, shape.nodes % 2 == 0);
+        Planner planner(board.inventory);
         // On two switches there is always a way: a graph of degree four is two graphs of degree two (Petersen, 1891). The
         // search is bounded: among more nodes it misses one in some hundreds of those that need every port.
         const bool routable = planner.routable(edges);

@@ -227,10 +227,7 @@ TEST_CASE("one refusal does not cost a pair the second of its circuits") {
     job.comms = {{0, 1}};
     for (NodeIndex n = 0; n < 2; ++n)
         job.ranks.push_back(rank_on(n, {on(0, {coll(0)}), later(5'000 * kMs, on(0, {coll(0)}))}));
-    CoreOptions options;
-    SUBCASE("as many circuits as there are ports") { options.plan = false; }
-    SUBCASE("by plan one, unless a fault has taken the second") { options.plan = true; }
-    World world({.nodes = 2, .ports = 2}, job, 1, options);
+    World world({.nodes = 2, .ports = 2}, job);
     world.switch_fault = [&](const Program&) {
         return std::pair{world.programs == 1 ? DriverError::refused : DriverError::none, std::size_t{0}};
     };
@@ -270,10 +267,7 @@ TEST_CASE("a port fenced by hand is left when nothing is on it any more, is neve
     for (NodeIndex n = 0; n < 2; ++n)
         job.ranks.push_back(rank_on(n, {lasting(2'000 * kMs, on(0, {coll(0)})), on(0, {coll(0)}),
                                         later(60'000 * kMs, on(0, {coll(0)})), later(2'000 * kMs, on(0, {coll(0)}))}));
-    CoreOptions options;
-    SUBCASE("as many circuits as there are ports") { options.plan = false; }
-    SUBCASE("by plan one, unless a fault has taken the second") { options.plan = true; }
-    World world({.nodes = 2, .ports = 2}, job, 1, options);
+    World world({.nodes = 2, .ports = 2}, job);
     const auto told = [&](const Event& event) {
         const std::size_t before = world.logs.size();
         world.feed(event);

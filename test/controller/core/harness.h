@@ -120,9 +120,6 @@ public:
     std::function<std::pair<DriverError, std::size_t>(const Program&)> switch_fault;
     std::function<Verdict(std::size_t)> entry_verdict = [](std::size_t) { return Verdict::unknown; };
     std::map<std::size_t, Mode> modes;  // of ranks; enforce where absent
-    // How many further launches a rank expects to be like this one; null: no runs.
-    std::function<std::uint32_t(std::size_t rank, std::size_t launch)> expects;
-    std::uint32_t overshoot = 0;   // and how many more of each sequence, wrongly
     std::uint64_t run_starts = 0;  // launches that nobody asked for
 
 private:
@@ -190,7 +187,6 @@ private:
     bool covered(NodeIndex n, const wire::KeyRange& range, std::uint64_t& grant) const;
     void check_runs(const std::pair<GpuId, GpuId>& pair);
     void check_whole_runs(const Actions& actions);
-    std::vector<wire::KeyRange> run_after(std::size_t r, std::size_t l) const;
     void return_runs(NodeIndex n, const wire::Revoke& m);
     void tell_done(std::size_t r, std::size_t l);
     void end_runs(NodeIndex n);

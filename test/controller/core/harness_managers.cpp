@@ -35,7 +35,6 @@ wire::LaunchDemand World::demand_of(std::size_t r, std::size_t l) const {
     d.bytes = 1024;
     d.mixed = job_.ranks[r].program[l].mixed;
     d.behind = !job_.ranks[r].program[l].behind.empty();
-    if (expects && !ranks_[r].launches[l].go) d.run = run_after(r, l);
     return d;
 }
 

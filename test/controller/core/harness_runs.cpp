@@ -6,27 +6,6 @@
 
 namespace opus::controller::test {
 
-// What the rank's program has next, as far as it is expected to be like this launch, and more that never comes.
-std::vector<wire::KeyRange> World::run_after(std::size_t r, std::size_t l) const {
-    std::map<Key, wire::KeyRange> ranges;
-    const auto& launches = ranks_[r].launches;
-    const std::uint32_t count = expects(r, l);
-    for (std::size_t i = l; i < std::min<std::size_t>(launches.size(), l + count + 1); ++i)
-        for (const auto& range : launches[i].keys) {
-            if (range.first.kind == KeyKind::conn) continue;
-            auto [it, fresh] = ranges.try_emplace(sequence_of(range.first), wire::KeyRange{range.first, 0, range.mesh});
-            it->second.mesh |= range.mesh;
-            if (i == l)
-                it->second.first.n = range.first.n + 1;
-            else
-                ++it->second.count;
-        }
-    std::vector<wire::KeyRange> run;
-    for (auto& [sequence, range] : ranges)
-        if ((range.count += overshoot) > 0) run.push_back(range);
-    return run;
-}
-
 bool World::covered(NodeIndex n, const wire::KeyRange& range, std::uint64_t& grant) const {
     for (const auto& [id, ranges] : managers_[n].soft)
         for (const auto& r : ranges) {

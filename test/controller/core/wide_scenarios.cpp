@@ -67,7 +67,7 @@ void take_back(WideWorld& world) {
     world.watch(false);
     join_all(world);
     world.start();
-    world.demand(kRing, 0, 0, world.nodes(), 8);
+    world.demand(kRing, 0, 0, world.nodes());
     hold(world.core().counters().runs == 1, "no run");
     world.demand(kOther, 0, 0, world.nodes() - 1);
     world.watch(true);
@@ -95,7 +95,7 @@ const std::vector<WideScenario>& wide_scenarios() {
         {"look", "a wide gang waits for the ports of another launch: who might be suspended", look},
         {"suspend", "another hand takes a circuit of a wide launch: all of it is suspended", suspend},
         {"restart", "a controller comes while a wide launch is in flight: all snapshots", restart},
-        {"take_back", "a wide run is taken back: the demand for which it is, and all answers", take_back, false},
+        {"take_back", "a wide run is taken back: the demand for which it is, and all answers", take_back, true},
     };
     return all;
 }

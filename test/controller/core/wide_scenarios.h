@@ -15,7 +15,7 @@ struct WideScenario {
     const char* name;
     const char* what;
     void (*play)(WideWorld& world);  // watches what is to be measured; throws where it does not go as it says
-    bool plan = true;                // CoreOptions::plan of its world
+    bool runs = false;               // its grants are runs without end
 };
 
 const std::vector<WideScenario>& wide_scenarios();

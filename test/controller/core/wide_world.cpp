@@ -110,13 +110,12 @@ void WideWorld::restart(CommId comm, std::uint64_t n) {
     begin();
 }
 
-void WideWorld::demand(CommId comm, std::uint64_t n, std::uint32_t from, std::uint32_t to, std::uint32_t more) {
+void WideWorld::demand(CommId comm, std::uint64_t n, std::uint32_t from, std::uint32_t to) {
     for (std::uint32_t node = from; node < to; ++node) {
         wire::LaunchDemand d;
         d.launch = {0, seq_[node]};
         if (n == 0) d.keys.push_back({{comm, KeyKind::conn, 0, 0, 0}, 1});
         d.keys.push_back({{comm, KeyKind::coll, 0, 0, n}, 1});
-        if (more > 0) d.run.push_back({{comm, KeyKind::coll, 0, 0, n + 1}, more});
         d.op = OpKind::all_reduce;
         d.bytes = 1 << 20;
         ++seq_[node];

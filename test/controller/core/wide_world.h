@@ -22,8 +22,8 @@ public:
     void join(CommId comm, const std::vector<std::uint32_t>& order);
     void start();
 
-    // The launches of nodes from .. to - 1 for their n-th collective of `comm`; `more` of it are expected to follow.
-    void demand(CommId comm, std::uint64_t n, std::uint32_t from, std::uint32_t to, std::uint32_t more = 0);
+    // The launches of nodes from .. to - 1 for their n-th collective of `comm`.
+    void demand(CommId comm, std::uint64_t n, std::uint32_t from, std::uint32_t to);
     void done(std::uint32_t from, std::uint32_t to);     void give_back();                                    // every node: the run that is asked back, with nothing started
     void expect(std::uint64_t granted);                  // since the last time; throws
     void wake();                                         // at the time that the core asked for
