@@ -63,7 +63,7 @@ struct LaunchDemand {
     OpKind op = OpKind::none;  // of the first op, for people and cost models
     std::uint64_t bytes = 0;
     std::int64_t ready_ns = 0;       // CLOCK_REALTIME when its gate was seen reached
-    std::vector<KeyRange> run = {};  // what this rank expects to launch after it in the same phase
+    std::vector<KeyRange> run = {};  // of older managers: what this rank expects to follow in the same phase
     bool mixed = false;              // it holds up operations that have no key here: whom they meet is not seen
     bool behind = false;             // its kernel may come after others that nobody here is told of
 };
@@ -127,7 +127,7 @@ struct RankInfo {
     std::uint32_t hold_ms = 0;  // OPUS_HOLD_MS; 0: not set, so the default, or as much as the switches need
     Policy policy = Policy::proceed;
     std::string job;
-    bool paces = false;  // its manager can time its laps (Pace)
+    bool paces = false;  // of older managers: it can time its laps (Pace)
 };
 
 // A port of this node and where its circuit leads. dark: peer_* are kNone.
@@ -202,8 +202,7 @@ struct Returned {  // answer to Revoke and Recall
     std::vector<LaunchDemand> running = {};  // Revoke: started under what is returned, in flight, never told of before
 };
 
-// What a rank will want next, now that it has nothing under way and nothing to come of what it did last: the
-// keys of the first launch of its next phase. Its newer word replaces the older one; no keys: it expects nothing.
+// Of older managers, and nobody acts upon it: what a rank will want next, the keys of the first launch of its next phase.
 struct Expectation {
     RankId rank = kNone;
     std::vector<KeyRange> keys;
@@ -245,13 +244,12 @@ struct Bystander {
 
 struct Heartbeat {  // both ways, once a second
     std::int64_t sent_ns = 0;
-    std::vector<RankLearned> learned = {};  // by managers, where there is news
-    std::vector<Withheld> withheld = {};    // by managers: all of them, as far as kMaxWithheld
+    std::vector<RankLearned> learned = {};  // by older managers
+    std::vector<Withheld> withheld = {};    // by older managers: all of them, as far as kMaxWithheld
     std::vector<Bystander> bystanders = {};  // by managers: all of them, as far as kMaxBystanders
 };
 
-// How long a rank takes for what it does again and again, against its yardstick: what that took while its circuits
-// moved on demand (manager/core/pace.h). Of ranks of which the controller wants to know (Provision::paced).
+// Of older managers, and nobody acts upon it: how long a rank takes for what it does again and again.
 enum class PaceKind : std::uint8_t { ready = 0, lap = 1, excess = 2, lost = 3, longer = 4 };
 struct RankPace {
     RankId rank = kNone;
@@ -279,15 +277,15 @@ struct Welcome {
     std::uint64_t epoch = 0;
     NodeIndex node = kNone;
     std::vector<GpuAssignment> gpus;
-    bool provision = true;         // it wants to hear Next
-    bool runs = true;              // it wants to hear LaunchDemand::run
+    bool provision = true;         // of older controllers: it wants to hear Next
+    bool runs = true;              // of older controllers: it wants to hear LaunchDemand::run
     std::uint32_t grace_ms = 0;    // a node not heard of for so long holds no runs any more; 0: not told
     std::uint32_t silence_ms = 0;  // a session in which nothing is heard for so long is lost; 0: not told
     std::uint32_t dark_us = 0;     // what moving a circuit of this node takes at least; 0: not told
-    bool by_rank = false;          // Provision says for each rank whether it is provisioned; until then it is not
+    bool by_rank = false;          // of older controllers: Provision says for each rank whether it is provisioned
 };
 
-// Whether what ranks expect may be acted upon. A manager that hears it for a rank asks at once for what it has deferred.
+// Of older controllers: whether what ranks expect may be acted upon.
 struct RankProvision {
     RankId rank = kNone;
     std::uint64_t number = 0;  // of this word, for RankPace
