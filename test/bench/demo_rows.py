@@ -10,10 +10,10 @@ sys.path.insert(0, str(ROOT / "tools"))
 from cluster import Build, Cluster, Play, Shape  # noqa: E402
 
 WORKLOAD = ROOT / "tools" / "replay" / "workloads" / "llama3-8b-16gpu.jsonl"
-ITERATIONS = 4
-WARM_UP = 2             # in the first NCCL meets its peers, in the second is used what was learned in it: not counted
+ITERATIONS = 6
+WARM_UP = 4             # in the first NCCL meets its peers, in two the controller sees what is done again, the next is the first planned: not counted
 LIMIT_S = 120
-MOST_RUNS = 5           # of each side: a run is the real job at its real pace, half a minute
+MOST_RUNS = 5           # of each side: a run is the real job at its real pace, a minute
 SCALE_BYTES = "1/1024"
 ALWAYS_LIT = ["--always-lit"]
 OFF = "off"
@@ -29,7 +29,7 @@ def iterations_s(programs: Build, side: str) -> list[float]:
     _, dark_ms, emulator, controller = SIDES.get(side, (None, 0, ALWAYS_LIT, []))
     enforce = side != OFF
     play = Play(workload=WORKLOAD, iterations=ITERATIONS, scale_bytes=SCALE_BYTES, env={"OPUS_MODE": "enforce" if enforce else "off"})
-    with Cluster(programs, Shape(nodes=4, gpus=4, ports=2, dark_ms=dark_ms), opus=enforce, emulator_options=emulator,
+    with Cluster(programs, Shape(nodes=4, gpus=4, ports=1, dark_ms=dark_ms), opus=enforce, emulator_options=emulator,
                  controller_options=controller) as cluster:
         times = cluster.run_job(play, LIMIT_S).iteration_seconds()
         if enforce and cluster.counters().get("grants", 0) == 0:
