@@ -77,6 +77,8 @@ std::vector<PortStatus> Core::ports(PortId from, std::size_t most) const {
             const Holders holders = table.of(s.edge);
             status.holder_count = holders.count;
             for (const Launch* launch : holders.first) status.holders.push_back(launch->id);
+            if (holders.count == 0 && impl_->inventory.edge(s.edge).held() && status.note.empty())
+                status.note = impl_->holders_text(s.edge, table);
         }
         all.push_back(std::move(status));
     }
