@@ -12,7 +12,7 @@ PAIR = Shape(nodes=2, gpus=1, ports=2, dark_ms=2)
 RING = Shape(nodes=3, gpus=1, ports=2, dark_ms=2)
 RAILS = Shape(nodes=2, gpus=2, ports=2, dark_ms=2)
 NARROW = Shape(nodes=3, gpus=1, ports=1, dark_ms=2)
-SQUARE = Shape(nodes=4, gpus=1, ports=1, dark_ms=2)
+TWICE = Shape(nodes=6, gpus=1, ports=1, dark_ms=2)
 
 
 def steady(iterations: int) -> Workload:
@@ -35,16 +35,14 @@ def moving(iterations: int) -> Workload:
     return w
 
 
-def matchings(iterations: int) -> Workload:
-    """Two pairs of four nodes at a time, and others then: two gangs wait that have no port in common."""
-    w = Workload("matchings", grid(4, 1), iterations)
-    turns = (((0, 1), (2, 3)), ((0, 2), (1, 3)))
-    for pairs in turns:
-        for a, b in pairs:
-            w.comm(f"p{a}{b}", [[a, b]])
-    for pairs in turns:
-        for a, b in pairs:
-            w.collective("all_reduce", f"p{a}{b}", [a, b], size=40_000)
+def apart(iterations: int) -> Workload:
+    """The same twice, over nodes of their own: two gangs always wait that have no port in common."""
+    w = Workload("apart", grid(6, 1), iterations)
+    pairs = [(first + a, first + b) for a, b in ((0, 1), (1, 2), (0, 2)) for first in (0, 3)]
+    for a, b in pairs:
+        w.comm(f"p{a}{b}", [[a, b]])
+    for a, b in pairs:
+        w.collective("all_reduce", f"p{a}{b}", [a, b], size=40_000)
     return w
 
 
@@ -153,8 +151,8 @@ def one_port_less(context) -> None:
 @case("a switch that refuses everything for a while fences no port, and the job goes on")
 def all_refused(context) -> None:
     for lasts_s in (0.3, 4):
-        with context.cluster(SQUARE) as cluster:
-            job = start(cluster, matchings(60))
+        with context.cluster(TWICE) as cluster:
+            job = start(cluster, apart(60))
             cluster.scpi_line(0, ":emulator:fault:refuse 1000000")
             wait_for(lambda: cluster.counters()["switch_errors"] >= 1, "a refusal", job)
             time.sleep(lasts_s)
