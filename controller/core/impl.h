@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -22,11 +23,12 @@
 #include "controller/core/planner.h"
 #include "controller/core/runs.h"
 #include "controller/plan/course.h"
+#include "controller/plan/interlude.h"
 #include "controller/plan/watch.h"
 
 namespace opus::controller {
 
-using RankName = std::pair<NodeIndex, RankId>;
+using plan::RankName;
 
 struct Membership {
     Comm* comm = nullptr;
@@ -42,15 +44,38 @@ struct Kind {
     plan::Lap lap;
     std::uint64_t plans = 0;  // made of it
     Guard guard;
+    struct Long {
+        std::int64_t lap = 0;
+        Guard before;
+    };
+    std::optional<Long> found_long;  // a lap that is not over
     plan::Watch watch;              // since the job came to it
     std::int64_t since = 0;         // laps of the watch before this one were in part on demand and in part planned
     std::deque<TimeNs> on_demand;   // what the last laps on demand took
     std::uint32_t in_vain = 0;          // looks that led to no plan; the next one is worth its while from lap `again` on
     std::int64_t again = 0;
     TimeNs took_ns = 0, should_ns = 0;  // of laps so short that several are compared at a time
+    TimeNs owed_ns = 0;  // on demand before it is tried: what plans of parts of it have lost
+    std::vector<plan::Interlude> interludes;  // what comes between its laps now and then
+    plan::Order order;                        // that was followed last; no ports: none
 
     TimeNs yardstick_ns() const;  // 0: none
     void look_later();            // ever more seldom
+};
+
+struct Strange {
+    RankName rank;
+    std::uint64_t number = 0, signature = 0;
+};
+
+struct Left {
+    Kind* kind = nullptr;
+    plan::Lap lap;  // counted from the one that was left
+};
+
+struct Aside {
+    plan::Interlude interlude;
+    std::set<RankName> in;  // who has more of it to come
 };
 
 struct Job {
@@ -61,10 +86,13 @@ struct Job {
     std::uint64_t thought = 0;     // of the Think that is under way; 0: none
     std::shared_ptr<const plan::Task> task;  // of it
     std::uint64_t time_at = 0;     // uses begun; then another plan is made of them
-    std::uint64_t strange = 0;     // launches that are not in the plan
+    std::vector<Strange> strange;  // launches that are not in its lap
     std::vector<std::unique_ptr<Kind>> kinds;  // of laps that were found
     Kind* kind = nullptr;          // the one that it is in
     std::uint64_t again_at = 0;    // launches; then, where it is in none, they are looked for
+    std::uint64_t left_at = 0;     // launches, when it left the last one
+    std::optional<Left> left;      // the lap that it did not do to its end, where it is in none
+    std::optional<Aside> aside;    // the interlude that it is in
     std::uint64_t overtakes = 0;   // since the plan was made
     std::unique_ptr<plan::Course> course;            // none: it goes by demand
     std::map<plan::Instance, std::uint64_t> waiting;  // gangs, until it is their turn
@@ -225,9 +253,18 @@ struct Core::Impl {
     void follow(Job& job, plan::Lap lap, const plan::Order& order);
     void look_at_plan(Job& job);
     void check_fit(const Launch& launch);
-    bool come_to_known(Job& job);
+    void come_to_known(Job& job);
+    void forget_kinds(Job& job, const std::function<bool(const Kind&)>& which);
     void come_to(Job& job, Kind& kind);
     void leave_kind(Job& job, const std::string& why);
+    void remember_interlude(Job& job, Kind& kind);
+    void leave_lap(Job& job, const std::vector<Strange>& strange);
+    void note_aside(Job& job, const RankName& rank, std::uint64_t number);
+    bool turn_aside(Job& job, const std::vector<Strange>& strange);
+    bool fits_aside(Job& job, const RankName& rank, std::uint64_t number, std::uint64_t signature);
+    void come_back(Job& job);
+    void stop_plan(Job& job);
+    static void forget_long(Kind& kind);
     void time_laps(Job& job);
     bool may_plan(const Job& job) const;
     bool is_worth_a_plan(const Kind& kind) const;

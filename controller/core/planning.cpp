@@ -15,8 +15,8 @@ constexpr std::size_t kMostKept = 512;      // uses to come for which a port kee
 constexpr std::uint64_t kLearnLaps = 4;     // after each of so many laps a plan is made anew
 constexpr std::uint64_t kTrials = 200'000;  // of pairs, in search of an order
 constexpr std::uint64_t kLeastTrials = 20, kMostTrials = 4000;
-constexpr std::uint64_t kLeastPlans = 2;  // of a lap that is worth to be remembered
 constexpr std::size_t kMostKinds = 4;     // laps that are remembered
+constexpr std::size_t kMostInterludes = 8;  // of a lap
 constexpr std::size_t kMostUses = 4096, kMostPairs = 65536;  // of a lap that is planned
 constexpr TimeNs kClockSet = 10'000'000'000;
 constexpr double kLittleLonger = 0.02;  // than laps on demand; where no order promises less, uses go on as they were seen
@@ -47,23 +47,24 @@ void Core::Impl::note_seen(NodeIndex node, RankId id, OpKind op, std::vector<pla
     job.log.add({node, id}, {op, std::move(keys), done.launch.seq, grant, done.ready_ns + behind, done.go_ns + behind,
                              done.done_ns + behind});
     if (job.kind != nullptr) {
+        if (job.aside) note_aside(job, {node, id}, done.launch.seq);
         job.kind->watch.ended({node, id}, done.launch.seq, done.done_ns + behind);
-        return time_laps(job);
+        time_laps(job);
+        if (job.left_at == 0) return;  // it has never done anything else
     }
-    if (job.log.added() >= job.again_at && come_to_known(job)) return;
     if (job.log.added() >= job.learn_at) learn(job);
+    if (job.kind == nullptr && job.log.added() >= job.again_at) come_to_known(job);
 }
 
 // What the job does is what it has done before it did something else.
-bool Core::Impl::come_to_known(Job& job) {
-    if (job.kinds.empty()) return false;
+void Core::Impl::come_to_known(Job& job) {
+    if (job.kinds.empty()) return;
     job.again_at = job.log.added() + std::max<std::uint64_t>(4, job.kinds.back()->lap.launches / 16);
     for (auto kind = job.kinds.rbegin(); kind != job.kinds.rend(); ++kind)
         if (plan::find_again((*kind)->lap, job.log)) {
-            come_to(job, **kind);
-            return true;
+            remember_interlude(job, **kind);
+            return come_to(job, **kind);
         }
-    return false;
 }
 
 void Core::Impl::learn(Job& job) {
@@ -85,13 +86,33 @@ void Core::Impl::learn(Job& job) {
     std::size_t needs = 0;
     for (const plan::Use& use : lap->uses) needs += use.pairs.size();
     if (lap->uses.size() > kMostUses || needs > kMostPairs) return;
+    // A part of what it does as a rule is not what it does, unless it goes on with that.
+    for (const auto& kind : job.kinds)
+        if (lap->is_part_of(kind->lap) && (job.kind != nullptr || job.log.added() < job.left_at + 2 * kind->lap.launches)) return;
+    if (job.kind != nullptr) {  // with its interludes
+        if (job.kind->lap.does_as(*lap)) return;
+        stop_plan(job);
+    }
+    TimeNs owed = 0;
+    for (const auto& kind : job.kinds)
+        if (kind->lap.is_part_of(*lap)) owed = std::max(owed, kind->guard.laps_owed() * kind->yardstick_ns());
+    forget_kinds(job, [&](const Kind& kind) { return kind.lap.is_part_of(*lap); });
     const auto known = std::find_if(job.kinds.begin(), job.kinds.end(), [&](const auto& kind) { return kind->lap.does_as(*lap); });
     if (known != job.kinds.end()) {
         (*known)->lap = std::move(*lap);
+        (*known)->order = {};  // of uses that had other numbers
         return come_to(job, **known);
     }
-    if (job.kinds.size() == kMostKinds) job.kinds.erase(job.kinds.begin());
-    come_to(job, *job.kinds.emplace_back(std::make_unique<Kind>(std::move(*lap))));
+    if (const Kind* oldest = job.kinds.size() == kMostKinds ? job.kinds.front().get() : nullptr)
+        forget_kinds(job, [oldest](const Kind& kind) { return &kind == oldest; });
+    Kind& kind = *job.kinds.emplace_back(std::make_unique<Kind>(std::move(*lap)));
+    kind.owed_ns = owed;
+    come_to(job, kind);
+}
+
+void Core::Impl::forget_kinds(Job& job, const std::function<bool(const Kind&)>& which) {
+    if (job.left && which(*job.left->kind)) job.left.reset();
+    std::erase_if(job.kinds, [&](const auto& kind) { return which(*kind); });
 }
 
 // From now on its laps are timed. What was seen of them already counts.
@@ -122,13 +143,15 @@ void Core::Impl::time_laps(Job& job) {
     bool changed = false, over = false;
     while (const auto took = kind.watch.next()) {
         over = true;
+        if (kind.found_long && took->lap >= kind.found_long->lap) kind.found_long.reset();
         if (took->lap < kind.since || changed) continue;
         if (!planned) {
             kind.on_demand.push_back(took->ns);
             if (kind.on_demand.size() > Kind::kMostTimed) kind.on_demand.pop_front();
         }
         if (kind.guard.stage() == Guard::Stage::measuring) {
-            changed = kind.guard.begin();
+            kind.owed_ns -= std::min(kind.owed_ns, took->ns);
+            if (kind.owed_ns == 0) changed = kind.guard.begin();
             continue;
         }
         if (planned != kind.guard.provisions()) continue;
@@ -137,9 +160,12 @@ void Core::Impl::time_laps(Job& job) {
         if (kind.should_ns < kLeastCompared) continue;
         changed = kind.guard.lap_over(static_cast<double>(std::exchange(kind.took_ns, 0)) / static_cast<double>(std::exchange(kind.should_ns, 0)));
     }
-    const TimeNs yardstick = kind.yardstick_ns(), so_far = kind.watch.since_lap_before();
-    if (!changed && planned && yardstick >= kLeastCompared && kind.watch.unbegun() > kind.since && so_far > yardstick + yardstick / 8)
-        changed = kind.guard.lasts_too_long(static_cast<double>(so_far) / static_cast<double>(yardstick));
+    const TimeNs yardstick = kind.yardstick_ns();
+    const auto so_far = kind.watch.since_lap_before();
+    if (!changed && planned && yardstick >= kLeastCompared && so_far.lap >= kind.since && so_far.ns > yardstick + yardstick / 8) {
+        kind.found_long = {so_far.lap, kind.guard};
+        changed = kind.guard.lasts_too_long(static_cast<double>(so_far.ns) / static_cast<double>(yardstick));
+    }
     if (!changed) {
         if (over && !planned && may_plan(job) && kind.watch.unbegun() >= kind.again) follow_rule(job);
         return;
@@ -167,8 +193,9 @@ std::string Core::Impl::why_no_plan(const Kind& kind) const {
 void Core::Impl::follow_rule(Job& job) {
     Kind& kind = *job.kind;
     kind.took_ns = kind.should_ns = 0;
+    if (job.aside) return;
     if (!may_plan(job)) {
-        if (job.course != nullptr) kind.since = kind.watch.unbegun();
+        if (job.course != nullptr) kind.since = std::max(kind.since, kind.watch.unbegun());
         drop_course(job);
         return end_job_runs(job, "its job goes on on demand");
     }
@@ -185,6 +212,7 @@ void Core::Impl::think(Job& job, plan::Lap lap) {
     auto task = std::make_shared<plan::Task>();
     task->trials = static_cast<std::uint32_t>(std::clamp<std::uint64_t>(kTrials / pairs, kLeastTrials, kMostTrials));
     task->lap = std::move(lap);
+    task->place = kind.order.place;
     if (options.guard && kind.yardstick_ns() > 0)
         task->acceptable_ns = static_cast<TimeNs>((1 + kLittleLonger) * static_cast<double>(kind.yardstick_ns()));
     task->usable.resize(fabric.ports.size());
@@ -210,14 +238,15 @@ void Core::Impl::handle(const Thought& e) {
 
 void Core::Impl::follow(Job& job, plan::Lap lap, const plan::Order& order) {
     Kind& kind = *job.kind;
-    if (job.course == nullptr) kind.since = kind.watch.unbegun();
+    if (job.course == nullptr) kind.since = std::max(kind.since, kind.watch.unbegun());
     drop_course(job);
     const std::uint64_t uses = lap.uses.size();
     ++kind.plans;
     kind.in_vain = 0;
     kind.lap.links = lap.links;
+    kind.order = order;
     job.time_at = uses * (kind.plans <= kLearnLaps ? 1 : 1ull << std::min<std::uint64_t>(kind.plans - kLearnLaps, 16));
-    job.strange = job.overtakes = 0;
+    job.overtakes = 0;
     log(LogLevel::info, "a plan for laps of " + std::to_string(uses) + " phases: they took " + std::to_string(lap.ns / 1000) +
                             " us and are to take " + std::to_string(order.lap_ns / 1000) + " us");
     std::map<Key, std::uint64_t> reached;
@@ -233,7 +262,7 @@ void Core::Impl::follow(Job& job, plan::Lap lap, const plan::Order& order) {
                 if (const auto at = reached.find(sequence_of(k.key)); at != reached.end()) at->second = std::max(at->second, k.key.n + 1);
     std::uint64_t laps = ~0ull;  // that are over for all
     for (const auto& [sequence, s] : lap.sequences) laps = std::min(laps, (reached.at(sequence) - s.first) / s.uses.size());
-    lap.advance(lap.sequences.empty() ? 0 : laps);
+    lap.advance(lap.sequences.empty() ? 0 : static_cast<std::int64_t>(laps));
     job.course = std::make_unique<plan::Course>(std::move(lap), order, [&](const Key& sequence) { return reached.at(sequence); });
     for (const PortId p : job.course->ports()) {
         if (course_at[p] == nullptr) course_at[p] = &job;
@@ -245,29 +274,124 @@ void Core::Impl::check_fit(const Launch& launch) {
     const Rank* rank = rank_of(launch.id.node, launch.id.rank);
     if (rank == nullptr || rank->job == nullptr || rank->job->kind == nullptr || launch.keys.empty()) return;
     const auto& ranks = rank->job->kind->lap.ranks;
-    const auto at = ranks.find({launch.id.node, launch.id.rank});
-    if (at != ranks.end() && at->second.fits(launch.id.seq, plan::signature_of(launch.op, keys_of(launch)))) return;
-    ++rank->job->strange;
+    const RankName name{launch.id.node, launch.id.rank};
+    const std::uint64_t signature = plan::signature_of(launch.op, keys_of(launch));
+    const auto at = ranks.find(name);
+    if (rank->job->aside && (at == ranks.end() || launch.id.seq < at->second.seq)) {
+        if (fits_aside(*rank->job, name, launch.id.seq, signature)) return;
+    } else if (at != ranks.end() && at->second.fits(launch.id.seq, signature)) {
+        return;
+    }
+    rank->job->strange.push_back({name, launch.id.seq, signature});
     jobs_due.insert(rank->job);
 }
 
-// What it does is something else. What was found once only is rather a part of something longer.
-void Core::Impl::leave_kind(Job& job, const std::string& why) {
-    log(LogLevel::info, "laps of " + std::to_string(job.kind->lap.uses.size()) + " phases are left: " + why);
+void Core::Impl::stop_plan(Job& job) {
     drop_course(job);
     end_job_runs(job, "its job does something else");
-    if (job.kind->plans < kLeastPlans && job.kind->guard.fallbacks() == 0)
-        std::erase_if(job.kinds, [&](const auto& kind) { return kind.get() == job.kind; });
-    job.kind = nullptr;
     job.thought = 0;
+    job.strange.clear();
+    job.aside.reset();
+}
+
+// That lap is none.
+void Core::Impl::forget_long(Kind& kind) {
+    if (const auto lap = std::exchange(kind.found_long, std::nullopt)) kind.guard = lap->before;
+}
+
+// What it does is something else.
+void Core::Impl::leave_kind(Job& job, const std::string& why) {
+    Kind& kind = *job.kind;
+    log(LogLevel::info, "laps of " + std::to_string(kind.lap.uses.size()) + " phases are left: " + why);
+    stop_plan(job);
+    forget_long(kind);
+    job.kind = nullptr;
     job.log.mark();
+    job.left_at = job.log.added();
     job.again_at = job.log.added() + 8;
-    job.learn_later();
+}
+
+// The job does something else than its lap. From where that lap began what it does is an interlude, once its laps go on.
+void Core::Impl::leave_lap(Job& job, const std::vector<Strange>& strange) {
+    Kind& kind = *job.kind;
+    job.left.reset();
+    if (const auto rank = kind.lap.ranks.find(strange.front().rank); rank != kind.lap.ranks.end() && !job.aside) {
+        job.left = {&kind, {}};
+        job.left->lap.ranks = kind.lap.ranks;
+        job.left->lap.sequences = kind.lap.sequences;
+        job.left->lap.advance(rank->second.lap_of(strange.front().number));
+    }
+    leave_kind(job, "it does something else");
+}
+
+void Core::Impl::remember_interlude(Job& job, Kind& kind) {
+    const auto left = std::exchange(job.left, std::nullopt);
+    if (!left || left->kind != &kind) return;
+    auto interlude = plan::Interlude::find(left->lap, kind.lap, job.log);
+    if (!interlude) return;
+    std::erase_if(kind.interludes, [&](const plan::Interlude& i) { return i.does_as(*interlude); });
+    if (kind.interludes.size() == kMostInterludes) kind.interludes.erase(kind.interludes.begin());
+    kind.interludes.push_back(std::move(*interlude));
+}
+
+// Into an interlude that is known. It goes by demand, and its laps after it as they did before it.
+bool Core::Impl::turn_aside(Job& job, const std::vector<Strange>& strange) {
+    Kind& kind = *job.kind;
+    const auto rank = kind.lap.ranks.find(strange.front().rank);
+    if (job.aside || rank == kind.lap.ranks.end()) return false;
+    plan::Lap from;
+    from.ranks = kind.lap.ranks;
+    from.sequences = kind.lap.sequences;
+    from.advance(rank->second.lap_of(strange.front().number));
+    // Others may have come to it in the lap before, or in runs.
+    for (std::size_t i = 0; i < 2 * kind.interludes.size(); ++i) {
+        if (i == kind.interludes.size()) from.advance(-1);
+        plan::Interlude interlude = kind.interludes[kind.interludes.size() - 1 - i % kind.interludes.size()];
+        interlude.begin_at(from);
+        if (!interlude.fits(job.log) ||
+            !std::ranges::all_of(strange, [&](const Strange& s) { return interlude.fits(s.rank, s.number, s.signature); }))
+            continue;
+        stop_plan(job);
+        forget_long(kind);
+        interlude.skip(from);
+        kind.lap.ranks = std::move(from.ranks);
+        kind.lap.sequences = std::move(from.sequences);
+        kind.watch = plan::Watch(kind.lap);
+        kind.since = 2;
+        const auto ranks = interlude.ranks();
+        job.aside = {std::move(interlude), {ranks.begin(), ranks.end()}};
+        for (const Strange& s : strange) fits_aside(job, s.rank, s.number, s.signature);
+        return true;
+    }
+    return false;
+}
+
+bool Core::Impl::fits_aside(Job& job, const RankName& rank, std::uint64_t number, std::uint64_t signature) {
+    if (!job.aside->interlude.fits(rank, number, signature)) return false;
+    note_aside(job, rank, number);
+    return true;
+}
+
+void Core::Impl::note_aside(Job& job, const RankName& rank, std::uint64_t number) {
+    if (job.aside->interlude.ends_with(rank, number)) job.aside->in.erase(rank);
+    if (job.aside->in.empty()) jobs_due.insert(&job);
+}
+
+// All have come to the end of the interlude.
+void Core::Impl::come_back(Job& job) {
+    job.aside.reset();
+    if (job.log.added() >= job.learn_at) learn(job);
+    Kind& kind = *job.kind;
+    if (job.course != nullptr || job.thought != 0) return;
+    if (may_plan(job) && !kind.order.ports.empty()) return follow(job, kind.lap, kind.order);
+    follow_rule(job);
 }
 
 // Another plan, after each of the first laps and then more seldom; none, where the job does something else.
 void Core::Impl::look_at_plan(Job& job) {
-    if (std::exchange(job.strange, 0) > 0) return leave_kind(job, "it does something else");
+    if (const auto strange = std::exchange(job.strange, {}); !strange.empty() && !turn_aside(job, strange))
+        return leave_lap(job, strange);
+    if (job.aside && job.aside->in.empty()) come_back(job);
     if (job.course == nullptr) return;
     plan::Course& course = *job.course;
     const std::uint64_t uses = course.lap().uses.size();

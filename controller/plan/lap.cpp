@@ -46,6 +46,17 @@ Launches in_order(const std::deque<Seen>& seen) {
     return launches;
 }
 
+// Without what was posted behind the first of its last launches that is not over. False: there is none such.
+bool cut_at_open(Launches& launches) {
+    const std::size_t from = launches.size() - std::min(launches.size(), kMostAhead);
+    for (std::size_t i = from + 1; i < launches.size(); ++i)
+        if (launches[i]->seq != launches[i - 1]->seq + 1) {
+            launches.resize(i);
+            return true;
+        }
+    return false;
+}
+
 class Finder {
 public:
     explicit Finder(const Log& log) {
@@ -73,6 +84,10 @@ private:
             list.reserve(rank.launches.size());
             for (const Seen* s : rank.launches) list.push_back(signature_of(*s));
             rank.period = period_of(list);
+            if (rank.period == 0 && cut_at_open(rank.launches)) {
+                list.resize(rank.launches.size());
+                rank.period = period_of(list);
+            }
             if (rank.period == 0) return false;
             for (std::size_t i = list.size() - rank.period; i < list.size(); ++i)
                 for (const SeenKey& k : rank.launches[i]->keys) ++rank.counts[sequence_of(k.key)];
@@ -169,11 +184,18 @@ private:
         return true;
     }
 
+    // From the first on that is of the lap.
     void list_launches(const Rank& rank) {
-        const std::size_t begin = rank.launches.size() - 2 * rank.lap;
+        const auto is_of_lap = [this](const Seen* s) {
+            const auto x = s->keys.empty() ? std::nullopt : lap_.find(s->keys.front().key);
+            return x && x->second >= 0;
+        };
+        const auto from = rank.launches.end() - static_cast<std::ptrdiff_t>(2 * rank.lap), upto = from + static_cast<std::ptrdiff_t>(rank.lap);
+        const auto first = std::find_if(from, upto, is_of_lap);
+        const auto begin = static_cast<std::size_t>((first == upto ? from : first) - rank.launches.begin());
         RankLap& lap = lap_.ranks[rank.name];
         lap.seq = rank.launches[begin]->seq;
-        lap.seqs = rank.launches[begin + rank.lap]->seq - lap.seq;
+        lap.seqs = rank.launches[from - rank.launches.begin() + rank.lap]->seq - (*from)->seq;
         for (std::size_t i = begin; i < begin + rank.lap; ++i) {
             const Seen& s = *rank.launches[i];
             RankLap::Launch& launch = lap.launches.emplace_back();
@@ -496,8 +518,20 @@ bool Lap::does_as(const Lap& other) const {
     return std::ranges::equal(sequences, other.sequences, same) && std::ranges::equal(ranks, other.ranks, alike);
 }
 
-void Lap::advance(std::uint64_t laps) {
-    for (auto& [key, sequence] : sequences) sequence.first += laps * sequence.uses.size();
+bool Lap::is_part_of(const Lap& longer) const {
+    return launches < longer.launches && std::ranges::all_of(ranks, [&](const auto& entry) {
+        const auto other = longer.ranks.find(entry.first);
+        if (other == longer.ranks.end()) return false;
+        std::set<std::uint64_t> does;
+        for (const RankLap::Launch& l : other->second.launches) does.insert(l.signature);
+        return std::ranges::all_of(entry.second.launches, [&](const RankLap::Launch& l) { return does.contains(l.signature); });
+    });
+}
+
+void Lap::advance(std::int64_t laps) {
+    const auto n = static_cast<std::uint64_t>(laps);
+    for (auto& [key, sequence] : sequences) sequence.first += n * sequence.uses.size();
+    for (auto& [name, rank] : ranks) rank.seq += n * rank.seqs;
 }
 
 std::optional<std::pair<std::uint32_t, std::int64_t>> Lap::find(const Key& key) const {
@@ -517,8 +551,12 @@ std::optional<std::pair<std::int64_t, std::size_t>> RankLap::place_of(std::uint6
     const auto at = std::lower_bound(launches.begin(), launches.end(), offset,
                                      [](const Launch& l, std::uint64_t o) { return l.offset < o; });
     if (at == launches.end() || at->offset != offset) return std::nullopt;
-    const auto from_first = static_cast<std::int64_t>(number - seq) - static_cast<std::int64_t>(offset);
-    return std::make_pair(from_first / static_cast<std::int64_t>(seqs), static_cast<std::size_t>(at - launches.begin()));
+    return std::make_pair(lap_of(number), static_cast<std::size_t>(at - launches.begin()));
+}
+
+std::int64_t RankLap::lap_of(std::uint64_t number) const {
+    if (seqs == 0) return 0;
+    return number >= seq ? static_cast<std::int64_t>((number - seq) / seqs) : -static_cast<std::int64_t>((seq - number - 1) / seqs) - 1;
 }
 
 bool RankLap::fits(std::uint64_t number, std::uint64_t signature) const {
@@ -585,13 +623,16 @@ bool find_again(Lap& lap, const Log& log) {
         std::erase_if(launches, [&, upto = log.marked(name)](const Seen* s) { return s->seq < upto; });
         if (launches.size() < rank.launches.size()) return false;
         open.push_back({&rank, find_again(lap, rank, launches)});
+        if (open.back().ways.empty() && cut_at_open(launches) && launches.size() >= rank.launches.size())
+            open.back().ways = find_again(lap, rank, launches);
         if (open.back().ways.empty()) return false;
     }
     std::sort(open.begin(), open.end(), [](const Open& x, const Open& y) { return x.ways.size() < y.ways.size(); });
     // One after the other, each so that it agrees with those before; some have begun the next lap, others have not.
     std::map<Key, std::int64_t> first;
+    std::optional<std::int64_t> laps;  // from the lap of a way that fits to the one that all are counted from
     const auto fits = [&](const Again& way) {
-        std::optional<std::int64_t> laps;
+        laps.reset();
         bool meets = first.empty();
         for (const auto& [sequence, n] : way.first) {
             const auto known = first.find(sequence);
@@ -611,7 +652,7 @@ bool find_again(Lap& lap, const Log& log) {
         std::erase_if(open, [&](Open& rank) {
             const auto way = std::find_if(rank.ways.begin(), rank.ways.end(), fits);
             if (way == rank.ways.end()) return false;
-            rank.lap->seq = way->seq;
+            rank.lap->seq = way->seq + static_cast<std::uint64_t>(laps.value_or(0)) * rank.lap->seqs;
             return true;
         });
         if (open.size() == left) return false;

@@ -38,6 +38,8 @@ struct Seen {  // a launch that is over; times by one clock
     TimeNs ready_ns = 0, go_ns = 0, done_ns = 0;
 };
 
+constexpr std::size_t kMostAhead = 256;  // launches of a rank that are over before one that was posted earlier
+
 // The last launches of each rank of a job, as they were told of.
 class Log {
 public:
@@ -100,6 +102,7 @@ struct RankLap {
 
     // Of the launch of this number: in which lap, counted from the first, and which launch of it.
     std::optional<std::pair<std::int64_t, std::size_t>> place_of(std::uint64_t number) const;
+    std::int64_t lap_of(std::uint64_t number) const;
     bool fits(std::uint64_t number, std::uint64_t signature) const;
 };
 
@@ -121,8 +124,10 @@ struct Lap {
 
     // Ranks and sequences are those of the other lap, and do as much in it.
     bool does_as(const Lap& other) const;
-    // From now on laps are counted from a later one.
-    void advance(std::uint64_t laps);
+    // All that is done in it is done in the other one, and more.
+    bool is_part_of(const Lap& longer) const;
+    // From now on laps are counted from a later one, or from an earlier one.
+    void advance(std::int64_t laps);
     // Of the key: which use, in which lap, counted from the one that was found.
     std::optional<std::pair<std::uint32_t, std::int64_t>> find(const Key& key) const;
 };

@@ -328,11 +328,12 @@ private:
 class Search {
 public:
     Search(const Task& task, const Fabric& fabric)
-        : lap_(task.lap), play_(task.lap, fabric, task.usable), most_(std::max(1u, task.trials)), acceptable_ns_(task.acceptable_ns) {
+        : lap_(task.lap), play_(task.lap, fabric, task.usable), most_(std::max(1u, task.trials)), followed_(task.place.begin(), task.place.end()), acceptable_ns_(task.acceptable_ns) {
         find_ancestors();
     }
 
     Order find() {
+        if (followed_.size() == lap_.uses.size()) begin_with(followed_);
         begin_with(as_seen());
         begin_with(critical());
         shake();
@@ -488,6 +489,7 @@ private:
     const Lap& lap_;
     Play play_;
     std::uint32_t most_, trials_ = 0;
+    std::vector<double> followed_;
     TimeNs acceptable_ns_ = 0;
     std::vector<std::uint32_t> sorted_;
     std::vector<std::vector<bool>> before_;  // what a use waits for

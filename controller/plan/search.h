@@ -26,6 +26,7 @@ struct Task {
     Lap lap;
     std::vector<bool> usable;  // by port: it may be turned
     std::uint32_t trials = 0;
+    std::vector<std::uint32_t> place = {};  // of each use in the order that is followed now; none: there is none
     TimeNs acceptable_ns = 0;  // not 0: where no order promises laps as short, the order in which the uses were seen is taken
 };
 

@@ -54,6 +54,18 @@ TEST_CASE("a job with interludes ends under a plan, guarded or not") {
         }
 }
 
+// Evaluations every third, fourth and seventh iteration.
+TEST_CASE("a job with interludes goes on by its plan behind them") {
+    for (const std::uint64_t seed : {60, 64, 126}) {
+        const replay::Workload job = drawn(seed);
+        CAPTURE(job.name);
+        ColumnOptions o = planned(10);
+        o.rails.guard = true;
+        const Column demand = play(job, Rails::on_demand, o), ahead = play(job, Rails::provisioned, o);
+        CHECK(hidden_share(demand, ahead, play_known(job, {&demand, &ahead}, o).best.iteration_ms) > 0.6);
+    }
+}
+
 // And the job is no slower for it.
 TEST_CASE("what the plan keeps light for starts unasked") {
     for (const std::uint64_t seed : {4, 8, 16, 26}) {
@@ -76,7 +88,7 @@ TEST_CASE("what the plan keeps light for starts unasked") {
 
 // The second of these is what shows that the first is asked at all: of this job (evaluations, short laps) plans are bad.
 TEST_CASE("a job that is slower for its plan goes on on demand") {
-    const replay::Workload job = drawn(64);
+    const replay::Workload job = drawn(124);
     ColumnOptions o = planned(50);
     o.rails.guard = true;
     const double demand = play(job, Rails::on_demand, o).iteration_ms;

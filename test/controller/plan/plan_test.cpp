@@ -3,11 +3,13 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <functional>
 #include <limits>
 #include <set>
 #include <vector>
 
 #include "controller/plan/course.h"
+#include "controller/plan/interlude.h"
 #include "controller/plan/lap.h"
 #include "controller/plan/search.h"
 #include "controller/plan/watch.h"
@@ -245,11 +247,22 @@ TEST_CASE("where no order promises laps as short as wanted, the uses go on as th
     lap.uses[2].before = {{1, 0, 50 * kMs}};
     const Fabric fabric = fabric_of(10 * kMs);
     const std::vector<bool> usable(fabric.ports.size(), true);
-    const Order best = find_order({lap, usable, 50, 0}, fabric), seen = find_order({lap, usable, 50, kMs}, fabric);
+    const Order best = find_order({lap, usable, 50, {}, 0}, fabric), seen = find_order({lap, usable, 50, {}, kMs}, fabric);
     CHECK(best.lap_ns == 52 * kMs);
     CHECK(best.place == std::vector<std::uint32_t>{1, 0, 2});
     CHECK(seen.lap_ns > 70 * kMs);
     CHECK(seen.place == std::vector<std::uint32_t>{0, 1, 2});
+}
+
+TEST_CASE("the order that is followed stays, where none is better") {
+    Lap lap;  // of one pair, so that it has its light in any order
+    lap.uses.resize(3);
+    for (std::uint32_t u = 0; u < 3; ++u) lap.uses[u].ns = kMs, lap.uses[u].at_ns = u * kMs, lap.uses[u].pairs = {{0, 1}};
+    const Fabric fabric = fabric_of(10 * kMs);
+    const std::vector<bool> usable(fabric.ports.size(), true);
+    const std::vector<std::uint32_t> other{2, 0, 1};
+    CHECK(find_order({lap, usable, 50}, fabric).place != other);
+    CHECK(find_order({lap, usable, 50, other}, fabric).place == other);
 }
 
 TEST_CASE("what finds its ports kept for other launches comes after these") {
@@ -299,6 +312,101 @@ TEST_CASE("a job that has done something else is found again after a lap") {
     CHECK(!find_again(lap, job.log));
 }
 
+namespace {
+
+// The lap that begins with the next launch of each rank, and the lap before it is over.
+Lap from_now(const Lap& lap, const Job& job) {
+    Lap left = lap;
+    left.advance(lap.ranks.at(kRanks[0]).lap_of(job.seq[0]));
+    for (std::uint32_t r = 0; r < 3; ++r) REQUIRE(left.ranks.at(kRanks[r]).seq == job.seq[r]);
+    return left;
+}
+
+constexpr OpKind kOther = OpKind::broadcast;
+
+}  // namespace
+
+TEST_CASE("what comes between laps is known when it comes again, and the laps behind it go on at once") {
+    Job job;
+    Lap lap = learned(job, 3, 2);
+    const auto evaluate = [&] {  // it begins as a lap does
+        job.use(kLeft);
+        job.use(kRight, kOther);
+        job.use(kRight, kOther);
+    };
+    const Lap left = from_now(lap, job);
+    job.log.mark();
+    evaluate();
+    job.lap(3, 2);
+    job.lap(3, 2);
+    REQUIRE(find_again(lap, job.log));
+    auto known = Interlude::find(left, lap, job.log);
+    REQUIRE(known);
+    CHECK(lap.sequences.at(key_of(kLeft, 0)).first == left.sequences.at(key_of(kLeft, 0)).first + 1);  // both laps are behind it
+    CHECK(lap.sequences.at(key_of(kRight, 0)).first == left.sequences.at(key_of(kRight, 0)).first + 2);
+    job.lap(3, 2);
+
+    Lap from = from_now(lap, job);
+    known->begin_at(from);
+    const std::uint64_t begin = job.seq[0], begin_2 = job.seq[2];
+    CHECK(known->ranks().size() == 3);
+    CHECK(known->fits(kRanks[0], begin - 1, 7));  // of the lap before, whatever it was
+    CHECK(known->fits(kRanks[0], begin, signature_of(OpKind::none, {{key_of(kLeft, 0), false}})));
+    CHECK(!known->fits(kRanks[0], begin + 1, signature_of(OpKind::none, {{key_of(kLeft, 0), false}})));
+    CHECK(!known->fits(kRanks[2], begin_2, signature_of(OpKind::none, {{key_of(kRight, 0), false}})));
+    CHECK(known->fits(kRanks[2], begin_2 + 1, signature_of(kOther, {{key_of(kRight, 0), false}})));
+    CHECK(!known->ends_with(kRanks[2], begin_2));
+    CHECK(known->ends_with(kRanks[2], begin_2 + 1));
+    known->skip(from);
+    const auto first = *lap.find(key_of(kLeft, lap.sequences.at(key_of(kLeft, 0)).first));
+    evaluate();
+    CHECK(from.find(key_of(kLeft, job.next[0]))->first == first.first);
+    CHECK(from.find(key_of(kLeft, job.next[0]))->second == 0);
+    CHECK(from.ranks.at(kRanks[1]).seq == job.seq[1]);
+
+    // The same again is the same, and something else is not.
+    const auto again = [&](const std::function<void()>& between) {
+        const Lap before = from_now(lap, job);
+        job.log.mark();
+        between();
+        job.lap(3, 2);
+        REQUIRE(find_again(lap, job.log));
+        const auto found = Interlude::find(before, lap, job.log);
+        REQUIRE(found);
+        return *found;
+    };
+    lap = from;
+    job.lap(3, 2);
+    CHECK(again(evaluate).does_as(*known));
+    CHECK(!again([&] { job.use(kRight, kOther); }).does_as(*known));
+}
+
+TEST_CASE("an interlude whose begin is not in the log any more is not known") {
+    Job job;
+    Lap lap = learned(job, 3, 2);
+    Lap left = from_now(lap, job);
+    Log log;  // of what comes now
+    std::swap(log, job.log);
+    job.use(kRight, kOther);
+    job.lap(3, 2);
+    REQUIRE(find_again(lap, job.log));
+    left.advance(-1);
+    CHECK(!Interlude::find(left, lap, job.log));
+}
+
+TEST_CASE("a lap is a part of another one where all that its ranks do is done there, too") {
+    Job shorter, longer, other;
+    const Lap part = learned(shorter, 2, 1), whole = learned(longer, 3, 2);
+    CHECK(part.is_part_of(whole));
+    CHECK(!whole.is_part_of(part));
+    CHECK(!whole.is_part_of(whole));
+    std::optional<Lap> found;
+    for (int i = 0; i < 3; ++i) other.use(kLeft, kOther), other.use(kRight, kOther);
+    found = find_lap(other.log, pairs_of);
+    REQUIRE(found);
+    CHECK(!found->is_part_of(whole));
+}
+
 TEST_CASE("each lap is timed once, by where its ranks were in the one before, whoever else is silent") {
     Job job;
     const Lap lap = learned(job, 2, 1);
@@ -328,7 +436,8 @@ TEST_CASE("each lap is timed once, by where its ranks were in the one before, wh
     CHECK(took->ns == usual);
     CHECK(!watch.next());
     next_lap(5 * kMs, true);
-    CHECK(watch.since_lap_before() == usual + 5 * kMs);
+    CHECK(watch.since_lap_before().lap == 3);
+    CHECK(watch.since_lap_before().ns == usual + 5 * kMs);
     took = watch.next();
     REQUIRE(took);
     CHECK(took->ns == usual);
