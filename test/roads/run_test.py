@@ -58,7 +58,9 @@ def ended(_: Manager) -> None:
 @case("a signal that is sent to opus-run reaches the command")
 def sent_on(_: Manager) -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP):
-        script = f"import signal, sys; signal.signal({int(number)}, lambda *_: sys.exit(9)); print('ready', flush=True); signal.pause()"
+        # Blocked, and waited for: a handler may run between the word and a pause(), which then lasts for ever.
+        script = (f"import signal, sys; signal.pthread_sigmask(signal.SIG_BLOCK, [{int(number)}]); print('ready', flush=True); "
+                  f"signal.sigwait([{int(number)}]); sys.exit(9)")
         with subprocess.Popen([OPUS_RUN, "--quiet", "--", sys.executable, "-c", script], env=environment(), stdout=subprocess.PIPE, text=True) as child:
             try:
                 expect(child.stdout.readline() == "ready\n", "it did not start")
