@@ -394,6 +394,35 @@ TEST_CASE("an interlude whose begin is not in the log any more is not known") {
     CHECK(!Interlude::find(left, lap, job.log));
 }
 
+TEST_CASE("where some ranks have begun the next lap and others have not, all are numbered by the same lap") {
+    Job job;
+    Lap lap = learned(job, 3, 2);
+    job.log.mark();
+    job.use(kRight, kOther);
+    job.lap(3, 2);
+    job.use(kLeft);  // of the first two ranks
+    REQUIRE(find_again(lap, job.log));
+    lap.advance(-1);  // the one that all have done
+    for (const std::uint32_t r : {0u, 2u}) {
+        const auto& seen = job.log.ranks().at(kRanks[r]);
+        const auto first = std::ranges::find(seen, lap.ranks.at(kRanks[r]).seq, &Seen::seq);
+        REQUIRE(first != seen.end());
+        CHECK(first->keys.front().key.n == lap.sequences.at(sequence_of(first->keys.front().key)).first);
+    }
+}
+
+TEST_CASE("a launch that was posted early and is not over hides no lap") {
+    Job job;
+    for (int i = 0; i < 4; ++i) job.use(kLeft), job.use(kLeft, kOther), job.use(kRight), job.use(kRight, kOther);
+    Log log;
+    for (const auto& [name, seen] : job.log.ranks())
+        for (const Seen& s : seen)
+            if (name != kRanks[1] || s.seq != job.seq[1] - 3) log.add(name, s);  // the second of the last lap is open
+    const auto lap = find_lap(log, pairs_of);
+    REQUIRE(lap);
+    CHECK(lap->uses.size() == 4);
+}
+
 TEST_CASE("a lap is a part of another one where all that its ranks do is done there, too") {
     Job shorter, longer, other;
     const Lap part = learned(shorter, 2, 1), whole = learned(longer, 3, 2);
