@@ -22,6 +22,15 @@ constexpr TimeNs kClockSet = 10'000'000'000;
 constexpr double kLittleLonger = 0.02;  // than laps on demand; where no order promises less, uses go on as they were seen
 constexpr TimeNs kLeastCompared = 250'000'000;  // of laps that are compared: in less there is too much chance
 
+// What its ranks do and how its keys are numbered, without its uses, counted from a later lap.
+plan::Lap numbers_from(const plan::Lap& lap, std::int64_t laps) {
+    plan::Lap numbers;
+    numbers.ranks = lap.ranks;
+    numbers.sequences = lap.sequences;
+    numbers.advance(laps);
+    return numbers;
+}
+
 }  // namespace
 
 std::vector<plan::SeenKey> Core::Impl::keys_of(const Launch& launch) {
@@ -315,12 +324,8 @@ void Core::Impl::leave_kind(Job& job, const std::string& why) {
 void Core::Impl::leave_lap(Job& job, const std::vector<Strange>& strange) {
     Kind& kind = *job.kind;
     job.left.reset();
-    if (const auto rank = kind.lap.ranks.find(strange.front().rank); rank != kind.lap.ranks.end() && !job.aside) {
-        job.left = {&kind, {}};
-        job.left->lap.ranks = kind.lap.ranks;
-        job.left->lap.sequences = kind.lap.sequences;
-        job.left->lap.advance(rank->second.lap_of(strange.front().number));
-    }
+    if (const auto rank = kind.lap.ranks.find(strange.front().rank); rank != kind.lap.ranks.end() && !job.aside)
+        job.left = {&kind, numbers_from(kind.lap, rank->second.lap_of(strange.front().number))};
     leave_kind(job, "it does something else");
 }
 
@@ -339,10 +344,7 @@ bool Core::Impl::turn_aside(Job& job, const std::vector<Strange>& strange) {
     Kind& kind = *job.kind;
     const auto rank = kind.lap.ranks.find(strange.front().rank);
     if (job.aside || rank == kind.lap.ranks.end()) return false;
-    plan::Lap from;
-    from.ranks = kind.lap.ranks;
-    from.sequences = kind.lap.sequences;
-    from.advance(rank->second.lap_of(strange.front().number));
+    plan::Lap from = numbers_from(kind.lap, rank->second.lap_of(strange.front().number));
     // Others may have come to it in the lap before, or in runs.
     for (std::size_t i = 0; i < 2 * kind.interludes.size(); ++i) {
         if (i == kind.interludes.size()) from.advance(-1);

@@ -328,7 +328,8 @@ private:
 class Search {
 public:
     Search(const Task& task, const Fabric& fabric)
-        : lap_(task.lap), play_(task.lap, fabric, task.usable), most_(std::max(1u, task.trials)), followed_(task.place.begin(), task.place.end()), acceptable_ns_(task.acceptable_ns) {
+        : lap_(task.lap), play_(task.lap, fabric, task.usable), most_(std::max(1u, task.trials)),
+          followed_(task.place.begin(), task.place.end()), acceptable_ns_(task.acceptable_ns) {
         find_ancestors();
     }
 
