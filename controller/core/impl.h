@@ -391,6 +391,8 @@ struct Core::Impl {
     struct Offer;
     bool runs_apply(const Gang& gang, bool endless);
     TimeNs longest_lap(const Gang& gang) const;
+    bool is_moved_by_plan(PortId p) const;
+    void end_rest(PortId p);
     bool has_rested(const Gang& gang) const;
     void offer_endless(const Launch& launch, std::map<Key, Offer>& offers);
     void offer_planned(const Gang& gang, std::map<Key, Offer>& offers);

@@ -275,6 +275,7 @@ void Core::Impl::follow(Job& job, plan::Lap lap, const plan::Order& order) {
     job.course = std::make_unique<plan::Course>(std::move(lap), order, [&](const Key& sequence) { return reached.at(sequence); });
     for (const PortId p : job.course->ports()) {
         if (course_at[p] == nullptr) course_at[p] = &job;
+        end_rest(p);
         plan_due.insert(p);
     }
 }
@@ -492,7 +493,9 @@ void Core::Impl::use_port(PortId p, Job* job) {
     if (course_at[p] != nullptr) course_at[p]->course->lose(p);
     course_at[p] = follows;
     inventory.port(p).kept_for = 0;
-    if (follows != nullptr) keep(*follows, p);
+    if (follows == nullptr) return;
+    end_rest(p);
+    keep(*follows, p);
 }
 
 // In the last two laps another job was granted light of these ports.

@@ -67,11 +67,15 @@ TimeNs Core::Impl::longest_lap(const Gang& gang) const {
     return longest;
 }
 
+// A plan moves the port: its light stays for what the plan has next, and no longer.
+bool Core::Impl::is_moved_by_plan(PortId p) const { return course_at[p] != nullptr && course_at[p]->course->moves(p); }
+
 // Its light has been up for whole laps, and for much longer than light there before somebody else wanted the port.
 bool Core::Impl::has_rested(const Gang& gang) const {
     const TimeNs lap = longest_lap(gang);
     if (!options.rest_ns && lap == 0) return false;
     const auto rested = [&](PortId p) {
+        if (is_moved_by_plan(p)) return false;
         const PortState& s = inventory.port(p);
         const TimeNs least = std::max(kRestLaps * lap, kRestDarkTimes * fabric.switch_of(p).dark_ns);
         const TimeNs rest = options.rest_ns == 0 ? 0
@@ -229,6 +233,14 @@ void Core::Impl::take_back(Run& run, const std::string& why) {
             for (const Circuit& c : inventory.edge(e).up)
                 for (const PortId p : {c.a, c.b}) inventory.end_stay(p, now);
     revoke(run, why);
+}
+
+// A plan is to move the port from now on: runs without end would keep it from that.
+void Core::Impl::end_rest(PortId p) {
+    const EdgeId e = inventory.port(p).edge;
+    if (e == kNone || !is_moved_by_plan(p)) return;
+    for (const std::uint64_t grant : std::vector<std::uint64_t>(inventory.edge(e).runs))
+        if (Run& run = runs.at(grant); run.endless) revoke(run, "a plan moves " + fabric.ports[p].name);
 }
 
 void Core::Impl::send_revoke(const Run& run, NodeIndex n) {

@@ -66,6 +66,18 @@ TEST_CASE("a job with interludes goes on by its plan behind them") {
     }
 }
 
+// Their phases are short, their light is up for long: on demand some of it is at rest before there is a plan.
+TEST_CASE("a plan moves light on which its own job had runs without end") {
+    for (const std::uint64_t seed : {64, 106}) {
+        const replay::Workload job = drawn(seed);
+        CAPTURE(job.name);
+        ColumnOptions o = planned(50);
+        o.rails.guard = true;
+        const Column demand = play(job, Rails::on_demand, o), ahead = play(job, Rails::provisioned, o);
+        CHECK(hidden_share(demand, ahead, play_known(job, {&demand, &ahead}, o).best.iteration_ms) > 0.6);
+    }
+}
+
 // And the job is no slower for it.
 TEST_CASE("what the plan keeps light for starts unasked") {
     for (const std::uint64_t seed : {4, 8, 16, 26}) {
