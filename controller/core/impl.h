@@ -268,6 +268,7 @@ struct Core::Impl {
     void time_laps(Job& job);
     bool may_plan(const Job& job) const;
     bool is_worth_a_plan(const Kind& kind) const;
+    std::optional<std::int64_t> pays_from(const Kind& kind, const plan::Order& order) const;
     std::string why_no_plan(const Kind& kind) const;
     void follow_rule(Job& job);
     void drop_course(Job& job);

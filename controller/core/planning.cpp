@@ -194,6 +194,18 @@ bool Core::Impl::is_worth_a_plan(const Kind& kind) const {
     return static_cast<double>(kind.lap.held_ns) >= Guard::kMostLost * static_cast<double>(kind.yardstick_ns());
 }
 
+// To come to a plan's light from where the job's light is may cost a dark time. As far as can be known a job goes on for as
+// long as it has gone on: from which lap on that time saves as much by the plan. None: the plan promises nothing.
+std::optional<std::int64_t> Core::Impl::pays_from(const Kind& kind, const plan::Order& order) const {
+    if (!options.guard || kind.plans != 0) return 0;
+    const TimeNs saved = kind.yardstick_ns() - order.lap_ns;
+    if (saved <= 0) return std::nullopt;
+    TimeNs dark = 0;
+    for (const auto& pairs : order.ports)
+        for (const auto& [p, q] : pairs) dark = std::max(dark, fabric.switch_of(p).dark_ns);
+    return (dark + saved - 1) / saved;
+}
+
 std::string Core::Impl::why_no_plan(const Kind& kind) const {
     return is_worth_a_plan(kind) ? "on demand: no plan yet that promises laps as short"
                                  : "on demand: its launches wait for light for less than 0.5 % of a lap";
@@ -237,9 +249,14 @@ void Core::Impl::handle(const Thought& e) {
             job.thought = 0;
             const auto task = std::exchange(job.task, nullptr);
             if (job.kind == nullptr) return;
-            if (e.order.ports.empty())
+            if (e.order.ports.empty()) return job.kind->look_later();
+            if (!may_plan(job)) return;
+            const auto from = pays_from(*job.kind, e.order);
+            if (!from)
                 job.kind->look_later();
-            else if (may_plan(job))
+            else if (*from > job.kind->watch.unbegun() + 1)
+                job.kind->again = *from - 1;
+            else
                 follow(job, task->lap, e.order);
             return;
         }

@@ -26,16 +26,23 @@ bool sanitized() {
     return set != nullptr && *set != 0;
 }
 
+constexpr Noise kNoisy{"noisy", 0.05, 300'000};
+
+ColumnOptions guarded(const Noise& noise, double dark_ms) {
+    ColumnOptions o;
+    o.dark_ns = static_cast<TimeNs>(dark_ms * 1e6);
+    o.rehearsal.iterations = 20;
+    o.rehearsal.bytes_per_us *= 1024;
+    o.rehearsal.jitter = noise.jitter;
+    o.rails.late_ns = noise.late_ns;
+    o.rails.guard = true;
+    return o;
+}
+
 void check(const replay::Workload& job) {
-    for (const Noise& noise : {Noise{"quiet", 0, 0}, Noise{"noisy", 0.05, 300'000}})
+    for (const Noise& noise : {Noise{"quiet", 0, 0}, kNoisy})
         for (const double dark_ms : {10.0, 50.0}) {
-            ColumnOptions o;
-            o.dark_ns = static_cast<TimeNs>(dark_ms * 1e6);
-            o.rehearsal.iterations = 20;
-            o.rehearsal.bytes_per_us *= 1024;
-            o.rehearsal.jitter = noise.jitter;
-            o.rails.late_ns = noise.late_ns;
-            o.rails.guard = true;
+            const ColumnOptions o = guarded(noise, dark_ms);
             CAPTURE(job.name);
             CAPTURE(noise.name);
             CAPTURE(dark_ms);
@@ -59,6 +66,18 @@ TEST_CASE("a job never ends up slower for having been provisioned" * layered) {
         if (sanitized() && seed > 3) break;
         o.seed = seed;
         check(replay::generate("layered", o));
+    }
+}
+
+// Iterations of 70 ms, in which a dark time is 50: soon all of their light is at rest, and there is nothing to plan.
+TEST_CASE("a plan that has not paid for its begin by then is not begun" * layered) {
+    replay::GenerateOptions g;
+    for (const std::uint64_t seed : {15, 22}) {
+        g.seed = seed;
+        CAPTURE(seed);
+        const AgainstDemand both = against_demand(replay::generate("layered", g), guarded(kNoisy, 50));
+        CHECK(both.fault == "");
+        CHECK(both.settled_percent() <= AgainstDemand::kMostPercent);
     }
 }
 
