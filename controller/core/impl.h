@@ -393,7 +393,7 @@ struct Core::Impl {
     bool runs_apply(const Gang& gang, bool endless);
     TimeNs longest_lap(const Gang& gang) const;
     bool is_moved_by_plan(PortId p) const;
-    void end_rest(PortId p);
+    void end_runs_beyond(const plan::Course& course, PortId p);
     bool has_rested(const Gang& gang) const;
     void offer_endless(const Launch& launch, std::map<Key, Offer>& offers);
     void offer_planned(const Gang& gang, std::map<Key, Offer>& offers);

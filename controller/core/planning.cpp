@@ -292,7 +292,6 @@ void Core::Impl::follow(Job& job, plan::Lap lap, const plan::Order& order) {
     job.course = std::make_unique<plan::Course>(std::move(lap), order, [&](const Key& sequence) { return reached.at(sequence); });
     for (const PortId p : job.course->ports()) {
         if (course_at[p] == nullptr) course_at[p] = &job;
-        end_rest(p);
         plan_due.insert(p);
     }
 }
@@ -510,9 +509,7 @@ void Core::Impl::use_port(PortId p, Job* job) {
     if (course_at[p] != nullptr) course_at[p]->course->lose(p);
     course_at[p] = follows;
     inventory.port(p).kept_for = 0;
-    if (follows == nullptr) return;
-    end_rest(p);
-    keep(*follows, p);
+    if (follows != nullptr) keep(*follows, p);
 }
 
 // In the last two laps another job was granted light of these ports.
@@ -565,7 +562,9 @@ void Core::Impl::take_turn(Job& job, PortId p) {
     if (!turn) return;
     const PortId q = turn->peer;
     if (!is_joined(p, q)) {
-        if (course.kept_for(p) + course.kept_for(q) != 0 || !may_turn_for_plan(p) || !may_turn_for_plan(q)) return;
+        if (course.kept_for(p) + course.kept_for(q) != 0) return;
+        for (const PortId end : {p, q}) end_runs_beyond(course, end);
+        if (!may_turn_for_plan(p) || !may_turn_for_plan(q)) return;
         Op& op = open_op(fabric.ports[p].sw, true);
         op.planned = true;
         connect(op, inventory.edge_between(fabric.ports[p].gpu, fabric.ports[q].gpu), make_circuit(p, q));

@@ -235,12 +235,16 @@ void Core::Impl::take_back(Run& run, const std::string& why) {
     revoke(run, why);
 }
 
-// A plan is to move the port from now on: runs without end would keep it from that.
-void Core::Impl::end_rest(PortId p) {
+// The plan keeps the port's light for nothing any more, and is to turn it. Runs there that go on with what is not next by
+// that light, without end or of a plan before this one, would keep it.
+void Core::Impl::end_runs_beyond(const plan::Course& course, PortId p) {
     const EdgeId e = inventory.port(p).edge;
-    if (e == kNone || !is_moved_by_plan(p)) return;
-    for (const std::uint64_t grant : std::vector<std::uint64_t>(inventory.edge(e).runs))
-        if (Run& run = runs.at(grant); run.endless) revoke(run, "a plan moves " + fabric.ports[p].name);
+    if (e == kNone) return;
+    for (const std::uint64_t grant : std::vector<std::uint64_t>(inventory.edge(e).runs)) {
+        Run& run = runs.at(grant);
+        if (std::ranges::any_of(run.sequences, [&](const RunSequence& s) { return course.reached(s.sequence) < s.end; }))
+            revoke(run, "a plan moves " + fabric.ports[p].name);
+    }
 }
 
 void Core::Impl::send_revoke(const Run& run, NodeIndex n) {

@@ -119,6 +119,11 @@ std::map<Key, Course::Range> Course::kept_keys(const std::vector<PortId>& ports,
     return ranges;
 }
 
+std::uint64_t Course::reached(const Key& sequence) const {
+    const auto at = reached_.find(sequence);
+    return at == reached_.end() ? 0 : at->second;
+}
+
 void Course::serve(PortId port) {
     const PortId peer = next(port)->peer;
     for (const PortId p : {port, peer}) {

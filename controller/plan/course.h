@@ -54,6 +54,8 @@ public:
     // By sequence: what comes next for which these ports keep their light, with no turn in between. Launches that go on with
     // another use are none of it, nor are uses whose members are ready further apart.
     std::map<Key, Range> kept_keys(const std::vector<PortId>& ports, TimeNs most_apart) const;
+    // The first key of the sequence that has not begun; 0 where the laps have none of it.
+    std::uint64_t reached(const Key& sequence) const;
     // The next turn of the port and of its peer: the light is there, or is on its way.
     void serve(PortId port);
     // Its light has gone to others. What it was for is its next turn again.
