@@ -159,12 +159,13 @@ public:
             const std::uint32_t count = group_.launch_streams.size();
             Communicator& lead = lead_comm(launch);
             if (result == ncclInProgress) {
-                defer_done(lead, launch.seq, streams, count);
+                defer_done(lead, launch.seq, streams, count, ends_as_one(launch.set));
             } else if (result == ncclSuccess) {
                 enqueue_done(launch.seq, streams, count);
-                each_held(launch.set, [this](const GroupPart& part) {
-                    precede(*part.comm, {part.launch_stream, part.comm->context}, captured_);
-                });
+                if (ends_as_one(launch.set))
+                    each_held(launch.set, [this](const GroupPart& part) {
+                        precede(*part.comm, {part.launch_stream, part.comm->context}, captured_);
+                    });
             } else {
                 count_lost(launch.set);  // peers may wait for what its keys promised
                 captured_ ? enqueue_done(launch.seq, streams, count) : store_done(launch.seq);
@@ -557,18 +558,24 @@ private:
         return count > 1;
     }
 
+    // Else its gate waits for none before it, and what comes next on one of its communicators for the gate alone: each of its kernels
+    // waits for its own communicator, and of which one the others wait nobody knows.
+    bool ends_as_one(std::uint32_t set) const { return !is_fused(set) && !holds_up_others(set); }
+
     // Behind all user streams of the set, before all its kernels. False: it does not stand before all of them.
     bool place_gate(const GroupLaunch& launch) {
         const Communicator& lead = lead_comm(launch);
         const LaunchStream at = launch_stream(launch);
         for (const GroupStream& s : group_.streams)
             if (in_set(s.part, launch.set) && !(s.at == at) && !order_streams(s.at, at)) return false;
-        each_held(launch.set, [&](const GroupPart& part) { follow(*part.comm, at, captured_); });
+        const bool one = ends_as_one(launch.set);
+        if (one) each_held(launch.set, [&](const GroupPart& part) { follow(*part.comm, at, captured_); });
         {
             const InContext current(*at.context);
             const auto enqueue = captured_ ? enqueue_replayed_gate : enqueue_gate;
             if (!enqueue(lead, launch.seq, at.stream, is_fused(launch.set))) return false;
         }
+        if (!one) each_held(launch.set, [&](const GroupPart& part) { precede(*part.comm, at, captured_); });
         gather_streams(launch.set);
         for (const LaunchStream& other : group_.launch_streams)
             if (!(other == at) && !order_streams(at, other)) return false;

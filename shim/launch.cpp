@@ -17,6 +17,7 @@ struct DeferredDone {
     DeferredDone* next;
     std::uint64_t seq;
     std::uint32_t count;
+    bool ends_as_one;  // what comes next on its communicator waits for all of it (follow, precede of captured.h)
     LaunchStream* streams() { return reinterpret_cast<LaunchStream*>(this + 1); }  // [count], behind it
 };
 
@@ -156,7 +157,7 @@ void enqueue_done(std::uint64_t seq, const LaunchStream* streams, std::uint32_t 
         if (!enqueue_function(streams[i], countdown)) count_down(countdown);
 }
 
-void defer_done(Communicator& c, std::uint64_t seq, const LaunchStream* streams, std::uint32_t count) {
+void defer_done(Communicator& c, std::uint64_t seq, const LaunchStream* streams, std::uint32_t count, bool ends_as_one) {
     auto* deferred = static_cast<DeferredDone*>(malloc(sizeof(DeferredDone) + count * sizeof(LaunchStream)));
     if (deferred == nullptr) {
         if (!is_captured(seq)) store_done(seq);
@@ -165,6 +166,7 @@ void defer_done(Communicator& c, std::uint64_t seq, const LaunchStream* streams,
     deferred->next = nullptr;
     deferred->seq = seq;
     deferred->count = count;
+    deferred->ends_as_one = ends_as_one;
     for (std::uint32_t i = 0; i < count; ++i) deferred->streams()[i] = streams[i];
     const LockGuard guard(c.settling);
     if (c.left) {  // nobody will settle it
@@ -192,7 +194,8 @@ void settle_deferred(Communicator& c, ncclResult_t result) {
             store_done(deferred->seq);
         else
             enqueue_done(deferred->seq, deferred->streams(), deferred->count);
-        if (deferred->count != 0 && result == ncclSuccess) precede(c, deferred->streams()[0], is_captured(deferred->seq));
+        if (deferred->ends_as_one && deferred->count != 0 && result == ncclSuccess)
+            precede(c, deferred->streams()[0], is_captured(deferred->seq));
         free(deferred);
     }
     c.settled(kSlowDeferred);  // its next launch goes behind all of these

@@ -78,7 +78,7 @@ void enqueue_done(std::uint64_t seq, const LaunchStream* streams, std::uint32_t 
 
 // The real call of a non-blocking communicator goes on in a thread of NCCL's: done is written once that has
 // ended. count 0: by the host, at once then (a launch of connections).
-void defer_done(Communicator& c, std::uint64_t seq, const LaunchStream* streams, std::uint32_t count);
+void defer_done(Communicator& c, std::uint64_t seq, const LaunchStream* streams, std::uint32_t count, bool ends_as_one = true);
 // The result that ncclCommGetAsyncError gave; ncclInProgress changes nothing. Under its lock.
 void settle_deferred(Communicator& c, ncclResult_t result);
 

@@ -30,6 +30,7 @@ bool Rank::append(Launch launch) {
     if (is_replay(launch.seq)) {
         const auto [at, fresh] = replays.try_emplace(launch.seq);
         if (!fresh) return false;
+        replays_ = true;
         for (const std::uint16_t m : launch.members)
             if (members[m]) ++members[m]->outstanding;
         at->second = std::move(launch);
@@ -86,11 +87,19 @@ bool Rank::is_next_of(std::uint32_t family, const Launch& launch) const {
 }
 
 bool Rank::is_behind_own(const Launch& launch) const {
-    return launch.gate == ring::Gate::stream && !launch.connects() &&
-           std::any_of(launch.families.begin(), launch.families.end(), [&](std::uint32_t family) {
-               const auto it = families_.find(family);
-               return it != families_.end() && !it->second.empty() && it->second.front() < launch.seq;
-           });
+    if (launch.gate != ring::Gate::stream || launch.connects()) return false;
+    const bool behind_call = std::any_of(launch.families.begin(), launch.families.end(), [&](std::uint32_t family) {
+        const auto it = families_.find(family);
+        return it != families_.end() && !it->second.empty() && it->second.front() < launch.seq;
+    });
+    if (behind_call || (launch.stands_apart() && replays_)) return true;
+    return std::any_of(replays.begin(), replays.end(), [&](const auto& replay) {
+        const Launch& other = replay.second;
+        return other.seq != launch.seq && other.lets_pass() &&
+               std::any_of(other.families.begin(), other.families.end(), [&](std::uint32_t family) {
+                   return std::find(launch.families.begin(), launch.families.end(), family) != launch.families.end();
+               });
+    });
 }
 
 // Backwards: what has had its turn in the order tells of all before it.

@@ -72,7 +72,8 @@ struct Launch {
                (flags & ring::kLaunchFenced) != 0;
     }
     // Several communicators behind one stream gate, and it is open: what comes next on one of them need not wait for all.
-    bool lets_pass() const { return gate == ring::Gate::stream && (families.size() > 1 || mixed()) && running(); }
+    bool lets_pass() const { return gate == ring::Gate::stream && stands_apart() && running(); }
+    bool stands_apart() const { return families.size() > 1 || mixed(); }
     bool mixed() const { return (flags & ring::kLaunchMixed) != 0; }  // also of a communicator that is not held
     std::uint64_t end() const { return seq + slots; }  // in the ring
     bool ungated() const { return (flags & ring::kLaunchUngated) != 0; }
@@ -148,7 +149,8 @@ public:
     // and the first waits for its own communicator's alone. What is not held is one of them, and may always be the first.
     // Where in that order a replay was launched nobody here sees: it comes when its gate does.
     bool has_turn(const Launch& launch) const;
-    // Behind a stream gate, and an earlier launch of its families is not done: it may have to wait for that, go or not.
+    // Behind a stream gate, and an earlier launch of its families is not done: it may have to wait for that, go or not. Gates of
+    // replays are reached in the order of their communicator, but for those of several: what is before these nobody here sees.
     bool is_behind_own(const Launch& launch) const;
     static constexpr std::uint64_t kNoLaunch = ~std::uint64_t{0};
     std::uint64_t next_of(std::uint32_t family, std::uint64_t seq) const;  // that is not done
@@ -187,6 +189,7 @@ private:
     std::uint64_t used_slots() const;
 
     bool skips_ = false;          // its shim knows occupied slots
+    bool replays_ = false;  // a replay has come
     std::size_t overtaken_ = 0;   // so many launches, the first ones
     std::uint64_t occupied_ = 0;  // their slots
     std::uint64_t over_ = 0;      // slots of launches that are done, and not forgotten

@@ -67,6 +67,34 @@ def restarted(context) -> None:
         nothing_in_the_dark(cluster, job)
 
 
+def apart(iterations: int) -> Workload:
+    """A group of two communicators, of which one is over long before the other; what comes next on that one is what the other waits for."""
+    w = Workload("apart", grid(2, 1), iterations=iterations)
+    for comm in ("a", "b"):
+        w.comm(comm, [[0, 1]])
+    w.step(0, "group_begin")
+    for comm in ("a", "b"):
+        w.step(0, "recv", comm=comm, peer=1, stream="s", bytes=4096)
+    w.step(0, "group_end")
+    w.step(0, "send", comm="a", peer=1, stream="t", bytes=4096)
+    w.step(1, "group_begin")
+    w.step(1, "send", comm="a", peer=0, stream="t", bytes=4096)
+    w.step(1, "recv", comm="a", peer=0, stream="s", bytes=4096)
+    w.step(1, "send", comm="b", peer=0, stream="s", bytes=4096)
+    w.step(1, "group_end")
+    return w
+
+
+@case("in a graph, what comes after a group of several communicators waits for its own alone")
+def several(context) -> None:
+    with context.cluster(Shape(nodes=2, gpus=1, ports=2, dark_ms=2)) as cluster:
+        path = apart(40).write(cluster.folder / "apart.jsonl")
+        job = cluster.start_job(Play(path, graph=True, timeout_s=PATIENCE_S * SLOW, env=ENV | {"OPUS_REQUIRE": "enforce"}))
+        result = job.wait(6 * PATIENCE_S * SLOW)
+        expect(result.codes == [0, 0], f"{result.codes}: {job.ranks[0].tail()}")
+        nothing_in_the_dark(cluster, job)
+
+
 @case("behind host gates a communicator with captured launches is not held any more, and its user is told")
 def host_gates(context) -> None:
     with context.cluster(Shape(nodes=2, gpus=1, ports=1, dark_ms=2)) as cluster:  # the circuit stays where it is
