@@ -1,7 +1,7 @@
-// Whether a lap of a job is planned: as long as it is no slower for it. The yardstick is the job itself: its laps are
-// timed on demand first and then planned. Where planned laps come out
-// worse twice in a row, or lose more than a little in all, the job goes on on demand, and then is tried again: after a
-// number of laps that doubles each time, and never before what was lost is less than kMostLost of the time since.
+// Whether a lap of a job is planned: as long as it is no slower for it. The yardstick is the job itself: its laps are timed on demand
+// first and then planned. Where planned laps come out worse twice in a row, or lose more than a little in all, the job goes on on
+// demand, and then is tried again: after a number of laps that doubles each time, and never before what was lost is less than
+// kMostLost of the time since.
 // Now and then a planned job runs on demand for two laps, so that the yardstick stays true; the more seldom, the more
 // there is to lose by it.
 //

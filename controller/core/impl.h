@@ -24,6 +24,7 @@
 #include "controller/core/runs.h"
 #include "controller/plan/course.h"
 #include "controller/plan/interlude.h"
+#include "controller/plan/loss.h"
 #include "controller/plan/watch.h"
 
 namespace opus::controller {
@@ -50,16 +51,27 @@ struct Kind {
     };
     std::optional<Long> found_long;  // a lap that is not over
     plan::Watch watch;              // since the job came to it
+    plan::Loss loss;                // likewise
     std::int64_t since = 0;         // laps of the watch before this one were in part on demand and in part planned
-    std::deque<TimeNs> on_demand;   // what the last laps on demand took
+    struct Took {
+        TimeNs ns = 0, lost_ns = 0;  // for light (controller/plan/loss.h)
+    };
+    std::deque<Took> on_demand;     // the last laps on demand
     std::uint32_t in_vain = 0;          // looks that led to no plan; the next one is worth its while from lap `again` on
     std::int64_t again = 0;
-    TimeNs took_ns = 0, should_ns = 0;  // of laps so short that several are compared at a time
+    Took took, should;           // of laps so short that several are compared at a time
+    plan::Watch::Took seen_long;  // a lap so long, of which it was seen what it had lost
     TimeNs owed_ns = 0;  // on demand before it is tried: what plans of parts of it have lost
     std::vector<plan::Interlude> interludes;  // what comes between its laps now and then
     plan::Order order;                        // that was followed last; no ports: none
 
-    TimeNs yardstick_ns() const;  // 0: none
+    Took yardstick() const;  // a lap on demand; 0: none
+    TimeNs yardstick_ns() const { return yardstick().ns; }
+    Took took_of(const plan::Watch::Took& took) const;
+    // By how much laps are longer than on demand because of their light.
+    static TimeNs longer_ns(const Took& took, const Took& should);
+    void watch_anew();
+    void ended(const RankName& rank, const plan::Seen& launch);
     void look_later();            // ever more seldom
 };
 
@@ -266,6 +278,7 @@ struct Core::Impl {
     void stop_plan(Job& job);
     static void forget_long(Kind& kind);
     void time_laps(Job& job);
+    bool lasts_too_long(Job& job);
     bool may_plan(const Job& job) const;
     bool is_worth_a_plan(const Kind& kind) const;
     std::optional<std::int64_t> pays_from(const Kind& kind, const plan::Order& order) const;

@@ -53,11 +53,11 @@ void Core::Impl::note_seen(NodeIndex node, RankId id, OpKind op, std::vector<pla
     Job& job = *rank->job;
     for (const plan::SeenKey& k : keys)
         if (job.course != nullptr) begin_use(job, k.key);  // in a run it was not asked for
-    job.log.add({node, id}, {op, std::move(keys), done.launch.seq, grant, done.ready_ns + behind, done.go_ns + behind,
-                             done.done_ns + behind});
+    const plan::Seen seen{op, std::move(keys), done.launch.seq, grant, done.ready_ns + behind, done.go_ns + behind, done.done_ns + behind};
+    job.log.add({node, id}, seen);
     if (job.kind != nullptr) {
         if (job.aside) note_aside(job, {node, id}, done.launch.seq);
-        job.kind->watch.ended({node, id}, done.launch.seq, done.done_ns + behind);
+        job.kind->ended({node, id}, seen);
         time_laps(job);
         if (job.left_at == 0) return;  // it has never done anything else
     }
@@ -127,22 +127,62 @@ void Core::Impl::forget_kinds(Job& job, const std::function<bool(const Kind&)>& 
 // From now on its laps are timed. What was seen of them already counts.
 void Core::Impl::come_to(Job& job, Kind& kind) {
     job.kind = &kind;
-    kind.watch = plan::Watch(kind.lap);
+    kind.watch_anew();
     kind.since = 1;  // the lap before it may have been something else
     kind.again = 0;
-    kind.took_ns = kind.should_ns = 0;
+    kind.took = kind.should = {};
     for (const auto& [name, seen] : job.log.ranks())
         for (const plan::Seen& s : seen)
-            if (s.seq >= job.log.marked(name)) kind.watch.ended(name, s.seq, s.done_ns);
+            if (s.seq >= job.log.marked(name)) kind.ended(name, s);
     time_laps(job);
     if (job.kind == &kind) follow_rule(job);
 }
 
+void Kind::watch_anew() {
+    watch = plan::Watch(lap);
+    loss = {};
+}
+
+void Kind::ended(const RankName& rank, const plan::Seen& launch) {
+    watch.ended(rank, launch.seq, launch.done_ns);
+    loss.ended(lap, rank, launch);
+}
+
 void Kind::look_later() { again = watch.unbegun() + (1ll << std::min<std::uint32_t>(in_vain++, 16)); }
 
-TimeNs Kind::yardstick_ns() const {
-    if (on_demand.empty()) return 0;
-    return std::accumulate(on_demand.begin(), on_demand.end(), TimeNs{0}) / static_cast<TimeNs>(on_demand.size());
+Kind::Took Kind::yardstick() const {
+    Took sum;
+    if (on_demand.empty()) return sum;
+    for (const Took& took : on_demand) sum.ns += took.ns, sum.lost_ns += took.lost_ns;
+    const auto laps = static_cast<TimeNs>(on_demand.size());
+    return {sum.ns / laps, sum.lost_ns / laps};
+}
+
+// Laps may differ in what is computed in them, and what light has cost is known by estimate only: as far as both agree.
+TimeNs Kind::longer_ns(const Took& took, const Took& should) {
+    const TimeNs longer = took.ns - should.ns, lost = took.lost_ns - should.lost_ns;
+    return longer > 0 ? std::max<TimeNs>(0, std::min(longer, lost)) : longer;
+}
+
+// Where what it has lost is not known: all that it is longer.
+Kind::Took Kind::took_of(const plan::Watch::Took& took) const {
+    const Took should = yardstick();
+    return {took.ns, loss.lost_ns(lap, took.lap).value_or(on_demand.empty() ? 0 : should.lost_ns + took.ns - should.ns)};
+}
+
+// A planned lap is looked at before it is over where it is much longer than on demand, and then where it is as much longer again.
+bool Core::Impl::lasts_too_long(Job& job) {
+    Kind& kind = *job.kind;
+    const Kind::Took yardstick = kind.yardstick();
+    const auto so_far = kind.watch.since_lap_before();
+    if (yardstick.ns < kLeastCompared || so_far.lap < kind.since) return false;
+    const TimeNs looked = so_far.lap == kind.seen_long.lap ? kind.seen_long.ns : 0;
+    if (so_far.ns <= std::max(yardstick.ns, looked) / 8 * 9) return false;
+    kind.seen_long = so_far;
+    const TimeNs longer = Kind::longer_ns(kind.took_of(so_far), yardstick);
+    if (longer <= yardstick.ns / 8) return false;
+    kind.found_long = {so_far.lap, kind.guard};
+    return kind.guard.lasts_too_long(1 + static_cast<double>(longer) / static_cast<double>(yardstick.ns));
 }
 
 // Laps that are over, planned or on demand. What is slower for its plan goes on on demand (guard.h).
@@ -154,8 +194,9 @@ void Core::Impl::time_laps(Job& job) {
         over = true;
         if (kind.found_long && took->lap >= kind.found_long->lap) kind.found_long.reset();
         if (took->lap < kind.since || changed) continue;
+        const Kind::Took lap = kind.took_of(*took);
         if (!planned) {
-            kind.on_demand.push_back(took->ns);
+            kind.on_demand.push_back(lap);
             if (kind.on_demand.size() > Kind::kMostTimed) kind.on_demand.pop_front();
         }
         if (kind.guard.stage() == Guard::Stage::measuring) {
@@ -164,17 +205,14 @@ void Core::Impl::time_laps(Job& job) {
             continue;
         }
         if (planned != kind.guard.provisions()) continue;
-        kind.took_ns += took->ns;
-        kind.should_ns += kind.yardstick_ns();
-        if (kind.should_ns < kLeastCompared) continue;
-        changed = kind.guard.lap_over(static_cast<double>(std::exchange(kind.took_ns, 0)) / static_cast<double>(std::exchange(kind.should_ns, 0)));
+        const Kind::Took yardstick = kind.yardstick();
+        kind.took = {kind.took.ns + lap.ns, kind.took.lost_ns + lap.lost_ns};
+        kind.should = {kind.should.ns + yardstick.ns, kind.should.lost_ns + yardstick.lost_ns};
+        if (kind.should.ns < kLeastCompared) continue;
+        const auto longer = static_cast<double>(Kind::longer_ns(std::exchange(kind.took, {}), kind.should));
+        changed = kind.guard.lap_over(1 + longer / static_cast<double>(std::exchange(kind.should, {}).ns));
     }
-    const TimeNs yardstick = kind.yardstick_ns();
-    const auto so_far = kind.watch.since_lap_before();
-    if (!changed && planned && yardstick >= kLeastCompared && so_far.lap >= kind.since && so_far.ns > yardstick + yardstick / 8) {
-        kind.found_long = {so_far.lap, kind.guard};
-        changed = kind.guard.lasts_too_long(static_cast<double>(so_far.ns) / static_cast<double>(yardstick));
-    }
+    if (!changed && planned) changed = lasts_too_long(job);
     if (!changed) {
         if (over && !planned && may_plan(job) && kind.watch.unbegun() >= kind.again) follow_rule(job);
         return;
@@ -213,7 +251,7 @@ std::string Core::Impl::why_no_plan(const Kind& kind) const {
 
 void Core::Impl::follow_rule(Job& job) {
     Kind& kind = *job.kind;
-    kind.took_ns = kind.should_ns = 0;
+    kind.took = kind.should = {};
     if (job.aside) return;
     if (!may_plan(job)) {
         if (job.course != nullptr) kind.since = std::max(kind.since, kind.watch.unbegun());
@@ -375,7 +413,7 @@ bool Core::Impl::turn_aside(Job& job, const std::vector<Strange>& strange) {
         interlude.skip(from);
         kind.lap.ranks = std::move(from.ranks);
         kind.lap.sequences = std::move(from.sequences);
-        kind.watch = plan::Watch(kind.lap);
+        kind.watch_anew();
         kind.since = 2;
         const auto ranks = interlude.ranks();
         job.aside = {std::move(interlude), {ranks.begin(), ranks.end()}};

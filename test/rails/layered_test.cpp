@@ -81,6 +81,20 @@ TEST_CASE("a plan that has not paid for its begin by then is not begun" * layere
     }
 }
 
+// They take half and one and a half times as long as the one that was timed.
+TEST_CASE("that laps are unlike in length is no reason to leave a plan" * layered) {
+    replay::GenerateOptions g;
+    for (const std::uint64_t seed : {48, 110}) {
+        g.seed = seed;
+        CAPTURE(seed);
+        ColumnOptions o = guarded({"quiet", 0, 0}, 10);
+        o.learned = 10;
+        const replay::Workload job = replay::generate("layered", g);
+        const Column demand = play(job, Rails::on_demand, o), ahead = play(job, Rails::provisioned, o);
+        CHECK(hidden_share(demand, ahead, play_known(job, {&demand, &ahead}, o).best.iteration_ms) > 0.8);
+    }
+}
+
 TEST_CASE("a job of others never ends up slower for having been provisioned" * layered) {
     for (const char* name : {"moe-zero1-2x2", "moe-ddp-2x2"}) {
         std::ifstream in(std::string(OPUS_TEST_JOBS) + "/" + name + ".jsonl");

@@ -24,6 +24,14 @@ replay::Workload drawn(std::uint64_t seed) {
     return replay::generate("layered", g);
 }
 
+// Of the dark time that the best schedule found hides, how much a job does under the guard.
+double guarded_share(const replay::Workload& job, double dark_ms) {
+    ColumnOptions o = planned(dark_ms);
+    o.rails.guard = true;
+    const Column demand = play(job, Rails::on_demand, o), ahead = play(job, Rails::provisioned, o);
+    return hidden_share(demand, ahead, play_known(job, {&demand, &ahead}, o).best.iteration_ms);
+}
+
 }  // namespace
 
 // None of these has an interlude. They are of the half of the seeds on which constants may be looked at.
@@ -57,36 +65,24 @@ TEST_CASE("a job with interludes ends under a plan, guarded or not") {
 // Evaluations every third, fourth and seventh iteration.
 TEST_CASE("a job with interludes goes on by its plan behind them") {
     for (const std::uint64_t seed : {60, 64, 126}) {
-        const replay::Workload job = drawn(seed);
-        CAPTURE(job.name);
-        ColumnOptions o = planned(10);
-        o.rails.guard = true;
-        const Column demand = play(job, Rails::on_demand, o), ahead = play(job, Rails::provisioned, o);
-        CHECK(hidden_share(demand, ahead, play_known(job, {&demand, &ahead}, o).best.iteration_ms) > 0.5);
+        CAPTURE(seed);
+        CHECK(guarded_share(drawn(seed), 10) > 0.5);
     }
 }
 
 // Their phases are short, their light is up for long: on demand some of it is at rest before there is a plan.
 TEST_CASE("a plan moves light on which its own job had runs without end") {
     for (const std::uint64_t seed : {64, 106}) {
-        const replay::Workload job = drawn(seed);
-        CAPTURE(job.name);
-        ColumnOptions o = planned(50);
-        o.rails.guard = true;
-        const Column demand = play(job, Rails::on_demand, o), ahead = play(job, Rails::provisioned, o);
-        CHECK(hidden_share(demand, ahead, play_known(job, {&demand, &ahead}, o).best.iteration_ms) > 0.6);
+        CAPTURE(seed);
+        CHECK(guarded_share(drawn(seed), 50) > 0.6);
     }
 }
 
 // For as many laps as the plan kept that light for. The next plan moves it.
 TEST_CASE("a plan moves light on which a plan before it had runs") {
     for (const std::uint64_t seed : {4, 16}) {
-        const replay::Workload job = drawn(seed);
-        CAPTURE(job.name);
-        ColumnOptions o = planned(50);
-        o.rails.guard = true;
-        const Column demand = play(job, Rails::on_demand, o), ahead = play(job, Rails::provisioned, o);
-        CHECK(hidden_share(demand, ahead, play_known(job, {&demand, &ahead}, o).best.iteration_ms) > 0.8);
+        CAPTURE(seed);
+        CHECK(guarded_share(drawn(seed), 50) > 0.8);
     }
 }
 

@@ -11,6 +11,7 @@
 #include "controller/plan/course.h"
 #include "controller/plan/interlude.h"
 #include "controller/plan/lap.h"
+#include "controller/plan/loss.h"
 #include "controller/plan/search.h"
 #include "controller/plan/watch.h"
 
@@ -56,13 +57,13 @@ struct Job {
     TimeNs now = 0;
     std::uint64_t grant = 1, seq[3] = {0, 0, 0}, next[2] = {0, 0};
 
-    void use(const CommId& comm, OpKind op = OpKind::none) {
+    void use(const CommId& comm, OpKind op = OpKind::none, TimeNs held = 0) {
         const bool left = comm == kLeft;
         for (const std::uint32_t r : left ? std::vector<std::uint32_t>{0, 1} : std::vector<std::uint32_t>{1, 2})
-            log.add(kRanks[r], {op, {{key_of(comm, next[left ? 0 : 1]), false}}, seq[r]++, grant, now, now, now + kMs});
+            log.add(kRanks[r], {op, {{key_of(comm, next[left ? 0 : 1]), false}}, seq[r]++, grant, now, now + held, now + held + kMs});
         ++next[left ? 0 : 1];
         ++grant;
-        now += 2 * kMs;
+        now += held + 2 * kMs;
     }
     void lap(int left, int right) {
         for (int i = 0; i < left; ++i) use(kLeft);
@@ -483,6 +484,66 @@ TEST_CASE("each lap is timed once, by where its ranks were in the one before, wh
     REQUIRE(took);
     CHECK(took->lap == 5);
     CHECK(!watch.next());
+}
+
+namespace {
+
+// Of a job all of whose laps have been told of.
+std::optional<TimeNs> lost_of(const Lap& lap, const Job& job, std::int64_t number) {
+    Loss loss;
+    for (const auto& [rank, seen] : job.log.ranks())
+        for (const Seen& s : seen) loss.ended(lap, rank, s);
+    return loss.lost_ns(lap, number);
+}
+
+}  // namespace
+
+TEST_CASE("what light has cost of a lap is what it was held for, however long it takes to compute") {
+    Job job;
+    const Lap lap = learned(job, 3, 2);
+    const auto number = [&] { return lap.find(key_of(kLeft, job.next[0]))->second; };
+    for (const TimeNs held : {TimeNs{0}, 7 * kMs, 40 * kMs}) {
+        CAPTURE(held);
+        const std::int64_t n = number();
+        job.use(kLeft);
+        job.now += 100 * kMs;
+        job.use(kLeft, OpKind::none, held);
+        job.use(kLeft);
+        job.use(kRight);
+        job.use(kRight, OpKind::none, held / 2);
+        job.now += 10 * kMs;
+        // Of ranks 0, 1 and 2: the second hold delays nothing of rank 0 in this lap.
+        const TimeNs all = held + held / 2;
+        const auto lost = lost_of(lap, job, n);
+        REQUIRE(lost);
+        CHECK(*lost >= (held + 2 * all) / 3 - kMs);
+        CHECK(*lost <= all + 2 * kMs);  // and what of the lap before comes to rank 0 now
+    }
+    CHECK(!lost_of(lap, job, number()));
+}
+
+TEST_CASE("a hold that delays nothing costs nothing") {
+    Job job;
+    // Ranks 1 and 2 are ready long after what they waited for.
+    const auto play = [&](TimeNs held) {
+        job.use(kLeft);
+        job.now += 50 * kMs;
+        job.use(kLeft);
+        job.now += 10 * kMs;
+        job.log.add(kRanks[2], {OpKind::none, {{key_of(kRight, job.next[1]++), false}}, job.seq[2]++, job.grant, job.now - 50 * kMs,
+                                job.now - 50 * kMs + held, job.now - 49 * kMs + held});
+        ++job.grant;
+        job.now += 10 * kMs;
+    };
+    for (int i = 0; i < 3; ++i) play(0);
+    auto lap = find_lap(job.log, pairs_of);
+    REQUIRE(lap);
+    REQUIRE(time_lap(*lap, job.log));
+    const std::int64_t n = lap->find(key_of(kLeft, job.next[0]))->second;
+    play(20 * kMs);
+    const auto lost = lost_of(*lap, job, n);
+    REQUIRE(lost);
+    CHECK(*lost <= 7 * kMs);  // of the rank that was held alone: the mean of three
 }
 
 TEST_CASE("an order has light made while nobody uses the port, and says how long each use waits") {
