@@ -22,7 +22,8 @@ bool holds_replays(Communicator& c);
 // NCCL starts a communicator's kernels in the order of calls and graph launches, whatever streams they are on. A gate that was
 // reached before its turn would have its circuits held by a kernel that waits for another's gate, which waits for them. So
 // from a communicator's first capture on a gate waits for the end of the launch before it: `follow` stands before the gate,
-// `precede` behind what its call has enqueued. `captured`: so does each launch of the graph.
+// `precede` behind what its call has enqueued. `captured`: so does each launch of the graph. Of a launch of several communicators,
+// or before what is not held, `precede` stands right behind the gate, and there is no `follow` (group.cpp, ends_as_one).
 void follow(const Communicator& c, const LaunchStream& at, bool captured);
 void precede(const Communicator& c, const LaunchStream& at, bool captured);
 
