@@ -19,6 +19,7 @@ constexpr std::size_t kMostKinds = 4;     // laps that are remembered
 constexpr std::size_t kMostInterludes = 8;  // of a lap
 constexpr std::size_t kMostUses = 4096, kMostPairs = 65536;  // of a lap that is planned
 constexpr TimeNs kClockSet = 10'000'000'000;
+constexpr TimeNs kBeginCosts = 4;           // dark times; docs/decisions/011-each-begin-pays.md
 constexpr double kLittleLonger = 0.02;  // than laps on demand; where no order promises less, uses go on as they were seen
 constexpr TimeNs kLeastCompared = 250'000'000;  // of laps that are compared: in less there is too much chance
 
@@ -53,11 +54,11 @@ void Core::Impl::note_seen(NodeIndex node, RankId id, OpKind op, std::vector<pla
     Job& job = *rank->job;
     for (const plan::SeenKey& k : keys)
         if (job.course != nullptr) begin_use(job, k.key);  // in a run it was not asked for
-    const plan::Seen seen{op, std::move(keys), done.launch.seq, grant, done.ready_ns + behind, done.go_ns + behind, done.done_ns + behind};
-    job.log.add({node, id}, seen);
+    plan::Seen seen{op, std::move(keys), done.launch.seq, grant, done.ready_ns + behind, done.go_ns + behind, done.done_ns + behind};
+    if (job.kind != nullptr) job.kind->ended({node, id}, seen);
+    job.log.add({node, id}, std::move(seen));
     if (job.kind != nullptr) {
         if (job.aside) note_aside(job, {node, id}, done.launch.seq);
-        job.kind->ended({node, id}, seen);
         time_laps(job);
         if (job.left_at == 0) return;  // it has never done anything else
     }
@@ -232,16 +233,16 @@ bool Core::Impl::is_worth_a_plan(const Kind& kind) const {
     return static_cast<double>(kind.lap.held_ns) >= Guard::kMostLost * static_cast<double>(kind.yardstick_ns());
 }
 
-// To come to a plan's light from where the job's light is may cost a dark time. As far as can be known a job goes on for as
+// To come to a plan's light from where the job's light is costs some dark times. As far as can be known a job goes on for as
 // long as it has gone on: from which lap on that time saves as much by the plan. None: the plan promises nothing.
 std::optional<std::int64_t> Core::Impl::pays_from(const Kind& kind, const plan::Order& order) const {
-    if (!options.guard || kind.plans != 0) return 0;
+    if (!options.guard) return 0;
     const TimeNs saved = kind.yardstick_ns() - order.lap_ns;
     if (saved <= 0) return std::nullopt;
     TimeNs dark = 0;
     for (const auto& pairs : order.ports)
         for (const auto& [p, q] : pairs) dark = std::max(dark, fabric.switch_of(p).dark_ns);
-    return (dark + saved - 1) / saved;
+    return (kBeginCosts * dark + saved - 1) / saved;
 }
 
 std::string Core::Impl::why_no_plan(const Kind& kind) const {
@@ -289,7 +290,7 @@ void Core::Impl::handle(const Thought& e) {
             if (job.kind == nullptr) return;
             if (e.order.ports.empty()) return job.kind->look_later();
             if (!may_plan(job)) return;
-            const auto from = pays_from(*job.kind, e.order);
+            const auto from = job.course != nullptr ? 0 : pays_from(*job.kind, e.order);
             if (!from)
                 job.kind->look_later();
             else if (*from > job.kind->watch.unbegun() + 1)

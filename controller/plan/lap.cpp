@@ -262,21 +262,24 @@ public:
                 last_ = std::min(last_, lane.lap_at(lane.launches.size()) - 1);
             }
         if (last_ == std::numeric_limits<std::int64_t>::max() || last_ < first_) return false;
+        const bool several = last_ > first_;
         first_ = std::max(first_, last_ - kTimed + 1);
         for (Use& use : lap_.uses) use.before.clear(), use.until.clear(), use.ns = 0, use.at_ns = std::numeric_limits<TimeNs>::max();
         before_.assign(lap_.uses.size(), {});
         ready_.assign(lap_.uses.size(), 0);
         go_.assign(lap_.uses.size(), 0);
         times_.assign(lap_.uses.size(), {});
+        // From begin to begin; of a lap whose lap before was something else, until it is over.
         begin_ns_ = std::numeric_limits<TimeNs>::max();
-        TimeNs next = begin_ns_;
+        TimeNs before = begin_ns_, end = 0;
         for (const auto& [rank, lanes] : ranks_)
             for (const Lane& lane : lanes) {
                 if (lane.per_lap == 0) continue;
                 begin_ns_ = std::min(begin_ns_, lane.at(last_, 0)->go_ns);
-                if (lane.has(last_ - 1, 0)) next = std::min(next, lane.at(last_ - 1, 0)->go_ns);
+                end = std::max(end, lane.at(last_, static_cast<std::int64_t>(lane.per_lap) - 1)->done_ns);
+                if (several) before = std::min(before, lane.at(last_ - 1, 0)->go_ns);
             }
-        if (next != std::numeric_limits<TimeNs>::max()) lap_.ns = begin_ns_ - next;
+        lap_.ns = several ? begin_ns_ - before : end - begin_ns_;
         for (const auto& [rank, lanes] : ranks_)
             for (const Lane& lane : lanes)
                 for (std::size_t i = 0; i < lane.per_lap; ++i) learn_length(lane, i);
