@@ -48,7 +48,7 @@ struct CoreOptions {
     bool runs = true;       // grants cover what is to follow on the same light
     // How long light is at rest before a run on it has no end. None: by the job's laps (runs.cpp); 0: no time at all.
     std::optional<TimeNs> rest_ns = {};
-    bool guard = true;      // of a job that is slower for its plan none is followed (guard.h)
+    bool guard = true;      // of a job that is slower for its plan none is followed (controller/plan/guard.h)
     bool observe = false;   // there are no switches to command: every communicator passes
 };
 

@@ -207,4 +207,13 @@ bool Core::Impl::collect(Gang& gang, std::vector<EdgeId>& added) {
     return grown;
 }
 
+// Asked for each port of another gang: what has been found holds until a launch joins or leaves.
+TimeNs Core::Impl::complete_since(const Gang& gang) const {
+    Gang::Since& known = gang.since;
+    if (known.stamp == gang.stamp && known.launches == gang.launches.size() && known.last_ns >= 0) return known.last_ns;
+    known = {gang.stamp, gang.launches.size(), gang.complete_ns};
+    for (const Launch* launch : gang.launches) known.last_ns = std::max(known.last_ns, launch->complete_ns);
+    return known.last_ns;
+}
+
 }  // namespace opus::controller

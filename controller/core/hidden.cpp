@@ -5,15 +5,6 @@
 
 namespace opus::controller {
 
-// Asked for each port of another gang: what has been found holds until a launch joins or leaves.
-TimeNs Core::Impl::complete_since(const Gang& gang) const {
-    Gang::Since& known = gang.since;
-    if (known.stamp == gang.stamp && known.launches == gang.launches.size() && known.last_ns >= 0) return known.last_ns;
-    known = {gang.stamp, gang.launches.size(), gang.complete_ns};
-    for (const Launch* launch : gang.launches) known.last_ns = std::max(known.last_ns, launch->complete_ns);
-    return known.last_ns;
-}
-
 void Core::Impl::made_ahead(const Op& op, TimeNs took) {
     for (const auto& [edge, circuit] : op.connect)
         for (const PortId p : {circuit.a, circuit.b}) {

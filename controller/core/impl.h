@@ -2,7 +2,6 @@
 #pragma once
 
 #include <algorithm>
-#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -16,16 +15,13 @@
 #include "controller/core/comm_table.h"
 #include "controller/core/core.h"
 #include "controller/core/gang.h"
-#include "controller/core/guard.h"
 #include "controller/core/holders.h"
 #include "controller/core/inventory.h"
 #include "controller/core/launch.h"
 #include "controller/core/planner.h"
 #include "controller/core/runs.h"
 #include "controller/plan/course.h"
-#include "controller/plan/interlude.h"
-#include "controller/plan/loss.h"
-#include "controller/plan/watch.h"
+#include "controller/plan/learner.h"
 
 namespace opus::controller {
 
@@ -36,80 +32,13 @@ struct Membership {
     std::vector<std::uint32_t> slots;  // ranks in the communicator that this process is
 };
 
-// What a job does again and again: one lap of it, and whether it is the better for being planned.
-struct Kind {
-    static constexpr std::size_t kMostTimed = 8;  // laps on demand
-
-    explicit Kind(plan::Lap l) : lap(std::move(l)) {}
-
-    plan::Lap lap;
-    std::uint64_t plans = 0;  // made of it
-    Guard guard;
-    struct Long {
-        std::int64_t lap = 0;
-        Guard before;
-    };
-    std::optional<Long> found_long;  // a lap that is not over
-    plan::Watch watch;              // since the job came to it
-    plan::Loss loss;                // likewise
-    std::int64_t since = 0;         // laps of the watch before this one were in part on demand and in part planned
-    struct Took {
-        TimeNs ns = 0, lost_ns = 0;  // for light (controller/plan/loss.h)
-    };
-    std::deque<Took> on_demand;     // the last laps on demand
-    std::uint32_t in_vain = 0;          // looks that led to no plan; the next one is worth its while from lap `again` on
-    std::int64_t again = 0;
-    Took took, should;           // of laps so short that several are compared at a time
-    plan::Watch::Took seen_long;  // a lap so long, of which it was seen what it had lost
-    TimeNs owed_ns = 0;  // on demand before it is tried: what plans of parts of it have lost
-    std::vector<plan::Interlude> interludes;  // what comes between its laps now and then
-    plan::Order order;                        // that was followed last; no ports: none
-
-    Took yardstick() const;  // a lap on demand; 0: none
-    TimeNs yardstick_ns() const { return yardstick().ns; }
-    Took took_of(const plan::Watch::Took& took) const;
-    // By how much laps are longer than on demand because of their light.
-    static TimeNs longer_ns(const Took& took, const Took& should);
-    void watch_anew();
-    void ended(const RankName& rank, const plan::Seen& launch);
-    void look_later();            // ever more seldom
-};
-
-struct Strange {
-    RankName rank;
-    std::uint64_t number = 0, signature = 0;
-};
-
-struct Left {
-    Kind* kind = nullptr;
-    plan::Lap lap;  // counted from the one that was left
-};
-
-struct Aside {
-    plan::Interlude interlude;
-    std::set<RankName> in;  // who has more of it to come
-};
-
 struct Job {
     std::set<RankName> ranks;
-    plan::Log log;                 // what its launches have done
-    std::uint64_t learn_at = 16;   // launches of it; a plan is made then
-    void learn_later() { learn_at = log.added() + std::max<std::uint64_t>(16, log.added() / 8); }
-    std::uint64_t thought = 0;     // of the Think that is under way; 0: none
-    std::shared_ptr<const plan::Task> task;  // of it
-    std::uint64_t time_at = 0;     // uses begun; then another plan is made of them
-    std::vector<Strange> strange;  // launches that are not in its lap
-    std::vector<std::unique_ptr<Kind>> kinds;  // of laps that were found
-    Kind* kind = nullptr;          // the one that it is in
-    std::uint64_t again_at = 0;    // launches; then, where it is in none, they are looked for
-    std::uint64_t left_at = 0;     // launches, when it left the last one
-    std::optional<Left> left;      // the lap that it did not do to its end, where it is in none
-    std::optional<Aside> aside;    // the interlude that it is in
-    std::uint64_t overtakes = 0;   // since the plan was made
-    std::unique_ptr<plan::Course> course;            // none: it goes by demand
+    std::unique_ptr<plan::Follower> follower;
+    std::unique_ptr<plan::Learner> learner;           // what it does, and which plan it is to follow
+    std::uint64_t thought = 0;                        // the last Think for it
+    std::unique_ptr<plan::Course> course;             // the plan that is followed; none: it goes by demand
     std::map<plan::Instance, std::uint64_t> waiting;  // gangs, until it is their turn
-
-    TimeNs lap_ns() const { return kind != nullptr ? kind->yardstick_ns() : 0; }  // 0: not known
 };
 
 struct Rank {
@@ -256,34 +185,8 @@ struct Core::Impl {
     void replace_entrants(NodeIndex node, const wire::Snapshot& snapshot);
     void end_entrants(NodeIndex node, RankId rank);
 
-    // planning.cpp: circuits by the plan of a job
-    static std::vector<plan::SeenKey> keys_of(const Launch& launch);
-    void note_seen(NodeIndex node, RankId rank, OpKind op, std::vector<plan::SeenKey> keys, std::uint64_t grant,
-                   const wire::LaunchDone& done);
-    void learn(Job& job);
-    void think(Job& job, plan::Lap lap);
+    // turns.cpp: circuits by the plan of a job
     void follow(Job& job, plan::Lap lap, const plan::Order& order);
-    void look_at_plan(Job& job);
-    void check_fit(const Launch& launch);
-    void come_to_known(Job& job);
-    void forget_kinds(Job& job, const std::function<bool(const Kind&)>& which);
-    void come_to(Job& job, Kind& kind);
-    void leave_kind(Job& job, const std::string& why);
-    void remember_interlude(Job& job, Kind& kind);
-    void leave_lap(Job& job, const std::vector<Strange>& strange);
-    void note_aside(Job& job, const RankName& rank, std::uint64_t number);
-    bool turn_aside(Job& job, const std::vector<Strange>& strange);
-    bool fits_aside(Job& job, const RankName& rank, std::uint64_t number, std::uint64_t signature);
-    void come_back(Job& job);
-    void stop_plan(Job& job);
-    static void forget_long(Kind& kind);
-    void time_laps(Job& job);
-    bool lasts_too_long(Job& job);
-    bool may_plan(const Job& job) const;
-    bool is_worth_a_plan(const Kind& kind) const;
-    std::optional<std::int64_t> pays_from(const Kind& kind, const plan::Order& order) const;
-    std::string why_no_plan(const Kind& kind) const;
-    void follow_rule(Job& job);
     void drop_course(Job& job);
     Job* job_of(const Gang& gang);
     TimeNs turn_of(Gang& gang);
@@ -302,7 +205,13 @@ struct Core::Impl {
     bool is_joined(PortId p, PortId q) const;
     bool may_turn_for_plan(PortId p) const;
 
-    // jobs.cpp: what of them is provisioned
+    // jobs.cpp: whose ranks do what
+    struct PlanFollower;
+    static std::vector<plan::SeenKey> keys_of(const Launch& launch);
+    std::vector<plan::Pair> pairs_of(const plan::SeenKey& key);
+    void note_seen(NodeIndex node, RankId rank, OpKind op, std::vector<plan::SeenKey> keys, std::uint64_t grant,
+                   const wire::LaunchDone& done);
+    void check_fit(const Launch& launch);
     void join_job(NodeIndex node, Rank& rank);
     void leave_job(NodeIndex node, const Rank& rank);
     void end_job_runs(const Job& job, const std::string& why);
@@ -344,6 +253,7 @@ struct Core::Impl {
     void queue(Gang& gang, bool whole);
     bool collect(Gang& gang, std::vector<EdgeId>& added);
     void restamp(Gang& gang);
+    TimeNs complete_since(const Gang& gang) const;
 
     // schedule.cpp: who takes which ports, in ticket order
     void schedule();
@@ -527,7 +437,6 @@ struct Core::Impl {
     void lose_ahead(const Circuit& circuit);
     TimeNs use_ahead(const Gang& gang);
     std::string check_ahead() const;
-    TimeNs complete_since(const Gang& gang) const;
 
     // requests.cpp: opus-ctl
     bool may_turn(PortId p, bool force, std::string& why);

@@ -1,14 +1,56 @@
-// Jobs: which ranks are of one.
+// Jobs: which ranks are of one, what their launches have done, and what is learned of it (controller/plan/learner.h).
 #include <algorithm>
 
 #include "controller/core/impl.h"
 
 namespace opus::controller {
+namespace {
+
+constexpr TimeNs kClockSet = 10'000'000'000;
+
+}  // namespace
+
+// A job's plans, and who follows them.
+struct Core::Impl::PlanFollower final : plan::Follower {
+    PlanFollower(Impl& impl, Job& job) : impl_(impl), job_(job) {}
+
+    std::vector<plan::Pair> pairs_of(const plan::SeenKey& key) const override { return impl_.pairs_of(key); }
+    TimeNs longest_dark(const plan::Order& order) const override {
+        TimeNs dark = 0;
+        for (const auto& pairs : order.ports)
+            for (const auto& [p, q] : pairs) dark = std::max(dark, impl_.fabric.switch_of(p).dark_ns);
+        return dark;
+    }
+    const plan::Course* course() const override { return job_.course.get(); }
+    void follow(plan::Lap lap, const plan::Order& order) override { impl_.follow(job_, std::move(lap), order); }
+    void drop() override { impl_.drop_course(job_); }
+    void end_runs(const std::string& why) override { impl_.end_job_runs(job_, why); }
+    std::shared_ptr<const plan::Task> think(plan::Task task) override {
+        task.usable.resize(impl_.fabric.ports.size());
+        for (PortId p = 0; p < task.usable.size(); ++p) task.usable[p] = !impl_.inventory.port(p).fenced();
+        job_.thought = impl_.next_thought++;
+        const auto shared = std::make_shared<const plan::Task>(std::move(task));
+        impl_.out->push_back(Think{job_.thought, shared});
+        return shared;
+    }
+    void look_soon() override { impl_.jobs_due.insert(&job_); }
+    void log(bool warn, const std::string& text) override { impl_.log(warn ? LogLevel::warn : LogLevel::info, text); }
+
+private:
+    Impl& impl_;
+    Job& job_;
+};
 
 void Core::Impl::join_job(NodeIndex node, Rank& rank) {
     if (options.observe) return;
-    rank.job = &jobs[rank.info.job];
-    rank.job->ranks.insert({node, rank.info.rank});
+    const auto [at, is_new] = jobs.try_emplace(rank.info.job);
+    Job& job = at->second;
+    if (is_new) {
+        job.follower = std::make_unique<PlanFollower>(*this, job);
+        job.learner = std::make_unique<plan::Learner>(plan::Learner::Options{options.provision, options.guard}, *job.follower);
+    }
+    rank.job = &job;
+    job.ranks.insert({node, rank.info.rank});
 }
 
 void Core::Impl::leave_job(NodeIndex node, const Rank& rank) {
@@ -16,7 +58,7 @@ void Core::Impl::leave_job(NodeIndex node, const Rank& rank) {
     Job& job = *rank.job;
     const RankName who{node, rank.info.rank};
     job.ranks.erase(who);
-    job.log.drop(who);
+    job.learner->rank_left(who);
     if (!job.ranks.empty()) return;
     drop_course(job);
     jobs_due.erase(&job);
@@ -34,6 +76,52 @@ void Core::Impl::end_job_runs(const Job& job, const std::string& why) {
                     if (Run& run = runs.at(grant); !run.endless) revoke(run, why);
 }
 
+std::vector<plan::SeenKey> Core::Impl::keys_of(const Launch& launch) {
+    std::vector<plan::SeenKey> keys;
+    for (const KeyRef& r : launch.keys) keys.push_back({r.key->key, r.key->mesh});
+    return keys;
+}
+
+std::vector<plan::Pair> Core::Impl::pairs_of(const plan::SeenKey& seen) {
+    std::vector<plan::Pair> pairs;
+    Comm* comm = comms.find(seen.key.comm);
+    if (comm == nullptr) return pairs;
+    KeyState state;
+    state.key = seen.key;
+    state.comm = comm;
+    state.mesh = seen.mesh;
+    const auto [begin, end] = edges_of(state);
+    for (const EdgeId* e = begin; e != end; ++e) pairs.emplace_back(inventory.edge(*e).a, inventory.edge(*e).b);
+    return pairs;
+}
+
+void Core::Impl::note_seen(NodeIndex node, RankId id, OpKind op, std::vector<plan::SeenKey> keys, std::uint64_t grant,
+                           const wire::LaunchDone& done) {
+    if (done.ungated || keys.empty() || done.ready_ns <= 0 || done.go_ns < done.ready_ns || done.done_ns < done.go_ns) return;
+    const Rank* rank = rank_of(node, id);
+    if (rank == nullptr || rank->job == nullptr) return;
+    // By this controller's clock: a word takes at least as long as the quickest has.
+    NodeState& n = nodes[node];
+    const TimeNs late = now - done.done_ns;
+    if (n.behind_ns > late || late - n.behind_ns > kClockSet) n.behind_ns = late;  // a clock may be set
+    const TimeNs behind = n.behind_ns;
+    Job& job = *rank->job;
+    for (const plan::SeenKey& k : keys)
+        if (job.course != nullptr) begin_use(job, k.key);  // in a run it was not asked for
+    job.learner->ended({node, id}, {op, std::move(keys), done.launch.seq, grant, done.ready_ns + behind, done.go_ns + behind, done.done_ns + behind});
+}
+
+void Core::Impl::check_fit(const Launch& launch) {
+    const Rank* rank = rank_of(launch.id.node, launch.id.rank);
+    if (rank == nullptr || rank->job == nullptr || rank->job->learner->kind() == nullptr || launch.keys.empty()) return;
+    rank->job->learner->asked({launch.id.node, launch.id.rank}, launch.id.seq, plan::signature_of(launch.op, keys_of(launch)));
+}
+
+void Core::Impl::handle(const Thought& e) {
+    for (auto& [name, job] : jobs)
+        if (job.thought == e.id) return job.learner->found(e.order);
+}
+
 std::vector<JobStatus> Core::jobs() const {
     std::vector<JobStatus> all;
     for (const auto& [name, job] : impl_->jobs) {
@@ -43,17 +131,15 @@ std::vector<JobStatus> Core::jobs() const {
         s.guarded = impl_->options.provision && impl_->options.guard;
         s.planned = job.course != nullptr;
         s.runs = s.planned && impl_->options.runs;
-        if (!impl_->options.provision) s.state = "on demand: the controller provisions nothing";
-        else if (job.kind == nullptr) s.state = "on demand: it has done nothing twice yet";
-        else if (!s.planned && impl_->may_plan(job)) s.state = impl_->why_no_plan(*job.kind);
-        else s.state = s.guarded ? job.kind->guard.text() : "provisioned, whatever it costs";
-        if (job.kind == nullptr) continue;
-        s.lap_phases = job.kind->lap.uses.size();
-        s.plans = job.kind->plans;
-        s.laps = job.kind->guard.laps();
-        s.fallbacks = job.kind->guard.fallbacks();
-        s.lap_ns = job.kind->yardstick_ns();
-        s.ratio = job.kind->guard.ratio();
+        s.state = job.learner->state();
+        const plan::Kind* kind = job.learner->kind();
+        if (kind == nullptr) continue;
+        s.lap_phases = kind->lap.uses.size();
+        s.plans = kind->plans;
+        s.laps = kind->guard.laps();
+        s.fallbacks = kind->guard.fallbacks();
+        s.lap_ns = kind->yardstick_ns();
+        s.ratio = kind->guard.ratio();
     }
     return all;
 }

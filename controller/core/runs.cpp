@@ -42,7 +42,8 @@ Run* Core::Impl::find_run(std::uint64_t grant) {
 // --- granting -------------------------------------------------------------------------------------
 
 bool Core::Impl::runs_apply(const Gang& gang, bool endless) {
-    if (!options.runs || gang.launches.empty() || (!endless && job_of(gang) == nullptr)) return false;
+    if (!options.runs || gang.launches.empty()) return false;
+    if (const Job* job = job_of(gang); !endless && (job == nullptr || job->course == nullptr)) return false;
     for (const Launch* l : gang.launches)  // those that come back from the dark have lost their place
         if (l->open || l->passed || l->mixed || l->alone || !nodes[l->id.node].up()) return false;
     if (gang.revoked_for) return true;  // it has its quantum
@@ -60,7 +61,7 @@ TimeNs Core::Impl::longest_lap(const Gang& gang) const {
     for (const Launch* l : gang.launches) {
         const auto& ranks = nodes[l->id.node].ranks;
         const auto rank = ranks.find(l->id.rank);
-        const TimeNs lap = rank == ranks.end() || rank->second.job == nullptr ? 0 : rank->second.job->lap_ns();
+        const TimeNs lap = rank == ranks.end() || rank->second.job == nullptr ? 0 : rank->second.job->learner->lap_ns();
         if (lap <= 0) return 0;
         longest = std::max(longest, lap);
     }

@@ -1,11 +1,11 @@
 // A lap is planned as long as it is no slower for it.
 #define DOCTEST_CONFIG_IMPLEMENT_WITH_MAIN
-#include "controller/core/guard.h"
+#include "controller/plan/guard.h"
 
 #include <doctest/doctest.h>
 
 using namespace opus;
-using controller::Guard;
+using controller::plan::Guard;
 using Stage = Guard::Stage;
 
 namespace {

@@ -1,10 +1,10 @@
-#include "controller/core/guard.h"
+#include "controller/plan/guard.h"
 
 #include <algorithm>
 #include <cmath>
 #include <string>
 
-namespace opus::controller {
+namespace opus::controller::plan {
 
 void Guard::Spread::add(double x) {
     ++count;
@@ -105,4 +105,4 @@ std::string Guard::text() const {
     return "";
 }
 
-}  // namespace opus::controller
+}  // namespace opus::controller::plan

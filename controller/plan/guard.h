@@ -11,7 +11,7 @@
 #include <cstdint>
 #include <string>
 
-namespace opus::controller {
+namespace opus::controller::plan {
 
 class Guard {
 public:
@@ -71,4 +71,4 @@ private:
     double lost_ = 0;  // laps, since it last had gained as much as it had lost
 };
 
-}  // namespace opus::controller
+}  // namespace opus::controller::plan

@@ -1,0 +1,210 @@
+// Circuits by the plan of a job (controller/plan), ahead of demand: a port turns to its next use once those before it are over. Nothing
+// waits for its turn for longer than the plan says and a dark time, and what is in no plan goes by demand.
+#include <algorithm>
+#include <limits>
+
+#include "controller/core/impl.h"
+
+namespace opus::controller {
+namespace {
+
+constexpr TimeNs kMostWaits = 16;       // dark times that a plan lets what is ready wait
+constexpr std::size_t kMostKept = 512;  // uses to come for which a port keeps its light
+
+}  // namespace
+
+void Core::Impl::follow(Job& job, plan::Lap lap, const plan::Order& order) {
+    std::map<Key, std::uint64_t> reached;
+    for (const auto& [sequence, s] : lap.sequences) {
+        std::uint64_t& n = reached[sequence] = s.first;
+        if (const Comm* comm = comms.find(sequence.comm))
+            for (const auto& [key, state] : comm->keys)
+                if (sequence_of(key) == sequence && (state->flying > 0 || state->done > 0)) n = std::max(n, key.n + 1);
+    }
+    for (const auto& [name, seen] : job.learner->log().ranks())
+        for (const plan::Seen& s : seen)
+            for (const plan::SeenKey& k : s.keys)
+                if (const auto at = reached.find(sequence_of(k.key)); at != reached.end()) at->second = std::max(at->second, k.key.n + 1);
+    std::uint64_t laps = ~0ull;  // that are over for all
+    for (const auto& [sequence, s] : lap.sequences) laps = std::min(laps, (reached.at(sequence) - s.first) / s.uses.size());
+    lap.advance(lap.sequences.empty() ? 0 : static_cast<std::int64_t>(laps));
+    job.course = std::make_unique<plan::Course>(std::move(lap), order, [&](const Key& sequence) { return reached.at(sequence); });
+    for (const PortId p : job.course->ports()) {
+        if (course_at[p] == nullptr) course_at[p] = &job;
+        plan_due.insert(p);
+    }
+}
+
+void Core::Impl::drop_course(Job& job) {
+    if (job.course == nullptr) return;
+    for (const PortId p : job.course->ports()) {
+        if (course_at[p] != &job) continue;
+        course_at[p] = nullptr;
+        inventory.port(p).kept_for = 0;
+    }
+    job.course.reset();
+    for (const auto& [instance, gang] : std::exchange(job.waiting, {}))
+        if (Gang* g = find_gang(gang)) queue(*g, true);
+}
+
+Job* Core::Impl::job_of(const Gang& gang) {
+    if (gang.launches.empty()) return nullptr;
+    const Rank* rank = rank_of(gang.launches.front()->id.node, gang.launches.front()->id.rank);
+    return rank == nullptr ? nullptr : rank->job;
+}
+
+// Until when it is to wait for its turn; 0: it is its turn, or it has none.
+TimeNs Core::Impl::turn_of(Gang& gang) {
+    Job* job = job_of(gang);
+    if (job == nullptr || job->course == nullptr || gang.launches.front()->keys.empty()) return 0;
+    plan::Course& course = *job->course;
+    const auto i = course.find(gang.launches.front()->keys.front().key->key);
+    if (!i || course.has_begun(*i)) return 0;
+    const auto ports = course.ports_of(i->use);
+    if (std::ranges::any_of(ports, [&](PortId p) { return course_at[p] != job; })) return 0;  // another's have no turn
+    TimeNs dark = 0;
+    for (const EdgeId e : gang.edges)
+        dark = std::max(dark, fabric.switch_of(fabric.gpus[inventory.edge(e).a].ports.front()).dark_ns);
+    const TimeNs until = complete_since(gang) + std::min(course.wait_of(*i), kMostWaits * dark) + dark;
+    if (until <= now) {
+        if (std::exchange(gang.overtook, true)) return 0;
+        ++counters.overtakes;
+        job->learner->overtaken();
+        return 0;
+    }
+    job->waiting[*i] = gang.id;
+    return until;
+}
+
+void Core::Impl::wait_turn(Gang& gang, TimeNs until) {
+    set_wishes(gang, {});
+    gang.blocked = gang.offline = true;
+    const auto dark = std::find_if(gang.edges.begin(), gang.edges.end(), [this](EdgeId e) { return inventory.lit(e) == nullptr; });
+    gang.watch = inventory.edge(dark != gang.edges.end() ? *dark : gang.edges.front()).a;  // others may light it
+    watchers[gang.watch].push_back(&gang);
+    arm(until, TimerKind::gang_retry, gang.id);
+}
+
+void Core::Impl::begin_use(const Gang& gang) {
+    Job* job = job_of(gang);
+    if (job == nullptr) return;
+    for (const EdgeId e : gang.edges)
+        for (const Circuit& c : inventory.edge(e).up)
+            for (const PortId p : {c.a, c.b}) use_port(p, job);
+    if (job->course == nullptr) return;
+    const std::uint64_t m = next_mark();
+    for (const Launch* launch : gang.launches)
+        for (const KeyRef& r : launch->keys)
+            if (std::exchange(r.key->mark, m) != m) begin_use(*job, r.key->key);
+    jobs_due.insert(job);
+    for (const EdgeId e : gang.edges)  // what comes next by the same light may go with this grant
+        for (const Circuit& c : inventory.edge(e).up)
+            for (auto turn = turn_at(*job, c.a); turn && turn->peer == c.b && is_joined(c.a, c.b); turn = turn_at(*job, c.a))
+                take_turn(*job, c.a);
+}
+
+void Core::Impl::begin_use(Job& job, const Key& key) {
+    const auto i = job.course->find(key);
+    if (!i || job.course->has_begun(*i)) return;
+    job.course->begin(key);
+    job.waiting.erase(*i);
+    for (const PortId p : job.course->ports_of(i->use)) keep(job, p);
+}
+
+// A port follows the plan of the job that was last granted its light: nobody turns it ahead for himself behind another's back.
+void Core::Impl::use_port(PortId p, Job* job) {
+    PortUser& user = users[p];
+    if (user.job != job) user = {job, now, user.job != nullptr || user.shared};
+    Job* const follows = job->course != nullptr && job->course->has(p) ? job : nullptr;
+    if (course_at[p] == follows) return;
+    if (course_at[p] != nullptr) course_at[p]->course->lose(p);
+    course_at[p] = follows;
+    inventory.port(p).kept_for = 0;
+    if (follows != nullptr) keep(*follows, p);
+}
+
+// In the last two laps another job was granted light of these ports.
+bool Core::Impl::shares_light(const Job& job, const std::vector<PortId>& ports) const {
+    return std::ranges::any_of(ports, [&](PortId p) { return users[p].shared && now - users[p].since_ns <= 2 * job.course->lap().ns; });
+}
+
+// Of the port, what its job's plan says now.
+void Core::Impl::keep(Job& job, PortId p) {
+    if (course_at[p] != &job) return;  // another's, since
+    inventory.port(p).kept_for = static_cast<std::uint32_t>(job.course->kept_for(p));
+    plan_due.insert(p);
+}
+
+// Its light goes to somebody who did not wait for his turn.
+void Core::Impl::lose_turns(PortId p) {
+    Job* job = course_at[p];
+    if (job == nullptr || inventory.port(p).kept_for == 0) return;
+    job->course->lose(p);
+    keep(*job, p);
+}
+
+// Who waits for this light may go.
+void Core::Impl::lit_for_plan(PortId p) {
+    Job* job = course_at[p];
+    if (job == nullptr) return;
+    for (const plan::Instance& i : job->course->kept_by(p)) wake(*job, i);
+}
+
+// The gang that waits for this use to have its turn.
+void Core::Impl::wake(const Job& job, const plan::Instance& i) {
+    if (const auto waiting = job.waiting.find(i); waiting != job.waiting.end())
+        if (Gang* g = find_gang(waiting->second)) queue(*g, true);
+}
+
+void Core::Impl::follow_plans() {
+    for (Job* job : std::exchange(jobs_due, {}))
+        job->learner->look();
+    while (!plan_due.empty()) {
+        const PortId p = *plan_due.begin();
+        plan_due.erase(plan_due.begin());
+        if (Job* job = course_at[p]; job != nullptr) take_turn(*job, p);
+    }
+}
+
+// The port's next turn, if its peer has come to the same.
+void Core::Impl::take_turn(Job& job, PortId p) {
+    plan::Course& course = *job.course;
+    const auto turn = turn_at(job, p);
+    if (!turn) return;
+    const PortId q = turn->peer;
+    if (!is_joined(p, q)) {
+        if (course.kept_for(p) + course.kept_for(q) != 0) return;
+        for (const PortId end : {p, q}) end_runs_beyond(course, end);
+        if (!may_turn_for_plan(p) || !may_turn_for_plan(q)) return;
+        Op& op = open_op(fabric.ports[p].sw, true);
+        op.planned = true;
+        connect(op, inventory.edge_between(fabric.ports[p].gpu, fabric.ports[q].gpu), make_circuit(p, q));
+        ahead[p].peer = q;
+        ahead[q].peer = p;
+        ++counters.speculations;
+    }
+    course.serve(p);
+    for (const PortId end : {p, q}) keep(job, end);
+    wake(job, turn->instance);
+}
+
+std::optional<plan::Course::Turn> Core::Impl::turn_at(const Job& job, PortId p) const {
+    const plan::Course& course = *job.course;
+    const auto mine = course.next(p);
+    if (!mine || course_at[p] != &job || course_at[mine->peer] != &job || course.kept_for(p) >= kMostKept) return std::nullopt;
+    const auto theirs = course.next(mine->peer);
+    return theirs->peer == p && theirs->instance == mine->instance ? mine : std::nullopt;
+}
+
+bool Core::Impl::is_joined(PortId p, PortId q) const {
+    return inventory.port(p).peer == q && inventory.usable(make_circuit(p, q));
+}
+
+// Nobody uses its light, or waits for it.
+bool Core::Impl::may_turn_for_plan(PortId p) const {
+    Gang last;
+    last.ticket = last.id = std::numeric_limits<std::uint64_t>::max();
+    return inventory.obstacle(p, last) == Obstacle::none && inventory.sw(fabric.ports[p].sw).rest_until_ns <= now;
+}
+
+}  // namespace opus::controller

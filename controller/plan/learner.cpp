@@ -1,0 +1,318 @@
+#include "controller/plan/learner.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace opus::controller::plan {
+namespace {
+
+constexpr std::uint64_t kLearnLaps = 4;     // after each of so many laps a plan is made anew
+constexpr std::uint64_t kTrials = 200'000;  // of pairs, in search of an order
+constexpr std::uint64_t kLeastTrials = 20, kMostTrials = 4000;
+constexpr std::size_t kMostKinds = 4;                        // laps that are remembered
+constexpr std::size_t kMostInterludes = 8;                   // of a lap
+constexpr std::size_t kMostUses = 4096, kMostPairs = 65536;  // of a lap that is planned
+constexpr TimeNs kBeginCosts = 4;                            // dark times; docs/decisions/011-each-begin-pays.md
+constexpr double kLittleLonger = 0.02;  // than laps on demand; where no order promises less, uses go on as they were seen
+
+// What its ranks do and how its keys are numbered, without its uses, counted from a later lap.
+Lap numbers_from(const Lap& lap, std::int64_t laps) {
+    Lap numbers;
+    numbers.ranks = lap.ranks;
+    numbers.sequences = lap.sequences;
+    numbers.advance(laps);
+    return numbers;
+}
+
+std::size_t pairs_in(const Lap& lap) {
+    std::size_t pairs = 0;
+    for (const Use& use : lap.uses) pairs += use.pairs.size();
+    return pairs;
+}
+
+std::string laps_of(const Lap& lap) { return "laps of " + std::to_string(lap.uses.size()) + " phases"; }
+
+}  // namespace
+
+void Learner::ended(const RankName& rank, Seen launch) {
+    const std::uint64_t number = launch.seq;
+    if (kind_ != nullptr) kind_->ended(rank, launch);
+    log_.add(rank, std::move(launch));
+    if (kind_ != nullptr) {
+        if (aside_) note_aside(rank, number);
+        time_laps();
+        if (left_at_ == 0) return;  // it has never done anything else
+    }
+    if (log_.added() >= learn_at_) learn();
+    if (kind_ == nullptr && log_.added() >= again_at_) come_to_known();
+}
+
+void Learner::asked(const RankName& rank, std::uint64_t number, std::uint64_t signature) {
+    if (kind_ == nullptr) return;
+    const auto at = kind_->lap.ranks.find(rank);
+    if (aside_ && (at == kind_->lap.ranks.end() || number < at->second.seq)) {
+        if (fits_aside(rank, number, signature)) return;
+    } else if (at != kind_->lap.ranks.end() && at->second.fits(number, signature)) {
+        return;
+    }
+    strange_.push_back({rank, number, signature});
+    follower_.look_soon();
+}
+
+// Another plan, after each of the first laps and then more seldom; none, where the job does something else.
+void Learner::look() {
+    if (kind_ == nullptr) return;
+    if (const auto strange = std::exchange(strange_, {}); !strange.empty() && !turn_aside(strange)) return leave_lap(strange);
+    if (aside_ && aside_->in.empty()) come_back();
+    const Course* course = follower_.course();
+    if (course == nullptr) return;
+    const std::uint64_t uses = course->lap().uses.size();
+    if (overtakes_ > std::max<std::uint64_t>(8, uses)) return leave_kind("too much overtakes the plan");
+    if (task_ != nullptr || (course->begun() < time_at_ && (overtakes_ <= uses / 20 || course->begun() < uses))) return;
+    Lap lap = course->lap();
+    time_at_ = course->begun() + uses;
+    overtakes_ = 0;
+    if (time_lap(lap, log_)) think(std::move(lap));
+}
+
+void Learner::learn_later() { learn_at_ = log_.added() + std::max<std::uint64_t>(16, log_.added() / 8); }
+
+void Learner::learn() {
+    learn_later();
+    auto lap = find_lap(log_, [this](const SeenKey& key) { return follower_.pairs_of(key); });
+    if (!lap || !time_lap(*lap, log_)) return;
+    if (lap->uses.size() > kMostUses || pairs_in(*lap) > kMostPairs) return;
+    // A part of what it does as a rule is not what it does, unless it goes on with that.
+    for (const auto& kind : kinds_)
+        if (lap->is_part_of(kind->lap) && (kind_ != nullptr || log_.added() < left_at_ + 2 * kind->lap.launches)) return;
+    if (kind_ != nullptr) {  // with its interludes
+        if (kind_->lap.does_as(*lap)) return;
+        stop_plan();
+    }
+    TimeNs owed = 0;
+    for (const auto& kind : kinds_)
+        if (kind->lap.is_part_of(*lap)) owed = std::max(owed, kind->guard.laps_owed() * kind->yardstick_ns());
+    forget_kinds([&](const Kind& kind) { return kind.lap.is_part_of(*lap); });
+    const auto known = std::find_if(kinds_.begin(), kinds_.end(), [&](const auto& kind) { return kind->lap.does_as(*lap); });
+    if (known != kinds_.end()) {
+        (*known)->lap = std::move(*lap);
+        (*known)->order = {};  // of uses that had other numbers
+        return come_to(**known);
+    }
+    if (const Kind* oldest = kinds_.size() == kMostKinds ? kinds_.front().get() : nullptr)
+        forget_kinds([oldest](const Kind& kind) { return &kind == oldest; });
+    Kind& kind = *kinds_.emplace_back(std::make_unique<Kind>(std::move(*lap)));
+    kind.owed_ns = owed;
+    come_to(kind);
+}
+
+void Learner::forget_kinds(const std::function<bool(const Kind&)>& which) {
+    if (left_ && which(*left_->kind)) left_.reset();
+    std::erase_if(kinds_, [&](const auto& kind) { return which(*kind); });
+}
+
+// What the job does is what it has done before it did something else.
+void Learner::come_to_known() {
+    if (kinds_.empty()) return;
+    again_at_ = log_.added() + std::max<std::uint64_t>(4, kinds_.back()->lap.launches / 16);
+    for (auto kind = kinds_.rbegin(); kind != kinds_.rend(); ++kind)
+        if (find_again((*kind)->lap, log_)) {
+            remember_interlude(**kind);
+            return come_to(**kind);
+        }
+}
+
+// From now on its laps are timed. What was seen of them already counts.
+void Learner::come_to(Kind& kind) {
+    kind_ = &kind;
+    kind.watch_anew();
+    kind.since = 1;  // the lap before it may have been something else
+    kind.again = 0;
+    kind.compare_anew();
+    for (const auto& [rank, launches] : log_.ranks())
+        for (const Seen& launch : launches)
+            if (launch.seq >= log_.marked(rank)) kind.ended(rank, launch);
+    time_laps();
+    if (kind_ == &kind) follow_rule();
+}
+
+// Laps that are over, planned or on demand. What is slower for its plan goes on on demand.
+void Learner::time_laps() {
+    Kind& kind = *kind_;
+    const bool planned = follower_.course() != nullptr;
+    if (!kind.time_laps(planned)) {
+        if (kind.any_over() && !planned && may_plan() && kind.unbegun() >= kind.again) follow_rule();
+        return;
+    }
+    if (options_.guard) follower_.log(kind.guard.stage() == Guard::Stage::away, laps_of(kind.lap) + ": " + kind.guard.text());
+    follow_rule();
+}
+
+bool Learner::may_plan() const { return options_.provision && kind_ != nullptr && (!options_.guard || kind_->guard.provisions()); }
+
+// A plan saves no more of a lap than what launches were held for in it.
+bool Learner::is_worth_a_plan() const {
+    return static_cast<double>(kind_->lap.held_ns) >= Guard::kMostLost * static_cast<double>(kind_->yardstick_ns());
+}
+
+// To come to a plan's light from where the job's light is costs some dark times. As far as can be known a job goes on for as
+// long as it has gone on: from which lap on that time saves as much by the plan. None: the plan promises nothing.
+std::optional<std::int64_t> Learner::pays_from(const Order& order) const {
+    if (!options_.guard) return 0;
+    const TimeNs saved = kind_->yardstick_ns() - order.lap_ns;
+    if (saved <= 0) return std::nullopt;
+    return (kBeginCosts * follower_.longest_dark(order) + saved - 1) / saved;
+}
+
+void Learner::follow_rule() {
+    Kind& kind = *kind_;
+    kind.compare_anew();
+    if (aside_) return;
+    const bool planned = follower_.course() != nullptr;
+    if (!may_plan()) {
+        if (planned) kind.since = std::max(kind.since, kind.unbegun());
+        follower_.drop();
+        return follower_.end_runs("its job goes on on demand");
+    }
+    if (planned || task_ != nullptr || (!time_lap(kind.lap, log_) && kind.plans == 0)) return;
+    if (!is_worth_a_plan()) return kind.look_later();
+    think(kind.lap);
+}
+
+// In which order, is thought about elsewhere. Until then the plan that it had goes on.
+void Learner::think(Lap lap) {
+    Task task;
+    task.trials = static_cast<std::uint32_t>(std::clamp<std::uint64_t>(kTrials / (1 + pairs_in(lap)), kLeastTrials, kMostTrials));
+    task.lap = std::move(lap);
+    task.place = kind_->order.place;
+    if (options_.guard && kind_->yardstick_ns() > 0)
+        task.acceptable_ns = static_cast<TimeNs>((1 + kLittleLonger) * static_cast<double>(kind_->yardstick_ns()));
+    task_ = follower_.think(std::move(task));
+}
+
+void Learner::found(const Order& order) {
+    const auto task = std::exchange(task_, nullptr);
+    if (task == nullptr || kind_ == nullptr) return;
+    if (order.ports.empty()) return kind_->look_later();
+    if (!may_plan()) return;
+    const auto from = follower_.course() != nullptr ? 0 : pays_from(order);
+    if (!from)
+        kind_->look_later();
+    else if (*from > kind_->unbegun() + 1)
+        kind_->again = *from - 1;
+    else
+        follow(task->lap, order);
+}
+
+void Learner::follow(Lap lap, const Order& order) {
+    Kind& kind = *kind_;
+    if (follower_.course() == nullptr) kind.since = std::max(kind.since, kind.unbegun());
+    follower_.drop();
+    const std::uint64_t uses = lap.uses.size();
+    ++kind.plans;
+    kind.found_plan();
+    kind.lap.links = lap.links;
+    kind.order = order;
+    time_at_ = uses * (kind.plans <= kLearnLaps ? 1 : 1ull << std::min<std::uint64_t>(kind.plans - kLearnLaps, 16));
+    overtakes_ = 0;
+    follower_.log(false, "a plan for " + laps_of(lap) + ": they took " + std::to_string(lap.ns / 1000) + " us and are to take " +
+                             std::to_string(order.lap_ns / 1000) + " us");
+    follower_.follow(std::move(lap), order);
+}
+
+void Learner::stop_plan() {
+    follower_.drop();
+    follower_.end_runs("its job does something else");
+    task_.reset();
+    strange_.clear();
+    aside_.reset();
+}
+
+// What it does is something else.
+void Learner::leave_kind(const std::string& why) {
+    follower_.log(false, laps_of(kind_->lap) + " are left: " + why);
+    stop_plan();
+    kind_->forget_long();
+    kind_ = nullptr;
+    log_.mark();
+    left_at_ = log_.added();
+    again_at_ = log_.added() + 8;
+}
+
+// The job does something else than its lap. From where that lap began what it does is an interlude, once its laps go on.
+void Learner::leave_lap(const std::vector<Strange>& strange) {
+    left_.reset();
+    if (const auto rank = kind_->lap.ranks.find(strange.front().rank); rank != kind_->lap.ranks.end() && !aside_)
+        left_ = {kind_, numbers_from(kind_->lap, rank->second.lap_of(strange.front().number))};
+    leave_kind("it does something else");
+}
+
+void Learner::remember_interlude(Kind& kind) {
+    const auto left = std::exchange(left_, std::nullopt);
+    if (!left || left->kind != &kind) return;
+    auto interlude = Interlude::find(left->lap, kind.lap, log_);
+    if (!interlude) return;
+    std::erase_if(kind.interludes, [&](const Interlude& i) { return i.does_as(*interlude); });
+    if (kind.interludes.size() == kMostInterludes) kind.interludes.erase(kind.interludes.begin());
+    kind.interludes.push_back(std::move(*interlude));
+}
+
+// Into an interlude that is known. It goes by demand, and its laps after it as they did before it.
+bool Learner::turn_aside(const std::vector<Strange>& strange) {
+    Kind& kind = *kind_;
+    const auto rank = kind.lap.ranks.find(strange.front().rank);
+    if (aside_ || rank == kind.lap.ranks.end()) return false;
+    Lap from = numbers_from(kind.lap, rank->second.lap_of(strange.front().number));
+    // Others may have come to it in the lap before, or in runs.
+    for (std::size_t i = 0; i < 2 * kind.interludes.size(); ++i) {
+        if (i == kind.interludes.size()) from.advance(-1);
+        Interlude interlude = kind.interludes[kind.interludes.size() - 1 - i % kind.interludes.size()];
+        interlude.begin_at(from);
+        if (!interlude.fits(log_) ||
+            !std::ranges::all_of(strange, [&](const Strange& s) { return interlude.fits(s.rank, s.number, s.signature); }))
+            continue;
+        stop_plan();
+        kind.forget_long();
+        interlude.skip(from);
+        kind.lap.ranks = std::move(from.ranks);
+        kind.lap.sequences = std::move(from.sequences);
+        kind.watch_anew();
+        kind.since = 2;
+        const auto ranks = interlude.ranks();
+        aside_ = {std::move(interlude), {ranks.begin(), ranks.end()}};
+        for (const Strange& s : strange) fits_aside(s.rank, s.number, s.signature);
+        return true;
+    }
+    return false;
+}
+
+bool Learner::fits_aside(const RankName& rank, std::uint64_t number, std::uint64_t signature) {
+    if (!aside_->interlude.fits(rank, number, signature)) return false;
+    note_aside(rank, number);
+    return true;
+}
+
+void Learner::note_aside(const RankName& rank, std::uint64_t number) {
+    if (aside_->interlude.ends_with(rank, number)) aside_->in.erase(rank);
+    if (aside_->in.empty()) follower_.look_soon();
+}
+
+// All have come to the end of the interlude.
+void Learner::come_back() {
+    aside_.reset();
+    if (log_.added() >= learn_at_) learn();
+    if (follower_.course() != nullptr || task_ != nullptr) return;
+    if (may_plan() && !kind_->order.ports.empty()) return follow(kind_->lap, kind_->order);
+    follow_rule();
+}
+
+std::string Learner::state() const {
+    if (!options_.provision) return "on demand: the controller provisions nothing";
+    if (kind_ == nullptr) return "on demand: it has done nothing twice yet";
+    if (follower_.course() == nullptr && may_plan())
+        return is_worth_a_plan() ? "on demand: no plan yet that promises laps as short"
+                                 : "on demand: its launches wait for light for less than 0.5 % of a lap";
+    return options_.guard ? kind_->guard.text() : "provisioned, whatever it costs";
+}
+
+}  // namespace opus::controller::plan
