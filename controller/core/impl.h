@@ -148,9 +148,6 @@ struct Core::Impl {
     void hear(NodeIndex node, const wire::Returned& m);
     void hear(NodeIndex node, const wire::Expired& m) { expired(node, m); }
     void hear(NodeIndex, const wire::Heartbeat&) {}
-    // Older managers foretell what comes next, and time laps, unless they are told not to.
-    void hear(NodeIndex, const wire::Next&) {}
-    void hear(NodeIndex, const wire::Pace&) {}
     template <class ControllersOwn>
     void hear(NodeIndex node, const ControllersOwn&) {
         log(LogLevel::warn, fabric.nodes[node].name + " sent a message that only a controller sends");

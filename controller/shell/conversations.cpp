@@ -101,11 +101,10 @@ void Daemon::hello(const std::string& peer, const wire::Frame& frame, const wire
                           epoch_,
                           node,
                           {},
-                          false,  // what ranks expect, older managers need not say
-                          false,
+                          {},
+                          {},
                           static_cast<std::uint32_t>(options_.core.node_grace_ns / 1'000'000),
-                          static_cast<std::uint32_t>(options_.core.node_silence_ns / 1'000'000),
-                          fabric_.least_dark_us(node)};
+                          static_cast<std::uint32_t>(options_.core.node_silence_ns / 1'000'000)};
     for (const GpuId id : fabric_.nodes[node].gpus) {
         const Gpu& gpu = fabric_.gpus[id];
         welcome.gpus.push_back(
@@ -178,8 +177,8 @@ std::string Daemon::misfit(NodeIndex node, const wire::Message& message) const {
             std::string text = missing_gpu(body.ranks);
             return text.empty() ? missing_gpu(body.comms) : text;
         } else if constexpr (is_one_of<T, wire::Hello, wire::Welcome, wire::Refused, wire::Verdicts, wire::Grant,
-                                       wire::Revoke, wire::Recall, wire::Pass, wire::Suspended, wire::Waiting,
-                                       wire::Resync, wire::Provision, wire::CtlRequest, wire::CtlReply>) {
+                                       wire::Revoke, wire::Pass, wire::Suspended, wire::Waiting,
+                                       wire::Resync, wire::CtlRequest, wire::CtlReply>) {
             return std::string("a manager does not say ") + wire::message_name(message);
         } else {
             return "";

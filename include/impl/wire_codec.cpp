@@ -39,6 +39,8 @@ public:
     requires std::is_enum_v<T>
     void value(T x) { value(static_cast<std::uint32_t>(x)); }
     template <class T>
+    void value(const Reserved<T>&) { value(T{}); }
+    template <class T>
     void value(const std::vector<T>& list) {
         array(list.size());
         for (const auto& x : list) value(x);
@@ -64,7 +66,6 @@ constexpr std::uint64_t last_of(Reason) { return kReasons - 1; }
 constexpr std::uint64_t last_of(CreationState) { return kCreationStates - 1; }
 constexpr std::uint64_t last_of(Policy) { return 1; }
 constexpr std::uint64_t last_of(LaunchState) { return 3; }
-constexpr std::uint64_t last_of(PaceKind) { return 4; }
 
 class Reader {
 public:
@@ -81,6 +82,8 @@ public:
     requires std::is_enum_v<T>
     bool value(T& x) { return narrow(x, last_of(T{})); }
 
+    template <class T>
+    bool value(Reserved<T>&) { return raw_.skip(); }
     template <class T>
     bool value(std::vector<T>& list) {
         std::uint32_t count = 0;

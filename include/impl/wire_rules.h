@@ -69,31 +69,11 @@ inline Fault rule(const LaunchDemand& x) {
     if (x.ready_ns < 0) return {"ready_ns", "negative"};
     return {};
 }
-inline Fault rule(const Expectation& x) {
-    if (x.rank == kNone) return {"rank", "missing"};
-    std::size_t keys = 0;
-    for (const auto& range : x.keys)
-        if ((keys += range.count) > kMaxKeysPerLaunch) return {"keys", "more than 65536"};
-    return {};
-}
-inline Fault rule(const RankLearned& x) {
-    if (x.rank == kNone) return {"rank", "missing"};
-    return {};
-}
 inline Fault rule(const Bystander& x) {
     if (x.pid == 0) return {"pid", "missing"};
     if (auto fault = name_rule("program", x.program)) return fault;
     return text_rule("library", x.library);
 }
-inline Fault rule(const RankPace& x) {
-    constexpr std::int64_t kYear = std::int64_t{366} * 86400 * 1'000'000'000;  // so that they can be added up
-    if (x.rank == kNone) return {"rank", "missing"};
-    if (x.took_ns < 0 || x.took_ns > kYear) return {"took_ns", "not a time"};
-    if (x.yardstick_ns < 0 || x.yardstick_ns > kYear) return {"yardstick_ns", "not a time"};
-    if (x.lap_ns < 0 || x.lap_ns > kYear) return {"lap_ns", "not a time"};
-    return {};
-}
-inline Fault rule(const RankProvision& x) { return x.rank == kNone ? Fault{"rank", "missing"} : Fault{}; }
 inline Fault rule(const LaunchDone& x) {
     if (x.ready_ns < 0) return {"ready_ns", "negative"};
     if (x.go_ns < 0) return {"go_ns", "negative"};
@@ -163,7 +143,6 @@ inline Fault rule(const CommEntrant& x) {
 }
 inline Fault rule(const Grant& x) { return x.id == 0 ? Fault{"id", "zero"} : Fault{}; }
 inline Fault rule(const Revoke& x) { return x.id == 0 ? Fault{"id", "zero"} : Fault{}; }
-inline Fault rule(const Recall& x) { return x.id == 0 ? Fault{"id", "zero"} : Fault{}; }
 inline Fault rule(const Pass& x) { return text_rule("why", x.why); }
 inline Fault rule(const WaitingLaunch& x) { return text_rule("misses", x.misses); }
 inline Fault rule(const Resync& x) { return text_rule("reason", x.reason); }

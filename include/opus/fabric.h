@@ -81,14 +81,6 @@ struct Fabric {
     std::vector<Switch> switches;
 
     const Switch& switch_of(PortId p) const { return switches[ports[p].sw]; }
-    // The shortest of the switches that the node is cabled to, in whole microseconds: Welcome.dark_us.
-    std::uint32_t least_dark_us(NodeIndex node) const {
-        TimeNs least = -1;
-        for (const GpuId gpu : nodes[node].gpus)
-            for (const PortId p : gpus[gpu].ports)
-                if (const TimeNs dark = switch_of(p).dark_ns; least < 0 || dark < least) least = dark;
-        return static_cast<std::uint32_t>(std::clamp<TimeNs>(least / 1000, 0, 0xffffffff));
-    }
     // Ports two of which a switch could join: same switch, other port, and opposite sides where it has
     // sides.
     bool can_join(PortId x, PortId y) const {

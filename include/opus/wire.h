@@ -37,11 +37,15 @@ inline constexpr std::size_t kMaxBody = 8u << 20;        // JSON of opus-ctl
 inline constexpr std::size_t kMaxList = 1u << 18;        // elements of any list
 inline constexpr std::size_t kMaxKeysPerLaunch = 65536;  // summed over its ranges
 inline constexpr std::uint32_t kMaxRanks = 1u << 22;     // of one communicator
-inline constexpr std::size_t kMaxWithheld = 64;          // receives that a node tells of
 inline constexpr std::size_t kMaxBystanders = 64;        // processes without Opus that a node tells of
 inline constexpr std::uint32_t kMaxLocal = 64;           // GPUs of a node, ports of a GPU
 
 // --- parts -------------------------------------------------------------------------------------
+
+// The place of a member that nobody reads any more: written as T{}, so that older peers find what they expect, and read as anything.
+template <class T>
+struct Reserved {};
+using List = std::vector<std::uint32_t>;
 
 struct LocalLaunch {  // a launch of the node that the frame is from or for
     RankId rank = kNone;
@@ -63,7 +67,7 @@ struct LaunchDemand {
     OpKind op = OpKind::none;  // of the first op, for people and cost models
     std::uint64_t bytes = 0;
     std::int64_t ready_ns = 0;       // CLOCK_REALTIME when its gate was seen reached
-    std::vector<KeyRange> run = {};  // of older managers: what this rank expects to follow in the same phase
+    Reserved<List> reserved_run = {};
     bool mixed = false;              // it holds up operations that have no key here: whom they meet is not seen
     bool behind = false;             // its kernel may come after others that nobody here is told of
 };
@@ -127,7 +131,7 @@ struct RankInfo {
     std::uint32_t hold_ms = 0;  // OPUS_HOLD_MS; 0: not set, so the default, or as much as the switches need
     Policy policy = Policy::proceed;
     std::string job;
-    bool paces = false;  // of older managers: it can time its laps (Pace)
+    Reserved<bool> reserved_paces = {};
 };
 
 // A port of this node and where its circuit leads. dark: peer_* are kNone.
@@ -152,7 +156,7 @@ struct Token {  // what a manager still holds of a grant
     std::uint64_t grant = 0;
     std::vector<LocalLaunch> firm;
     std::vector<KeyRange> soft;
-    bool frozen = false;
+    Reserved<bool> reserved_frozen = {};
 };
 
 // First message after Welcome; replaces all the controller knew of the node. A launch that the controller
@@ -194,7 +198,7 @@ struct Done {
     std::vector<LaunchSeen> seen = {};
 };
 
-struct Returned {  // answer to Revoke and Recall
+struct Returned {  // answer to Revoke
     std::uint64_t id = 0;
     std::vector<LocalLaunch> started;        // of those asked about: already past their gate
     std::vector<LocalLaunch> returned;       // not started; ready again
@@ -202,36 +206,9 @@ struct Returned {  // answer to Revoke and Recall
     std::vector<LaunchDemand> running = {};  // Revoke: started under what is returned, in flight, never told of before
 };
 
-// Of older managers, and nobody acts upon it: what a rank will want next, the keys of the first launch of its next phase.
-struct Expectation {
-    RankId rank = kNone;
-    std::vector<KeyRange> keys;
-    bool sure = false;         // worth moving circuits for that somebody may still want
-    std::uint32_t due_ms = 0;  // this, or what may change places with it, is ready by then at the latest; 0: not known
-};
-struct Next {
-    std::vector<Expectation> ranks;
-};
-
 struct Expired {
     std::vector<LocalLaunch> launches;
 };  // passed or failed by the manager while it had no controller
-
-// What has been learned of a rank's phases, and how its changes of phase were foretold; for people.
-struct RankLearned {
-    RankId rank = kNone;
-    std::uint32_t launches = 0, phases = 0;                          // distinct ones that are remembered
-    std::uint64_t changes = 0, foretold = 0, wrong = 0, silent = 0;  // of phase: seen, right, wrong, not foretold
-    bool operator==(const RankLearned&) const = default;
-};
-
-// A receive that is ready and not asked for yet: what else its rank does goes first. For people.
-struct Withheld {
-    LocalLaunch launch;
-    KeyRange keys;
-    std::uint64_t bytes = 0;
-    std::uint32_t waited_ms = 0, left_ms = 0;  // since it was ready, and until it is asked for at the latest, as things are
-};
 
 // A process of the host that has mapped NCCL and has met no manager: it runs without Opus, or has made no communicator
 // yet. For people.
@@ -244,22 +221,8 @@ struct Bystander {
 
 struct Heartbeat {  // both ways, once a second
     std::int64_t sent_ns = 0;
-    std::vector<RankLearned> learned = {};  // by older managers
-    std::vector<Withheld> withheld = {};    // by older managers: all of them, as far as kMaxWithheld
+    Reserved<List> reserved_learned = {}, reserved_withheld = {};
     std::vector<Bystander> bystanders = {};  // by managers: all of them, as far as kMaxBystanders
-};
-
-// Of older managers, and nobody acts upon it: how long a rank takes for what it does again and again.
-enum class PaceKind : std::uint8_t { ready = 0, lap = 1, excess = 2, lost = 3, longer = 4 };
-struct RankPace {
-    RankId rank = kNone;
-    std::uint64_t number = 0;  // the last Provision that it has heard
-    PaceKind kind = PaceKind::lost;
-    std::int64_t took_ns = 0, yardstick_ns = 0;  // of this lap, as far as it has come
-    std::int64_t lap_ns = 0;                     // a whole one, by the yardstick; 0: there is none yet
-};
-struct Pace {
-    std::vector<RankPace> ranks;
 };
 
 // --- controller -> manager -----------------------------------------------------------------------
@@ -277,26 +240,11 @@ struct Welcome {
     std::uint64_t epoch = 0;
     NodeIndex node = kNone;
     std::vector<GpuAssignment> gpus;
-    bool provision = true;         // of older controllers: it wants to hear Next
-    bool runs = true;              // of older controllers: it wants to hear LaunchDemand::run
+    Reserved<bool> reserved_provision = {}, reserved_runs = {};
     std::uint32_t grace_ms = 0;    // a node not heard of for so long holds no runs any more; 0: not told
     std::uint32_t silence_ms = 0;  // a session in which nothing is heard for so long is lost; 0: not told
-    std::uint32_t dark_us = 0;     // what moving a circuit of this node takes at least; 0: not told
-    bool by_rank = false;          // of older controllers: Provision says for each rank whether it is provisioned
-};
-
-// Of older controllers: whether what ranks expect may be acted upon.
-struct RankProvision {
-    RankId rank = kNone;
-    std::uint64_t number = 0;  // of this word, for RankPace
-    bool provision = false;    // circuits move ahead of demand; receives may be asked for late
-    bool runs = false;         // it may say how its phase goes on (LaunchDemand::run)
-    bool paced = false;        // its pace is wanted
-    bool anew = false;         // and what was called a lap is forgotten
-    bool planned = false;      // circuits move by a plan of the controller's own: nothing is asked for late, or foretold
-};
-struct Provision {
-    std::vector<RankProvision> ranks;
+    Reserved<std::uint32_t> reserved_dark_us = {};
+    Reserved<bool> reserved_by_rank = {};
 };
 
 struct Refused {
@@ -337,10 +285,6 @@ struct Revoke {
     std::vector<PortSteering> ports;
     std::vector<std::uint64_t> grants = {};
 };
-struct Recall {
-    std::uint64_t id = 0;
-    std::vector<LocalLaunch> launches;
-};
 
 struct Pass {  // gang-wide decision: open the gates without circuits, or fail them
     std::vector<LocalLaunch> launches;
@@ -379,19 +323,18 @@ struct CtlReply {
     std::string body;
 };  // JSON, or error text
 
-// The one list of messages: number, struct.
+// The one list of messages: number, struct. Reserved: 10, 11, 25, 30 (Next, Pace, Recall and Provision of 1.4 and before).
 // clang-format off
 #define OPUS_WIRE_MESSAGES(X) \
     X(1, Hello) X(2, Snapshot) X(3, Register) X(4, Retire) X(5, Demand) X(6, Done) X(7, Returned) \
-    X(8, Expired) X(9, Heartbeat) X(10, Next) X(11, Pace) X(20, Welcome) X(21, Refused) X(22, Verdicts) X(23, Grant) \
-    X(24, Revoke) X(25, Recall) X(26, Pass) X(27, Suspended) X(28, Waiting) X(29, Resync) \
-    X(30, Provision) \
+    X(8, Expired) X(9, Heartbeat) X(20, Welcome) X(21, Refused) X(22, Verdicts) X(23, Grant) \
+    X(24, Revoke) X(26, Pass) X(27, Suspended) X(28, Waiting) X(29, Resync) \
     X(40, CtlRequest) X(41, CtlReply)
 // clang-format on
 
 using Message =
-    std::variant<Hello, Snapshot, Register, Retire, Demand, Done, Returned, Expired, Heartbeat, Next, Pace, Welcome,
-                 Refused, Verdicts, Grant, Revoke, Recall, Pass, Suspended, Waiting, Resync, Provision, CtlRequest, CtlReply>;
+    std::variant<Hello, Snapshot, Register, Retire, Demand, Done, Returned, Expired, Heartbeat, Welcome,
+                 Refused, Verdicts, Grant, Revoke, Pass, Suspended, Waiting, Resync, CtlRequest, CtlReply>;
 
 struct Frame {
     std::uint64_t epoch = 0;

@@ -133,23 +133,6 @@ void Core::Impl::return_run(const wire::Revoke& m) {
     emit(Send{std::move(answer)});
 }
 
-// What has go was started, seen by its GPU or not, ahead or not.
-void Core::Impl::hear(const wire::Recall& m) {
-    wire::Returned answer;
-    answer.id = m.id;
-    for (const wire::LocalLaunch& id : m.launches) {
-        Launch* launch = launch_of(id);
-        if (launch == nullptr || launch->phase == Phase::done || launch->running() || launch->ahead != Ahead::no) {
-            answer.started.push_back(id);
-            continue;
-        }
-        launch->firm = false;
-        launch->grant = 0;
-        answer.returned.push_back(id);
-    }
-    emit(Send{std::move(answer)});
-}
-
 void Core::Impl::hear(const wire::Pass& m) {
     const bool abort = m.how == Policy::abort;
     for (const wire::LocalLaunch& id : m.launches) {

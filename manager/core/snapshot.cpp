@@ -17,7 +17,7 @@ wire::LaunchState state_of(Phase phase) {
 
 wire::Token& token_of(std::vector<wire::Token>& tokens, std::uint64_t grant) {
     auto it = std::find_if(tokens.begin(), tokens.end(), [grant](const auto& t) { return t.grant == grant; });
-    return it != tokens.end() ? *it : *tokens.insert(tokens.end(), wire::Token{grant, {}, {}, false});
+    return it != tokens.end() ? *it : *tokens.insert(tokens.end(), wire::Token{grant, {}, {}, {}});
 }
 
 }  // namespace

@@ -119,7 +119,7 @@ void SoftTokens::snapshot(std::vector<wire::Token>& out) const {
     for (const auto& [sequence, ranges] : sequences_) {
         for (const Range& r : ranges) {
             auto token = std::find_if(out.begin(), out.end(), [&r](const auto& t) { return t.grant == r.grant; });
-            if (token == out.end()) token = out.insert(out.end(), wire::Token{r.grant, {}, {}, false});
+            if (token == out.end()) token = out.insert(out.end(), wire::Token{r.grant, {}, {}, {}});
             Key first = sequence;
             first.n = r.begin;
             token->soft.push_back({first, static_cast<std::uint32_t>(r.end - r.begin), r.mesh});

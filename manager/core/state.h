@@ -161,13 +161,11 @@ struct Core::Impl {
     void hear(const wire::Grant& m);
     void hear(const wire::Revoke& m);
     void return_run(const wire::Revoke& m);
-    void hear(const wire::Recall& m);
     void hear(const wire::Pass& m);
     void hear(const wire::Suspended& m);
     void hear(const wire::Waiting& m);
     void hear(const wire::Resync& m);
     void hear(const wire::Heartbeat& m);
-    void hear(const wire::Provision&) {}  // the controller's own affair
     template <class Other>
     void hear(const Other&) {
         ++counters.rejected;

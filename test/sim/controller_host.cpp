@@ -149,8 +149,6 @@ void ControllerHost::hello(const std::string& peer, const wire::Frame& frame, co
         welcome.gpus.push_back({gpu.local, static_cast<std::uint32_t>(gpu.ports.size()), gpu.pci,
                                 s_.fabric.rails[gpu.rail].name, gpu.uuid});
     }
-    welcome.provision = welcome.runs = false;
-    welcome.dark_us = s_.fabric.least_dark_us(node);
     welcome.grace_ms = static_cast<std::uint32_t>(s_.timing.grace_ns / kMs);
     welcome.silence_ms = static_cast<std::uint32_t>(s_.timing.silence_ns / kMs);
     const std::uint64_t id = session.id;

@@ -298,12 +298,7 @@ void SwitchedRails::hear(NodeIndex node, const std::vector<wire::Message>& messa
         tell(node, {wire::Welcome{node + 1,
                                   1,
                                   node,
-                                  {},
-                                  false,
-                                  false,
-                                  0,
-                                  0,
-                                  map_.fabric().least_dark_us(node)}});
+                                  {}}});
         decide(controller::NodeSession{node, node + 1});
     }
 }

@@ -116,7 +116,7 @@ public:
 TEST_CASE("what was started under a run is suspended, not lost, if its communicator passes before that is told") {
     Hands h;
     h.start_switch({h.joined(0, 1)});
-    for (NodeIndex n = 0; n < 2; ++n) h.report(n, {}, {{1, {}, {transfers(0, 1, 1, 2)}, false}});
+    for (NodeIndex n = 0; n < 2; ++n) h.report(n, {}, {{1, {}, {transfers(0, 1, 1, 2)}, {}}});
     h.on(NodeSession{2, 3});
     h.hear(2, wire::Snapshot{});  // no rank of it is a member
     h.advance(60 * kMs);
@@ -244,7 +244,7 @@ TEST_CASE("a grant does not take the number of a run that an older controller of
     h.start_switch({h.joined(0, 1)});
     const std::uint64_t first = (Hands::options().epoch << 20) + 1;
     std::vector<wire::Token> tokens;
-    for (std::uint64_t i = 0; i < 20; ++i) tokens.push_back({first + i, {}, {transfers(0, 1, 1 + i)}, false});
+    for (std::uint64_t i = 0; i < 20; ++i) tokens.push_back({first + i, {}, {transfers(0, 1, 1 + i)}, {}});
     for (NodeIndex n = 0; n < 2; ++n)
         h.report(n, {{Hands::launch(2, {transfers(0, 1, 0)}), wire::LaunchState::in_flight, first}}, tokens);
     h.report(2);

@@ -96,7 +96,7 @@ TEST_CASE("H: a run that outlives its communicator keeps its node's ports until 
         Key key;
         key.comm = comm_id(0);
         key.n = 7;
-        if (n == 1) s.tokens.push_back({5, {}, {{key, 10, false}}, false});
+        if (n == 1) s.tokens.push_back({5, {}, {{key, 10, false}}, {}});
         feed(1, NodeMessage{n, 1, s});
     }
     for (TimeNs at = 1'000; at <= 12'000; at += 1'000)

@@ -83,7 +83,7 @@ wire::Snapshot World::snapshot(NodeIndex n) const {
             if (s.launches.back().demand.keys.empty()) s.launches.pop_back();
         }
     }
-    for (const auto& [grant, ranges] : managers_[n].soft) s.tokens.push_back({grant, {}, ranges, false});
+    for (const auto& [grant, ranges] : managers_[n].soft) s.tokens.push_back({grant, {}, ranges, {}});
     return s;
 }
 
@@ -184,7 +184,6 @@ void World::note_message(NodeIndex n, const char* way, const wire::Message& mess
         for (const auto& d : list) {
             launches(what, {d.launch});
             ranges("keys", d.keys);
-            ranges("run", d.run);
         }
     };
     if (const auto* d = std::get_if<wire::Demand>(&message)) demands("demand", d->launches);

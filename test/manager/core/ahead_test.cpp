@@ -212,18 +212,6 @@ TEST_CASE("nothing is let go ahead of which it is not known whether it is held")
     }
 }
 
-TEST_CASE("what has been let go ahead cannot be recalled") {
-    Node n;
-    n.serve(1);
-    record_fenced(n, 1);
-    n.grant(1, {}, {{coll_key(kCommA, 0), 1}});
-    n.take();
-    n.hear(wire::Recall{3, of_rank_0({0})});
-    REQUIRE(n.said<wire::Returned>().size() == 1);
-    CHECK(n.said<wire::Returned>()[0].started == of_rank_0({0}));
-    CHECK(n.said<wire::Returned>()[0].returned.empty());
-}
-
 TEST_CASE("what was let go ahead is taken back when its communicator is judged anew") {
     Node n;
     n.serve(1);

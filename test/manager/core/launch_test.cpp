@@ -823,7 +823,6 @@ TEST_CASE("events for ranks and launches that do not exist are counted and chang
     n.on(CommDown{0, 9});
     n.on(CommUp{0, 300, 1, {}, Verdict::unknown});
     n.grant(1, {{0, 17}, {4, 2}});
-    n.hear(wire::Recall{1, {{4, 2}}});
     n.hear(wire::Pass{{{4, 2}}, Policy::abort, "?"});
     CHECK(n.core.counters().rejected >= 4);
     CHECK(n.go.empty());

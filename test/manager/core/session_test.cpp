@@ -251,27 +251,6 @@ TEST_CASE("pass lets a launch go, abort makes it fail") {
     for (const auto& done : dones[0].launches) CHECK(done.ungated);
 }
 
-TEST_CASE("a recall is answered by what has started and what has not") {
-    Node n;
-    n.serve(2);
-    n.launch(0, 0, {coll(0, 0)});
-    n.record(1, 0, {coll(0, 0)});
-    n.flush();
-    n.grant(1, {{0, 0}, {1, 0}});
-    n.take();
-    n.hear(wire::Recall{9, {{0, 0}, {1, 0}}});
-    const auto answers = n.said<wire::Returned>();
-    REQUIRE(answers.size() == 1);
-    CHECK(answers[0].id == 9);
-    CHECK(answers[0].started == std::vector<wire::LocalLaunch>{{0, 0}});
-    CHECK(answers[0].returned == std::vector<wire::LocalLaunch>{{1, 0}});
-    n.take();
-    n.ready(1, 0);
-    n.flush();
-    CHECK(!n.went(1, 0));  // its token is gone
-    CHECK(n.said<wire::Demand>().size() == 1);
-}
-
 TEST_CASE("a revocation takes runs back, says how far they were started, and tells what nobody had heard of") {
     Node n;
     n.serve(2);
