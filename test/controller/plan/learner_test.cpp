@@ -1,0 +1,172 @@
+// What a job does is learned, and when its plan is followed, dropped and made anew.
+#define DOCTEST_CONFIG_IMPLEMENT_WITH_MAIN
+#include "controller/plan/learner.h"
+
+#include <doctest/doctest.h>
+
+using namespace opus;
+using namespace opus::controller::plan;
+
+namespace {
+
+constexpr TimeNs kMs = 1'000'000, kDark = 10 * kMs;
+constexpr CommId kLeft{1, 0}, kRight{2, 0};  // of ranks 0 and 1, of 1 and 2
+
+// Follows what it is told to, and answers a question for an order when the test says so.
+struct Followed final : Follower {
+    std::vector<Pair> pairs_of(const SeenKey& key) const override { return {key.key.comm == kLeft ? Pair{0, 1} : Pair{1, 2}}; }
+    TimeNs longest_dark(const Order&) const override { return kDark; }
+    const Course* course() const override { return plan.get(); }
+    void follow(Lap lap, const Order& order) override {
+        plan = std::make_unique<Course>(std::move(lap), order, [](const Key&) { return 0; });
+        ++begun;
+    }
+    void drop() override { plan.reset(); }
+    void end_runs(const std::string&) override {}
+    std::shared_ptr<const Task> think(Task task) override { return asked = std::make_shared<const Task>(std::move(task)); }
+    void look_soon() override { due = true; }
+    void log(bool, const std::string&) override {}
+
+    std::unique_ptr<Course> plan;
+    std::shared_ptr<const Task> asked;
+    int begun = 0;
+    bool due = false;
+};
+
+// A job of laps of 300 ms: a collective of ranks 0 and 1, one of 1 and 2; each is held for light for `held`.
+struct Job {
+    explicit Job(bool guard = true) : learner({true, guard}, follower) {}
+
+    Followed follower;
+    Learner learner;
+    TimeNs now = kMs, held = kDark;
+    std::uint64_t seq[3] = {0, 0, 0}, next[2] = {0, 0}, grant = 0;
+
+    void use(const CommId& comm, OpKind op = OpKind::none) {
+        const std::uint32_t left = comm == kLeft ? 0 : 1;
+        Key key;
+        key.comm = comm;
+        key.n = next[left]++;
+        ++grant;
+        for (const std::uint32_t r : {left, left + 1}) {
+            const RankName rank{r, 0};
+            const std::vector<SeenKey> keys{{key, false}};
+            learner.asked(rank, seq[r], signature_of(op, keys));
+            if (std::exchange(follower.due, false)) learner.look();
+            learner.ended(rank, {op, keys, seq[r]++, grant, now, now + held, now + held + 10 * kMs});
+        }
+        now += held + 140 * kMs;
+    }
+    void laps(int count) {
+        for (int i = 0; i < count; ++i) use(kLeft), use(kRight);
+    }
+    // The order that is asked for promises laps that are shorter by so much than on demand.
+    void find(TimeNs saved) {
+        REQUIRE(follower.asked != nullptr);
+        Order order;
+        order.lap_ns = learner.lap_ns() - saved;
+        order.place = {0, 1};
+        order.ports = {{{0, 1}}, {{1, 2}}};
+        order.wait = {0, 0};
+        follower.asked.reset();
+        learner.found(order);
+    }
+    // Until it asks for an order.
+    int laps_until_asked(int most = 400) {
+        for (int i = 0; i < most; ++i) {
+            if (follower.asked != nullptr) return i;
+            laps(1);
+        }
+        return most;
+    }
+    void follow() {
+        laps_until_asked();
+        for (int i = 0; i < 100 && follower.plan == nullptr; ++i) find(15 * kMs), laps_until_asked();
+        REQUIRE(follower.plan != nullptr);
+    }
+};
+
+}  // namespace
+
+TEST_CASE("a job that does nothing twice is not planned; one that does is, once a lap has been timed") {
+    Job job;
+    job.laps(1);
+    CHECK(job.learner.kind() == nullptr);
+    CHECK(job.learner.state() == "on demand: it has done nothing twice yet");
+    CHECK(job.laps_until_asked() < 30);
+    REQUIRE(job.learner.kind() != nullptr);
+    CHECK(job.learner.kind()->lap.uses.size() == 2);
+    CHECK(job.learner.lap_ns() == 300 * kMs);
+}
+
+TEST_CASE("a plan begins once the laps done, by what it saves of each, pay for the begin") {
+    Job job;
+    job.laps_until_asked();
+    int begun_after = 0;
+    SUBCASE("it saves all that a begin costs: at once") {
+        job.find(4 * kDark);
+        CHECK(job.follower.begun == 1);
+    }
+    SUBCASE("it saves a tenth of a dark time: not before forty laps") {
+        while (job.follower.begun == 0 && begun_after < 200) job.find(kDark / 10), begun_after += job.laps_until_asked();
+        CHECK(job.follower.begun == 1);
+        CHECK(job.learner.kind()->unbegun() >= 39);
+    }
+    SUBCASE("it saves nothing: never, and it is asked for ever more seldom") {
+        job.find(0);
+        const int first = job.laps_until_asked();
+        job.find(0);
+        CHECK(job.laps_until_asked() > first);
+        CHECK(job.follower.begun == 0);
+    }
+}
+
+TEST_CASE("without the guard a plan begins at once, whatever it promises") {
+    Job job(false);
+    job.laps_until_asked();
+    job.find(-kDark);
+    CHECK(job.follower.begun == 1);
+}
+
+TEST_CASE("laps that come out longer by plan, because of their light, go on on demand") {
+    Job job;
+    job.follow();
+    job.held = 5 * kDark;
+    for (int i = 0; i < 4 && job.follower.plan != nullptr; ++i) job.laps(1);
+    CHECK(job.follower.plan == nullptr);
+    CHECK(job.learner.kind()->guard.stage() == Guard::Stage::away);
+}
+
+TEST_CASE("laps that come out shorter by plan go on by plan") {
+    Job job;
+    job.follow();
+    job.held = 0;
+    job.laps(8);
+    CHECK(job.follower.plan != nullptr);
+    CHECK(job.learner.kind()->guard.fallbacks() == 0);
+}
+
+TEST_CASE("a launch that is in no lap ends the plan, and the same laps again are known") {
+    Job job;
+    job.follow();
+    const Kind* kind = job.learner.kind();
+    job.use(kRight, OpKind::all_to_all);
+    CHECK(job.follower.plan == nullptr);
+    CHECK(job.learner.kind() == nullptr);
+    job.held = kDark;
+    job.laps(12);
+    CHECK(job.learner.kind() == kind);
+    job.use(kRight, OpKind::all_to_all);  // known by now: an interlude
+    CHECK(job.learner.kind() == kind);
+}
+
+TEST_CASE("an answer to a question that is none any more changes nothing") {
+    Job job;
+    job.laps_until_asked();
+    job.use(kRight, OpKind::all_to_all);  // it does something else
+    REQUIRE(job.learner.kind() == nullptr);
+    job.learner.found(Order{{0, 1}, {{{0, 1}}, {{1, 2}}}, {0, 0}, 1});
+    CHECK(job.follower.begun == 0);
+    job.follower.asked.reset();
+    CHECK(job.laps_until_asked(30) < 30);  // it asks again once it knows what the job does
+}
