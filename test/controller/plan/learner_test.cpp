@@ -160,13 +160,17 @@ TEST_CASE("a launch that is in no lap ends the plan, and the same laps again are
     CHECK(job.learner.kind() == kind);
 }
 
-TEST_CASE("an answer to a question that is none any more changes nothing") {
+TEST_CASE("a question for an order ends with the laps that it was asked for") {
     Job job;
     job.laps_until_asked();
     job.use(kRight, OpKind::all_to_all);  // it does something else
     REQUIRE(job.learner.kind() == nullptr);
-    job.learner.found(Order{{0, 1}, {{{0, 1}}, {{1, 2}}}, {0, 0}, 1});
-    CHECK(job.follower.begun == 0);
-    job.follower.asked.reset();
-    CHECK(job.laps_until_asked(30) < 30);  // it asks again once it knows what the job does
+    SUBCASE("an answer changes nothing") {
+        job.learner.found(Order{{0, 1}, {{{0, 1}}, {{1, 2}}}, {0, 0}, 1});
+        CHECK(job.follower.begun == 0);
+    }
+    SUBCASE("without one it is asked again once it is known what the job does") {
+        job.follower.asked.reset();
+        CHECK(job.laps_until_asked(30) < 30);
+    }
 }
