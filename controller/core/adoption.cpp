@@ -47,20 +47,20 @@ void Core::Impl::keep_ports(Launch& launch) {
 }
 
 // What was kept for a moment, or would have been, is looked at again by those that want it.
-void Core::Impl::touch_nodes(const Launch& launch, std::uint64_t m) {
-    const auto touch_ports = [this](NodeIndex n) {
+void Core::Impl::wake_nodes(const Launch& launch, std::uint64_t m) {
+    const auto wake_ports = [this](NodeIndex n) {
         if (nodes[n].unsettled > 0 || !nodes[n].known) return;
         for (const GpuId gpu : fabric.nodes[n].gpus)
             for (const PortId p : fabric.gpus[gpu].ports) {
-                touch(gpu);
-                if (inventory.port(p).peer < fabric.ports.size()) touch(fabric.ports[inventory.port(p).peer].gpu);
+                wake(gpu);
+                if (inventory.port(p).peer < fabric.ports.size()) wake(fabric.ports[inventory.port(p).peer].gpu);
             }
     };
-    touch_ports(launch.id.node);
+    wake_ports(launch.id.node);
     for (const KeyRef& r : launch.keys)
         if (std::exchange(r.key->comm->mark, m) != m)
             for (const Member& member : r.key->comm->members)
-                if (member.registered && !member.gone) touch_ports(member.node);
+                if (member.registered && !member.gone) wake_ports(member.node);
 }
 
 void Core::Impl::settle(Launch& launch) {
@@ -142,10 +142,10 @@ void Core::Impl::settle_adopted() {
     for (Launch* launch : known) {
         const bool kept = launch->kept;
         settle(*launch);
-        if (!kept) touch_nodes(*launch, m);
+        if (!kept) wake_nodes(*launch, m);
         for (const KeyRef& r : launch->keys)
             if (lit.count(r.key) == 0) see_light(*r.key);
-        take_off(*launch);
+        start_flight(*launch);
         bool all_lit = true, all_known = true;
         for (const KeyRef& r : launch->keys) {
             const auto [at, fresh] = lit.try_emplace(r.key);

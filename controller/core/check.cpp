@@ -33,7 +33,7 @@ std::string Core::Impl::check_ports() {
             return name + " leaves under a change set that is over";
         for (const Reservation& r : s.reservations) {
             if (r.gang->state != Gang::State::waiting) return name + " is reserved by a gang that does not wait";
-            if (std::none_of(r.gang->wishes.begin(), r.gang->wishes.end(), [&](const Wish& w) { return w.port == p; }))
+            if (std::none_of(r.gang->wanted.begin(), r.gang->wanted.end(), [&](const WantedPort& w) { return w.port == p; }))
                 return name + " is reserved by a gang that does not want it";
         }
     }
@@ -56,20 +56,20 @@ std::string Core::Impl::check_keys() {
     for (const auto& [number, comm] : comms.in_order())
         for (const auto& entry : comm->keys) {
             KeyState& key = *entry.second;
-            std::uint32_t missing = 0, left = 0, done = 0, flying = 0;
+            std::uint32_t missing = 0, left = 0, done = 0, in_flight = 0;
             for (const KeyMember& m : key.members) {
                 missing += m.presence == Presence::absent || m.presence == Presence::dead;
                 left += m.presence == Presence::absent || m.presence == Presence::present;
                 done += m.presence == Presence::done;
-                flying += m.presence == Presence::present && m.launch->stage == Stage::in_flight;
+                in_flight += m.presence == Presence::present && m.launch->stage == Stage::in_flight;
                 if ((m.presence == Presence::present) != (m.launch != nullptr))
                     return "a key's member is present without a launch";
             }
-            if (missing != key.missing || left != key.left || done != key.done || flying != key.flying)
+            if (missing != key.missing || left != key.left || done != key.done || in_flight != key.in_flight)
                 return "a key miscounts its members";
             if (left == 0) return "a key that is done is kept";
             const auto [begin, end] = edges_of(key);
-            if (key.flying > 0 && begin != end && !key.held) return "a key in flight holds nothing";
+            if (key.in_flight > 0 && begin != end && !key.held) return "a key in flight holds nothing";
             for (const EdgeId* e = begin; e != end; ++e) {
                 const auto& holders = inventory.edge(*e).holders;
                 if (std::count(holders.begin(), holders.end(), &key) != (key.held ? 1 : 0))
@@ -89,7 +89,7 @@ std::string Core::Impl::check_gangs() {
             if (l.waits() != (gang->state == Gang::State::waiting))
                 return who + ": " + name(l.id) + " is at another stage";
         }
-        if (gang->state == Gang::State::programming && !gang->wishes.empty()) return who + " is placed and reserves";
+        if (gang->state == Gang::State::programming && !gang->wanted.empty()) return who + " is placed and reserves";
         if (gang->state == Gang::State::waiting && !gang->blocked && !gang->queued && now > gang->retry_at_ns)
             return who + " waits for nothing";
     }

@@ -45,7 +45,7 @@ void Core::Impl::close_run(Run& run) {
     runs.erase(grant);
     for (const EdgeId e : edges) {
         std::erase(inventory.edge(e).runs, grant);
-        if (!inventory.edge(e).busy()) touch_edge(e);
+        if (!inventory.edge(e).busy()) wake_edge(e);
     }
 }
 
@@ -87,7 +87,7 @@ void Core::Impl::mark_done(KeyState& key, std::uint32_t place) {
 void Core::Impl::mark_cut(KeyState& key) {
     if (!key.cut) ++key.comm->cuts;
     key.cut = true;
-    if (key.flying == 0 && !is_lit(key)) key.dropped = true;
+    if (key.in_flight == 0 && !is_lit(key)) key.dropped = true;
     update_hold(key);
     // Laggards that wait already may go before those that reserved its ports.
     for (std::uint32_t i = 0; i < key.members.size(); ++i) {

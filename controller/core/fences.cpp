@@ -70,7 +70,7 @@ void Core::Impl::carried_out(const Op& op) {
         if (p == kNone) continue;
         PortState& port = inventory.port(p);
         if (port.fenced_by == FencedBy::nobody && port.failing_ns >= since) port.failures = port.trials = 0;
-        touch(fabric.ports[p].gpu);
+        wake(fabric.ports[p].gpu);
     }
     for (auto& [id, gang] : gangs) gang->retry_at_ns = std::min(gang->retry_at_ns, now);
     queue_all();

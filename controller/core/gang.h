@@ -10,7 +10,7 @@
 namespace opus::controller {
 
 // A port that a waiting gang wants, and for which pair of GPUs. Reserved: later gangs may not take it.
-struct Wish {
+struct WantedPort {
     PortId port = kNone;
     EdgeId edge = kNone;
 };
@@ -42,9 +42,9 @@ struct Gang {
     bool force = false;     // look at it whole
     bool watch_all = false;
     GpuId watch = kNone;
-    std::size_t scan = 0;           // wishes before this one were available
+    std::size_t scan = 0;           // wanted before this one were available
     std::uint64_t looked_step = 0;  // when it was last looked at whole
-    std::vector<Wish> wishes;
+    std::vector<WantedPort> wanted;
 
     // While it is programmed.
     std::uint32_t attempt = 0;  // answers to an older attempt do not count
@@ -58,7 +58,7 @@ struct Gang {
         TimeNs last_ns = -1;
     };
     mutable Since since;     // Core::Impl::complete_since
-    TimeNs wish_dark_ns = 0;  // the longest dark time of the ports it wants
+    TimeNs wanted_dark_ns = 0;  // the longest dark time of the ports it wants
     TimeNs blocked_ns = -1;  // since when something held it up
     TimeNs placed_ns = 0;
     TimeNs dark_ns = 0;     // longest time a switch took for it

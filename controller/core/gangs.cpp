@@ -172,7 +172,7 @@ void Core::Impl::leave(Launch& launch) {
 
 void Core::Impl::erase_gang(Gang& gang) {
     unwatch(gang);
-    if (!gang.wishes.empty()) set_wishes(gang, {});
+    if (!gang.wanted.empty()) set_wanted(gang, {});
     if (gang.queued) queued.erase({gang.order(), &gang});
     gangs.erase(std::uint64_t(gang.id));
 }

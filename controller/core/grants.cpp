@@ -7,7 +7,7 @@
 namespace opus::controller {
 
 void Core::Impl::program(Gang& gang, const Plan& plan) {
-    set_wishes(gang, {});
+    set_wanted(gang, {});
     gang.state = Gang::State::programming;
     gang.placed_ns = now;
     gang.dark_ns = 0;
@@ -63,7 +63,7 @@ void Core::Impl::turn_dark(Op& op, PortId p) {
         inventory.port(peer).leaves = op.id;
         op.dark.push_back(peer);
     }
-    if (e != kNone) touch_edge(e);
+    if (e != kNone) wake_edge(e);
 }
 
 void Core::Impl::connect(Op& op, EdgeId edge, const Circuit& circuit) {
@@ -131,8 +131,8 @@ void Core::Impl::settle_op(Op& op, const Applied& applied) {
         s.note.clear();
         s.changed = step;
     }
-    for (const auto& entry : op.connect) touch_edge(entry.first);
-    for (const PortId p : op.dark) touch(fabric.ports[p].gpu);
+    for (const auto& entry : op.connect) wake_edge(entry.first);
+    for (const PortId p : op.dark) wake(fabric.ports[p].gpu);
     carried_out(op);
     const TimeNs took = applied.settled_ns > applied.sent_ns ? applied.settled_ns - applied.sent_ns : now - op.begun_ns;
     if (op.planned) made_ahead(op, took);
@@ -170,7 +170,7 @@ void Core::Impl::fail_op(Op& op, DriverError error, const std::string& text) {
         s.doubt_until_ns = until;
         s.changed = step;
         s.note = text;
-        touch(fabric.ports[p].gpu);
+        wake(fabric.ports[p].gpu);
     };
     for (const auto& [edge, circuit] : op.connect) {
         std::erase(inventory.edge(edge).coming, circuit);
@@ -212,7 +212,7 @@ bool Core::Impl::is_lit(const Gang& gang) {
 
 void Core::Impl::unclaim(Gang& gang) {
     for (const EdgeId e : gang.edges)
-        if (--inventory.edge(e).claims == 0 && !inventory.edge(e).busy()) touch_edge(e);
+        if (--inventory.edge(e).claims == 0 && !inventory.edge(e).busy()) wake_edge(e);
 }
 
 // Keeps its ticket, and nothing else: circuits already moved stay, owned by nobody.
@@ -259,7 +259,7 @@ void Core::Impl::grant(Gang& gang) {
         }
         if (auto it = grants.find(launch->grant); it != grants.end() && --it->second.running == 0) grants.erase(it);
         launch->grant = id;
-        take_off(*launch);
+        start_flight(*launch);
     }
     if (!gang.launches.empty()) grants[id] = {gang.ticket, static_cast<std::uint32_t>(gang.launches.size())};
     // Others that share a key with these may be joiners now.

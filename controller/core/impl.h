@@ -223,7 +223,7 @@ struct Core::Impl {
     void hear_done(NodeIndex node, const wire::LaunchDone& done);
     void hear_seen(NodeIndex node, const wire::LaunchSeen& seen);
     void finish(Launch& launch, Presence how);
-    void take_off(Launch& launch);  // into flight
+    void start_flight(Launch& launch);  // into flight
     void leave_flight(Launch& launch);
     void update_hold(KeyState& key);
     void erase_key_if_done(KeyState& key);
@@ -262,17 +262,17 @@ struct Core::Impl {
     bool may_pass(const Gang& gang) const;
     bool reachable(const Gang& gang);
     bool suspended_now(const Gang& gang) const;
-    void nap(Gang& gang);
+    void back_off(Gang& gang);
     bool meets_committed(const Gang& gang);
     bool is_routable(Gang& gang);
     void block(Gang& gang);
     void reserve(Gang& gang);
-    bool wish_more(Gang& gang, const std::vector<EdgeId>& added);
-    void set_wishes(Gang& gang, std::vector<Wish> wishes);
+    bool want_more(Gang& gang, const std::vector<EdgeId>& added);
+    void set_wanted(Gang& gang, std::vector<WantedPort> wanted);
     void watch(Gang& gang);
     void unwatch(Gang& gang);
-    void touch(GpuId gpu);
-    void touch_edge(EdgeId e);
+    void wake(GpuId gpu);
+    void wake_edge(EdgeId e);
     void queue_all();
 
     // grants.cpp: programming and granting
@@ -326,7 +326,7 @@ struct Core::Impl {
     void take_back(Run& run, const std::string& why);
     std::map<NodeIndex, std::vector<wire::PortSteering>> ports_of(const Run& run) const;
     void send_revoke(const Run& run, NodeIndex n);
-    void revoke_for(Gang& gang, const Wish& wish);
+    void revoke_for(Gang& gang, const WantedPort& wanted);
     void revoke_runs_of(Comm& comm, const std::string& why);
     void quantum_over(std::uint64_t grant);
     void demand_meets_runs(const Launch& launch);
@@ -386,7 +386,7 @@ struct Core::Impl {
     void leave_node(NodeIndex n);
     void keep_members(Comm& comm);
     void keep_ports(Launch& launch);
-    void touch_nodes(const Launch& launch, std::uint64_t m);
+    void wake_nodes(const Launch& launch, std::uint64_t m);
     void settle(Launch& launch);
     void look_again(Comm& comm);
     void look_again();

@@ -120,12 +120,12 @@ Obstacle Inventory::obstacle(PortId p, const Gang& gang) const {
     return reserved_earlier(p, gang, kNone) ? Obstacle::reserved : Obstacle::none;
 }
 
-Obstacle Inventory::obstacle(const Wish& wish, const Gang& gang) const {
-    const PortState& s = ports_[wish.port];
-    if (s.edge != wish.edge || s.peer == kNone) return obstacle(wish.port, gang);
+Obstacle Inventory::obstacle(const WantedPort& wanted, const Gang& gang) const {
+    const PortState& s = ports_[wanted.port];
+    if (s.edge != wanted.edge || s.peer == kNone) return obstacle(wanted.port, gang);
     if (s.op != 0) return Obstacle::moving;
-    if (!known(wish.port)) return Obstacle::unknown;
-    return reserved_earlier(wish.port, gang, wish.edge) ? Obstacle::reserved : Obstacle::none;
+    if (!known(wanted.port)) return Obstacle::unknown;
+    return reserved_earlier(wanted.port, gang, wanted.edge) ? Obstacle::reserved : Obstacle::none;
 }
 
 const char* name_of(Obstacle obstacle) {

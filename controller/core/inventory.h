@@ -154,7 +154,7 @@ public:
     // For turning the port to another peer.
     Obstacle obstacle(PortId p, const Gang& gang) const;
     // For using its circuit as it is, if it is of `edge`; else as above.
-    Obstacle obstacle(const Wish& wish, const Gang& gang) const;
+    Obstacle obstacle(const WantedPort& wanted, const Gang& gang) const;
     bool reserved_by(const Gang& gang, PortId p) const;
     bool reserved_by(const Gang& gang, PortId p, EdgeId edge) const;  // for this pair
     bool reserved_earlier(PortId p, const Gang& gang, EdgeId but_for) const;

@@ -87,7 +87,7 @@ struct KeyState {
     std::uint32_t missing = 0;  // members absent or dead
     std::uint32_t left = 0;     // members that are neither done nor dead
     std::uint32_t done = 0;
-    std::uint32_t flying = 0;        // members whose launch is in flight
+    std::uint32_t in_flight = 0;        // members whose launch is in flight
     std::uint64_t seen_by = 0;       // Gang::stamp that counted its circuits last
     std::uint64_t mark = 0;          // of the current walk (Core::Impl::next_mark)
     EdgeId edge = kNone;             // of a transfer, once known

@@ -213,7 +213,7 @@ void Core::Impl::finish(Launch& launch, Presence how) {
     if (launch.unsettled) settle(launch);
     for (const KeyRef& r : launch.keys) {
         KeyState& key = *r.key;
-        if (flew) --key.flying;  // and done in the same moment: what it is through with may still be on its way
+        if (flew) --key.in_flight;  // and done in the same moment: what it is through with may still be on its way
         key.members[r.slot] = {nullptr, how};
         --key.left;
         if (how == Presence::done) {
@@ -235,12 +235,12 @@ void Core::Impl::finish(Launch& launch, Presence how) {
     if (Rank* rank = rank_of(launch.id.node, launch.id.rank)) rank->launches.erase(std::uint64_t(launch.id.seq));
 }
 
-void Core::Impl::take_off(Launch& launch) {
+void Core::Impl::start_flight(Launch& launch) {
     launch.stage = Stage::in_flight;
     launch.open = true;
     launch.start_ns = now;
     for (const KeyRef& r : launch.keys) {
-        ++r.key->flying;
+        ++r.key->in_flight;
         r.key->dropped = false;
         update_hold(*r.key);
     }
@@ -250,7 +250,7 @@ void Core::Impl::take_off(Launch& launch) {
 void Core::Impl::leave_flight(Launch& launch) {
     launch.stage = Stage::suspended;
     for (const KeyRef& r : launch.keys) {
-        --r.key->flying;
+        --r.key->in_flight;
         update_hold(*r.key);
     }
 }
@@ -259,7 +259,7 @@ void Core::Impl::leave_flight(Launch& launch) {
 // before its bytes have arrived.
 void Core::Impl::update_hold(KeyState& key) {
     const bool draining = (key.held || key.cut) && key.done > 0 && !key.dropped && !key.comm->open();
-    const bool want = key.left > 0 && (key.flying > 0 || draining);
+    const bool want = key.left > 0 && (key.in_flight > 0 || draining);
     if (want == key.held) return;
     const auto [begin, end] = edges_of(key);
     if (want && begin == end) return;  // nothing to hold, or not known yet
@@ -271,7 +271,7 @@ void Core::Impl::update_hold(KeyState& key) {
             continue;
         }
         std::erase(holders, &key);
-        if (!inventory.edge(*e).busy()) touch_edge(*e);
+        if (!inventory.edge(*e).busy()) wake_edge(*e);
     }
 }
 

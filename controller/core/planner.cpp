@@ -9,7 +9,7 @@ namespace {
 // Cost of a port, place: dark before one that a pair can spare, that before a pair's only light, trusted before suspect,
 // unwanted before wanted.
 constexpr int kSpareCost = 1, kLitCost = 2, kWantedCost = 4, kFailureCost = 16;
-// wish: the sooner it can be had, the cheaper.
+// want: the sooner it can be had, the cheaper.
 constexpr int kMovingCost = 1000, kBusyCost = 2000, kReservedCost = 3000, kUnknownCost = 4000;
 
 // What a pair carries for the launch.
@@ -78,7 +78,7 @@ bool Planner::keep(EdgeId e, bool keep_idle, Plan& plan) {
         kept = true;
     }
     // Another gang is having the pair joined: wait for it.
-    if (!kept && mode_ == Mode::wish && !edge.coming.empty()) {
+    if (!kept && mode_ == Mode::want && !edge.coming.empty()) {
         use(edge.coming.front().a);
         use(edge.coming.front().b);
         plan.kept.emplace_back(e, edge.coming.front());
@@ -276,8 +276,8 @@ bool Planner::place(const Gang& gang, Plan& plan) {
     return true;
 }
 
-bool Planner::wish(const Gang& gang, Plan& plan) {
-    mode_ = Mode::wish;
+bool Planner::want(const Gang& gang, Plan& plan) {
+    mode_ = Mode::want;
     gang_ = &gang;
     return solve(gang.edges, true, plan) || solve(gang.edges, false, plan) || [&] {
         // Busy pairs are in the way of any layout: the ports it would have with nobody there.

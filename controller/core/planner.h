@@ -28,7 +28,7 @@ public:
 
     // The ports to wait for, as if every port that is not fenced could be had; those that can be had sooner
     // are preferred. False only if not routable.
-    bool wish(const Gang& gang, Plan& plan);
+    bool want(const Gang& gang, Plan& plan);
 
     // Could it be served if nobody else were there?
     bool routable(const std::vector<EdgeId>& edges);
@@ -37,7 +37,7 @@ public:
     std::string explain(const std::vector<EdgeId>& edges);
 
 private:
-    enum class Mode : std::uint8_t { place, wish, fabric };
+    enum class Mode : std::uint8_t { place, want, fabric };
     struct Candidate {
         int cost = 0;
         PortId port = kNone;

@@ -121,7 +121,7 @@ void Core::Impl::hold_again(Comm& comm) {
     if (comm.verdict == Verdict::unknown && !comm.complete()) return;  // nothing of it is in flight or waits for ports yet
     std::vector<KeyState*> keys;
     for (auto& entry : comm.keys) {
-        if (entry.second->flying > 0 && !entry.second->held) keys.push_back(entry.second.get());
+        if (entry.second->in_flight > 0 && !entry.second->held) keys.push_back(entry.second.get());
         for (const KeyMember& m : entry.second->members)
             if (m.launch != nullptr && m.launch->waits() && m.launch->gang != nullptr) {
                 restamp(*m.launch->gang);
@@ -149,7 +149,7 @@ void Core::Impl::let_go(Comm& comm) {
             const auto [begin, end] = edges_of(key);
             for (const EdgeId* e = begin; e != end; ++e) {
                 std::erase(inventory.edge(*e).holders, &key);
-                if (!inventory.edge(*e).busy()) touch_edge(*e);
+                if (!inventory.edge(*e).busy()) wake_edge(*e);
             }
             key.held = false;
         }

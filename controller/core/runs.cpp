@@ -253,14 +253,14 @@ void Core::Impl::send_revoke(const Run& run, NodeIndex n) {
 }
 
 // What a waiting gang wants is taken from runs of others, once their quantum is over.
-void Core::Impl::revoke_for(Gang& gang, const Wish& wish) {
-    const EdgeId e = inventory.port(wish.port).edge;
-    if (e == kNone || e == wish.edge || inventory.edge(e).runs.empty()) return;
+void Core::Impl::revoke_for(Gang& gang, const WantedPort& wanted) {
+    const EdgeId e = inventory.port(wanted.port).edge;
+    if (e == kNone || e == wanted.edge || inventory.edge(e).runs.empty()) return;
     for (const std::uint64_t grant : std::vector<std::uint64_t>(inventory.edge(e).runs)) {
         Run& run = runs.at(grant);
         if (!run.revoked && now < run.keep_until_ns) continue;  // its timer looks again
         gang.revoked_for = true;
-        take_back(run, "gang " + std::to_string(gang.ticket) + " wants " + fabric.ports[wish.port].name);
+        take_back(run, "gang " + std::to_string(gang.ticket) + " wants " + fabric.ports[wanted.port].name);
     }
 }
 
@@ -276,7 +276,7 @@ void Core::Impl::quantum_over(std::uint64_t grant) {
                 for (const Reservation& r : inventory.port(p).reservations) waiting.insert(r.gang->id);
     for (const std::uint64_t id : waiting)
         if (Gang* gang = find_gang(id))
-            for (const Wish& w : gang->wishes) revoke_for(*gang, w);
+            for (const WantedPort& w : gang->wanted) revoke_for(*gang, w);
 }
 
 // A key that a run covers is asked for: that member does not hold the run any more, or cannot use it, and the

@@ -24,7 +24,7 @@ void Core::Impl::attempt(Gang& gang) {
     std::vector<EdgeId> added;
     const bool grown = collect(gang, added);
     if (gang.blocked && !gang.force && !gang.offline && !(grown && gang.lit)) {
-        if ((added.empty() || wish_more(gang, added)) && still_blocked(gang)) return;
+        if ((added.empty() || want_more(gang, added)) && still_blocked(gang)) return;
     }
     gang.force = gang.offline = gang.lit = false;
     gang.looked_step = step;
@@ -37,14 +37,14 @@ void Core::Impl::attempt(Gang& gang) {
     if (gang.unjudged || !reachable(gang)) {
         if (gang.unjudged) restamp(gang);
         gang.blocked = gang.offline = true;
-        return set_wishes(gang, {});
+        return set_wanted(gang, {});
     }
     if (gang.edges.empty()) return grant(gang);
     if (!lies_lit(gang) && !is_routable(gang)) return not_routable(gang);
     if (meets_committed(gang)) return block(gang);
     bool reserved = false;
     gang.lit = all_lit(gang, reserved);
-    if (suspended_now(gang)) return nap(gang);
+    if (suspended_now(gang)) return back_off(gang);
     if (gang.lit && (joins_flight(gang) || involves_laggard(gang) || (reserved && may_pass(gang)))) return grant(gang);
     if (!gang.lit)
         if (const TimeNs until = turn_of(gang); until > now) return wait_turn(gang, until);
@@ -90,7 +90,7 @@ bool Core::Impl::suspended_now(const Gang& gang) const {
                        [this](const Launch* l) { return l->open && l->suspended_step == step; });
 }
 
-void Core::Impl::nap(Gang& gang) {
+void Core::Impl::back_off(Gang& gang) {
     reserve(gang);
     gang.blocked = gang.offline = true;
     arm(now + 1, TimerKind::gang_retry, gang.id);
@@ -146,7 +146,7 @@ bool Core::Impl::may_pass(const Gang& gang) const {
 bool Core::Impl::joins_flight(const Gang& gang) const {
     for (const Launch* launch : gang.launches)
         for (const KeyRef& r : launch->keys)
-            if (r.key->flying > 0 || r.key->held) return true;
+            if (r.key->in_flight > 0 || r.key->held) return true;
     return false;
 }
 
@@ -156,7 +156,7 @@ void Core::Impl::block(Gang& gang) {
     gang.blocked = true;
     if (gang.blocked_ns < 0) gang.blocked_ns = now;
     reserve(gang);
-    for (const Wish& w : gang.wishes) revoke_for(gang, w);
+    for (const WantedPort& w : gang.wanted) revoke_for(gang, w);
     gang.scan = 0;
     watch(gang);
     if (gang.break_armed) return;
@@ -166,47 +166,47 @@ void Core::Impl::block(Gang& gang) {
 
 void Core::Impl::reserve(Gang& gang) {
     Plan plan;
-    planner.wish(gang, plan);
-    std::vector<Wish> wishes;
-    wishes.reserve(2 * (plan.kept.size() + plan.fresh.size()));
+    planner.want(gang, plan);
+    std::vector<WantedPort> wanted;
+    wanted.reserve(2 * (plan.kept.size() + plan.fresh.size()));
     for (const auto& [e, circuit] : plan.kept) {
         const auto& up = inventory.edge(e).up;
         for (const Circuit& c : up.empty() ? std::vector<Circuit>{circuit} : up) {
-            wishes.push_back({c.a, e});
-            wishes.push_back({c.b, e});
+            wanted.push_back({c.a, e});
+            wanted.push_back({c.b, e});
         }
     }
     for (const auto& [e, circuit] : plan.fresh) {
-        wishes.push_back({circuit.a, e});
-        wishes.push_back({circuit.b, e});
+        wanted.push_back({circuit.a, e});
+        wanted.push_back({circuit.b, e});
     }
-    set_wishes(gang, std::move(wishes));
+    set_wanted(gang, std::move(wanted));
 }
 
-// What it no longer wishes may be what another waits for.
-void Core::Impl::set_wishes(Gang& gang, std::vector<Wish> wishes) {
-    const std::vector<Wish> old = std::move(gang.wishes);
-    gang.wishes = std::move(wishes);
-    for (const Wish& w : old)
+// What it no longer wants may be what another waits for.
+void Core::Impl::set_wanted(Gang& gang, std::vector<WantedPort> wanted) {
+    const std::vector<WantedPort> old = std::move(gang.wanted);
+    gang.wanted = std::move(wanted);
+    for (const WantedPort& w : old)
         std::erase_if(inventory.port(w.port).reservations, [&](const Reservation& r) { return r.gang == &gang; });
-    gang.wish_dark_ns = 0;
-    for (const Wish& w : gang.wishes) {
+    gang.wanted_dark_ns = 0;
+    for (const WantedPort& w : gang.wanted) {
         inventory.port(w.port).reservations.push_back({&gang, w.edge});
-        gang.wish_dark_ns = std::max(gang.wish_dark_ns, fabric.switch_of(w.port).dark_ns);
+        gang.wanted_dark_ns = std::max(gang.wanted_dark_ns, fabric.switch_of(w.port).dark_ns);
     }
-    for (const Wish& w : old)
+    for (const WantedPort& w : old)
         if (!inventory.port(w.port).reservations.empty() && !inventory.reserved_by(gang, w.port, w.edge))
-            touch(fabric.ports[w.port].gpu);
+            wake(fabric.ports[w.port].gpu);
 }
 
 // The gang grew while it waits for something else: reserve for the new part alone. False: look at it whole.
-bool Core::Impl::wish_more(Gang& gang, const std::vector<EdgeId>& added) {
+bool Core::Impl::want_more(Gang& gang, const std::vector<EdgeId>& added) {
     const auto add = [&](EdgeId e, const Circuit& c) {
         for (const PortId p : {c.a, c.b}) {
             inventory.port(p).reservations.push_back({&gang, e});
-            gang.wishes.push_back({p, e});
-            gang.wish_dark_ns = std::max(gang.wish_dark_ns, fabric.switch_of(p).dark_ns);
-            revoke_for(gang, gang.wishes.back());
+            gang.wanted.push_back({p, e});
+            gang.wanted_dark_ns = std::max(gang.wanted_dark_ns, fabric.switch_of(p).dark_ns);
+            revoke_for(gang, gang.wanted.back());
         }
     };
     for (const EdgeId e : added) {
@@ -236,15 +236,15 @@ bool Core::Impl::wish_more(Gang& gang, const std::vector<EdgeId>& added) {
 
 // What it waited for has changed: is it still in the way, or is the next thing?
 bool Core::Impl::still_blocked(Gang& gang) {
-    while (gang.scan < gang.wishes.size() && inventory.obstacle(gang.wishes[gang.scan], gang) == Obstacle::none)
+    while (gang.scan < gang.wanted.size() && inventory.obstacle(gang.wanted[gang.scan], gang) == Obstacle::none)
         ++gang.scan;
-    if (gang.scan == gang.wishes.size()) return false;
+    if (gang.scan == gang.wanted.size()) return false;
     // Others have joined the pair meanwhile, elsewhere: what is in the way here need not be.
-    if (const Circuit* c = inventory.lit(gang.wishes[gang.scan].edge);
+    if (const Circuit* c = inventory.lit(gang.wanted[gang.scan].edge);
         c != nullptr && inventory.port(c->a).changed > gang.looked_step)
         return false;
-    revoke_for(gang, gang.wishes[gang.scan]);
-    const GpuId gpu = fabric.ports[gang.wishes[gang.scan].port].gpu;
+    revoke_for(gang, gang.wanted[gang.scan]);
+    const GpuId gpu = fabric.ports[gang.wanted[gang.scan].port].gpu;
     for (const PortId p : fabric.gpus[gpu].ports)  // another port of it may do
         if (!inventory.reserved_by(gang, p) && inventory.obstacle(p, gang) == Obstacle::none) return false;
     unwatch(gang);
@@ -254,14 +254,14 @@ bool Core::Impl::still_blocked(Gang& gang) {
 }
 
 void Core::Impl::watch(Gang& gang) {
-    while (gang.scan < gang.wishes.size() && inventory.obstacle(gang.wishes[gang.scan], gang) == Obstacle::none)
+    while (gang.scan < gang.wanted.size() && inventory.obstacle(gang.wanted[gang.scan], gang) == Obstacle::none)
         ++gang.scan;
-    if (gang.scan == gang.wishes.size()) {
+    if (gang.scan == gang.wanted.size()) {
         gang.watch_all = true;
         watching_all.insert(gang.order());
         return;
     }
-    gang.watch = fabric.ports[gang.wishes[gang.scan].port].gpu;
+    gang.watch = fabric.ports[gang.wanted[gang.scan].port].gpu;
     watchers[gang.watch].push_back(&gang);
 }
 
@@ -273,7 +273,7 @@ void Core::Impl::unwatch(Gang& gang) {
     gang.watch = kNone;
 }
 
-void Core::Impl::touch(GpuId gpu) {
+void Core::Impl::wake(GpuId gpu) {
     for (Gang* gang : watchers[gpu]) queue(*gang, false);
     for (const PortId p : fabric.gpus[gpu].ports)
         if (course_at[p] != nullptr) plan_due.insert(p);
@@ -281,9 +281,9 @@ void Core::Impl::touch(GpuId gpu) {
         if (Gang* gang = find_gang(order.second)) queue(*gang, true);
 }
 
-void Core::Impl::touch_edge(EdgeId e) {
-    touch(inventory.edge(e).a);
-    touch(inventory.edge(e).b);
+void Core::Impl::wake_edge(EdgeId e) {
+    wake(inventory.edge(e).a);
+    wake(inventory.edge(e).b);
 }
 
 }  // namespace opus::controller

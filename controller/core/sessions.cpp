@@ -152,9 +152,9 @@ void Core::Impl::refresh_absent(NodeIndex n) {
         for (const PortId p : fabric.gpus[gpu].ports) {
             if (inventory.port(p).absent == absent) continue;
             inventory.port(p).absent = absent;
-            if (!absent) touch(gpu);
+            if (!absent) wake(gpu);
             if (!absent && inventory.port(p).peer < fabric.ports.size())
-                touch(fabric.ports[inventory.port(p).peer].gpu);
+                wake(fabric.ports[inventory.port(p).peer].gpu);
         }
 }
 

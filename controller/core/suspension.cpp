@@ -19,7 +19,7 @@ constexpr TimeNs kMostPatienceNs = 1'000'000'000;
 constexpr std::uint32_t kMostInVain = 10;
 
 bool half_started(const KeyState& key) {
-    const bool all_started = key.left == key.flying && key.left + key.done == key.members.size();
+    const bool all_started = key.left == key.in_flight && key.left + key.done == key.members.size();
     if (all_started) return false;  // and nobody has died of it
     return std::any_of(key.members.begin(), key.members.end(), [](const KeyMember& m) {
         return m.presence == Presence::absent || m.presence == Presence::dead ||
@@ -39,7 +39,7 @@ const KeyLooked& look_at(const KeyState& key, KeysLooked& looked) {
 
 TimeNs Core::Impl::break_time(const Gang& gang) const {
     if (options.t_break_ns > 0) return options.t_break_ns;
-    return std::max(2 * gang.wish_dark_ns, kLeastBreakNs);
+    return std::max(2 * gang.wanted_dark_ns, kLeastBreakNs);
 }
 
 bool Core::Impl::half_started(const Launch& launch, KeysLooked& looked) const {
@@ -117,13 +117,13 @@ bool Core::Impl::suspendable(const std::vector<Launch*>& holders, const Gang& ga
 
 // The pairs that hold its ports, each once. False: it is not first in line, a switch is at work, or runs are asked back.
 bool Core::Impl::in_the_way(Gang& gang, std::vector<EdgeId>& pairs) {
-    for (const Wish& w : gang.wishes) {
+    for (const WantedPort& w : gang.wanted) {
         const Obstacle obstacle = inventory.obstacle(w, gang);
         if (obstacle == Obstacle::none) continue;
         if (obstacle != Obstacle::busy) return false;
         const EdgeId e = inventory.port(w.port).edge;
         if (!inventory.edge(e).runs.empty()) {  // who has started what is not known yet
-            for (const Wish& each : std::vector<Wish>(gang.wishes)) revoke_for(gang, each);
+            for (const WantedPort& each : std::vector<WantedPort>(gang.wanted)) revoke_for(gang, each);
             return false;
         }
         pairs.push_back(e);
@@ -154,7 +154,7 @@ void Core::Impl::consider_suspension(Gang& gang) {
                 if (member.launch != nullptr && member.launch->stage == Stage::in_flight &&
                     std::exchange(member.launch->mark, m) != m)
                     holders.push_back(member.launch);
-            if (key->flying == 0) drained.push_back(key);
+            if (key->in_flight == 0) drained.push_back(key);
         }
     if (!drained.empty() && now < gang.blocked_ns + patience) again = std::min(again, gang.blocked_ns + patience);
     if (!suspendable(holders, gang, patience, again) || (!drained.empty() && now < gang.blocked_ns + patience))

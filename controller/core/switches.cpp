@@ -232,7 +232,7 @@ void Core::Impl::adopt_map(SwitchIndex s, const MapRead& e) {
     look_again();
     adoption_due |= !adopted.empty() || !runs.empty();
     for (const PortId p : sw.cable)
-        if (p != kNone) touch(fabric.ports[p].gpu);
+        if (p != kNone) wake(fabric.ports[p].gpu);
     if (doubt) arm(again, TimerKind::switch_read, s);
 }
 

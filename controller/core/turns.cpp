@@ -19,7 +19,7 @@ void Core::Impl::follow(Job& job, plan::Lap lap, const plan::Order& order) {
         std::uint64_t& n = reached[sequence] = s.first;
         if (const Comm* comm = comms.find(sequence.comm))
             for (const auto& [key, state] : comm->keys)
-                if (sequence_of(key) == sequence && (state->flying > 0 || state->done > 0)) n = std::max(n, key.n + 1);
+                if (sequence_of(key) == sequence && (state->in_flight > 0 || state->done > 0)) n = std::max(n, key.n + 1);
     }
     for (const auto& [name, seen] : job.learner->log().ranks())
         for (const plan::Seen& s : seen)
@@ -77,7 +77,7 @@ TimeNs Core::Impl::turn_of(Gang& gang) {
 }
 
 void Core::Impl::wait_turn(Gang& gang, TimeNs until) {
-    set_wishes(gang, {});
+    set_wanted(gang, {});
     gang.blocked = gang.offline = true;
     const auto dark = std::find_if(gang.edges.begin(), gang.edges.end(), [this](EdgeId e) { return inventory.lit(e) == nullptr; });
     gang.watch = inventory.edge(dark != gang.edges.end() ? *dark : gang.edges.front()).a;  // others may light it

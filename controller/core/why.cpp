@@ -75,10 +75,10 @@ bool Core::Impl::explain_state(const Gang& gang, std::vector<std::string>& reaso
     if (gang.failures > 0 && now < gang.retry_at_ns)
         reasons.push_back("a switch failed; next attempt in " + std::to_string((gang.retry_at_ns - now) / 1'000'000) +
                           " ms");
-    for (SwitchIndex s = 0; s < fabric.switches.size() && !gang.wishes.empty(); ++s)
+    for (SwitchIndex s = 0; s < fabric.switches.size() && !gang.wanted.empty(); ++s)
         if (const SwitchState& sw = inventory.sw(s);
-            sw.rest_until_ns > now && std::any_of(gang.wishes.begin(), gang.wishes.end(),
-                                                  [&](const Wish& w) { return fabric.ports[w.port].sw == s; }))
+            sw.rest_until_ns > now && std::any_of(gang.wanted.begin(), gang.wanted.end(),
+                                                  [&](const WantedPort& w) { return fabric.ports[w.port].sw == s; }))
             reasons.push_back(fabric.switches[s].name + " fails whatever it is told; next attempt in " +
                               std::to_string((sw.rest_until_ns - now) / 1'000'000) + " ms");
     return false;
@@ -88,7 +88,7 @@ const PortReasons& Core::Impl::explain_ports(const Gang& gang, Explained& said) 
     const auto [at, fresh] = said.ports.try_emplace(&gang);
     PortReasons& reasons = at->second;
     if (!fresh || explain_state(gang, reasons.state)) return reasons;
-    for (const Wish& w : gang.wishes) {
+    for (const WantedPort& w : gang.wanted) {
         if (reasons.ports.size() >= kMaxReasons) return reasons;
         const Obstacle obstacle = inventory.obstacle(w, gang);
         if (obstacle == Obstacle::none) continue;

@@ -46,7 +46,7 @@ void Turns::heard(LaunchIndex index) {
     if (!trusted() || entry(index).place != Place::unknown) return;
     entry(index).mixed = world_.launches[index].unheld != 0 || pairs_of(index).empty();
     for (const Part& part : *world_.launches[index].parts) members_[part.flow].push_back(index);
-    has_begun(index) ? void(entry(index).place = Place::flying) : enter(index);
+    has_begun(index) ? void(entry(index).place = Place::in_flight) : enter(index);
     for (const Part& part : *world_.launches[index].parts)
         if (full(part.flow))
             for (const LaunchIndex m : members_[part.flow]) tie(m);
@@ -140,7 +140,7 @@ bool Turns::joins(const std::vector<LaunchIndex>& gang) const {
     for (const LaunchIndex index : gang)
         for (const Part& part : *world_.launches[index].parts)
             for (const LaunchIndex m : members_[part.flow])
-                if (m < entries_.size() && (entries_[m].place == Place::flying || entries_[m].place == Place::done))
+                if (m < entries_.size() && (entries_[m].place == Place::in_flight || entries_[m].place == Place::done))
                     return true;
     if (!world_.options.runs) return false;
     for (const LaunchIndex index : gang)
@@ -252,7 +252,7 @@ std::string Turns::granted(const std::vector<LaunchIndex>& launches) {
     std::map<std::uint64_t, std::vector<LaunchIndex>> gangs;  // in the order of their grants
     for (const LaunchIndex index : launches) gangs[world_.launches[index].grant].push_back(index);
     const auto take_off = [this](LaunchIndex index) {
-        entry(index).place = Place::flying;
+        entry(index).place = Place::in_flight;
         std::erase(waiting_, index);
     };
     for (const auto& [grant, gang] : gangs) {

@@ -42,7 +42,7 @@ public:
     void delayed() { delayed_ = true; }  // messages take longer than they should, or never arrive
 
 private:
-    enum class Place : std::uint8_t { unknown, waiting, passed, flying, done };
+    enum class Place : std::uint8_t { unknown, waiting, passed, in_flight, done };
     struct Entry {
         Place place = Place::unknown;
         bool mixed = false;        // complete without its peers
