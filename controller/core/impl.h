@@ -206,6 +206,7 @@ struct Core::Impl {
     struct PlanFollower;
     static std::vector<plan::SeenKey> keys_of(const Launch& launch);
     std::vector<plan::Pair> pairs_of(const plan::SeenKey& key);
+    plan::LeftOut left_out(const plan::Lap& lap);
     void note_seen(NodeIndex node, RankId rank, OpKind op, std::vector<plan::SeenKey> keys, std::uint64_t grant,
                    const wire::LaunchDone& done);
     void check_fit(const Launch& launch);
@@ -311,7 +312,7 @@ struct Core::Impl {
     Run* find_run(std::uint64_t grant);
     struct Offer;
     bool runs_apply(const Gang& gang, bool endless);
-    TimeNs longest_lap(const Gang& gang) const;
+    TimeNs longest_rest(const Gang& gang) const;
     bool is_moved_by_plan(PortId p) const;
     void end_runs_beyond(const plan::Course& course, PortId p);
     bool has_rested(const Gang& gang) const;

@@ -11,7 +11,7 @@ namespace {
 constexpr std::uint64_t kMaxRunKeys = 4096;  // of one sequence, in one grant
 constexpr std::uint64_t kEndless = wire::kMaxKeysPerLaunch;  // keys of one sequence: then it is asked for once more
 constexpr TimeNs kLeastQuantumNs = 1'000'000;
-constexpr TimeNs kRestLaps = 2, kRestDarkTimes = 16, kRestStays = 4, kMostRests = 32;
+constexpr TimeNs kRestDarkTimes = 16, kRestStays = 4, kMostRests = 32;
 
 }  // namespace
 
@@ -55,15 +55,15 @@ bool Core::Impl::runs_apply(const Gang& gang, bool endless) {
     return true;
 }
 
-// The longest lap of the jobs that the gang is of; 0: of one it is not known.
-TimeNs Core::Impl::longest_lap(const Gang& gang) const {
+// For how long light must be up by the laps of the jobs that the gang is of; 0: of one it is not known.
+TimeNs Core::Impl::longest_rest(const Gang& gang) const {
     TimeNs longest = 0;
     for (const Launch* l : gang.launches) {
         const auto& ranks = nodes[l->id.node].ranks;
         const auto rank = ranks.find(l->id.rank);
-        const TimeNs lap = rank == ranks.end() || rank->second.job == nullptr ? 0 : rank->second.job->learner->lap_ns();
-        if (lap <= 0) return 0;
-        longest = std::max(longest, lap);
+        const TimeNs rest = rank == ranks.end() || rank->second.job == nullptr ? 0 : rank->second.job->learner->rest_ns();
+        if (rest <= 0) return 0;
+        longest = std::max(longest, rest);
     }
     return longest;
 }
@@ -73,12 +73,12 @@ bool Core::Impl::is_moved_by_plan(PortId p) const { return course_at[p] != nullp
 
 // Its light has been up for whole laps, and for much longer than light there before somebody else wanted the port.
 bool Core::Impl::has_rested(const Gang& gang) const {
-    const TimeNs lap = longest_lap(gang);
-    if (!options.rest_ns && lap == 0) return false;
+    const TimeNs laps = longest_rest(gang);
+    if (!options.rest_ns && laps == 0) return false;
     const auto rested = [&](PortId p) {
         if (is_moved_by_plan(p)) return false;
         const PortState& s = inventory.port(p);
-        const TimeNs least = std::max(kRestLaps * lap, kRestDarkTimes * fabric.switch_of(p).dark_ns);
+        const TimeNs least = std::max(laps, kRestDarkTimes * fabric.switch_of(p).dark_ns);
         const TimeNs rest = options.rest_ns == 0 ? 0
                             : options.rest_ns    ? std::max(*options.rest_ns, kRestStays * s.stay_ns)
                                                  : std::clamp(kRestStays * s.stay_ns, least, kMostRests * least);

@@ -45,6 +45,13 @@ void SwitchedRails::connect() {
     }
 }
 
+// Zero: it is split from none.
+CommId parent_id(const replay::Workload& w, std::uint32_t comm, std::uint32_t rank) {
+    for (std::uint32_t p = 0; p < comm && !w.comms[comm].parent.empty(); ++p)
+        if (w.comms[p].name == w.comms[comm].parent) return JobMap::comm_id(p, membership(w.comms[p], rank).group);
+    return {};
+}
+
 void SwitchedRails::register_ranks(NodeIndex node) {
     const replay::Workload& w = map_.workload();
     for (std::uint32_t r = 0; r < w.world(); ++r) {
@@ -59,6 +66,7 @@ void SwitchedRails::register_ranks(NodeIndex node) {
             comm.rank = map_.local_rank(r);
             comm.index = comm.family = map_.comm_entry(r, c);
             comm.member.comm = map_.comm_id(c, m.group);
+            comm.member.parent = parent_id(w, c, r);
             comm.member.rank_in_comm = m.rank;
             comm.member.size = static_cast<std::uint32_t>(w.comms[c].groups[m.group].size());
             comm.member.rank = comm.rank;
