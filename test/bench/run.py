@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Measures every figure of the benchmark table against its floor, in one run.
 
-    test/bench/run.py BUILD [--only NAME...] [--runs N] [--out DIR]
+    test/bench/run.py BUILD [--only NAME...] [--runs N] [--out DIR] [--page FILE]
 
-Prints the table, writes DIR/table.md and DIR/table.json (default: bench-results/). A row whose program is not
-built, or that cannot run here, says so and why. Exit code 1 when a goal is missed or a row has no figure.
+Prints the table, writes DIR/table.md and DIR/table.json (default: bench-results/), and FILE, a page for docs/results. A row
+whose program is not built, or that cannot run here, says so and why. Exit code 1 when a goal is missed or a row has no figure.
 What each row means: docs/benchmarks.md.
 """
 import argparse
@@ -19,6 +19,7 @@ import demo_rows
 import figure
 import idle_rows
 import launch_rows
+import page
 import path_rows
 import pickup_rows
 import scaling_rows
@@ -43,10 +44,11 @@ def main() -> int:
     parser.add_argument("--only", nargs="*", choices=GROUPS, default=list(GROUPS))
     parser.add_argument("--runs", type=int, default=7, help="alternating runs of each side, at least 5 for the record")
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("bench-results"))
+    parser.add_argument("--page", type=pathlib.Path, help="a page of what was measured, with date and machine")
     options = parser.parse_args()
     cores = sorted(os.sched_getaffinity(0))
     core, other = cores[0], cores[-1]
-    figures = []
+    figures, load = [], os.getloadavg()[0]
     for name in options.only:
         print(f"bench: {name} ...", file=sys.stderr, flush=True)
         try:
@@ -56,6 +58,9 @@ def main() -> int:
         except Exception as e:  # one row that cannot be measured does not cost the others
             figures.append(figure.missing(name, "", f"{type(e).__name__}: {e}"))
     figure.write(figures, options.out)
+    if options.page:
+        options.page.parent.mkdir(parents=True, exist_ok=True)
+        options.page.write_text(page.text(figures, options.only, (load, os.getloadavg()[0])))
     print(figure.markdown(figures))
     print(f"written to {options.out}/table.md and table.json")
     return 0 if all(f.met for f in figures) else 1

@@ -12,6 +12,11 @@ WIDE = {"look": "looks at who might be suspended", "suspend": "a wide launch is 
         "restart": "restart with a wide launch in flight", "take_back": "a wide run is taken back",
         "ports": "opus-ctl ports", "why": "opus-ctl why"}
 MOST_STEP_US, MOST_RESTART_US = 20e3, 2e6
+# Before these loops were made linear, as they were reported: of other runs on another machine, so only how they grew compares.
+REPORTED = {"look": {512: "31 to 39 ms a step", 4608: "18.9 s a step"},
+            "restart": {512: "3.6 to 4.4 s in all", 1024: "51 s in all", 4608: "hours"},
+            "ports": {512: "46 to 57 ms, 6.3 MB", 590: "refused", 4608: "32 s"},
+            "why": {512: "46 to 57 ms, 6.3 MB", 590: "refused", 4608: "32 s"}}
 
 
 def exponent(sizes: list[int], costs: list[float]) -> float:
@@ -46,11 +51,53 @@ def wide(name: str, what: str, points: list[dict]) -> list[Figure]:
             step(what, points[-1]["nodes"], points[-1][name], name == "restart")]
 
 
-def rows(build: pathlib.Path, runs: int, core: int, other: int) -> list[Figure]:
+def wide_points(figures: list[Figure]) -> list[dict]:
+    return next((f.data["points"] for f in figures if f.data.get("points") and "look" in f.data["points"][0]), [])
+
+
+def cell(row: dict) -> str:
+    if "stopped" in row:
+        return f"stopped: {row['stopped']}"
+    return f"{row['step_us'] / 1e3:.2f}; {row['all_us'] / 1e3:.2f}" + (f"; {row['bytes'] / 1e3:.0f} kB" if "bytes" in row else "")
+
+
+def wide_table(figures: list[Figure]) -> str:
+    """Of wide launches each size; below, the same before their loops were linear."""
+    points = wide_points(figures)
+    lines = ["## Wide launches", "", "CPU time of the controller's core in ms, of each cell the run of the median time: the longest step; all steps (look: 25 of them); the longest reply.", "",
+             "| nodes | " + " | ".join(WIDE.values()) + " |", "|---" * (len(WIDE) + 1) + "|"]
+    lines += [f"| {p['nodes']:,} | " + " | ".join(cell(p[name]) for name in WIDE) + " |" for p in points]
+    lines += ["", "Before, as reported:", "", "| nodes | " + " | ".join(WIDE[name] for name in REPORTED) + " |", "|---" * (len(REPORTED) + 1) + "|"]
+    lines += [f"| {nodes:,} | " + " | ".join(of.get(nodes, "") for of in REPORTED.values()) + " |"
+              for nodes in sorted({n for of in REPORTED.values() for n in of})]
+    return "\n".join(lines) + "\n"
+
+
+def measure(build: pathlib.Path, runs: int, core: int) -> list[dict]:
     out = subprocess.check_output(["taskset", "-c", str(core), program(build, "bench_core_scaling"), "--runs", str(runs)],
                                   text=True, timeout=300)
-    points = [json.loads(line) for line in out.splitlines()]
-    gangs, of_wide = [p for p in points if "gang_us" in p], [p for p in points if "gang_us" not in p]
+    return [json.loads(line) for line in out.splitlines()]
+
+
+def is_wide(point: dict) -> bool:
+    return "gang_us" not in point
+
+
+def middle(runs: list[list[dict]]) -> list[dict]:
+    """Each row of each size as in the run of the median time in all; one that was stopped took longest."""
+    points = []
+    for at in zip(*runs):
+        point = {"nodes": at[0]["nodes"]}
+        for name in WIDE:
+            point[name] = sorted((p[name] for p in at), key=lambda row: row.get("all_us", math.inf))[len(at) // 2]
+        points.append(point)
+    return points
+
+
+def rows(build: pathlib.Path, runs: int, core: int, other: int) -> list[Figure]:
+    first = measure(build, runs, core)
+    gangs = [p for p in first if not is_wide(p)]
+    of_wide = middle([[p for p in points if is_wide(p)] for points in (first, *(measure(build, 1, core) for _ in range(runs - 1)))])
     figures = [growth(what, [p["nodes"] for p in gangs], [p[key] for p in gangs], gangs) for key, what in WHAT.items()]
     for name, what in WIDE.items():
         figures += wide(name, what, of_wide)
