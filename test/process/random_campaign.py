@@ -8,6 +8,7 @@ import json
 import pathlib
 import random
 import shutil
+import signal
 import time
 
 from cases import SLOW, expect
@@ -24,6 +25,19 @@ PER_CLUSTER = 20
 PATIENCE_S = 30  # without progress
 ENOUGH_LOSERS = 3
 LOOK_S = 12      # after which what waits is written down
+FEW_SLOTS = 64   # of the launch ring of every fifth job: it may go round, and be full for a moment
+LATE = 0.03      # of the jobs have a rank that comes late
+
+
+def ring_slots(seed: int) -> int:
+    """0: as many as where nobody says otherwise. All shapes (SHAPES) have their turn."""
+    return FEW_SLOTS if (seed + seed // len(SHAPES)) % 5 == 0 else 0
+
+
+def late_rank(seed: int, ranks: int) -> tuple[int, float] | None:
+    """Of a job: a rank that begins so many seconds after the others."""
+    draw = random.Random(f"{seed} late")
+    return (draw.randrange(ranks), draw.uniform(1, 3)) if draw.random() < LATE else None
 
 
 class Campaign:
@@ -95,9 +109,15 @@ class Campaign:
         started = [cluster.start_job(play, f"seed{seed}-{n}") for n, play in enumerate(plays)]
         self.played += 1
         look = Look(cluster, min(LOOK_S, 0.7 * self.patience_s))
+        late = late_rank(seed, len(started[0].ranks))
+
+        def meanwhile() -> None:
+            look.sometimes()
+            if plays[0].late and time.monotonic() > look.begin + late[1]:
+                started[0].ranks[late[0]].signal(signal.SIGCONT)
         try:
             for job in started:
-                job.wait(2 * self.patience_s * SLOW, look.sometimes)
+                job.wait(2 * self.patience_s * SLOW, meanwhile)
         except JobFailed as error:
             for job in started:
                 job.stop()
@@ -119,12 +139,17 @@ class Campaign:
     def plays(self, cluster, seed: int) -> list[Play]:
         shape = cluster.shape
         env = {"OPUS_GATE": self.gate, "OPUS_REQUIRE": "1", "CUDA_DEVICE_MAX_CONNECTIONS": "32"}
+        if slots := ring_slots(seed):  # a busy machine is no full ring
+            env |= {"OPUS_RING_SLOTS": str(slots), "OPUS_RING_WAIT_MS": str(int(500 * self.patience_s * SLOW))}
         out = []
         for n, nodes in enumerate(self.node_sets(shape, seed)):
             workload = random_workload(seed + 1_000_000 * n, len(nodes), shape.gpus, shape.ports, reorder=self.reorder,
-                                       domain=shape.domain, captures=self.gate == "stream")  # no other gate holds replays
+                                       domain=shape.domain, captures=self.gate == "stream",  # no other gate holds replays
+                                       slots=ring_slots(seed))
             path = workload.write(cluster.folder / f"{seed}-{n}.jsonl")
-            out.append(Play(path, seed=seed, timeout_s=(self.patience_s if self.gate != "none" else 2) * SLOW, env=env, graph=workload.captured,
+            late = late_rank(seed, len(nodes) * shape.gpus) if n == 0 and self.gate != "none" else None
+            patience_s = self.patience_s if self.gate != "none" else 2
+            out.append(Play(path, seed=seed, late=(late[0],) if late else (), timeout_s=patience_s * SLOW, env=env, graph=workload.captured,
                             places=[(node, gpu) for node in nodes for gpu in range(shape.gpus)]))
         return out
 
@@ -132,7 +157,7 @@ class Campaign:
         """Whether the jobs are to blame: a program that hangs is played on a network that is always lit, without a shim."""
         with self.context.cluster(shape, opus=False) as cluster:
             for n, play in enumerate(plays):
-                bare = dataclasses.replace(play, shim=False, steered=False)
+                bare = dataclasses.replace(play, shim=False, steered=False, late=())
                 try:
                     cluster.run_job(bare, 2 * self.patience_s * SLOW, f"bare{n}")
                 except JobFailed as error:

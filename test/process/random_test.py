@@ -4,6 +4,7 @@ OPUS_RANDOM_WORKLOADS: how many of each kind (default 35; `make soak` more). OPU
 OPUS_RANDOM_JOURNAL: a folder. With it a campaign goes on after a failure, whose logs are kept there, and one
 that was stopped goes on where it was.
 """
+import collections
 import os
 import pathlib
 import sys
@@ -11,9 +12,11 @@ import sys
 from cases import SANITIZED, case, expect, run
 from cluster import Shape
 from random_campaign import Campaign
+from random_drawn import LEAST, drawn
 
 COUNT = int(os.environ.get("OPUS_RANDOM_WORKLOADS", "4" if SANITIZED else "35"))
 FIRST = int(os.environ.get("OPUS_RANDOM_SEED", "1"))
+DRAWN = range(1, 501)  # counted, not played
 LEAST_UNGATED = 35  # of which some lose bytes, however late slow ranks come
 JOURNAL = os.environ.get("OPUS_RANDOM_JOURNAL", "")
 PAIRS = [Shape(4, 1, 2, 1), Shape(4, 2, 2, 1), Shape(4, 1, 1, 2), Shape(6, 1, 2, 1)]  # two jobs on one fabric
@@ -23,6 +26,14 @@ def campaign(context, name: str, gate: str, reorder: bool, **more) -> Campaign:
     journal = pathlib.Path(JOURNAL) if JOURNAL and gate != "none" else None
     count = max(COUNT, LEAST_UNGATED) if gate == "none" else COUNT
     return Campaign(context, name, gate, reorder, range(FIRST, FIRST + count), journal=journal, **more)
+
+
+@case("random jobs do what NCCL allows, each thing often enough")
+def census(_) -> None:
+    count = collections.Counter(what for seed in DRAWN for what in drawn(seed))
+    for what, least in LEAST.items():
+        print(f"  {100 * count[what] / len(DRAWN):5.1f} % {what}")
+        expect(100 * count[what] >= least * len(DRAWN), f"{what}: {count[what]} of {len(DRAWN)} jobs, {least} % are wanted")
 
 
 @case("random jobs lose nothing under stream gates, in any stream order")

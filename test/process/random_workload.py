@@ -6,7 +6,8 @@ then do things sooner or later than that, receives much sooner: what NCCL number
 change, and what would hang bare NCCL (bare_nccl.py) is not drawn. First uses come when they come.
 
 Communicators are made of unique ids and of splits, of splits of splits too, before the first iteration or in its midst, and
-may be destroyed and made again. Items are played in each iteration, in the first only or in every n-th.
+may be destroyed and made again; some are gone after the first iteration. Items are played in each iteration, in the first
+only or in every n-th. One program of four has more than five iterations: a plan begins no sooner than with the fourth.
 
 With `captures` the second iteration of some jobs is captured into a CUDA graph, which the later ones replay: of those that make
 and end no communicator in it. Their hosts wait for no stream then.
@@ -25,9 +26,14 @@ RING = ["all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce"]
 MESH = sorted(PAIRWISE)
 STREAMS = ["a", "b", "c"]
 ALWAYS: dict = {}
+SHORT = 0.15  # of the communicators that are there from the start
 FAR, DARING = 8, 6  # how much sooner a receive may come; other changes of a rank's order that are tried
 
 Item = list[dict]
+
+
+def flat(lists) -> list:
+    return [x for one in lists for x in one]
 
 
 class Group:
@@ -38,18 +44,24 @@ class Group:
 
 
 class Draw:
-    def __init__(self, seed: int, nodes: int, gpus: int, ports: int, operations: int, reorder: bool, domain: int, captures: bool):
+    def __init__(self, seed: int, nodes: int, gpus: int, ports: int, operations: int, reorder: bool, domain: int, captures: bool,
+                 slots: int):
         self.random = random.Random(seed)
         self.nodes, self.gpus, self.ports, self.reorder, self.domain, self.captures = nodes, gpus, ports, reorder, domain, captures
-        self.w = Workload(f"random-{seed}", grid(nodes, gpus), iterations=self.random.choice([1, 2, 3, 3, 4, 5]))
+        self.slots = slots
+        self.w = Workload(f"random-{seed}", grid(nodes, gpus), iterations=self.iterations())
         if self.random.random() < 0.2:
             self.w.head["lengths"] = [1, 0.5, 2]
         self.program: list[list[Item]] = [[] for _ in range(nodes * gpus)]  # of each rank: its items, in global order
         self.events = 0
         self.make_comms()
-        for _ in range(operations):
-            self.random.choices([self.collective, self.transfer, self.shift, self.fused, self.batch, self.pause, self.order, self.live],
-                                weights=[6, 5, 2, 2, 3, 2, 1, 1])[0]()
+        burst = self.random.randrange(operations) if slots else -1
+        for i in range(operations):
+            if i == burst:
+                self.burst()
+            self.random.choices([self.collective, self.transfer, self.shift, self.fused, self.batch, self.pause, self.order, self.live,
+                                 self.mixed],
+                                weights=[6, 5, 2, 2, 3, 2, 1, 2, 2])[0]()
 
     def rank(self, node: int, gpu: int) -> int:
         return node * self.gpus + gpu
@@ -57,12 +69,15 @@ class Draw:
     def node(self, rank: int) -> int:
         return rank // self.gpus
 
+    def iterations(self) -> int:
+        return self.random.randint(6, 10) if self.random.random() < 0.25 else self.random.choice([1, 2, 3, 3, 4, 5])
+
     # --- communicators ---------------------------------------------------------------------------
 
     def make_comms(self) -> None:
         everyone = list(range(self.nodes * self.gpus))
         self.groups = [Group(self.w.comm("world", [everyone]), everyone, ALWAYS)]
-        self.unmade: list[dict] = []
+        self.unmade: list[tuple[dict, dict | None]] = []  # and when, where it has gone before
         for i in range(self.random.randint(1, 5)):
             later = self.random.random() < 0.3
             parent = self.random.choice(["", *{g.comm: None for g in self.groups}])
@@ -72,9 +87,12 @@ class Draw:
             comm = self.w.comm(f"c{i}", groups, parent)
             if later:
                 self.w.comms[-1]["later"] = True
-                self.unmade.append(self.w.comms[-1])
+                self.unmade.append((self.w.comms[-1], None))
             else:
-                self.groups += [Group(comm, g, ALWAYS) for g in groups]
+                short = self.random.random() < SHORT  # gone after the first iteration
+                self.groups += [Group(comm, g, {"first_only": True} if short else ALWAYS) for g in groups]
+                for g in self.groups[-len(groups):]:
+                    g.gone = short
 
     def ranks_of(self, comm: str) -> list[list[int]]:
         return next(c["groups"] for c in self.w.comms if c["comm"] == comm)
@@ -109,18 +127,23 @@ class Draw:
     def live(self) -> None:
         """A communicator comes to be, or goes."""
         if self.unmade and self.random.random() < 0.7:
-            self.create(self.unmade.pop(0))
+            self.create(*self.unmade.pop(0))
             return
         comm = self.random.choice([g.comm for g in self.groups])
-        if comm != "world" and not any(c.get("parent") == comm for c in self.unmade):
-            self.destroy(comm)
+        if comm != "world" and not any(c.get("parent") == comm for c, _ in self.unmade):
+            when = self.destroy(comm)
+            if self.random.random() < 0.6:
+                self.unmade.append((next(c for c in self.w.comms if c["comm"] == comm), when))
 
-    def create(self, comm: dict) -> None:
+    def create(self, comm: dict, again: dict | None) -> None:
+        """`again`: in which iterations it has gone before, and no others."""
         parent = comm.get("parent", "")
         if parent and not any(g.comm == parent for g in self.groups):
             return  # it has gone before
         when = next(g.when for g in self.groups if g.comm == parent) if parent else ALWAYS
-        when = when or self.random.choice([ALWAYS, ALWAYS, {"every": 2}, {"first_only": True}])
+        if again is not None and when and when != again:
+            return
+        when = again if again is not None else when or self.random.choice([ALWAYS, ALWAYS, {"every": 2}, {"first_only": True}])
         asked = self.ranks_of(parent) if parent else comm["groups"]
         for rank in sorted(r for g in asked for r in g):  # nothing may be under way on a parent that is split
             self.add(rank, [{"do": "sync", **when}] * bool(parent) + [{"do": "create", "comm": comm["comm"], **when}])
@@ -130,14 +153,15 @@ class Draw:
         for g in self.groups[-len(comm["groups"]):]:
             g.gone = not stays
 
-    def destroy(self, comm: str, last: bool = False) -> None:
-        """For good, but what is made in each iteration goes in each."""
+    def destroy(self, comm: str) -> dict:
+        """For good, but what is made in each iteration goes in each. Says when."""
         groups = [g for g in self.groups if g.comm == comm]
         when = groups[0].when if groups[0].gone else {"every": self.w.head["iterations"]}
         for group in groups:
             for rank in group.ranks:
                 self.add(rank, [{"do": "destroy", "comm": comm, **when}])
         self.groups = [g for g in self.groups if g.comm != comm]
+        return when
 
     def spans(self, group: Group) -> int:
         return len({self.node(r) for r in group.ranks})
@@ -180,8 +204,23 @@ class Draw:
             for rank, step in self.one(group, self.when(group)).items():
                 self.add(rank, [step])
 
-    def fused(self) -> None:
-        """Several collectives in one group, of one or several communicators, alike on all of their members."""
+    def burst(self) -> None:
+        """More small collectives than the launch ring has slots: a rank's host fills it, when another comes later."""
+        groups = [g for g in self.usable(self.most_nodes()) if self.spans(g) > 1]
+        if groups:
+            group = self.random.choice(groups)
+            when = self.when(group)
+            for _ in range(self.random.randint(self.slots, 2 * self.slots)):
+                step = {"do": "all_reduce", "comm": group.comm, "bytes": 8, "stream": self.stream(), **when}
+                for rank in group.ranks:
+                    self.add(rank, [dict(step)])
+
+    def mixed(self) -> None:
+        """Collectives and transfers in one group, of one or several communicators."""
+        self.fused(collectives=self.random.randint(1, 3), transfers=self.random.randint(1, 3))
+
+    def fused(self, collectives: int = 0, transfers: int = 0) -> None:
+        """Several calls in one group, of one or several communicators, alike on all of their members: collectives, if no more is said."""
         groups = self.usable(self.most_nodes())
         if not groups:
             return
@@ -190,9 +229,15 @@ class Draw:
         others = [g for g in groups if g.when == first.when and set(g.ranks) & set(first.ranks)]
         chosen = [first, *self.random.sample(others, self.random.randint(0, min(2, len(others))))]
         when = self.when(first)
-        parts = [(g, self.one(g, when)) for g in (self.random.choice(chosen) for _ in range(self.random.randint(2, 4)))]
-        if not self.routable([(g, step) for g, part in parts for step in [part[g.ranks[0]]]]):
+        parts = [(g, self.one(g, when)) for g in self.random.choices(chosen, k=collectives or self.random.randint(2, 4))]
+        calls = [(g, part[g.ranks[0]]) for g, part in parts]
+        for group in self.random.choices([g for g in chosen if len(g.ranks) > 1], k=transfers) if len(first.ranks) > 1 else []:
+            source, target = self.random.sample(group.ranks, 2)
+            ends, calls = self.two_ends(group, source, target, when), [*calls, (group, self.edge(group, source, target))]
+            parts.append((group, ends))
+        if not self.routable(calls):
             return
+        self.random.shuffle(parts)
         for rank in sorted({r for g, _ in parts for r in g.ranks}):
             self.add(rank, self.grouped([p[rank] for _, p in parts if rank in p], when))
 
@@ -210,11 +255,19 @@ class Draw:
         stream = "receive" if do == "recv" and self.random.random() < 0.5 else self.stream()
         return {"do": do, "comm": group.comm, "peer": group.ranks.index(peer), "bytes": size, "stream": stream, **when}
 
+    def two_ends(self, group: Group, source: int, target: int, when: dict) -> dict[int, dict]:
+        """A transfer: the steps of its two ranks."""
+        size = self.size()
+        return {source: self.p2p("send", group, target, size, when), target: self.p2p("recv", group, source, size, when)}
+
+    @staticmethod
+    def edge(group: Group, source: int, target: int) -> dict:
+        return {"do": "send", "peer": group.ranks.index(target), "rank": source}  # as circuit_needs.py takes it
+
     def transfer(self) -> None:
         group, source, target = self.pair()
-        size, when = self.size(), self.when(group)
-        self.add(source, [self.p2p("send", group, target, size, when)])
-        self.add(target, [self.p2p("recv", group, source, size, when)])
+        for rank, step in self.two_ends(group, source, target, self.when(group)).items():
+            self.add(rank, [step])
 
     def batch(self) -> None:
         """Transfers of several communicators at one time; a rank may make a group of its own, or call one by one.
@@ -229,7 +282,7 @@ class Draw:
             if group.when == first[0].when and len({c for c, *_ in drawn} | {group.comm}) <= len(STREAMS):
                 drawn[group.comm, source, target] = group
         when = self.when(first[0])
-        edges = [(g, {"do": "send", "peer": g.ranks.index(target), "rank": source}) for (_, source, target), g in drawn.items()]
+        edges = [(g, self.edge(g, source, target)) for (_, source, target), g in drawn.items()]
         if not drawn or not self.routable(edges):
             return
         comms = list(dict.fromkeys(comm for comm, *_ in drawn))
@@ -237,9 +290,8 @@ class Draw:
         own = dict(zip(comms, STREAMS)) if some and len(comms) > 1 else {}
         calls: dict[int, Item] = {}
         for (_, source, target), group in drawn.items():
-            size = self.size()
-            calls.setdefault(source, []).append(self.p2p("send", group, target, size, when))
-            calls.setdefault(target, []).append(self.p2p("recv", group, source, size, when))
+            for rank, step in self.two_ends(group, source, target, when).items():
+                calls.setdefault(rank, []).append(step)
         for rank, steps in sorted(calls.items()):
             for step in steps:
                 step["stream"] = own.get(step["comm"], step["stream"])
@@ -347,9 +399,11 @@ class Draw:
 
     def capture(self) -> None:
         """Drawn apart: what else a seed draws stays what it is."""
-        steps = [s for items in self.program for item in items for s in item if is_played(s, 1)]
+        steps = [s for s in flat(map(flat, self.program)) if is_played(s, 1)]
         lives = any(s["do"] in ("create", "destroy") for s in steps)
-        if self.w.head["iterations"] < 2 or lives or random.Random(f"{self.w.head['name']} captured").random() < 0.4:
+        # What is captured keeps its slots while the graph is there.
+        fills = self.slots and max(sum(s["do"] in CALLS for s in p if is_played(s, 1)) for p in map(flat, self.program)) > self.slots // 2
+        if self.w.head["iterations"] < 2 or lives or fills or random.Random(f"{self.w.head['name']} captured").random() < 0.4:
             return
         self.w.captured = True
         for rank, items in enumerate(self.program):
@@ -357,7 +411,7 @@ class Draw:
             self.program[rank] = [item for item in kept if item]
 
     def ends(self) -> bool:
-        self.w.programs = [[step for item in items for step in item] for items in self.program]
+        self.w.programs = [flat(items) for items in self.program]
         return not stuck(self.w)
 
     def try_orders(self, orders: dict[int, list[Item]]) -> None:
@@ -394,5 +448,6 @@ class Draw:
 
 
 def random_workload(seed: int, nodes: int, gpus: int, ports: int, operations: int = 20, reorder: bool = True,
-                    domain: int = 0, captures: bool = False) -> Workload:
-    return Draw(seed, nodes, gpus, ports, operations, reorder, domain, captures).workload()
+                    domain: int = 0, captures: bool = False, slots: int = 0) -> Workload:
+    """`slots`: of a launch ring that shall be full at times; 0: it is large."""
+    return Draw(seed, nodes, gpus, ports, operations, reorder, domain, captures, slots).workload()
