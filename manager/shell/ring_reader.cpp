@@ -192,12 +192,19 @@ void RingReader::comm_freed(std::uint32_t index, std::uint32_t generation) {
 void RingReader::retired(const Retired& a) {
     for (const Slots& slots : a.occupied) set_occupied(slots, true);
     passes_over_ |= !a.occupied.empty();
-    if (a.upto > retired_) {
-        retired_ = a.upto;
-        auto& word = passes_over_ ? view_.header->reusable : view_.header->retired;
-        word.store(a.upto, std::memory_order_release);
-    }
+    free_upto(a.upto);
     for (const Slots& slots : a.freed) set_occupied(slots, false);
+}
+
+// With what has no launch behind it, of which nobody will say that it is over: a shim that passed over most of the ring would
+// find no room beyond it else.
+void RingReader::free_upto(std::uint64_t upto) {
+    upto = std::max(upto, retired_);
+    for (; !skipped_.empty() && skipped_.front() <= upto; skipped_.pop_front()) upto = std::max(upto, skipped_.front() + 1);
+    if (upto == retired_) return;
+    retired_ = upto;
+    auto& word = passes_over_ ? view_.header->reusable : view_.header->retired;
+    word.store(upto, std::memory_order_release);
 }
 
 void RingReader::set_occupied(const Slots& slots, bool occupied) {
@@ -244,6 +251,7 @@ void RingReader::read_records(std::vector<Event>& events) {
                           events);
     }
     while (next_ < head && !broken() && read_next(head, events)) {}
+    free_upto(retired_);
 }
 
 // False: nothing more to read now.
@@ -251,7 +259,7 @@ bool RingReader::read_next(std::uint64_t head, std::vector<Event>& events) {
     if (view_.record(next_).commit.load(std::memory_order_acquire) == (ring::kCommitTag | (next_ + 1)))
         return read_record(next_, head, events);
     if (view_.ready[next_ & view_.mask].skipped.load(std::memory_order_acquire) != next_ + 1) return false;
-    ++next_;
+    skipped_.push_back(next_++);
     return true;
 }
 

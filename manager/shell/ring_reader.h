@@ -91,6 +91,7 @@ private:
     void follow(const Recorded& record);
     void lose_comms_of(const Recorded& record, std::vector<Event>& events);
     void recover_occupied(std::vector<Event>& events);
+    void free_upto(std::uint64_t upto);
     void set_occupied(const Slots& slots, bool occupied);
     bool any_occupied(std::uint64_t seq, std::uint32_t count) const;
     std::string fault_of(const ring::OpEntry& op, std::vector<Event>& events);
@@ -113,6 +114,7 @@ private:
     bool recovered_;          // until the first scan is done
     std::uint64_t next_ = 0;  // first position not read
     std::uint64_t retired_ = 0;
+    std::deque<std::uint64_t> skipped_;  // from retired_ on, in order: read, and no launch
     bool passes_over_ = false;    // has ever passed over a launch
     std::vector<bool> occupied_;  // by slot; empty before the first
     std::uint64_t gave_up_ = 0;

@@ -463,12 +463,38 @@ TEST_CASE("a launch that was passed over keeps its slot, and the shim's word tha
     CHECK(b.look<DoneSeen>() == Bench::Seqs{0});
     b.reader->retired({0, 0, {}, {{0, 1}}});
     CHECK(b.view.go[0].occupied == 0);
-    CHECK(b.view.header->reusable == 64);
+    CHECK(b.view.header->reusable == 65);  // there was no launch 64
     b.reader->retired({0, 66, {}, {}});
     CHECK(b.view.header->retired == 0);
     CHECK(b.view.header->reusable == 66);
     for (int i = 0; i < 63; ++i) b.record();
     CHECK(b.look<Recorded>().back() == 128);  // in the slot that was occupied
+    CHECK_FALSE(b.reader->broken());
+}
+
+// A shim that passed over most of a small ring found no room for a launch of three slots beyond it, until one was over that
+// waited for it (random program 1000205, a ring of 64).
+TEST_CASE("a sequence without a launch is free as soon as all before it is") {
+    Bench b;
+    b.comm(0);
+    for (int i = 0; i < 64; ++i) b.record(ring::Gate::stream, 1, ring::kLaunchSkips);
+    CHECK(b.look<Recorded>().size() == 64);
+    b.reader->retired({0, 62, {{0, 8}}, {}});
+    b.view.header->head = 72;
+    for (int i = 0; i < 8; ++i) b.view.ready[i].skipped = 65 + i;
+    b.record();
+    CHECK(b.look<Recorded>() == Bench::Seqs{72});
+    CHECK(b.view.header->reusable == 62);  // not the two before it
+    SUBCASE("which was not when it was read") {
+        b.reader->retired({0, 64, {}, {{0, 8}}});
+        CHECK(b.view.header->reusable == 72);
+    }
+    SUBCASE("and no further") {
+        b.reader->retired({0, 63, {}, {}});
+        CHECK(b.view.header->reusable == 63);
+        b.reader->retired({0, 73, {}, {}});
+        CHECK(b.view.header->reusable == 73);
+    }
     CHECK_FALSE(b.reader->broken());
 }
 
