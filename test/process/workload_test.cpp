@@ -310,8 +310,16 @@ TEST_CASE("programs drawn at random agree with themselves, end where nothing is 
         for (const Role& role : w.roles) {
             std::map<std::uint32_t, std::uint32_t> transfers;  // stream of the last, by communicator
             std::set<std::uint32_t> collectives, group;
+            std::set<std::uint32_t> ended;
             bool grouped = false;
             for (const Step& s : role.steps) {
+                if (s.kind == StepKind::create) seen.insert("communicator made in mid-job");
+                if (s.kind == StepKind::create && !ended.empty()) seen.insert("communicator made after one has gone");
+                if (s.kind == StepKind::create && ended.count(s.comm)) seen.insert("communicator made again");
+                if (s.kind == StepKind::create && s.first_only) seen.insert("communicator made in the first iteration");
+                if (s.kind == StepKind::destroy) ended.insert(s.comm);
+                if (s.kind == StepKind::host && s.us >= 60'000'000) seen.insert("host that is busy for minutes");
+                if (is_operation(s.kind) && s.first_only) seen.insert("use in the first iteration only");
                 if (s.kind == StepKind::group_begin) grouped = true, group.clear();
                 if (s.kind == StepKind::group_end) grouped = false;
                 if (!is_operation(s.kind)) continue;
@@ -327,5 +335,5 @@ TEST_CASE("programs drawn at random agree with themselves, end where nothing is 
             }
         }
     }
-    CHECK(seen.size() == 6);
+    CHECK(seen.size() == 12);
 }

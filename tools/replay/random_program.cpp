@@ -1,6 +1,7 @@
 // A program drawn at random, such as any NCCL runs to its end on a network that is never dark. An order of operations
 // is drawn for all; each rank calls its own in that order, on any stream. First uses come when they come. Then receives
-// are posted earlier, where the rehearsal still ends. No GPU needs more than two others at a time.
+// are posted earlier, where the rehearsal still ends. No GPU needs more than two others at a time. Communicators that no
+// other is split from may be made in mid-job, and go, and be made again.
 #include <algorithm>
 #include <map>
 #include <random>
@@ -37,10 +38,17 @@ public:
     Workload workload() {
         draw_comms();
         const std::uint32_t count = 12 + below(20);
-        for (std::uint32_t i = 0; i < count; ++i) draw_item();
+        for (std::uint32_t i = 0; i < count; ++i)
+            if (!chance(12) || !draw_life()) draw_item();
+        for (std::uint32_t c = 0; c < lives_.size(); ++c)
+            if (lives_[c].there && lives_[c].goes) destroy(c);
         if (chance(10)) {
             auto& late = some_items();
             late.insert(late.begin(), {gap(StepKind::host, 500'000)});
+        }
+        if (chance(10)) {
+            auto& busy = some_items();
+            busy.insert(busy.begin() + below(busy.size() + 1), {minutes()});
         }
         write();
         const std::uint32_t moves = below(3 * w_.world());
@@ -53,6 +61,21 @@ private:
     std::uint32_t below(std::uint64_t n) { return n == 0 ? 0 : static_cast<std::uint32_t>(random_() % n); }
     bool chance(std::uint32_t percent) { return below(100) < percent; }
     std::vector<Item>& some_items() { return items_[below(items_.size())]; }
+
+    struct When {  // in which iterations; both as in a Step
+        std::uint32_t every = 1;
+        bool first_only = false;
+        bool always() const { return every == 1 && !first_only; }
+        bool operator==(const When&) const = default;
+        void tell(Step& s) const { s.every = every, s.first_only = first_only; }
+    };
+    struct Life {             // of a communicator
+        bool there = true;    // at this place of the order that is drawn
+        bool changes = false; // it may come and go
+        bool goes = false;    // in each iteration in which it came; else it stays
+        bool again = false;   // it has gone before
+        When made, used;      // used: in which iterations it may be
+    };
 
     // --- communicators: the world, some of its ranks, splits of any by color, or by place ----------------
 
@@ -68,6 +91,64 @@ private:
                 for (Members& part : parts_of(group, comm.parent.empty())) comm.groups.push_back(std::move(part));
             if (!comm.groups.empty()) w_.comms.push_back(std::move(comm));
         }
+        lives_.resize(w_.comms.size());
+        for (std::uint32_t c = 1; c < w_.comms.size(); ++c) {
+            const bool childless = std::none_of(w_.comms.begin(), w_.comms.end(),
+                                                [&](const Comm& o) { return o.parent == w_.comms[c].name; });
+            if (!childless || !chance(45)) continue;
+            lives_[c].changes = true;
+            if (chance(70)) {
+                w_.comms[c].later = true;
+                lives_[c].there = false;
+            } else {  // gone after the first iteration
+                lives_[c].goes = true;
+                lives_[c].made = lives_[c].used = {1, true};
+            }
+        }
+    }
+
+    // A communicator comes, or goes. False: none may.
+    bool draw_life() {
+        std::vector<std::uint32_t> some;
+        for (std::uint32_t c = 0; c < lives_.size(); ++c)
+            if (lives_[c].changes && (!lives_[c].there || lives_[c].goes)) some.push_back(c);
+        if (some.empty()) return false;
+        const std::uint32_t c = some[below(some.size())];
+        lives_[c].there ? destroy(c) : create(c);
+        return true;
+    }
+
+    void create(std::uint32_t c) {
+        static constexpr When kWhen[] = {{1, false}, {1, false}, {2, false}, {1, true}};
+        Life& life = lives_[c];
+        if (!life.again) life.made = kWhen[below(4)];  // what has gone comes again in those iterations, and in no other
+        const auto parent = std::find_if(w_.comms.begin(), w_.comms.end(),
+                                         [&](const Comm& o) { return o.name == w_.comms[c].parent; });
+        for (const Members& group : parent == w_.comms.end() ? w_.comms[c].groups : parent->groups)
+            for (const std::uint32_t r : group) {
+                Item item;
+                if (parent != w_.comms.end()) item.push_back(step_of_life(StepKind::sync, kNobody, life.made));
+                item.push_back(step_of_life(StepKind::create, c, life.made));
+                items_[r].push_back(std::move(item));
+            }
+        life.there = true;
+        life.goes = !life.made.first_only;  // what comes in the first iteration stays
+        life.used = life.goes ? life.made : When{};
+    }
+
+    void destroy(std::uint32_t c) {
+        for (const Members& group : w_.comms[c].groups)
+            for (const std::uint32_t r : group) items_[r].push_back({step_of_life(StepKind::destroy, c, lives_[c].made)});
+        lives_[c].there = false;
+        lives_[c].again = true;
+    }
+
+    static Step step_of_life(StepKind kind, std::uint32_t comm, When when) {
+        Step s;
+        s.kind = kind;
+        s.comm = comm;
+        when.tell(s);
+        return s;
     }
 
     std::vector<Members> parts_of(const Members& among, bool one) {
@@ -93,8 +174,14 @@ private:
     struct Draft {  // of one item of all ranks
         std::map<std::uint32_t, Item> calls;
         std::map<std::pair<std::uint32_t, std::uint32_t>, std::set<std::uint32_t>> needs;  // by node and GPU: nodes
-        std::uint32_t every = 1;
+        When when;
     };
+
+    std::uint32_t comm_that_is_there() {
+        std::uint32_t c = below(w_.comms.size());
+        while (!lives_[c].there) c = below(w_.comms.size());  // the world always is
+        return c;
+    }
 
     void draw_item() {
         const std::uint32_t what = below(100);
@@ -107,10 +194,13 @@ private:
             return some_items().push_back({sync});
         }
         Draft draft;
-        if (chance(15)) draft.every = 2 + below(2);
-        const std::uint32_t comms = what < 70 ? 1 : 1 + below(3);
+        const std::uint32_t comms = what < 70 ? 1 : 1 + below(3), first = comm_that_is_there();
+        draft.when = lives_[first].used;
+        if (draft.when.always() && chance(15)) draft.when.every = 2 + below(2);
+        if (draft.when.always() && chance(10)) draft.when.first_only = true;
         for (std::uint32_t i = 0; i < comms; ++i) {
-            const std::uint32_t comm = below(w_.comms.size());
+            const std::uint32_t comm = i == 0 ? first : comm_that_is_there();
+            if (!(lives_[comm].used == lives_[first].used)) continue;  // in one group with it when it is there
             const auto& groups = w_.comms[comm].groups;
             const bool collective = chance(50);
             for (const Members& members : groups)
@@ -131,13 +221,20 @@ private:
         return s;
     }
 
+    Step minutes() {  // of a host that does something else, once
+        Step s = gap(StepKind::host, 1);
+        s.us = 60'000'000 * std::uint64_t{1 + below(5)};
+        s.first_only = true;
+        return s;
+    }
+
     Step operation(const Draft& draft, StepKind kind, std::uint32_t comm, std::uint64_t bytes) {
         Step s;
         s.kind = kind;
         s.comm = comm;
         s.stream = below(kStreams);
         s.bytes = bytes;
-        s.every = draft.every;
+        draft.when.tell(s);
         return s;
     }
 
@@ -213,7 +310,7 @@ private:
             if (steps.size() > 1) {
                 Step bracket;
                 bracket.kind = StepKind::group_begin;
-                bracket.every = draft.every;
+                draft.when.tell(bracket);
                 item.insert(item.begin(), bracket);
                 bracket.kind = StepKind::group_end;
                 item.push_back(bracket);
@@ -234,13 +331,17 @@ private:
         }
     }
 
-    static bool uses(const Item& item, std::uint32_t comm) {
-        return std::any_of(item.begin(), item.end(), [comm](const Step& s) { return s.comm == comm; });
+    // What a receive is not posted before: calls of its communicator, and lives, since nothing may be under way on a parent.
+    static bool keeps_back(const Item& item, std::uint32_t comm) {
+        return std::any_of(item.begin(), item.end(), [comm](const Step& s) {
+            return s.comm == comm || s.kind == StepKind::create || s.kind == StepKind::destroy;
+        });
     }
 
     // NCCL connects on the host at a first use: one that is posted early would stop any program.
     bool is_connected(std::uint32_t rank, std::size_t at) const {
         const Step& recv = items_[rank][at].front();
+        if (lives_[recv.comm].changes) return false;
         for (std::size_t i = 0; i < at; ++i)
             for (const Step& s : items_[rank][i])
                 if (s.kind == StepKind::recv && s.comm == recv.comm && s.peer == recv.peer && s.every == 1) return true;
@@ -254,7 +355,7 @@ private:
             return;
         const auto before = items;
         items[at].front().stream = kStreams;
-        for (; at > 0 && places > 0 && !uses(items[at - 1], items[at].front().comm); --at, --places)
+        for (; at > 0 && places > 0 && !keeps_back(items[at - 1], items[at].front().comm); --at, --places)
             std::swap(items[at - 1], items[at]);
         write();
         if (rehearse(w_, {}).ended) return;
@@ -264,6 +365,7 @@ private:
 
     std::mt19937_64 random_;
     Workload w_;
+    std::vector<Life> lives_;               // by communicator
     std::vector<std::vector<Item>> items_;  // by rank
 };
 
