@@ -44,7 +44,7 @@ void note_pairs(Communicator& c, OpKind kind, std::uint8_t dtype, Add add) {
     for (std::uint32_t peer = 0; peer < c.size; ++peer) {
         if (peer == c.rank) continue;
         for (const OpKind direction : {OpKind::send, OpKind::recv})
-            if (note_transfer(c, (direction == OpKind::send ? c.sends : c.recvs)[peer]))
+            if (note_transfer(c, (direction == OpKind::send ? c.sends : c.recvs)[peer]) && kMutation != Mutation::forget_mesh_pairs)
                 add(ring::OpEntry{std::uint8_t(direction), dtype, std::uint16_t(c.index), peer, 0, 1, ring::kOpConnects, 0});
     }
 }

@@ -560,7 +560,9 @@ private:
 
     // Else its gate waits for none before it, and what comes next on one of its communicators for the gate alone: each of its kernels
     // waits for its own communicator, and of which one the others wait nobody knows.
-    bool ends_as_one(std::uint32_t set) const { return !is_fused(set) && !holds_up_others(set); }
+    bool ends_as_one(std::uint32_t set) const {
+        return (!is_fused(set) && !holds_up_others(set)) || kMutation == Mutation::end_groups_as_one;
+    }
 
     // Behind all user streams of the set, before all its kernels. False: it does not stand before all of them.
     bool place_gate(const GroupLaunch& launch) {

@@ -9,6 +9,8 @@ enum class Mutation {
     connect_unasked,          // first uses have no connect key
     forget_empty_transfers,   // a transfer of zero bytes has no key
     let_replays_pass,         // what is captured into a graph has no gate
+    forget_mesh_pairs,        // the pairs that an AlltoAll connects have no connect key
+    end_groups_as_one,        // a captured group of several communicators waits for all before it, and what comes next for all of it
 };
 
 #ifdef OPUS_SHIM_MUTATION

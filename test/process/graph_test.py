@@ -6,6 +6,7 @@ what runs unseen sends into the dark. The first iteration is eager, the second i
 import signal
 import sys
 
+from apart import apart
 from cases import MARK, ROOT, SANITIZED, SLOW, Skip, case, expect, nothing_in_the_dark, run, wait_for
 from cluster import Play, Shape
 from cluster.program import Program, ProgramFailed, program_env
@@ -65,24 +66,6 @@ def restarted(context) -> None:
         result = job.wait(6 * PATIENCE_S * SLOW)
         expect(result.codes == [0, 0, 0], f"{result.codes}: {job.ranks[0].tail()}")
         nothing_in_the_dark(cluster, job)
-
-
-def apart(iterations: int) -> Workload:
-    """A group of two communicators, of which one is over long before the other; what comes next on that one is what the other waits for."""
-    w = Workload("apart", grid(2, 1), iterations=iterations)
-    for comm in ("a", "b"):
-        w.comm(comm, [[0, 1]])
-    w.step(0, "group_begin")
-    for comm in ("a", "b"):
-        w.step(0, "recv", comm=comm, peer=1, stream="s", bytes=4096)
-    w.step(0, "group_end")
-    w.step(0, "send", comm="a", peer=1, stream="t", bytes=4096)
-    w.step(1, "group_begin")
-    w.step(1, "send", comm="a", peer=0, stream="t", bytes=4096)
-    w.step(1, "recv", comm="a", peer=0, stream="s", bytes=4096)
-    w.step(1, "send", comm="b", peer=0, stream="s", bytes=4096)
-    w.step(1, "group_end")
-    return w
 
 
 @case("in a graph, what comes after a group of several communicators waits for its own alone")
