@@ -1,4 +1,4 @@
-// Jobs that are drawn, and two that others have drawn: each on demand and provisioned, under the same noise.
+// Jobs that are drawn, and three that others have drawn: each on demand and provisioned, under the same noise.
 #include <doctest/doctest.h>
 
 #include <cstdlib>
@@ -69,6 +69,30 @@ TEST_CASE("a job never ends up slower for having been provisioned" * layered) {
     }
 }
 
+// What NCCL allows, and no training job does: communicators that come and go, uses in the first iteration only, iterations of
+// several kinds, hosts that are busy for minutes.
+TEST_CASE("programs drawn at random end on demand and provisioned, and are served as they must be" * layered) {
+    replay::GenerateOptions g;
+    g.gpus = 2;
+    g.iterations = 12;
+    for (g.seed = 1; g.seed <= (sanitized() ? 5 : 40); ++g.seed) {
+        g.nodes = 2 + g.seed % 3;
+        for (const bool guard : {true, false}) {
+            ColumnOptions o = guarded(g.seed % 2 == 0 ? kNoisy : Noise{"quiet", 0, 0}, 10);
+            o.rehearsal.iterations = g.iterations;
+            o.rails.guard = guard;
+            CAPTURE(g.seed);
+            CAPTURE(guard);
+            const replay::Workload job = replay::generate("random", g);
+            for (const Rails rails : {Rails::on_demand, Rails::provisioned}) {
+                const Column column = play(job, rails, o);
+                CHECK(column.ended);
+                CHECK(column.fault == "");
+            }
+        }
+    }
+}
+
 // Iterations of 70 ms, in which a dark time is 50: soon all of their light is at rest, and there is nothing to plan.
 TEST_CASE("a plan that has not paid for its begin by then is not begun" * layered) {
     replay::GenerateOptions g;
@@ -96,7 +120,7 @@ TEST_CASE("that laps are unlike in length is no reason to leave a plan" * layere
 }
 
 TEST_CASE("a job of others never ends up slower for having been provisioned" * layered) {
-    for (const char* name : {"moe-zero1-2x2", "moe-ddp-2x2"}) {
+    for (const char* name : {"moe-zero1-2x2", "moe-ddp-2x2", "moe-zero1-gpipe-3x4"}) {
         std::ifstream in(std::string(OPUS_TEST_JOBS) + "/" + name + ".jsonl");
         std::vector<replay::WorkloadError> errors;
         const replay::Workload job = replay::read_workload(in, errors);
