@@ -764,6 +764,11 @@ TEST_CASE("a member says when NCCL's creation has returned, at the latest when i
     }
 }
 
+TEST_CASE("while NCCL makes a communicator in the background its member says that it goes on, and no sooner that it has returned") {
+    MiniManager manager;
+    CHECK(scenario("creation_goes_on", at(manager)).finish() == 0);
+}
+
 TEST_CASE("a child is known to be made before NCCL is asked for it, and by its place when NCCL has made it") {
     char directory[] = "/tmp/opus-shim-XXXXXX";
     REQUIRE(mkdtemp(directory) != nullptr);

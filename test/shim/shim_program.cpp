@@ -17,6 +17,7 @@
 #include <thread>
 #include <vector>
 
+#include "opus/launch_ring.h"
 #include "opus/opus.h"
 #include "shim/device_api.h"
 #include "test/shim/fake_log.h"
@@ -321,6 +322,51 @@ ncclResult_t settled(ncclComm_t comm) {
     ncclResult_t error = ncclInProgress;
     while (error == ncclInProgress) OK(ncclCommGetAsyncError(comm, &error));
     return error;
+}
+
+// What this process says in its ring of its n-th communicator.
+opus::ring::CommEntry& entry_of(std::size_t n) {
+    FILE* maps = fopen("/proc/self/maps", "r");
+    CHECK(maps != nullptr);
+    void* base = nullptr;
+    for (char line[512]; base == nullptr && fgets(line, sizeof line, maps) != nullptr;) {
+        unsigned long begin = 0, end = 0;
+        if (sscanf(line, "%lx-%lx rw-s", &begin, &end) != 2 || strstr(line, " rw-s ") == nullptr) continue;
+        if (*reinterpret_cast<const std::uint64_t*>(begin) == opus::ring::kMagic) base = reinterpret_cast<void*>(begin);
+    }
+    fclose(maps);
+    CHECK(base != nullptr);
+    return opus::ring::view_of(base, static_cast<opus::ring::SegmentHeader*>(base)->slots).comms[n];
+}
+
+// Until NCCL says that it has made the n-th communicator, nobody may conclude that all its members are there.
+void await_creation(ncclComm_t polled, std::size_t n) {
+    const auto is = [n](opus::CreationState state) { return entry_of(n).creation == std::uint32_t(state); };
+    ncclResult_t error = ncclInProgress;
+    int polls = 0;
+    for (; error == ncclInProgress; ++polls) {
+        CHECK(is(opus::CreationState::entered));
+        OK(ncclCommGetAsyncError(polled, &error));
+    }
+    CHECK(polls > 2);
+    CHECK(error == ncclSuccess);
+    CHECK(is(opus::CreationState::returned));
+}
+
+void creation_goes_on() {
+    ncclComm_t comm = nullptr, split = nullptr, shrunk = nullptr;
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.blocking = 0;
+    fake_set_in_progress(2);
+    CHECK(ncclCommInitRankConfig(&comm, 2, id_named("n"), 0, &config) == ncclInProgress);
+    await_creation(comm, 0);
+    fake_set_child(0, 2);
+    CHECK(ncclCommSplit(comm, 1, 0, &split, &config) == ncclInProgress);
+    await_creation(comm, 1);
+    int excluded = 1;
+    CHECK(ncclCommShrink(comm, &excluded, 1, &shrunk, &config, NCCL_SHRINK_DEFAULT) == ncclInProgress);
+    await_creation(comm, 2);
+    CHECK(split != nullptr && shrunk != nullptr);
 }
 
 // A watchdog has asked when one launch had ended, and comes to read the answer when the next is under way.
@@ -745,7 +791,7 @@ int main(int argc, char** argv) {
         SCENARIO(simulate),        SCENARIO(group_error),   SCENARIO(lone_error),
         SCENARIO(wide_group),      SCENARIO(calls),         SCENARIO(streams),
         SCENARIO(order),           SCENARIO(merged_groups), SCENARIO(capture),
-        SCENARIO(repeated),        SCENARIO(non_blocking),  SCENARIO(forked),
+        SCENARIO(repeated),        SCENARIO(creation_goes_on), SCENARIO(non_blocking),  SCENARIO(forked),
         SCENARIO(refused_setting), SCENARIO(refused_config), SCENARIO(refused),      SCENARIO(unhooked),
         SCENARIO(broadcast),       SCENARIO(many_comms),    SCENARIO(threads),       SCENARIO(ended_elsewhere),
         SCENARIO(missing),         SCENARIO(one_sided),     SCENARIO(grown),

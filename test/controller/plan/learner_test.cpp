@@ -4,6 +4,10 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
+#include <string>
+#include <vector>
+
 using namespace opus;
 using namespace opus::controller::plan;
 
@@ -26,8 +30,13 @@ struct Followed final : Follower {
     void end_runs(const std::string&) override {}
     std::shared_ptr<const Task> think(Task task) override { return asked = std::make_shared<const Task>(std::move(task)); }
     void look_soon() override { due = true; }
-    void log(bool, const std::string&) override {}
+    void log(bool warning, const std::string& text) override { said.push_back({warning, text}); }
 
+    struct Said {
+        bool warning = false;
+        std::string text;
+    };
+    std::vector<Said> said;
     std::unique_ptr<Course> plan;
     std::shared_ptr<const Task> asked;
     int begun = 0;
@@ -162,6 +171,18 @@ TEST_CASE("laps that come out longer by plan, because of their light, go on on d
     for (int i = 0; i < 4 && job.follower.plan != nullptr; ++i) job.laps(1);
     CHECK(job.follower.plan == nullptr);
     CHECK(job.learner.kind()->guard.stage() == Guard::Stage::away);
+    // A warning, once, in the words of `opus-ctl phases`: how much longer, and when it is tried again.
+    const auto fell_back = [](const Followed::Said& s) { return s.text.find("% longer") != std::string::npos; };
+    const auto& said = job.follower.said;
+    REQUIRE(std::count_if(said.begin(), said.end(), fell_back) == 1);
+    const Followed::Said& it = *std::find_if(said.begin(), said.end(), fell_back);
+    CAPTURE(it.text);
+    CHECK(it.warning);
+    CHECK(it.text.find("on demand: provisioned, a lap took ") != std::string::npos);
+    CHECK(it.text.find(" % longer; tried again in ") != std::string::npos);
+    CHECK(it.text.ends_with(" laps"));
+    CHECK(std::none_of(said.begin(), said.end(), [&](const Followed::Said& s) { return s.warning && !fell_back(s); }));
+    CHECK(job.learner.state().find(job.learner.kind()->guard.text()) != std::string::npos);
 }
 
 TEST_CASE("laps that come out shorter by plan go on by plan") {
