@@ -68,7 +68,7 @@ bool connect_first(Communicator& c, ring::OpEntry& op, Flight& flight) {
     bool fail = false;
     const std::uint32_t after = op.flags & ~ring::kOpFirstUse;
     op.flags = ring::kOpFirstUse;
-    flight.connections = hold_connections(&op, 1, 0, fail);
+    flight.connections = hold_connections(&op, 1, 1, 0, fail);
     if (!fail && flight.connections == kFull) c.count_lost();
     op.flags = after;
     return !fail;

@@ -424,7 +424,8 @@ private:
         for (const GroupEntry& e : group_.pairs) group_.launch_ops.add(e.op);
         if (group_.launch_ops.empty()) return true;
         bool fail = false;
-        group_.connections = hold_connections(group_.launch_ops.data(), group_.launch_ops.size(), connection_flags(), fail);
+        group_.connections = hold_connections(group_.launch_ops.data(), group_.launch_ops.size(), group_.entries.size(),
+                                              connection_flags(), fail);
         if (group_.connections == kFull) count_lost(kNone);
         for (GroupEntry& e : group_.entries) e.op.flags &= ~ring::kOpFirstUse;
         return !fail;

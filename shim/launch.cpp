@@ -115,9 +115,10 @@ std::uint64_t default_stream_name(const Communicator& c, std::uintptr_t stream) 
     return (std::uint64_t(c.device + 1) << 48) | (thread << 4) | (stream == 1 ? 0 : stream);
 }
 
-std::uint64_t hold_connections(const ring::OpEntry* ops, std::uint32_t count, std::uint16_t flags, bool& fail) {
+std::uint64_t hold_connections(const ring::OpEntry* ops, std::uint32_t count, std::uint64_t behind, std::uint16_t flags, bool& fail) {
     fail = false;
     if (!recordable(process.view, count)) return kFull;
+    await_room(process.view, ring::slots_for(count) + behind);
     const LaunchHead head{ring::Gate::host, count, std::uint16_t(ring::kLaunchConn | ring::kLaunchHostDone | ring::kLaunchSkips | flags)};
     const std::uint64_t seq = push(process.view, head, 0, ops);
     if (seq == kFull) return kFull;

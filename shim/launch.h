@@ -69,8 +69,10 @@ inline std::uint64_t stream_name(const Communicator& c, cudaStream_t stream) {
 }
 
 // Records the connections of `count` operations, all of first use, with more flags, and holds the thread until their
-// circuits are up. The sequence, kFull if it could not be recorded; `fail`: do not start (as pass_host_gate's false).
-std::uint64_t hold_connections(const ring::OpEntry* ops, std::uint32_t count, std::uint16_t flags, bool& fail);
+// circuits are up. The launches that use them will take `behind` slots: it waits for room for all first, since who waits for
+// a slot while it holds circuits may wait for one that wants them.
+// The sequence, kFull if it could not be recorded; `fail`: do not start (as pass_host_gate's false).
+std::uint64_t hold_connections(const ring::OpEntry* ops, std::uint32_t count, std::uint64_t behind, std::uint16_t flags, bool& fail);
 
 // After the real call: writes done behind what it enqueued on `streams` (distinct, at least one). Of a captured launch:
 // whatever came of the call, its gate is in the graph.

@@ -88,6 +88,13 @@ bool await_space(Ring& ring, std::uint64_t slots) {
     return false;
 }
 
+void await_room(Ring& ring, std::uint64_t slots) {
+    if (slots > (ring.mask + 1) / 2) slots = (ring.mask + 1) / 2;
+    if (ring.head->load(std::memory_order_relaxed) + slots <= ring.limit.load(std::memory_order_acquire) || make_room(ring, slots)) return;
+    ring_doorbell();
+    if (may_wait(ring)) wait_for_room(ring, slots);
+}
+
 bool recordable(const Ring& ring, std::uint32_t ops) {
     if (ops > ring::kMaxOpsBefore4 && (ops > ring::kMaxOps || !serves_minor(4))) return false;
     return ring::slots_for(ops) <= (ring.mask + 1) / 2;

@@ -18,6 +18,9 @@ inline constexpr std::uint64_t kFull = ~std::uint64_t{0};
 // held (observe mode), nor again while the manager gives no sign of life. False: full.
 bool await_space(Ring& ring, std::uint64_t slots);
 
+// As await_space, for launches that are to be recorded one behind the other, at most half the ring. Takes no slot, and says nothing.
+void await_room(Ring& ring, std::uint64_t slots);
+
 // The sequence of the first of `slots` free slots, now the caller's; kFull after a bounded wait.
 inline std::uint64_t claim(Ring& ring, std::uint64_t slots) {
     std::atomic<std::uint64_t>& head = *ring.head;

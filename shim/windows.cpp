@@ -54,7 +54,7 @@ Hold hold_mesh(Communicator& c, const ring::OpEntry& op, MeshUse use, std::uint6
         return Hold::failed;
     }
     bool fail = false;
-    seq = hold_connections(&op, 1, use == MeshUse::device ? ring::kLaunchLasts : 0, fail);
+    seq = hold_connections(&op, 1, 0, use == MeshUse::device ? ring::kLaunchLasts : 0, fail);
     if (seq == kFull) {
         c.count_lost();
         return Hold::none;

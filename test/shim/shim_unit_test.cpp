@@ -189,6 +189,29 @@ TEST_CASE("a full ring is waited for once, until its manager gives a sign of lif
     CHECK(pauses == 0);
 }
 
+TEST_CASE("room for several launches is waited for before the first of them is recorded, and takes no slot") {
+    Segment segment(64);
+    for (std::uint64_t i = 0; i < 63; ++i) push(segment.view, kOne, 0, op);
+    pauses = 0;
+    await_room(segment.view, 1);
+    CHECK(pauses == 0);
+    await_room(segment.view, 2);
+    CHECK(pauses > 0);
+    segment.view.header->heartbeat = 2;
+    segment.view.header->retired = 1;
+    pauses = 0;
+    await_room(segment.view, 2);
+    CHECK(pauses == 0);
+    for (const std::uint64_t seq : {63, 64}) CHECK(push(segment.view, kOne, 0, op) == seq);
+    CHECK(push(segment.view, kOne, 0, op) == kFull);
+
+    segment.view.header->heartbeat = 3;
+    segment.view.header->retired = 33;
+    pauses = 0;
+    await_room(segment.view, 1000);  // as much as a launch may take
+    CHECK(pauses == 0);
+}
+
 TEST_CASE("where nothing is held nothing waits for a full ring") {
     Segment segment(64);
     process.mode = Mode::observe;
