@@ -70,6 +70,7 @@ provide libnccl.so.2 'libnccl.so.2'
 # One name for all majors: what the job calls of the runtime is the same in 12 and 13.
 provide libcudart.so.12 'libcudart.so.12' 'libcudart.so.1[3-9]'
 export LD_LIBRARY_PATH=${standins:+$standins:}$work/libs${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+[ -z "$standins" ] || export STANDIN_ANNOUNCED=1
 
 [ -n "$standins" ] || ls /dev/nvidia[0-9]* >/dev/null 2>&1 || ls /dev/dxg >/dev/null 2>&1 ||
   echo "gpu-check: no /dev/nvidia0: no GPU is given to this machine"

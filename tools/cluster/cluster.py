@@ -212,7 +212,7 @@ class Cluster:
         job = Job(name, [], folder)
         self.jobs.append(job)
         for rank, (node, gpu) in enumerate(play.read_places()):
-            env = {**self.env, "LD_LIBRARY_PATH": str(self.build.standins), "STANDIN_NODE": str(node),
+            env = {**self.env, "LD_LIBRARY_PATH": str(self.build.standins), "STANDIN_ANNOUNCED": "1", "STANDIN_NODE": str(node),
                    "STANDIN_GPU": str(gpu), "STANDIN_PORTS": str(self.folder / "ports"),
                    "STANDIN_STATS": str(folder / f"rank{rank}.transport")}
             if self.shape.domain:

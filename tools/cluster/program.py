@@ -145,7 +145,7 @@ def program_env(cluster: Cluster, *, shim: bool, gpu: str, scale_time: float, ti
     preload += [str(standins / name) for name in PRELOADED] + [p for p in keep.get("LD_PRELOAD", "").split(":") if p]
     path = [str(standins), str(standins / "cuda13"), *(p for p in keep.get("LD_LIBRARY_PATH", "").split(":") if p)]
     env = {**keep, "LD_PRELOAD": ":".join(preload), "LD_LIBRARY_PATH": ":".join(path), "PYTHONUNBUFFERED": "1",
-           "STANDIN_CLUSTER": str(cluster.folder), "STANDIN_PLACES": f"{shape.nodes}x{shape.gpus}", "STANDIN_PORTS": str(cluster.folder / "ports"),
+           "STANDIN_ANNOUNCED": "1", "STANDIN_CLUSTER": str(cluster.folder), "STANDIN_PLACES": f"{shape.nodes}x{shape.gpus}", "STANDIN_PORTS": str(cluster.folder / "ports"),
            "STANDIN_GPU_MODEL": gpu, "STANDIN_TIME_SCALE": f"{scale_time:g}", "STANDIN_DOMAIN": str(shape.domain)}
     env.setdefault("OMP_NUM_THREADS", "1")
     if times:
