@@ -6,7 +6,6 @@ import os
 import pathlib
 import re
 import shutil
-import signal
 import socket
 import subprocess
 import tempfile
@@ -14,7 +13,7 @@ import tempfile
 from .fabric import Shape, fabric_toml, port_list
 from .leftovers import MARK
 from .play import Job, Play
-from .process import ENDING, Child, ChildFailed, stop_all, undisturbed
+from .process import Child, ChildFailed, deaf, stop_all, undisturbed
 
 HOST = "127.0.0.1"
 
@@ -286,16 +285,14 @@ class Cluster:
 
     def close(self) -> None:
         """Ends everything, whatever happens meanwhile; `unclean` then says which daemons did not end well."""
-        before = {s: signal.signal(s, signal.SIG_IGN) for s in ENDING}
-        try:
-            for job in self.jobs:
-                for rank in job.ranks:
-                    rank.kill()
-            daemons = [*self.managers, *([self.controller] if self.controller else [])]
-            self.unclean += stop_all(daemons)
-            self.unclean += stop_all(self.emulators)
-        finally:
-            if self.folder:
-                shutil.rmtree(self.folder, ignore_errors=True)
-            for s, handler in before.items():
-                signal.signal(s, handler)
+        with deaf():
+            try:
+                for job in self.jobs:
+                    for rank in job.ranks:
+                        rank.kill()
+                daemons = [*self.managers, *([self.controller] if self.controller else [])]
+                self.unclean += stop_all(daemons)
+                self.unclean += stop_all(self.emulators)
+            finally:
+                if self.folder:
+                    shutil.rmtree(self.folder, ignore_errors=True)

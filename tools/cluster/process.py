@@ -41,6 +41,17 @@ def undisturbed():
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
+@contextlib.contextmanager
+def deaf():
+    """A signal that would end us is not heard: we are ending."""
+    before = {s: signal.signal(s, signal.SIG_IGN) for s in ENDING}
+    try:
+        yield
+    finally:
+        for s, handler in before.items():
+            signal.signal(s, handler)
+
+
 def _before_exec(parent: int) -> None:
     signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
     _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)

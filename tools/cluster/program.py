@@ -10,7 +10,7 @@ import time
 
 from .cluster import Cluster
 from .play import read_stats
-from .process import _before_exec, undisturbed
+from .process import _before_exec, deaf, undisturbed
 
 # A line of output that ends a step of training, as most scripts print one: "step 7", "[default0]: iteration 12/100".
 STEP = re.compile(r"^(?:\[[^\]]*\]:?\s*)?(?:step|iter(?:ation)?)\b\D{0,4}\d+", re.I)
@@ -90,7 +90,11 @@ class Program:
         return "\nopus-ctl why:\n" + "\n".join(done.stdout.splitlines()[:20])
 
     def stop(self, grace_s: float = 5) -> None:
-        """Ends it and whatever it started, in whatever session that is."""
+        """Ends it and whatever it started, in whatever session that is; a second Ctrl-C meanwhile leaves nothing behind either."""
+        with deaf():
+            self._stop(grace_s)
+
+    def _stop(self, grace_s: float) -> None:
         if self.process.poll() is None:
             _signal_group(self.process.pid, signal.SIGTERM)
         until = time.monotonic() + grace_s
