@@ -16,6 +16,7 @@ import sys
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 import controller_rows
 import demo_rows
+import emulation_rows
 import figure
 import idle_rows
 import launch_rows
@@ -35,6 +36,7 @@ GROUPS = {
     "scaling": scaling_rows.rows,
     "idle": idle_rows.rows,
     "demo": demo_rows.rows,
+    "emulation": emulation_rows.rows,
 }
 
 

@@ -67,7 +67,7 @@ __attribute__((constructor)) void take_place() {
     const std::string runtime = cluster + "/n" + std::to_string(node);
     if (::access(runtime.c_str(), F_OK) != 0) return;  // no manager: a run without Opus
     set("OPUS_RUNTIME_DIR", runtime);
-    set("STANDIN_STEERING", runtime + "/steering");
+    if (!std::getenv("STANDIN_STEERING")) set("STANDIN_STEERING", runtime + "/steering");
 }
 
 }  // namespace

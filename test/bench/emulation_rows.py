@@ -1,0 +1,136 @@
+"""What opus-emulate takes to start a program, and what observe mode costs steps: of PyTorch where it is, and of opus-replay."""
+import os
+import pathlib
+import re
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+from figure import Figure, missing
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tools"))
+from cluster import Build, Cluster, Play, Shape  # noqa: E402
+from cluster.program import PRELOADED, Program, program_env  # noqa: E402
+
+FIRST_STEP = re.compile(rb"^step 0\b", re.M)
+GOAL_START_S = 3.0
+GOAL_OBSERVE = 0.005
+LIMIT_S = 300
+MOST_STARTS, MOST_OBSERVED = 5, 3  # rounds of PyTorch: half a minute each side
+STEPS, LEARNING = 30, 10  # of a job; those that are not counted
+SMALL = ROOT / "test" / "process" / "emulated_job.py"
+FSDP = ROOT / "docs" / "examples" / "pytorch" / "fsdp2.py"
+
+
+def torchrun() -> pathlib.Path | None:
+    found = subprocess.run([ROOT / "tools" / "pytorch.sh", "--where"], capture_output=True, text=True, timeout=20)
+    return pathlib.Path(found.stdout.strip()) / "bin" / "torchrun" if found.returncode == 0 else None
+
+
+def children_cpu_s() -> float:
+    """Of all that have ended and were waited for, theirs included."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def first_step_s(command: list, env: dict[str, str]) -> tuple[float, float]:
+    """From its start to the line 'step 0'; and CPU time of the whole of it, up to its end."""
+    begin, cpu = time.monotonic(), children_cpu_s()
+    with subprocess.Popen([str(c) for c in command], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=env) as program:
+        took, said = None, b""
+        for line in program.stdout:
+            said += line
+            if took is None and FIRST_STEP.match(line):
+                took = time.monotonic() - begin
+    if program.returncode != 0 or took is None:
+        raise RuntimeError(f"{command[0]} ended with {program.returncode}: {said[-500:].decode(errors='replace')}")
+    return took, children_cpu_s() - cpu
+
+
+def start_row(build: Build, name: str, command: list, runs: int) -> Figure:
+    """Bare: on the stand-ins for GPUs and NCCL alone, over plain TCP, since without them it would not start at all."""
+    bare = {k: v for k, v in os.environ.items() if not k.startswith(("OPUS_", "STANDIN_", "NCCL_", "LD_"))} | {
+        "LD_PRELOAD": ":".join(str(build.standins / p) for p in PRELOADED), "LD_LIBRARY_PATH": f"{build.standins}:{build.standins / 'cuda13'}",
+        "STANDIN_PLACES": "4x1", "STANDIN_TIME_SCALE": "1", "STANDIN_ANNOUNCED": "1", "PYTHONUNBUFFERED": "1", "OMP_NUM_THREADS": "1"}
+    opus = {k: v for k, v in bare.items() if not k.startswith(("STANDIN_", "LD_"))}
+    floor, own = [], []
+    for _ in range(runs):
+        with tempfile.TemporaryDirectory() as out:
+            floor.append(first_step_s(command, bare))
+            own.append(first_step_s([build.folder / "tools" / "run" / "opus-run", "--emulate", "4x1", "--dark-ms", "10", "--out", out,
+                                     "--build", build.folder, "--", *command], opus))
+    more, cpu = (statistics.median(o[i] - f[i] for o, f in zip(own, floor)) for i in (0, 1))
+    return Figure(name, f"{statistics.median(o for o, _ in own):.2f} s", f"{statistics.median(f for f, _ in floor):.2f} s on the stand-ins alone", None,
+                  f"at most {GOAL_START_S:g} s more", more <= GOAL_START_S, f"{more:.2f} s more; CPU time, up to the end, {cpu:.2f} s more",
+                  {"own_s": own, "bare_s": floor})
+
+
+def cpu_s(pid: int) -> float:
+    words = pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
+
+
+class Side:
+    """An always lit fabric, under observe mode or without Opus: times of steps, and CPU time of ranks and of Opus's daemons."""
+
+    def __init__(self, build: Build, shape: Shape, observe: bool, play):
+        options = {"opus": True, "emulator_options": ["--always-lit"], "controller_options": ["--observe"]} if observe else {"opus": False}
+        before = children_cpu_s()
+        with Cluster(build, shape, **options) as cluster:
+            self.steps = play(cluster, observe)
+            self.ranks_cpu_s = children_cpu_s() - before
+            daemons = [*cluster.managers, cluster.controller] if observe else []
+            self.opus_cpu_s = sum(cpu_s(d.pid) for d in daemons)
+            if observe and not any(job["launches"] for job in cluster.ctl("summary")["jobs"]):
+                raise RuntimeError("no launch was seen: the ranks were not under Opus")
+
+
+def observe_row(build: Build, name: str, shape: Shape, play, runs: int) -> Figure:
+    pairs = [(Side(build, shape, False, play), Side(build, shape, True, play)) for _ in range(runs)]
+    longer = statistics.median(statistics.median(o.steps) / statistics.median(b.steps) - 1 for b, o in pairs)
+    share = statistics.median(o.opus_cpu_s / (o.ranks_cpu_s + o.opus_cpu_s) for _, o in pairs)
+    own, floor = ([t for pair in pairs for t in pair[side].steps] for side in (1, 0))
+    return Figure(name, f"{statistics.median(own) * 1e3:.1f} ms a step, {longer:+.2%}", f"{statistics.median(floor) * 1e3:.1f} ms without Opus", 1 + longer,
+                  f"at most {GOAL_OBSERVE:.1%} longer", longer <= GOAL_OBSERVE, f"managers and controller took {share:.2%} of all CPU time",
+                  {"own_s": own, "bare_s": floor})
+
+
+def play_fsdp(torch: pathlib.Path):
+    def play(cluster: Cluster, observe: bool) -> list[float]:
+        with tempfile.TemporaryDirectory() as folder:
+            times = pathlib.Path(folder) / "times"
+            times.write_text("gemm 1000\n")
+            env = program_env(cluster, shim=observe, gpu="h100", scale_time=1, times=times, job="job",
+                              more={"OPUS_MODE": "observe", "STANDIN_STEERING": ""} if observe else None)
+            program = Program(cluster, [str(torch), "--nproc-per-node", "4", str(FSDP), "--steps", str(STEPS)], env, pathlib.Path(folder) / "log", quiet=True)
+            try:
+                program.wait(LIMIT_S, LIMIT_S)
+            finally:
+                program.stop()
+            return [b - a for a, b in zip(program.steps, program.steps[1:])][LEARNING:]
+    return play
+
+
+def play_replay(cluster: Cluster, observe: bool) -> list[float]:
+    workload = ROOT / "tools" / "replay" / "workloads" / "llama3-8b-16gpu.jsonl"
+    play = Play(workload=workload, iterations=4, scale_bytes="1/1024", shim=observe, steered=False, env={"OPUS_MODE": "observe"} if observe else {})
+    return cluster.run_job(play, LIMIT_S).iteration_seconds()[1:]
+
+
+def rows(folder: pathlib.Path, runs: int, core: int, other: int) -> list[Figure]:
+    build, torch = Build(folder), torchrun()
+    if lacking := build.missing():
+        return [missing("opus-emulate, observe mode", "", f"not built: {', '.join(lacking)}")]
+    with tempfile.TemporaryDirectory() as marks:
+        figures = [start_row(build, "start of opus-run --emulate: ctypes, to the first step", [sys.executable, SMALL, "4", marks], runs)]
+    figures.append(observe_row(build, "observe mode, opus-replay", Shape(nodes=4, gpus=4, ports=1, dark_ms=0.1), play_replay, min(runs, MOST_OBSERVED)))
+    names = ("start of opus-run --emulate: PyTorch DDP, to the first step", "observe mode, PyTorch FSDP2")
+    if not torch:
+        return figures + [missing(name, "", "there is no PyTorch; `make test-pytorch` installs it") for name in names]
+    ddp = [torch, "--nproc-per-node", "4", ROOT / "docs" / "examples" / "pytorch" / "ddp.py", "--steps", "1"]
+    return figures + [start_row(build, names[0], ddp, min(runs, MOST_STARTS)),
+                      observe_row(build, names[1], Shape(nodes=4, gpus=1, ports=2, dark_ms=0.1), play_fsdp(torch), min(runs, MOST_OBSERVED))]
