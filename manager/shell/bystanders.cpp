@@ -7,6 +7,7 @@
 #include <chrono>
 #include <csignal>
 #include <cstring>
+#include <ctime>
 #include <memory>
 #include <sstream>
 
@@ -16,6 +17,13 @@ namespace opus::manager {
 namespace {
 
 constexpr std::chrono::seconds kInterval{2};
+constexpr TimeNs kShare = 1000;  // to read of one process takes at most one part in so many of a core
+
+TimeNs cpu_ns() {
+    timespec used{};
+    ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used);
+    return used.tv_sec * TimeNs{1'000'000'000} + used.tv_nsec;
+}
 
 TimeNs steady_ns() {
     return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch()).count();
@@ -92,19 +100,18 @@ void Bystanders::look(TimeNs now) {
     std::map<pid_t, Known> known;
     for (const pid_t pid : processes()) {
         const auto before = known_.find(pid);
-        Known process = before != known_.end() ? before->second : Known{now, now, false};
-        if (process.found || now >= process.next_look) {
-            wire::Bystander one = bystander_in(text_of(pid, "maps"));
-            process.found = !one.library.empty();
-            process.next_look = now + std::max(interval, now - process.first_seen);
-            one.pid = static_cast<std::uint32_t>(pid);
-            if (process.found && found.size() < wire::kMaxBystanders) {
-                const std::string name = text_of(pid, "comm");
-                one.program = one_line(name.substr(0, name.find('\n')), wire::kMaxName);
-                found.push_back(std::move(one));
-            }
+        Known process = before != known_.end() ? std::move(before->second) : Known{now, now, {}};
+        if (now >= process.next_look) {
+            const TimeNs begin = cpu_ns();
+            process.found = bystander_in(text_of(pid, "maps"));
+            const TimeNs seldom = process.found.library.empty() ? now - process.first_seen : 0;
+            process.next_look = now + std::max({interval, seldom, (cpu_ns() - begin) * kShare});
+            process.found.pid = static_cast<std::uint32_t>(pid);
+            const std::string name = text_of(pid, "comm");
+            process.found.program = one_line(name.substr(0, name.find('\n')), wire::kMaxName);
         }
-        known.emplace(pid, process);
+        if (!process.found.library.empty() && found.size() < wire::kMaxBystanders) found.push_back(process.found);
+        known.emplace(pid, std::move(process));
     }
     known_ = std::move(known);
     std::sort(found.begin(), found.end(), [](const auto& a, const auto& b) { return a.pid < b.pid; });

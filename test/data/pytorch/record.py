@@ -10,7 +10,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[3]
 KEPT = re.compile(r'"(format|rank|group|member|launch|ended)":')  # README.md: what else a recording has is of the fabric
 STEPS = 8
 OTHER_STEPS = {"fsdp": 12, "hsdp": 12, "pipeline-fsdp": 12, "pipeline-ddp": 12,  # enough for a plan to be followed
-               "pipeline-interleaved": 6, "pipeline-zero-bubble": 6, "graph": 6, "graph-callables": 6, "mix-3d": 4}  # large
+               "pipeline-interleaved": 6, "pipeline-zero-bubble": 6, "graph": 6, "mix-3d": 4}  # large
 # Of docs/examples/pytorch, and how many ports a GPU has; 4x4 where a job has 16 ranks.
 JOBS = {
     "fsdp": ("fsdp2.py", 2),
