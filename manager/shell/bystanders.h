@@ -1,10 +1,10 @@
-// Processes of this host that have mapped NCCL and have met no manager, as far as they can be seen: they run without Opus, or
-// have made no communicator yet.
+// Processes of this host that have mapped NCCL and have met no manager, as far as they can be seen: they run without
+// Opus, or have made no communicator yet.
 //
 // A thread of its own looks for them: the maps of a large process take a millisecond to read, and launches wait for the
-// manager's. It reads those of a process at its first sight and then ever more seldom, of one that was found every two seconds,
-// or as often as that takes a thousandth of a core: PyTorch's launcher has so many that four managers on one computer, as
-// under opus-emulate, took a hundredth of a core for it.
+// manager's. It reads those of a process at its first sight and then ever more seldom, of one that was found every two
+// seconds, or as often as that takes a thousandth of a core: PyTorch's launcher has so many that four managers on one
+// computer, as under opus-emulate, took a hundredth of a core for it.
 #pragma once
 
 #include <sys/types.h>

@@ -95,7 +95,8 @@ const std::string kAddLong = elementwise_name("NS0_15CUDAFunctor_addIlEE", 3);
 const std::string kSineLong = elementwise_name("NS0_11SineFunctorIlEE", 2);
 // reduce_kernel<512, 1, ReduceOp<long, func_wrapper_t<long, FUNCTOR>, unsigned, long, 4, 4>>(...)
 std::string reduce_name(const std::string& functor) {
-    return "_ZN2at6native13reduce_kernelILi512ELi1ENS0_8ReduceOpIlNS0_14func_wrapper_tIl" + functor + "EEjlLi4ELi4EEEEEvT1_";
+    return "_ZN2at6native13reduce_kernelILi512ELi1ENS0_8ReduceOpIlNS0_14func_wrapper_tIl" + functor +
+           "EEjlLi4ELi4EEEEEvT1_";
 }
 const std::string kSum = "ZNS0_11sum_functorIlllEclERNS_14TensorIteratorEEUlllE_", kLargest = "NS0_13MaxNanFunctorIlEE",
                   kSmallest = "NS0_13MinNanFunctorIlEE";
@@ -136,7 +137,8 @@ TEST_CASE("a product takes as long as its arithmetic or its bytes, whichever is 
               demand(near(matmul_ns(8192, 8192, 8192, 1, kHalf), (2.0 * 8192 * 8192 * 8192 / 312e12 * 1e9 + kLaunch_ns) / 2));
               demand(kernel_ns("any other") == kLaunch_ns / 2);
           }) == 0);
-    CHECK(run_alone({{"STANDIN_TIME_SCALE", "0"}}, [] { demand(matmul_ns(8192, 8192, 8192, 1, kHalf) + kernel_ns("any") == 0); }) == 0);
+    CHECK(run_alone({{"STANDIN_TIME_SCALE", "0"}},
+                    [] { demand(matmul_ns(8192, 8192, 8192, 1, kHalf) + kernel_ns("any") == 0); }) == 0);
 }
 
 TEST_CASE("cuBLAS's shapes, types and batches are what a product's time is of, in the order of its stream") {
@@ -149,15 +151,19 @@ TEST_CASE("cuBLAS's shapes, types and batches are what a product's time is of, i
               demand(cudaStreamCreate(&stream) == cudaSuccess);
               demand(reinterpret_cast<int (*)(void**)>(call("cublasCreate_v2"))(&handle) == 0);
               demand(reinterpret_cast<int (*)(void*, void*)>(call("cublasSetStream_v2"))(handle, stream) == 0);
-              const auto multiply = reinterpret_cast<int (*)(void*, int, int, int, int, int, const void*, const void*, int, int, long long, const void*, int,
-                                                             int, long long, const void*, void*, int, int, long long, int, int, int)>(call("cublasGemmStridedBatchedEx"));
+              const auto multiply =
+                  reinterpret_cast<int (*)(void*, int, int, int, int, int, const void*, const void*, int, int, long long, const void*,
+                                           int, int, long long, const void*, void*, int, int, long long, int, int, int)>(
+                      call("cublasGemmStridedBatchedEx"));
               constexpr int kBfloat16 = 14, kDoubleReal = 1;
               // No sooner than the model says. How much later is the machine's affair.
-              for (const auto& [type, bytes, n, batch] : {std::array{kBfloat16, 2, 16384, 2}, std::array{kDoubleReal, 8, 8192, 8}}) {
+              for (const auto& [type, bytes, n, batch] :
+                   {std::array{kBfloat16, 2, 16384, 2}, std::array{kDoubleReal, 8, 8192, 8}}) {
                   const auto wanted = matmul_ns(n, 4096, 8192, batch, bytes);
                   demand(wanted > 2'000'000);
                   const auto begin = std::chrono::steady_clock::now();
-                  demand(multiply(handle, 0, 0, n, 4096, 8192, nullptr, nullptr, type, n, 0, nullptr, type, 8192, 0, nullptr, nullptr, type, n, 0, batch, 0, 0) == 0);
+                  demand(multiply(handle, 0, 0, n, 4096, 8192, nullptr, nullptr, type, n, 0, nullptr, type, 8192, 0,
+                                  nullptr, nullptr, type, n, 0, batch, 0, 0) == 0);
                   demand(cudaStreamSynchronize(stream) == cudaSuccess);
                   demand((std::chrono::steady_clock::now() - begin).count() >= wanted);
               }
@@ -194,7 +200,8 @@ TEST_CASE("a file of times, a GPU: what is wrong with them is said, with its lin
     }
     CHECK(said_by({{"STANDIN_TIME_SCALE", "1"}, {"STANDIN_TIME", "/nonexistent/times"}}, ask, 2) ==
           "opus stand-in: STANDIN_TIME: cannot read /nonexistent/times\n");
-    CHECK(said_by({{"STANDIN_GPU_MODEL", "p100"}}, [] { gpu_model(); }, 2) ==
+    CHECK(said_by(
+              {{"STANDIN_GPU_MODEL", "p100"}}, [] { gpu_model(); }, 2) ==
           "opus stand-in: STANDIN_GPU_MODEL=p100: one of a100, h100, h200, b200\n");
 }
 
@@ -215,12 +222,14 @@ TEST_CASE("a call that is not emulated is an error, and is named once") {
 
 TEST_CASE("small tensors are filled, added and reduced, as programs steer by them") {
     CHECK(run_alone({}, [] {
-              auto *a = device<std::int64_t>({5, -3, 9}), *b = device<std::int64_t>({1, 2, 3}), *to = device<std::int64_t>({0, 0, 0});
+              auto *a = device<std::int64_t>({5, -3, 9}), *b = device<std::int64_t>({1, 2, 3}),
+                   *to = device<std::int64_t>({0, 0, 0});
               apply<1>(kFillLong, 42, 2, {a});
               demand(holds<std::int64_t>(a, {42, 42, 9}));
               apply<3>(kAddLong, 10, 3, {to, a, b});  // a + 10 b
               demand(holds<std::int64_t>(to, {52, 62, 39}));
-              for (const auto& [functor, wanted] : {std::pair{kSum, 153L}, std::pair{kLargest, 62L}, std::pair{kSmallest, 39L}}) {
+              for (const auto& [functor, wanted] :
+                   {std::pair{kSum, 153L}, std::pair{kLargest, 62L}, std::pair{kSmallest, 39L}}) {
                   auto* one = device<std::int64_t>({-1});
                   Reduction reduction(to, one, 3);
                   launch(reduce_name(functor), std::array<void*, 1>{reduction.bytes.data()});

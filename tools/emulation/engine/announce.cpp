@@ -12,9 +12,10 @@ __attribute__((constructor)) void announce() {
     if (std::getenv("STANDIN_ANNOUNCED")) return;
     Dl_info own{};
     const char* path = dladdr(reinterpret_cast<void*>(&announce), &own) != 0 ? own.dli_fname : "libcuda.so.1";
-    std::fprintf(stderr,
-                 "opus stand-in (pid %d): %s is not NVIDIA's: it emulates GPUs on host memory, and kernels compute nothing\n",
-                 static_cast<int>(::getpid()), path);
+    std::fprintf(
+        stderr,
+        "opus stand-in (pid %d): %s is not NVIDIA's: it emulates GPUs on host memory, and kernels compute nothing\n",
+        static_cast<int>(::getpid()), path);
     ::setenv("STANDIN_ANNOUNCED", "1", 1);
 }
 
