@@ -206,7 +206,7 @@ struct Core::Impl {
     struct PlanFollower;
     static std::vector<plan::SeenKey> keys_of(const Launch& launch);
     std::vector<plan::Pair> pairs_of(const plan::SeenKey& key);
-    plan::LeftOut left_out(const plan::Lap& lap);
+    bool leaves_out_communicators(const plan::Lap& lap);
     void note_seen(NodeIndex node, RankId rank, OpKind op, std::vector<plan::SeenKey> keys, std::uint64_t grant,
                    const wire::LaunchDone& done);
     void check_fit(const Launch& launch);

@@ -21,7 +21,7 @@ struct Core::Impl::PlanFollower final : plan::Follower {
             for (const auto& [p, q] : pairs) dark = std::max(dark, impl_.fabric.switch_of(p).dark_ns);
         return dark;
     }
-    plan::LeftOut left_out(const plan::Lap& lap) const override { return impl_.left_out(lap); }
+    bool leaves_out_communicators(const plan::Lap& lap) const override { return impl_.leaves_out_communicators(lap); }
     const plan::Course* course() const override { return job_.course.get(); }
     void follow(plan::Lap lap, const plan::Order& order) override { impl_.follow(job_, std::move(lap), order); }
     void drop() override { impl_.drop_course(job_); }
@@ -96,26 +96,18 @@ std::vector<plan::Pair> Core::Impl::pairs_of(const plan::SeenKey& seen) {
     return pairs;
 }
 
-plan::LeftOut Core::Impl::left_out(const plan::Lap& lap) {
+bool Core::Impl::leaves_out_communicators(const plan::Lap& lap) {
     std::set<CommId> used, split;
     std::set<Comm*> all;
-    std::set<plan::Pair> pairs;
     for (const auto& [sequence, s] : lap.sequences) used.insert(sequence.comm);
-    for (const plan::Use& use : lap.uses) pairs.insert(use.pairs.begin(), use.pairs.end());
     for (const auto& [name, does] : lap.ranks)
         if (const Rank* rank = rank_of(name.first, name.second))
             for (const auto& [id, membership] : rank->comms) all.insert(membership.comm);
     for (const Comm* comm : all) split.insert(comm->parent);
-    plan::LeftOut left;
-    for (Comm* comm : all) {
-        if (comm->verdict != Verdict::enforced || used.contains(comm->id) || split.contains(comm->id)) continue;
-        const std::vector<EdgeId> edges = collective_edges(*comm, false, fabric, inventory);
-        left.any |= !edges.empty();
-        left.unused |= comm->finished.empty() && comm->keys.empty() && std::ranges::any_of(edges, [&](EdgeId e) {
-            return !pairs.contains({inventory.edge(e).a, inventory.edge(e).b});
-        });
-    }
-    return left;
+    return std::ranges::any_of(all, [&](Comm* comm) {
+        return comm->verdict == Verdict::enforced && !used.contains(comm->id) && !split.contains(comm->id) &&
+               !collective_edges(*comm, false, fabric, inventory).empty();
+    });
 }
 
 void Core::Impl::note_seen(NodeIndex node, RankId id, OpKind op, std::vector<plan::SeenKey> keys, std::uint64_t grant,

@@ -13,8 +13,7 @@ constexpr std::size_t kMostKinds = 4;                        // laps that are re
 constexpr std::size_t kMostInterludes = 8;                   // of a lap
 constexpr std::size_t kMostUses = 4096, kMostPairs = 65536;  // of a lap that is planned
 constexpr TimeNs kBeginCosts = 4;                            // dark times; docs/decisions/011-each-begin-pays.md
-constexpr std::int64_t kRestLaps = 2;      // for which light is up before it is at rest
-constexpr std::int64_t kLapsOfAPart = 8;   // the same, and before a plan, of a lap that may be a part of an iteration
+constexpr std::int64_t kRestLaps = 2, kRestPartLaps = 8;     // for which light is up before it is at rest; docs/decisions/012
 constexpr double kLittleLonger = 0.02;  // than laps on demand; where no order promises less, uses go on as they were seen
 
 // What its ranks do and how its keys are numbered, without its uses, counted from a later lap.
@@ -159,19 +158,17 @@ bool Learner::is_worth_a_plan() const {
 
 // To come to a plan's light from where the job's light is costs some dark times. As far as can be known a job goes on for as
 // long as it has gone on: from which lap on that time saves as much by the plan. None: the plan promises nothing.
-// A job that has communicators yet to use has not come to the end of its first iteration: its laps are parts of that.
-std::optional<std::int64_t> Learner::pays_from(const Task& task, const Order& order) const {
+std::optional<std::int64_t> Learner::pays_from(const Order& order) const {
     if (!options_.guard) return 0;
     const TimeNs saved = kind_->yardstick_ns() - order.lap_ns;
     if (saved <= 0) return std::nullopt;
-    const std::int64_t laps = (kBeginCosts * follower_.longest_dark(order) + saved - 1) / saved;
-    return follower_.left_out(task.lap).unused ? std::max(laps, kLapsOfAPart) : laps;
+    return (kBeginCosts * follower_.longest_dark(order) + saved - 1) / saved;
 }
 
 void Learner::follow_rule() {
     Kind& kind = *kind_;
     kind.compare_anew();
-    kind.may_be_part = follower_.left_out(kind.lap).any;
+    kind.may_be_part = follower_.leaves_out_communicators(kind.lap);
     if (aside_) return;
     const bool planned = follower_.course() != nullptr;
     if (!may_plan()) {
@@ -200,7 +197,7 @@ void Learner::found(const Order& order) {
     if (task == nullptr || kind_ == nullptr) return;
     if (order.ports.empty()) return kind_->look_later();
     if (!may_plan()) return;
-    const auto from = follower_.course() != nullptr ? 0 : pays_from(*task, order);
+    const auto from = follower_.course() != nullptr ? 0 : pays_from(order);
     if (!from)
         kind_->look_later();
     else if (*from > kind_->unbegun() + 1)
@@ -313,7 +310,7 @@ void Learner::come_back() {
 
 TimeNs Learner::rest_ns() const {
     if (kind_ == nullptr) return 0;
-    return (kind_->may_be_part ? kLapsOfAPart : kRestLaps) * lap_ns();
+    return (kind_->may_be_part ? kRestPartLaps : kRestLaps) * lap_ns();
 }
 
 std::string Learner::state() const {

@@ -20,13 +20,6 @@
 
 namespace opus::controller::plan {
 
-// Communicators of a job's ranks that circuits serve and of which nothing is done in a lap. Those that others were split from are often
-// made for that alone, and do not count.
-struct LeftOut {
-    bool any = false;
-    bool unused = false;  // one that the job has not used yet, and whose circuits are none of the lap's
-};
-
 // Who follows the plans of a job. Called by its Learner, from within its members.
 class Follower {
 public:
@@ -34,8 +27,9 @@ public:
 
     virtual std::vector<Pair> pairs_of(const SeenKey& key) const = 0;
     virtual TimeNs longest_dark(const Order& order) const = 0;
-    // What its ranks have communicators for and the lap does nothing of.
-    virtual LeftOut left_out(const Lap& lap) const = 0;
+    // Its ranks have communicators that circuits serve and of which nothing is done in the lap. Those that others were split from are
+    // often made for that alone, and do not count.
+    virtual bool leaves_out_communicators(const Lap& lap) const = 0;
     // The plan that is followed; nullptr: the job goes by demand.
     virtual const Course* course() const = 0;
     virtual void follow(Lap lap, const Order& order) = 0;
@@ -107,7 +101,7 @@ private:
     void stop_plan();
     bool may_plan() const;
     bool is_worth_a_plan() const;
-    std::optional<std::int64_t> pays_from(const Task& task, const Order& order) const;
+    std::optional<std::int64_t> pays_from(const Order& order) const;
 
     Options options_;
     Follower& follower_;

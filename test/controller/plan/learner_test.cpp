@@ -20,7 +20,7 @@ constexpr CommId kLeft{1, 0}, kRight{2, 0};  // of ranks 0 and 1, of 1 and 2
 struct Followed final : Follower {
     std::vector<Pair> pairs_of(const SeenKey& key) const override { return {key.key.comm == kLeft ? Pair{0, 1} : Pair{1, 2}}; }
     TimeNs longest_dark(const Order&) const override { return kDark; }
-    LeftOut left_out(const Lap&) const override { return left; }
+    bool leaves_out_communicators(const Lap&) const override { return part; }
     const Course* course() const override { return plan.get(); }
     void follow(Lap lap, const Order& order) override {
         plan = std::make_unique<Course>(std::move(lap), order, [](const Key&) { return 0; });
@@ -41,7 +41,7 @@ struct Followed final : Follower {
     std::shared_ptr<const Task> asked;
     int begun = 0;
     bool due = false;
-    LeftOut left;
+    bool part = false;
 };
 
 // A job of laps of 300 ms: a collective of ranks 0 and 1, one of 1 and 2; each is held for light for `held`.
@@ -132,26 +132,10 @@ TEST_CASE("a plan begins once the laps done, by what it saves of each, pay for t
     }
 }
 
-TEST_CASE("a lap that leaves out what the job has not used yet is planned after eight laps, also where two pay for it") {
-    Job job;
-    job.follower.left = {true, true};
-    job.laps_until_asked();
-    while (job.follower.begun == 0 && job.learner.kind()->unbegun() < 100) job.find(2 * kDark), job.laps_until_asked();
-    CHECK(job.follower.begun == 1);
-    CHECK(job.learner.kind()->unbegun() >= 7);
-    SUBCASE("one that leaves out what the job has used before is planned once it pays") {
-        Job used;
-        used.follower.left = {true, false};
-        used.laps_until_asked();
-        used.find(4 * kDark);
-        CHECK(used.follower.begun == 1);
-    }
-}
-
 TEST_CASE("light must be up for two laps before it is at rest, and for eight that may be parts of an iteration") {
     Job whole, part;
     CHECK(whole.learner.rest_ns() == 0);
-    part.follower.left = {true, false};
+    part.follower.part = true;
     for (Job* job : {&whole, &part}) job->laps_until_asked();
     CHECK(whole.learner.rest_ns() == 2 * 300 * kMs);
     CHECK(part.learner.rest_ns() == 8 * 300 * kMs);
