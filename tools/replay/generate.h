@@ -26,6 +26,8 @@ struct GenerateOptions {
     std::uint32_t evaluate_every = 0;    // forward passes alone at the end of every n-th iteration; 0: never
     std::uint32_t checkpoint_every = 0;  // everybody meets, writes, meets again
     std::vector<double> lengths;         // sequence lengths, as factors; one is drawn for each iteration
+    std::uint64_t expert_bytes = 0;        // of an all-to-all of experts; 0: those of an activation
+    std::uint64_t expert_layer_bytes = 0;  // as layer_bytes, of the experts that a rank holds; 0: those of the layer
     std::uint64_t seed = 1;              // of a job that is drawn
 };
 

@@ -52,7 +52,7 @@ struct Meeting {
 
 class Stage {
 public:
-    Stage(const Workload& w, const RehearsalOptions& o) : w_(w), o_(o) {
+    Stage(const Workload& w, const RehearsalOptions& o) : w_(w), o_(o), times_(w, o) {
         iterations_ = o.iterations ? o.iterations : w.iterations;
         result_.steps.resize(w.roles.size());
         result_.ranks.resize(w.world());
@@ -292,7 +292,7 @@ private:
         const double share = l.held ? o_.gates->share({l.rank, l.seen.seq}) : 1;
         std::int64_t ns = 0;
         for (std::size_t i = 0; i < l.seen.operations.size(); ++i)
-            ns = std::max(ns, operation_ns(o_, *l.seen.operations[i], l.seen.lengths[i], share));
+            ns = std::max(ns, times_.ns(*l.seen.operations[i], l.rank, l.seen.lengths[i], share));
         return ns;
     }
 
@@ -310,6 +310,7 @@ private:
 
     const Workload& w_;
     const RehearsalOptions& o_;
+    OperationTimes times_;
     std::uint32_t iterations_ = 0;
     std::size_t finished_ = 0;  // ranks
     std::int64_t now_ = 0;
@@ -340,11 +341,6 @@ std::int64_t gap_ns(const Workload& workload, const RehearsalOptions& options, c
     const double us = static_cast<double>(step.us) * length_of(workload, step, iteration);
     const std::uint64_t draw = mix(mix(options.seed, rank), (std::uint64_t{iteration} << 32) | at);
     return static_cast<std::int64_t>(us * 1e3 * (1 + options.jitter * static_cast<double>(draw % 1000) / 1000));
-}
-
-std::int64_t operation_ns(const RehearsalOptions& options, const Step& step, double length, double share) {
-    const double us = options.latency_us + static_cast<double>(step.bytes) * length / (options.bytes_per_us * share);
-    return static_cast<std::int64_t>(us * 1e3);
 }
 
 }  // namespace opus::replay

@@ -40,6 +40,9 @@ struct RehearsalOptions {
     std::uint32_t iterations = 0;  // 0: the workload's
     double bytes_per_us = 25'000;  // of an operation that has all ports of its GPUs; 200 Gbit/s
     double latency_us = 20;        // of an operation
+    bool rings = false;            // collectives take what a ring of their members takes; else what one transfer of their bytes does
+    double node_bytes_per_us = 0;  // of what stays on a node; 0: as between nodes
+    double node_latency_us = 0;    // with it; of each step of a ring, where there are rings
     double jitter = 0;             // each computation lasts up to so much longer, as a part of it
     std::uint64_t seed = 1;
     Gates* gates = nullptr;
@@ -67,6 +70,24 @@ Rehearsal rehearse(const Workload& workload, const RehearsalOptions& options);
 // How long a gap lasts, and an operation once all are there, with a share of the bandwidth. `at`: number of the step in the rank's program, from 1.
 std::int64_t gap_ns(const Workload& workload, const RehearsalOptions& options, const Step& step, std::uint32_t rank,
                     std::uint32_t iteration, std::size_t at);
-std::int64_t operation_ns(const RehearsalOptions& options, const Step& step, double length, double share = 1);
+
+// How long operations take once all are there. Of one workload, which must outlive it.
+class OperationTimes {
+public:
+    OperationTimes(const Workload& workload, const RehearsalOptions& options);
+    // Of an operation of `rank` with a share of the bandwidth.
+    std::int64_t ns(const Step& step, std::uint32_t rank, double length, double share = 1) const;
+
+private:
+    struct Group {
+        std::uint32_t members = 0;
+        bool crosses = false;  // from node to node
+    };
+
+    const Workload& workload_;
+    const RehearsalOptions& options_;
+    std::vector<std::vector<Group>> groups_;                // by communicator; empty where nothing asks for them
+    std::vector<std::vector<std::uint32_t>> group_of_;      // by communicator and rank
+};
 
 }  // namespace opus::replay

@@ -255,9 +255,10 @@ void Training::layer(const std::string& name, PassKind kind) {
     const bool tensor = talks && s_.tensor && o_.gpus > 1;
     if (tensor) b_.collective(StepKind::all_reduce, "tp", "compute", o_.activation_bytes, DType::bfloat16, name);
     const bool experts = talks && s_.expert > 1;
-    if (experts) b_.collective(StepKind::all_to_all, "ep", "compute", o_.activation_bytes, DType::bfloat16, "dispatch");
+    const std::uint64_t expert_bytes = o_.expert_bytes != 0 ? o_.expert_bytes : o_.activation_bytes;
+    if (experts) b_.collective(StepKind::all_to_all, "ep", "compute", expert_bytes, DType::bfloat16, "dispatch");
     b_.compute("compute", us - us / 2, name);
-    if (experts) b_.collective(StepKind::all_to_all, "ep", "compute", o_.activation_bytes, DType::bfloat16, "combine");
+    if (experts) b_.collective(StepKind::all_to_all, "ep", "compute", expert_bytes, DType::bfloat16, "combine");
     if (tensor) b_.collective(StepKind::all_reduce, "tp", "compute", o_.activation_bytes, DType::bfloat16, name);
     b_.varies(false);
 }
@@ -295,7 +296,9 @@ void Training::reduce_layer(std::uint32_t done, const std::string& compute_event
     else
         b_.collective(StepKind::reduce_scatter, "dp", "reduce", bytes * peers, DType::float32, "gradients");
     if (s_.expert > 1 && data_ > s_.expert)
-        b_.collective(StepKind::all_reduce, "edp", "reduce", bytes, DType::bfloat16, "expert gradients");
+        b_.collective(StepKind::all_reduce, "edp", "reduce",
+                      o_.expert_layer_bytes != 0 ? 2 * o_.expert_layer_bytes * chunk_layers_ / buckets : bytes, DType::bfloat16,
+                      "expert gradients");
     b_.every(1);
 }
 

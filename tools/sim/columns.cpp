@@ -55,7 +55,8 @@ Column play(const replay::Workload& workload, Rails rails, const ColumnOptions& 
     return column;
 }
 
-Known play_known(const replay::Workload& workload, const std::vector<const Column*>& columns, const ColumnOptions& options) {
+Known play_known(const replay::Workload& workload, const std::vector<const Column*>& columns, const ColumnOptions& options,
+                 bool bound) {
     const JobMap map(workload, options.ports, options.dark_ns);
     OracleOptions how = options.oracle;
     how.learned = options.learned;
@@ -67,7 +68,7 @@ Known play_known(const replay::Workload& workload, const std::vector<const Colum
     for (const Column* c : columns) orders.push_back(&c->run);
     Known known;
     known.best = best_found(map, options.ports, options.dark_ns, rehearsal, orders, how);
-    if (rehearsal.jitter == 0)
+    if (rehearsal.jitter == 0 && bound)
         known.least_ms = least_iteration_ms(map, options.ports, options.dark_ns, rehearsal, how.sparing,
                                              known.best.iteration_ms);
     return known;

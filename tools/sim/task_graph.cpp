@@ -14,7 +14,7 @@ class TaskGraphBuilder {
 public:
     TaskGraphBuilder(TaskGraph& graph, const JobMap& map, const replay::RehearsalOptions& options,
                      TaskGraph::Circuits circuits)
-        : g_(graph), map_(map), w_(map.workload()), o_(options), circuits_(circuits) {
+        : g_(graph), map_(map), w_(map.workload()), o_(options), times_(map.workload(), options), circuits_(circuits) {
         iterations_ = o_.iterations != 0 ? o_.iterations : w_.iterations;
         g_.ends_.resize(iterations_);
         for (const replay::Role& role : w_.roles) steps_.push_back(replay::unrolled(role.steps));
@@ -155,7 +155,7 @@ private:
         if (circuits_ == TaskGraph::Circuits::one)
             for (const std::uint32_t most : most_circuits(l.pairs, g_.ports_)) share = std::min(share, 1.0 / most);
         for (const auto& [step, length] : l.operations)
-            l.ns = std::max(l.ns, replay::operation_ns(o_, *step, length, share));
+            l.ns = std::max(l.ns, times_.ns(*step, s.rank, length, share));
         l.arrival = add(0);
         l.end = add(l.ns);
         follow(l.arrival, s.host);
@@ -225,6 +225,7 @@ private:
     const JobMap& map_;
     const replay::Workload& w_;
     const replay::RehearsalOptions& o_;
+    replay::OperationTimes times_;
     TaskGraph::Circuits circuits_;
     std::uint32_t iterations_ = 0;
     std::vector<std::vector<Step>> steps_;

@@ -1,0 +1,52 @@
+// What each rank of a job did or would do, as execution traces say it: operations and computations that wait for each other.
+// Readers fill it in; it becomes a workload (replay::Workload) of one iteration.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "tools/opus-sim/job_file.h"
+#include "tools/replay/workload.h"
+
+namespace opus::job {
+
+struct TraceItem {
+    replay::StepKind kind = replay::StepKind::compute;
+    std::uint32_t group = replay::kNobody;  // of collectives: index of JobTrace::groups
+    std::uint32_t peer = 0;                 // of send and recv, and the root of what has one: rank of the world
+    std::uint32_t stream = 0;               // of what computes. 1: it holds up the next item only, not what computes
+    std::uint64_t same = 0;   // what all sides call it; those that are called the same are matched in order
+    std::uint64_t bytes = 0;  // as replay::Step has them
+    std::int64_t ns = 0;      // compute: how long. Operations: how long they lasted, 0 where the file does not say
+    std::uint32_t first_need = 0, needs = 0;  // in TraceRank::needs
+    std::uint32_t place = 0;                  // in the file, for messages: number of the node or event
+};
+
+struct TraceRank {
+    std::uint32_t rank = 0;
+    std::string file;
+    std::vector<TraceItem> items;
+    std::vector<std::uint32_t> needs;  // numbers of items that must be over
+};
+
+struct JobTrace {
+    std::string name;
+    std::uint32_t world = 0;
+    bool ordered = false;  // items lie in the order in which they begin; else only their needs order them
+    std::vector<std::vector<std::uint32_t>> groups;  // ranks of the world, in their order
+    std::vector<std::string> group_names;            // of each
+    std::vector<TraceRank> ranks;                    // by rank
+};
+
+// Missing ranks: an error, or with `fill` copies of those that are there. Every group's members call the same collectives, and
+// every transfer has two sides: else an error that names rank, file, place. Sorts `ranks`.
+void check_trace(JobTrace& trace, bool fill, std::vector<std::string>& assumed);
+// Orders items by playing them: a rank computes one thing at a time, what could begin first is first. An error where ranks
+// wait for each other in a circle. Afterwards `ordered`.
+void order_trace(JobTrace& trace);
+void count_trace(const JobTrace& trace, Figures& figures);
+// The trace must be ordered and checked.
+replay::Workload workload_of(const JobTrace& trace, std::uint32_t gpus_per_node);
+
+}  // namespace opus::job

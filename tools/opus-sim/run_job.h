@@ -1,0 +1,54 @@
+// One job on electrical and on photonic rails, at several dark times: what `opus-sim run` plays. Deterministic.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "tools/opus-sim/job_file.h"
+
+namespace opus::job {
+
+struct RunOptions {
+    std::vector<double> dark_ms{1, 10, 25, 100};
+    std::uint32_t ports = 2;          // of a GPU
+    double out_gbits = 400;           // of a GPU, between nodes, all its ports together
+    double node_gbytes = 450;         // of a GPU within its node, a second
+    double out_us = 5, node_us = 2;   // of each step of an operation
+    std::uint32_t iterations = 8;     // that are played; the second half counts
+    bool best = true;                 // the best-found schedule and the bound, too
+    std::uint32_t trials = 0;         // schedules that are tried; 0: by the size of the job
+    unsigned at_once = 2;             // dark times
+    double jitter = 0;                // computation lasts up to so much longer, as a part of it
+    double late_us = 0;               // launches are seen to be reached up to so much later
+    std::uint64_t seed = 1;           // of both
+    bool guard = true;                // who is slower for being provisioned goes back
+};
+
+struct Variant {
+    bool ended = false;
+    double iteration_ms = 0;
+    double held_ms = 0;  // of an iteration: operations that all were ready for, until they began, summed
+    double reconfigurations = 0;  // of an iteration, all rails
+    double hidden = 0;            // the part of the dark time of moves that nobody waited for, of the whole run
+    std::uint64_t crowded = 0;    // gangs that the ports could serve only launch by launch
+    std::uint64_t unroutable = 0; // gangs that no ports can serve: they passed, unheld
+    double messages = 0;          // of an iteration, managers to controller
+    std::string fault;            // what the cores' own check found; empty: nothing
+};
+
+struct Point {
+    double dark_ms = 0;
+    Variant demand, provisioned;
+    double best_ms = 0, bound_ms = 0;  // 0: not sought, or none is known
+};
+
+struct Run {
+    std::uint32_t iterations = 0, counted = 0;
+    Variant electrical;
+    std::vector<Point> points;  // by dark time
+};
+
+Run run_job(const JobFile& job, const RunOptions& options);
+
+}  // namespace opus::job
