@@ -20,6 +20,7 @@ from cluster.leftovers import MARK  # noqa: E402
 SANITIZED = bool(os.environ.get("OPUS_TEST_SANITIZED"))
 SLOW = 4 if SANITIZED else 1  # limits that end hangs, not judge speed
 _cases = []
+_programs = True  # daemons and stand-ins must be built
 
 
 class Skip(Exception):
@@ -82,7 +83,7 @@ def _run_one(name: str, function, build: Build, number: int) -> str:
 def _judge(name: str, function, build: Build, mark: str, begin: float) -> str:
     leftovers = Leftovers(mark)
     try:
-        if missing := build.missing():
+        if _programs and (missing := build.missing()):
             raise AssertionError("not built: " + ", ".join(missing))
         function(Context(build, mark))
         if left := leftovers.found():
@@ -99,7 +100,10 @@ def _judge(name: str, function, build: Build, mark: str, begin: float) -> str:
     return "passed"
 
 
-def run() -> int:
+def run(programs: bool = True) -> int:
+    """`programs`: the cases need what jobs on emulated switches run."""
+    global _programs
+    _programs = programs
     die_on_signals()
     build, wanted = Build(sys.argv[1]), sys.argv[2:]
     counts = dict.fromkeys(("passed", "failed", "skipped"), 0)

@@ -1,6 +1,7 @@
 // AICB's workload tables (aliyun/aicb): a section for each pipeline stage, or one for all ranks; a line for each operation, in the
 // order of the program. What comes before the first epoch_end is set-up.
 #include <algorithm>
+#include <iterator>
 #include <map>
 
 #include "tools/opus-sim/job_file.h"
@@ -13,7 +14,7 @@ namespace {
 
 using replay::StepKind;
 
-constexpr std::uint64_t kMostBytes = 1ull << 44;
+constexpr std::uint64_t kMostMessage = 1ull << 44;
 
 struct Row {
     std::string type, group, stage, additional;
@@ -28,9 +29,9 @@ struct Section {
 
 std::string behind_dot(std::string_view text) { return std::string(text.substr(text.find('.') == text.npos ? 0 : text.find('.') + 1)); }
 
-class Reader {
+class TableReader {
 public:
-    explicit Reader(const NamedText& file) : file_(file), lines_(file) {}
+    explicit TableReader(const NamedText& file) : file_(file), lines_(file) {}
 
     JobFile read(const ReadOptions& options) {
         while (lines_.next()) line();
@@ -41,6 +42,7 @@ public:
         replay::WorkloadBuilder b(file_.name.substr(file_.name.rfind('/') + 1), 0, 0, 1);
         for (std::uint32_t r = 0; r < groups_.world(); ++r) b.workload().places.push_back({r / gpus, r % gpus});
         communicators(b);
+        embeddings();
         for (std::uint32_t s = 0; s < sections_.size(); ++s) section(b, s);
         job_.workload = std::move(b.workload());
         job_.figures.files = 1, job_.figures.ranks = groups_.world();
@@ -64,7 +66,7 @@ private:
             computes_ = true;
             if (f.size() > 8 && f[8] != "None" && !f[8].empty()) row.ns = lines_.whole(f[8].substr(0, f[8].find('.')), "_elapsed_time", 1ull << 50);
         } else {
-            row.bytes = f[3].empty() || f[3] == "None" ? 0 : lines_.whole(f[3].substr(0, f[3].find('.')), "msg_size", kMostBytes);
+            row.bytes = f[3].empty() || f[3] == "None" ? 0 : lines_.whole(f[3].substr(0, f[3].find('.')), "msg_size", kMostMessage);
         }
         sections_.back().rows.push_back(std::move(row));
     }
@@ -121,6 +123,20 @@ private:
         b.comm("embedding_group", "", groups_.of_stages(0, groups_.pipeline - 1));
         for (std::uint32_t s = 0; s + 1 < groups_.pipeline; ++s)
             for (const char* way : {"next", "back"}) b.comm(way + std::to_string(s), "", groups_.of_stages(s, s + 1));
+    }
+
+    // The first stage and the last share them. AICB tells of them on the last only.
+    void embeddings() {
+        if (sections_.size() < 2) return;
+        auto &first = sections_.front().rows, &last = sections_.back().rows;
+        const auto shared = [](const Row& r) { return r.group == "embedding_group"; };
+        std::vector<Row> missing;
+        std::copy_if(last.begin(), last.end(), std::back_inserter(missing), shared);
+        if (missing.empty() || std::any_of(first.begin(), first.end(), shared)) return;
+        const auto end = std::find_if(first.begin(), first.end(), [](const Row& r) { return r.type == "epoch_end"; });
+        first.insert(end, missing.begin(), missing.end());
+        job_.assumed.push_back(std::to_string(missing.size()) +
+                               " operations of embedding_group stand in the last stage only: the first stage joins them when it has been set up");
     }
 
     void section(replay::WorkloadBuilder& b, std::uint32_t stage) {
@@ -199,7 +215,7 @@ private:
 }  // namespace
 
 JobFile read_aicb(const NamedText& file, const ReadOptions& options) {
-    JobFile job = Reader(file).read(options);
+    JobFile job = TableReader(file).read(options);
     std::vector<replay::WorkloadError> errors;
     check_agreement(job.workload, errors);
     if (!errors.empty()) throw BadFile(file.name, "", errors.front().text);

@@ -33,6 +33,7 @@ void run_arguments(CLI::App& app, RunOptions& o) {
     app.add_option("--late-us", o.late_us, "each launch is seen up to so much late")->check(CLI::Range(0.0, 1e6));
     app.add_option("--seed", o.seed, "of jitter and lateness")->capture_default_str();
     app.add_flag("--guard,!--no-guard", o.guard, "a job that is slower for being provisioned goes back to on demand (the default, as the controller's)");
+    app.add_flag("--fold,!--no-fold", o.fold, "where the GPUs of a node all do the same, play one rail for all (the default)");
     app.add_option("--at-once", o.at_once, "dark times that are played beside each other")->check(CLI::Range(1, 256))->capture_default_str();
 }
 

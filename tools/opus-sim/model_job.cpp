@@ -13,13 +13,13 @@ using replay::Sharding;
 
 const std::vector<Model>& models() {
     static const std::vector<Model> all = {
-        {"llama3-8b", 32, 4096, 32, 8, 14336, 128256, 3, 0, 0, 0, 0, 0, "Llama 3 herd of models, 2024, table 3"},
-        {"llama3-70b", 80, 8192, 64, 8, 28672, 128256, 3, 0, 0, 0, 0, 0, "Llama 3 herd of models, 2024, table 3"},
-        {"llama3-405b", 126, 16384, 128, 8, 53248, 128256, 3, 0, 0, 0, 0, 0, "Llama 3 herd of models, 2024, table 3"},
-        {"gpt3-175b", 96, 12288, 96, 96, 49152, 50257, 2, 0, 0, 0, 0, 0, "Language models are few-shot learners, 2020, table 2.1"},
-        {"mixtral-8x7b", 32, 4096, 32, 8, 14336, 32000, 3, 8, 2, 14336, 0, 0, "Mixtral of experts, 2024, table 1"},
+        {"llama3-8b", 32, 4096, 32, 8, 14336, 128256, 3, 0, 0, 0, 0, 0, 0, "Llama 3 herd of models, 2024, table 3"},
+        {"llama3-70b", 80, 8192, 64, 8, 28672, 128256, 3, 0, 0, 0, 0, 0, 0, "Llama 3 herd of models, 2024, table 3"},
+        {"llama3-405b", 126, 16384, 128, 8, 53248, 128256, 3, 0, 0, 0, 0, 0, 0, "Llama 3 herd of models, 2024, table 3"},
+        {"gpt3-175b", 96, 12288, 96, 96, 49152, 50257, 2, 0, 0, 0, 0, 0, 0, "Language models are few-shot learners, 2020, table 2.1"},
+        {"mixtral-8x7b", 32, 4096, 32, 8, 14336, 32000, 3, 8, 2, 14336, 0, 0, 0, "Mixtral of experts, 2024, table 1"},
         // Latent attention: 7168 x 1536 + 1536 x 128 x 192 + 7168 x 576 + 512 x 128 x 256 + 128 x 128 x 7168.
-        {"deepseek-v3", 61, 7168, 128, 128, 18432, 129280, 3, 256, 8, 2048, 1, 187.1, "DeepSeek-V3 technical report, 2024, section 4.2"},
+        {"deepseek-v3", 61, 7168, 128, 128, 18432, 129280, 3, 256, 8, 2048, 1, 3, 187.1, "DeepSeek-V3 technical report, 2024, section 4.2"},
     };
     return all;
 }
@@ -83,6 +83,13 @@ std::uint64_t whole(double value, std::uint64_t grain) {
 }
 
 }  // namespace
+
+double parameters_of(const Model& m) {
+    const LayerSize size = size_of(m);
+    const double h = m.hidden, embedded = 2 * h * m.vocabulary;
+    const double dense = size.shared - static_cast<double>(m.matrices) * h * m.expert_feed_forward * m.shared + static_cast<double>(m.matrices) * h * m.feed_forward;
+    return embedded + (m.layers - m.dense) * (size.shared + size.experts) + m.dense * dense;
+}
 
 replay::Workload model_job(const ModelOptions& o) {
     const Model m = model_of(o);

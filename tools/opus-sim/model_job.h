@@ -20,10 +20,13 @@ struct Model {
     std::uint32_t matrices;  // of a feed-forward block: 3 where it is gated
     // Mixture of experts; 0: none.
     std::uint32_t experts, active, expert_feed_forward, shared;
-    double attention;  // parameters of a layer's attention, in millions; 0: by heads
+    std::uint32_t dense;  // layers without experts, at the beginning. Workloads have all layers alike
+    double attention;     // parameters of a layer's attention, in millions; 0: by heads
     const char* source;
 };
 const std::vector<Model>& models();
+// All of its parameters, embeddings too.
+double parameters_of(const Model& model);
 
 struct ModelOptions {
     std::string model = "llama3-8b";

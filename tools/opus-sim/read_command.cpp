@@ -84,7 +84,7 @@ void print_run_json(const JobFile& job, const Run& run, const RunOptions& o) {
         points.push_back(std::move(point));
     }
     const json all = {{"name", job.workload.name}, {"format", job.format},   {"ranks", job.workload.world()},  {"ports", o.ports},
-                      {"iterations", run.iterations}, {"counted", run.counted}, {"electrical_ms", lit}, {"points", points}, {"assumed", job.assumed}};
+                      {"iterations", run.iterations}, {"counted", run.counted}, {"rails_alike", run.rails}, {"electrical_ms", lit}, {"points", points}, {"assumed", job.assumed}};
     std::printf("%s\n", all.dump(2, ' ', false, json::error_handler_t::replace).c_str());
 }
 
@@ -97,6 +97,7 @@ void print_run(const JobFile& job, const Run& run, const RunOptions& o) {
     std::printf("%u iteration%s played, %s; on electrical rails one takes %s\n", run.iterations, run.iterations == 1 ? "" : "s",
                 run.iterations == 1 ? "which counts" : ("the last " + std::to_string(run.counted) + " count").c_str(), ctl::duration(lit).c_str());
     for (const std::string& line : job.assumed) std::printf("assumed: %s\n", line.c_str());
+    if (run.rails > 1) std::printf("the %u GPUs of a node do the same, each on a rail of its own: one rail was played for all (--no-fold plays all)\n", run.rails);
     std::printf("\n");
     ctl::Table table({"dark time", "on demand", "provisioned", "best found", "bound", "waited for circuits", "dark time hidden", "reconfigurations"});
     for (const Point& p : run.points)
@@ -109,7 +110,7 @@ void print_run(const JobFile& job, const Run& run, const RunOptions& o) {
                 "With an arrow: on demand -> provisioned.\n");
     const Point& last = run.points.back();
     if (last.demand.unroutable + last.provisioned.unroutable != 0)
-        std::printf("%llu operations need more ports than a GPU has; they ran unheld, and nothing here says how fast circuits would carry them.\n",
+        std::printf("Operations that need more ports than a GPU has, in the whole run: %llu kinds. They ran unheld; nothing here says how fast circuits would carry them.\n",
                     static_cast<unsigned long long>(last.demand.unroutable));
     else if (last.demand.crowded != 0)
         std::printf("%llu operations need more circuits at a time than there are ports: they were served part by part.\n", static_cast<unsigned long long>(last.demand.crowded));

@@ -22,6 +22,7 @@ struct RunOptions {
     double jitter = 0;                // computation lasts up to so much longer, as a part of it
     double late_us = 0;               // launches are seen to be reached up to so much later
     std::uint64_t seed = 1;           // of both
+    bool fold = true;                 // where the GPUs of a node all do the same, one rail is played for all
     bool guard = true;                // who is slower for being provisioned goes back
 };
 
@@ -45,6 +46,7 @@ struct Point {
 
 struct Run {
     std::uint32_t iterations = 0, counted = 0;
+    std::uint32_t rails = 1;  // that the one that was played stands for; figures are of all
     Variant electrical;
     std::vector<Point> points;  // by dark time
 };

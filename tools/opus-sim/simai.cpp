@@ -26,17 +26,19 @@ struct Layer {
     std::uint32_t line = 0;
 };
 
-class Reader {
+class LayerReader {
 public:
-    explicit Reader(const NamedText& file) : file_(file), lines_(file) {}
+    explicit LayerReader(const NamedText& file) : file_(file), lines_(file) {}
 
     JobFile read(const ReadOptions& options) {
         degrees();
         if (!lines_.next()) lines_.fail("the number of layers should follow: the file was cut short?");
         const std::uint64_t count = lines_.whole(lines_.fields(" \t", false).front(), "the number of layers", kMostLayers);
         while (layers_.size() < count && lines_.next()) layer();
-        if (layers_.size() < count || count == 0)
-            lines_.fail("there are " + std::to_string(layers_.size()) + " layers, and line 2 says " + std::to_string(count) + ": the file was cut short");
+        if (layers_.empty()) lines_.fail("there is no layer: the file was cut short");
+        if (layers_.size() < count)  // as some that are published do
+            job_.assumed.push_back("line 2 says " + std::to_string(count) + " layers, and there are " + std::to_string(layers_.size()) +
+                                   ": those that are there are the job, unless the file was cut short");
         if (lines_.next()) lines_.fail("there are more layers than the " + std::to_string(count) + " that line 2 says");
         job_.format = "SimAI workload";
         const std::uint32_t gpus = choose_gpus_per_node(groups_.world(), groups_.of_tensor(), options, job_.assumed);
@@ -49,7 +51,7 @@ public:
         b.role("all", groups_.of_all().front());
         passes(b);
         job_.workload = std::move(b.workload());
-        job_.figures.files = 1, job_.figures.ranks = groups_.world(), job_.figures.entries = count;
+        job_.figures.files = 1, job_.figures.ranks = groups_.world(), job_.figures.entries = layers_.size();
         count_workload(job_.workload, job_.figures);
         if (groups_.pipeline > 1)
             job_.assumed.push_back("the file does not say when pipeline stages send to each other: its " + std::to_string(groups_.pipeline) +
@@ -146,6 +148,6 @@ private:
 
 }  // namespace
 
-JobFile read_simai(const NamedText& file, const ReadOptions& options) { return Reader(file).read(options); }
+JobFile read_simai(const NamedText& file, const ReadOptions& options) { return LayerReader(file).read(options); }
 
 }  // namespace opus::job

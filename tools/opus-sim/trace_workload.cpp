@@ -15,9 +15,9 @@ using replay::StepKind;
 bool is_transfer(const TraceItem& item) { return item.kind == StepKind::send || item.kind == StepKind::recv; }
 
 // Groups that share no rank are of one communicator.
-class Communicators {
+class CommList {
 public:
-    Communicators(replay::Workload& w, std::uint32_t world) : w_(w), world_(world) {}
+    CommList(replay::Workload& w, std::uint32_t world) : w_(w), world_(world) {}
 
     std::uint32_t add(const std::vector<std::uint32_t>& ranks, const std::string& prefix) {
         std::vector<std::uint32_t>& same = of_prefix_[{prefix, ranks.size()}];
@@ -169,7 +169,7 @@ private:
 
     const JobTrace& trace_;
     replay::Workload w_;
-    Communicators comms_;
+    CommList comms_;
     std::vector<std::uint32_t> of_group_;
     std::map<std::pair<std::uint32_t, std::uint32_t>, std::uint32_t> of_pair_;
     std::vector<std::vector<std::uint32_t>> waits_;

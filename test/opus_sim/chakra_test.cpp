@@ -1,0 +1,150 @@
+// Chakra traces: what is read of them, and what is said of bad ones.
+#define DOCTEST_CONFIG_IMPLEMENT_WITH_MAIN
+#include <doctest/doctest.h>
+
+#include "test/opus_sim/trace_bytes.h"
+#include "tools/opus-sim/chakra.h"
+#include "tools/replay/rehearsal.h"
+
+using namespace opus;
+using namespace opus::job;
+using namespace opus::test;
+using replay::StepKind;
+
+namespace {
+
+constexpr std::uint64_t kAllReduce = 0, kAllGather = 2;
+
+// Each rank computes, gathers beside a second computation, and reduces what both gave.
+std::string overlapped(std::uint64_t us) {
+    return metadata() + compute(1, us) + collective(2, "gather", kAllGather, 4096, "1", {1}) + compute(3, 5000, {1}) +
+           collective(4, "reduce", kAllReduce, 8192, "1", {2, 3});
+}
+
+JobTrace read(const std::vector<std::string>& files, const std::string& groups = R"({"1":[0,1]})") {
+    ChakraReader reader(read_communicators({"groups.json", groups}), static_cast<std::uint32_t>(files.size()), {});
+    for (std::size_t r = 0; r < files.size(); ++r) reader.read({"job." + std::to_string(r) + ".et", files[r]});
+    return reader.trace();
+}
+
+replay::Workload played(JobTrace trace) {
+    std::vector<std::string> assumed;
+    check_trace(trace, false, assumed);
+    order_trace(trace);
+    return workload_of(trace, 1);
+}
+
+std::string refused(const std::vector<std::string>& files, const std::string& groups = R"({"1":[0,1]})") {
+    try {
+        played(read(files, groups));
+    } catch (const BadFile& error) { return error.what(); }
+    return "";
+}
+
+bool says(const std::string& what, std::initializer_list<const char*> words) {
+    for (const char* word : words)
+        if (what.find(word) == std::string::npos) return false;
+    return true;
+}
+
+double lasts_ms(const replay::Workload& w) {
+    replay::RehearsalOptions o;
+    o.latency_us = 1000;  // and next to nothing by bytes
+    const replay::Rehearsal run = rehearse(w, o);
+    REQUIRE(run.ended);
+    return static_cast<double>(run.ends().back()) / 1e6;
+}
+
+}  // namespace
+
+TEST_CASE("what a trace lets run side by side does, and what waits waits") {
+    const replay::Workload w = played(read({overlapped(2000), overlapped(2000)}));
+    CHECK(w.world() == 2);
+    // 2 ms, then 5 ms beside 1 ms of gathering, then 1 ms of reducing.
+    CHECK(lasts_ms(w) == doctest::Approx(8).epsilon(0.01));
+}
+
+TEST_CASE("ranks that are late are waited for") {
+    CHECK(lasts_ms(played(read({overlapped(2000), overlapped(9000)}))) == doctest::Approx(15).epsilon(0.01));
+}
+
+TEST_CASE("figures are those of the files") {
+    Figures f;
+    count_trace(read({overlapped(2000), overlapped(2000)}), f);
+    CHECK(f.ranks == 2);
+    CHECK(f.operations.at({StepKind::all_gather, 2}).calls == 2);
+    CHECK(f.operations.at({StepKind::all_gather, 2}).bytes == 8192);
+    CHECK(f.operations.at({StepKind::all_reduce, 2}).bytes == 16384);
+    CHECK(f.compute_ms == doctest::Approx(14));
+    CHECK(f.groups.count("1 of 2") == 1);
+}
+
+TEST_CASE("transfers meet by their tags, whatever their order") {
+    const std::string sender = metadata() + compute(1, 1000) + transfer(2, true, 1, 64, 7, {1}) + transfer(3, true, 1, 128, 8, {2});
+    const std::string receiver = metadata() + transfer(1, false, 0, 128, 8) + transfer(2, false, 0, 64, 7) + compute(3, 1000, {1, 2});
+    const replay::Workload w = played(read({sender, receiver}, "{}"));
+    CHECK(lasts_ms(w) == doctest::Approx(4).epsilon(0.01));
+    std::vector<replay::WorkloadError> errors;
+    check_agreement(w, errors);
+    CHECK(errors.empty());
+}
+
+TEST_CASE("ranks that could call collectives in any order call them in one that all can keep") {
+    // Rank 0 lists one first, rank 1 the other; neither needs the other.
+    const std::string a = metadata() + collective(1, "x", kAllReduce, 64, "1") + collective(2, "y", kAllReduce, 128, "1");
+    const std::string b = metadata() + collective(1, "y", kAllReduce, 128, "1") + collective(2, "x", kAllReduce, 64, "1");
+    CHECK(lasts_ms(played(read({a, b}))) == doctest::Approx(2).epsilon(0.01));
+}
+
+TEST_CASE("comments in a file of communicators are let pass") {
+    const auto groups = read_communicators({"g", "{\n \"0\" : [0, 1], // both\n \"tp\" : [1]\n}\n"});
+    REQUIRE(groups.size() == 2);
+    CHECK(groups[0].second == std::vector<std::uint32_t>{0, 1});
+    CHECK(groups[1].first == "tp");
+}
+
+TEST_CASE("a trace that is cut short is refused with its byte") {
+    const std::string whole = overlapped(2000);
+    for (std::size_t size = metadata().size() + 1; size < whole.size(); ++size) {
+        const std::string what = refused({whole, whole.substr(0, size)});
+        CAPTURE(size);
+        CHECK(what.find("job.") == 0);
+    }
+    CHECK(says(refused({whole, whole.substr(0, whole.size() - 1)}), {"job.1.et", "byte", "cut short"}));
+}
+
+TEST_CASE("a rank whose file is missing is named") {
+    const std::string groups = R"({"1":[0,1,2]})";
+    CHECK(says(refused({overlapped(1), overlapped(1)}, groups), {"2 of 3", "missing", "--fill"}));
+}
+
+TEST_CASE("a collective that one rank never joins is named, with the rank") {
+    const std::string less = metadata() + compute(1, 2000) + collective(2, "gather", kAllGather, 4096, "1", {1});
+    CHECK(says(refused({overlapped(1), less}), {"job.0.et", "entry 3", "rank 1 never joins", "all_reduce", "group 1"}));
+}
+
+TEST_CASE("ranks that disagree on a collective are named, with both places") {
+    const std::string other = metadata() + compute(1, 1) + collective(2, "gather", kAllGather, 4096, "1") + compute(3, 1) + collective(4, "reduce", kAllReduce, 1, "1");
+    CHECK(says(refused({overlapped(1), other}), {"job.1.et", "entry 3", "1 bytes", "8192 bytes"}));
+}
+
+TEST_CASE("nodes that wait for each other in a circle are refused") {
+    const std::string round = metadata() + compute(1, 1, {2}) + compute(2, 1, {1});
+    CHECK(says(refused({round}, "{}"), {"job.0.et", "entry 0", "go round"}));
+    // Each is ready for one that the other comes to only afterwards.
+    const std::string a = metadata() + collective(1, "x", kAllReduce, 64, "1") + collective(2, "y", kAllReduce, 64, "1", {1});
+    const std::string b = metadata() + collective(1, "y", kAllReduce, 64, "1") + collective(2, "x", kAllReduce, 64, "1", {1});
+    CHECK(says(refused({a, b}), {"entry 0", "circle"}));
+}
+
+TEST_CASE("a communicator that no file knows, a node that is not there and a strange type are named") {
+    CHECK(says(refused({metadata() + collective(1, "x", kAllReduce, 64, "9")}, "{}"), {"node 0", "communicator 9", "JSON"}));
+    CHECK(says(refused({metadata() + compute(1, 1, {77})}, "{}"), {"node 0", "node 77", "not in the file"}));
+    CHECK(says(refused({metadata() + record(number(1, 1) + number(3, 12))}, "{}"), {"node 0", "type 12"}));
+}
+
+TEST_CASE("ranks are told by the names of files") {
+    CHECK(chakra_rank("a/b.c/workload.12.et") == 12);
+    CHECK_THROWS_AS(chakra_rank("workload.et"), BadFile);
+    CHECK_THROWS_AS(chakra_rank("1.x/workload"), BadFile);
+}
