@@ -18,6 +18,11 @@ ModelOptions small_model() {
     o.layers = 4, o.tensor = 2, o.gpus_per_node = 2, o.pipeline = 2, o.data = 2, o.micro_batches = 4;
     return o;
 }
+// A norm over all ranks, whose rings change rails on a node, is left out.
+replay::Workload without_norm(replay::Workload w) {
+    for (replay::Role& role : w.roles) std::erase_if(role.steps, [&](const replay::Step& s) { return is_operation(s.kind) && w.comms[s.comm].name == "world"; });
+    return w;
+}
 JobFile job_of(replay::Workload w) {
     JobFile job;
     job.workload = std::move(w);
@@ -112,7 +117,7 @@ TEST_CASE("one rail stands for all where GPUs of a node do the same") {
     for (const char* sharding : {"zero1", "fsdp"}) {
         ModelOptions m = small_model();
         m.sharding = sharding, m.tensor = m.gpus_per_node = 4;
-        const JobFile job = job_of(model_job(m));
+        const JobFile job = job_of(without_norm(model_job(m)));
         RunOptions o = quick();
         o.best = false;
         const Run one = run_job(job, o);
@@ -130,9 +135,10 @@ TEST_CASE("one rail stands for all where GPUs of a node do the same") {
 }
 
 TEST_CASE("rails that differ are all played") {
-    replay::Workload w = model_job(small_model());
     replay::RehearsalOptions times;
     times.rings = true;
+    CHECK(!one_rail(model_job(small_model()), times));
+    replay::Workload w = without_norm(model_job(small_model()));
     REQUIRE(one_rail(w, times));
     // One GPU of a node computes for longer.
     replay::Role slow = w.roles[0];
@@ -141,7 +147,7 @@ TEST_CASE("rails that differ are all played") {
     slow.steps.front().us += 5, slow.steps.back().us += 5;
     w.roles.push_back(slow);
     CHECK(!one_rail(w, times));
-    replay::Workload crossed = model_job(small_model());
+    replay::Workload crossed = without_norm(model_job(small_model()));
     for (replay::Comm& c : crossed.comms)
         if (c.name == "dp") std::swap(c.groups[0][0], c.groups[1][0]);
     CHECK(!one_rail(crossed, times));

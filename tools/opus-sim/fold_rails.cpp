@@ -71,10 +71,10 @@ private:
                 const std::uint32_t a = role_of[at_[n * gpus_]], b = role_of[at_[n * gpus_ + g]];
                 if (a != b && !alike(a, b)) return false;
             }
-        // Of what is called, only; others may join what they like.
+        // Of what is called, only; others may join what they like. A ring of all GPUs of several nodes goes in and out by different rails.
         for (const replay::Role& role : w_.roles)
             for (const Step& s : role.steps)
-                if (is_operation(s.kind) && reach_[s.comm] == Reach::rail && !used_by_rails_[s.comm] && !everybody(s.comm)) return false;
+                if (is_operation(s.kind) && reach_[s.comm] == Reach::rail && !used_by_rails_[s.comm]) return false;
         return true;
     }
 
@@ -87,9 +87,6 @@ private:
         return at->second;
     }
 
-    // One group of all ranks: of one of each node here, as far as circuits go.
-    bool everybody(std::uint32_t comm) const { return w_.comms[comm].groups.size() == 1 && w_.comms[comm].groups.front().size() == w_.world(); }
-
     void write() {
         out_.name = w_.name, out_.source = w_.source, out_.iterations = w_.iterations, out_.lengths = w_.lengths;
         out_.streams = w_.streams, out_.events = w_.events;
@@ -97,7 +94,7 @@ private:
         for (std::uint32_t c = 0; c < w_.comms.size(); ++c) {
             replay::Comm comm{w_.comms[c].name, "", {}};
             for (const auto& group : w_.comms[c].groups) {
-                if (reach_[c] == Reach::node && !everybody(c)) continue;
+                if (reach_[c] == Reach::node) continue;
                 std::vector<std::uint32_t> nodes;
                 for (const std::uint32_t r : group)
                     if (w_.places[r].gpu == 0) nodes.push_back(w_.places[r].node);
@@ -122,7 +119,6 @@ private:
             s.kind = StepKind::compute, s.comm = kNobody, s.bytes = 0;
             return s;
         }
-        if (everybody(s.comm)) s.peer = w_.places[w_.comms[s.comm].groups.front()[std::min<std::size_t>(s.peer, w_.world() - 1)]].node;
         return s;
     }
 
