@@ -13,6 +13,7 @@ namespace {
 // Beyond so many tasks a schedule takes so long to play that few are, and the bound's arithmetic does not end.
 constexpr double kTasksTried = 3e7;
 constexpr std::size_t kMostUses = 3000;
+constexpr std::uint32_t kSmallWorld = 64;  // beyond, the controller's check of all that it knows would take most of the time
 
 sim::ColumnOptions columns_of(const JobFile& job, const RunOptions& o) {
     sim::ColumnOptions c;
@@ -26,6 +27,7 @@ sim::ColumnOptions columns_of(const JobFile& job, const RunOptions& o) {
     c.rehearsal.jitter = o.jitter, c.rehearsal.seed = c.rails.seed = o.seed;
     c.rails.late_ns = static_cast<TimeNs>(o.late_us * 1e3);
     c.rails.guard = o.guard;
+    if (job.workload.world() > kSmallWorld) c.rails.check_every = 256;
     return c;
 }
 

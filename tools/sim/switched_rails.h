@@ -31,6 +31,7 @@ struct RailsOptions {
     TimeNs look_ns = 20'000;  // from a word in a ring to the manager's look, and from its go to the launch
     TimeNs late_ns = 0;       // a launch is seen to be reached up to so much later, drawn for each
     std::uint64_t seed = 1;   // of what is drawn
+    std::uint32_t check_every = 1;  // so many events of the controller, its own check() is asked, which looks at all that it knows
     std::function<void(const std::string&)> log;
 };
 
@@ -89,7 +90,7 @@ private:
     JobMap& map_;
     RailsOptions options_;
     TimeNs now_ = 0;
-    std::uint64_t order_ = 0, frames_up_ = 0, controller_tick_ = 0;
+    std::uint64_t order_ = 0, frames_up_ = 0, controller_tick_ = 0, decided_ = 0;
     struct Phases {
         std::uint64_t now = 0, count = 0;              // what its last launch needed; changes of it
         std::map<std::uint64_t, std::uint64_t> needs;  // of launches that have not started
