@@ -153,6 +153,25 @@ TEST_CASE("rails that differ are all played") {
     CHECK(!one_rail(crossed, times));
 }
 
+TEST_CASE("a static split gives ports to what gains most, and there is none where a GPU has more neighbours than ports") {
+    ModelOptions m = small_model();
+    m.tensor = m.gpus_per_node = 1;
+    const JobFile job = job_of(without_norm(model_job(m)));
+    RunOptions o = quick();
+    o.dark_ms = {0};
+    o.best = false, o.ports = 1;
+    CHECK(run_job(job, o).split.iteration_ms == 0);  // a neighbour in the pipeline, and a replica
+    CHECK(run_job(job, o).split.needed_ports == 2);
+    o.ports = 2;
+    const Run two = run_job(job, o);
+    CHECK(two.split.iteration_ms > two.electrical.iteration_ms);  // half of the bandwidth each
+    o.ports = 4;
+    const Run four = run_job(job, o);
+    CHECK(four.split.iteration_ms <= two.split.iteration_ms);
+    CHECK(four.split.iteration_ms > four.electrical.iteration_ms);
+    CHECK(four.split.tried > 1);
+}
+
 TEST_CASE("operations take what a ring of their members takes, within a node by its own figures") {
     replay::Workload w = model_job(small_model());
     replay::RehearsalOptions o;

@@ -28,6 +28,7 @@ void run_arguments(CLI::App& app, RunOptions& o) {
         ->check(CLI::Range(2, 10000))
         ->capture_default_str();
     app.add_flag("--best,!--no-best", o.best, "seek the best schedule and the bound, too (the default)");
+    app.add_flag("--split,!--no-split", o.split, "seek the best static split of the ports, too (the default)");
     app.add_option("--trials", o.trials, "schedules that are tried in search of the best; 0: by the size of the job");
     app.add_option("--jitter", o.jitter, "each computation lasts up to so much longer, such as 0.05")->check(CLI::Range(0.0, 10.0));
     app.add_option("--late-us", o.late_us, "each launch is seen up to so much late")->check(CLI::Range(0.0, 1e6));

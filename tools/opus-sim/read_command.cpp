@@ -83,9 +83,24 @@ void print_run_json(const JobFile& job, const Run& run, const RunOptions& o) {
         point["bound_ms"] = p.bound_ms > 0 ? json(p.bound_ms) : json();
         points.push_back(std::move(point));
     }
-    const json all = {{"name", job.workload.name}, {"format", job.format},   {"ranks", job.workload.world()},  {"ports", o.ports},
+    const json split = {{"iteration_ms", run.split.iteration_ms > 0 ? json(run.split.iteration_ms) : json()},
+                        {"needed_ports", run.split.needed_ports}, {"circuits", run.split.circuits}, {"tried", run.split.tried}};
+    const json all = {{"name", job.workload.name}, {"format", job.format},   {"static_split", split}, {"ranks", job.workload.world()},  {"ports", o.ports},
                       {"iterations", run.iterations}, {"counted", run.counted}, {"rails_alike", run.rails}, {"electrical_ms", lit}, {"points", points}, {"assumed", job.assumed}};
     std::printf("%s\n", all.dump(2, ' ', false, json::error_handler_t::replace).c_str());
+}
+
+// With circuits that never move.
+std::string split_text(const StaticSplit& split, const RunOptions& o, double lit) {
+    if (split.iteration_ms > 0) {
+        std::string text = "best static split of the ports, no circuit ever moved: " + percent(split.iteration_ms, lit) + "; circuits a pair of neighbours: ";
+        for (std::size_t i = 0; i < split.circuits.size(); ++i) text += (i == 0 ? "" : "; ") + split.circuits[i];
+        return text;
+    }
+    if (split.needed_ports > o.ports)
+        return "no static split of the ports serves it: some GPU has " + std::to_string(split.needed_ports) + " neighbours, and " + std::to_string(o.ports) +
+               " port" + (o.ports == 1 ? "" : "s");
+    return "";
 }
 
 void print_run(const JobFile& job, const Run& run, const RunOptions& o) {
@@ -108,6 +123,7 @@ void print_run(const JobFile& job, const Run& run, const RunOptions& o) {
     table.print(stdout);
     std::printf("\nIteration time over electrical rails. Waited for: summed over operations, of an iteration. Reconfigurations: of an iteration, on all rails.\n"
                 "With an arrow: on demand -> provisioned.\n");
+    if (const std::string text = split_text(run.split, o, lit); !text.empty()) std::printf("\n%s\n", text.c_str());
     const Point& last = run.points.back();
     if (last.demand.unroutable + last.provisioned.unroutable != 0)
         std::printf("Operations that need more ports than a GPU has, in the whole run: %llu kinds. They ran unheld; nothing here says how fast circuits would carry them.\n",

@@ -76,6 +76,7 @@ Run run_job(const JobFile& job, const RunOptions& o) {
     const sim::Column lit = play(played, sim::Rails::lit, c);
     run.electrical = variant_of(lit, c.rehearsal.iterations, run.rails);
     if (!lit.ended) return run;
+    if (o.split && job.repeats) run.split = best_static_split(played, o.ports, c.rehearsal);
     run.points.resize(o.dark_ms.size());
     std::atomic<std::size_t> next = 0;
     const auto work = [&] {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "tools/opus-sim/job_file.h"
+#include "tools/opus-sim/static_split.h"
 
 namespace opus::job {
 
@@ -22,6 +23,7 @@ struct RunOptions {
     double jitter = 0;                // computation lasts up to so much longer, as a part of it
     double late_us = 0;               // launches are seen to be reached up to so much later
     std::uint64_t seed = 1;           // of both
+    bool split = true;                // seek the best split of ports that never moves, too
     bool fold = true;                 // where the GPUs of a node all do the same, one rail is played for all
     bool guard = true;                // who is slower for being provisioned goes back
 };
@@ -48,6 +50,7 @@ struct Run {
     std::uint32_t iterations = 0, counted = 0;
     std::uint32_t rails = 1;  // that the one that was played stands for; figures are of all
     Variant electrical;
+    StaticSplit split;
     std::vector<Point> points;  // by dark time
 };
 
