@@ -80,8 +80,10 @@ TEST_CASE("figures are those of the files") {
 }
 
 TEST_CASE("transfers meet by their tags, whatever their order") {
-    const std::string sender = metadata() + compute(1, 1000) + transfer(2, true, 1, 64, 7, {1}) + transfer(3, true, 1, 128, 8, {2});
-    const std::string receiver = metadata() + transfer(1, false, 0, 128, 8) + transfer(2, false, 0, 64, 7) + compute(3, 1000, {1, 2});
+    const std::string sender =
+        metadata() + compute(1, 1000) + transfer(2, true, 1, 64, 7, {1}) + transfer(3, true, 1, 128, 8, {2});
+    const std::string receiver =
+        metadata() + transfer(1, false, 0, 128, 8) + transfer(2, false, 0, 64, 7) + compute(3, 1000, {1, 2});
     const replay::Workload w = played(read({sender, receiver}, "{}"));
     CHECK(lasts_ms(w) == doctest::Approx(4).epsilon(0.01));
     std::vector<replay::WorkloadError> errors;
@@ -91,8 +93,10 @@ TEST_CASE("transfers meet by their tags, whatever their order") {
 
 TEST_CASE("ranks that could call collectives in any order call them in one that all can keep") {
     // Rank 0 lists one first, rank 1 the other; neither needs the other.
-    const std::string a = metadata() + collective(1, "x", kAllReduce, 64, "1") + collective(2, "y", kAllReduce, 128, "1");
-    const std::string b = metadata() + collective(1, "y", kAllReduce, 128, "1") + collective(2, "x", kAllReduce, 64, "1");
+    const std::string a =
+        metadata() + collective(1, "x", kAllReduce, 64, "1") + collective(2, "y", kAllReduce, 128, "1");
+    const std::string b =
+        metadata() + collective(1, "y", kAllReduce, 128, "1") + collective(2, "x", kAllReduce, 64, "1");
     CHECK(lasts_ms(played(read({a, b}))) == doctest::Approx(2).epsilon(0.01));
 }
 
@@ -124,7 +128,8 @@ TEST_CASE("a collective that one rank never joins is named, with the rank") {
 }
 
 TEST_CASE("ranks that disagree on a collective are named, with both places") {
-    const std::string other = metadata() + compute(1, 1) + collective(2, "gather", kAllGather, 4096, "1") + compute(3, 1) + collective(4, "reduce", kAllReduce, 1, "1");
+    const std::string other = metadata() + compute(1, 1) + collective(2, "gather", kAllGather, 4096, "1") +
+                              compute(3, 1) + collective(4, "reduce", kAllReduce, 1, "1");
     CHECK(says(refused({overlapped(1), other}), {"job.1.et", "entry 3", "1 bytes", "8192 bytes"}));
 }
 
@@ -132,13 +137,16 @@ TEST_CASE("nodes that wait for each other in a circle are refused") {
     const std::string round = metadata() + compute(1, 1, {2}) + compute(2, 1, {1});
     CHECK(says(refused({round}, "{}"), {"job.0.et", "entry 0", "go round"}));
     // Each is ready for one that the other comes to only afterwards.
-    const std::string a = metadata() + collective(1, "x", kAllReduce, 64, "1") + collective(2, "y", kAllReduce, 64, "1", {1});
-    const std::string b = metadata() + collective(1, "y", kAllReduce, 64, "1") + collective(2, "x", kAllReduce, 64, "1", {1});
+    const std::string a =
+        metadata() + collective(1, "x", kAllReduce, 64, "1") + collective(2, "y", kAllReduce, 64, "1", {1});
+    const std::string b =
+        metadata() + collective(1, "y", kAllReduce, 64, "1") + collective(2, "x", kAllReduce, 64, "1", {1});
     CHECK(says(refused({a, b}), {"entry 0", "circle"}));
 }
 
 TEST_CASE("a communicator that no file knows, a node that is not there and a strange type are named") {
-    CHECK(says(refused({metadata() + collective(1, "x", kAllReduce, 64, "9")}, "{}"), {"node 0", "communicator 9", "JSON"}));
+    CHECK(says(refused({metadata() + collective(1, "x", kAllReduce, 64, "9")}, "{}"),
+               {"node 0", "communicator 9", "JSON"}));
     CHECK(says(refused({metadata() + compute(1, 1, {77})}, "{}"), {"node 0", "node 77", "not in the file"}));
     CHECK(says(refused({metadata() + record(number(1, 1) + number(3, 12))}, "{}"), {"node 0", "type 12"}));
 }

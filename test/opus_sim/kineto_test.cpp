@@ -14,8 +14,9 @@ using replay::StepKind;
 namespace {
 
 std::string kernel(const char* name, int stream, double ts, double dur, const std::string& more = "") {
-    return R"({"ph":"X","cat":"kernel","name":")" + std::string(name) + R"(","pid":0,"tid":)" + std::to_string(stream) + R"(,"ts":)" + std::to_string(ts) +
-           R"(,"dur":)" + std::to_string(dur) + R"(,"args":{"device":0,"stream":)" + std::to_string(stream) + R"(,"correlation":5)" + more + "}}";
+    return R"({"ph":"X","cat":"kernel","name":")" + std::string(name) + R"(","pid":0,"tid":)" + std::to_string(stream) +
+           R"(,"ts":)" + std::to_string(ts) + R"(,"dur":)" + std::to_string(dur) + R"(,"args":{"device":0,"stream":)" +
+           std::to_string(stream) + R"(,"correlation":5)" + more + "}}";
 }
 std::string nccl(double ts, double dur, const char* what = "allreduce", int elements = 1024) {
     return kernel("ncclDevKernel_Generic_RING_LL(ncclDevKernelArgsStorage<4096ul>)", 20, ts, dur,
@@ -28,7 +29,8 @@ std::string file(int rank, const std::string& events) {
 }
 // 10 ms of computing; a reduction beside the second half of them; 2 ms more that wait for it.
 std::string overlapped(int rank, double began = 1e9, double reduced_ms = 8) {
-    return file(rank, kernel("gemm", 7, began, 5000) + "," + kernel("gemm", 7, began + 5000, 5000) + "," + nccl(began + 5000, reduced_ms * 1000) + "," +
+    return file(rank, kernel("gemm", 7, began, 5000) + "," + kernel("gemm", 7, began + 5000, 5000) + "," +
+                          nccl(began + 5000, reduced_ms * 1000) + "," +
                           kernel("adam", 7, began + 5000 + reduced_ms * 1000, 2000));
 }
 
@@ -76,7 +78,8 @@ TEST_CASE("what overlapped when it was recorded overlaps when it is played") {
 
 TEST_CASE("time in which the host was late is kept, and time in which peers were waited for is not") {
     KinetoReader reader;
-    const std::string late = kernel("gemm", 7, 1e9, 1000) + "," + kernel("gemm", 7, 1e9 + 4000, 1000) + "," + nccl(1e9 + 5000, 50'000);
+    const std::string late =
+        kernel("gemm", 7, 1e9, 1000) + "," + kernel("gemm", 7, 1e9 + 4000, 1000) + "," + nccl(1e9 + 5000, 50'000);
     reader.read({"a", file(0, late)});
     reader.read({"b", file(1, late)});
     CHECK(lasts_ms(workload_of(checked(reader), 1), 1000) == doctest::Approx(6).epsilon(0.01));

@@ -20,7 +20,9 @@ ModelOptions small_model() {
 }
 // A norm over all ranks, whose rings change rails on a node, is left out.
 replay::Workload without_norm(replay::Workload w) {
-    for (replay::Role& role : w.roles) std::erase_if(role.steps, [&](const replay::Step& s) { return is_operation(s.kind) && w.comms[s.comm].name == "world"; });
+    for (replay::Role& role : w.roles)
+        std::erase_if(role.steps,
+                      [&](const replay::Step& s) { return is_operation(s.kind) && w.comms[s.comm].name == "world"; });
     return w;
 }
 JobFile job_of(replay::Workload w) {
@@ -78,7 +80,9 @@ TEST_CASE("degrees that do not fit are refused in words") {
     CHECK_THROWS_WITH_AS(model_job(o), doctest::Contains("more than"), std::invalid_argument);
 }
 
-TEST_CASE("electrical rails are never slower, no schedule goes below the bound, none that is tried is better than the best found") {
+TEST_CASE(
+    "electrical rails are never slower, no schedule goes below the bound, none that is tried is better than the best "
+    "found") {
     for (const char* schedule : {"1f1b", "zero-bubble"}) {
         ModelOptions m = small_model();
         m.schedule = schedule;
@@ -128,8 +132,10 @@ TEST_CASE("one rail stands for all where GPUs of a node do the same") {
         CHECK(one.electrical.iteration_ms == doctest::Approx(all.electrical.iteration_ms).epsilon(0.001));
         for (std::size_t i = 0; i < one.points.size(); ++i) {
             CHECK(one.points[i].demand.iteration_ms == doctest::Approx(all.points[i].demand.iteration_ms).epsilon(0.005));
-            CHECK(one.points[i].provisioned.iteration_ms == doctest::Approx(all.points[i].provisioned.iteration_ms).epsilon(0.01));
-            CHECK(one.points[i].demand.reconfigurations == doctest::Approx(all.points[i].demand.reconfigurations).epsilon(0.05));
+            CHECK(one.points[i].provisioned.iteration_ms ==
+                  doctest::Approx(all.points[i].provisioned.iteration_ms).epsilon(0.01));
+            CHECK(one.points[i].demand.reconfigurations ==
+                  doctest::Approx(all.points[i].demand.reconfigurations).epsilon(0.05));
         }
     }
 }
@@ -153,7 +159,8 @@ TEST_CASE("rails that differ are all played") {
     CHECK(!one_rail(crossed, times));
 }
 
-TEST_CASE("a static split gives ports to what gains most, and there is none where a GPU has more neighbours than ports") {
+TEST_CASE(
+    "a static split gives ports to what gains most, and there is none where a GPU has more neighbours than ports") {
     ModelOptions m = small_model();
     m.tensor = m.gpus_per_node = 1;
     const JobFile job = job_of(without_norm(model_job(m)));

@@ -15,7 +15,8 @@ using opus::replay::StepKind;
 namespace {
 
 const std::string kSimai =
-    "HYBRID_TRANSFORMER_FWD_IN_BCKWD model_parallel_NPU_group: 2 ep: 2 pp: 1 vpp: 1 ga: 1 all_gpus: 8 checkpoints: 0 checkpoint_initiates: 0\n"
+    "HYBRID_TRANSFORMER_FWD_IN_BCKWD model_parallel_NPU_group: 2 ep: 2 pp: 1 vpp: 1 ga: 1 all_gpus: 8 checkpoints: 0 "
+    "checkpoint_initiates: 0\n"
     "2\n"
     "attention\t-1\t1500\tALLGATHER\t4096\t700\tREDUCESCATTER\t4096\t800\tALLREDUCE\t8192\t100\n"
     "experts\t-1\t1500\tALLTOALL_EP\t2048\t1000\tALLTOALL_EP\t2048\t1000\tREDUCESCATTER_DP_EP\t1024\t100\n";
@@ -94,7 +95,9 @@ TEST_CASE("a SimAI file is read: forward in order, backward in the opposite one,
     std::vector<std::string> order;
     for (const auto& step : job.workload.roles.front().steps)
         if (is_operation(step.kind)) order.push_back(step.name + " " + name_of(step.kind));
-    CHECK(order == std::vector<std::string>{"attention all_gather", "experts all_to_all", "experts all_to_all", "experts reduce_scatter", "attention reduce_scatter", "attention all_reduce"});
+    CHECK(order == std::vector<std::string>{"attention all_gather", "experts all_to_all", "experts all_to_all",
+                                            "experts reduce_scatter", "attention reduce_scatter",
+                                            "attention all_reduce"});
 }
 
 TEST_CASE("bad SimAI files are refused with their line") {
@@ -155,5 +158,8 @@ TEST_CASE("a format is found by what is in a file, packed or not") {
     CHECK(has(refusal([&] { read_files({folder.write("x", "")}, {}); }), "it is empty"));
     CHECK(has(refusal([&] { read_files({(folder.path / "nothing").string()}, {}); }), "cannot be read"));
     CHECK(has(refusal([&] { read_files({folder.path.string()}, {}); }), "x: "));  // one of the files of the folder
-    CHECK(has(refusal([&] { read_files({folder.write("a", kSimai), folder.write("b", kAicb)}, {}); }), "more than one"));
+    CHECK(has(refusal([&] {
+                  read_files({folder.write("a", kSimai), folder.write("b", kAicb)}, {});
+              }),
+              "more than one"));
 }

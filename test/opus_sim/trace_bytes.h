@@ -13,10 +13,16 @@ inline std::string varint(std::uint64_t n) {
     return out + static_cast<char>(n);
 }
 inline std::string number(std::uint32_t field, std::uint64_t n) { return varint(field << 3) + varint(n); }
-inline std::string text(std::uint32_t field, const std::string& s) { return varint(field << 3 | 2) + varint(s.size()) + s; }
+inline std::string text(std::uint32_t field, const std::string& s) {
+    return varint(field << 3 | 2) + varint(s.size()) + s;
+}
 inline std::string record(const std::string& s) { return varint(s.size()) + s; }
-inline std::string attribute(const std::string& name, std::uint64_t n) { return text(10, text(1, name) + number(9, n)); }
-inline std::string attribute(const std::string& name, const std::string& s) { return text(10, text(1, name) + text(29, s)); }
+inline std::string attribute(const std::string& name, std::uint64_t n) {
+    return text(10, text(1, name) + number(9, n));
+}
+inline std::string attribute(const std::string& name, const std::string& s) {
+    return text(10, text(1, name) + text(29, s));
+}
 
 inline std::string needs(const std::vector<std::uint64_t>& ids) {
     std::string packed;
@@ -28,15 +34,16 @@ inline std::string compute(std::uint64_t id, std::uint64_t us, const std::vector
     return record(number(1, id) + text(2, "compute" + std::to_string(id)) + number(3, 4) + needs(after) + number(7, us));
 }
 // By the number of CollectiveCommType.
-inline std::string collective(std::uint64_t id, const std::string& name, std::uint64_t type, std::uint64_t bytes, const std::string& group,
-                              const std::vector<std::uint64_t>& after = {}) {
-    return record(number(1, id) + text(2, name) + number(3, 7) + needs(after) + attribute("comm_type", type) + attribute("comm_size", bytes) +
-                  attribute("pg_name", group));
+inline std::string collective(std::uint64_t id, const std::string& name, std::uint64_t type, std::uint64_t bytes,
+                              const std::string& group, const std::vector<std::uint64_t>& after = {}) {
+    return record(number(1, id) + text(2, name) + number(3, 7) + needs(after) + attribute("comm_type", type) +
+                  attribute("comm_size", bytes) + attribute("pg_name", group));
 }
 inline std::string transfer(std::uint64_t id, bool sends, std::uint64_t peer, std::uint64_t bytes, std::uint64_t tag,
                             const std::vector<std::uint64_t>& after = {}) {
-    return record(number(1, id) + text(2, "transfer") + number(3, sends ? 5 : 6) + needs(after) + attribute("comm_size", bytes) +
-                  attribute("comm_tag", tag) + attribute(sends ? "comm_dst" : "comm_src", peer));
+    return record(number(1, id) + text(2, "transfer") + number(3, sends ? 5 : 6) + needs(after) +
+                  attribute("comm_size", bytes) + attribute("comm_tag", tag) +
+                  attribute(sends ? "comm_dst" : "comm_src", peer));
 }
 
 }  // namespace opus::test

@@ -1,5 +1,5 @@
-// AICB's workload tables (aliyun/aicb): a section for each pipeline stage, or one for all ranks; a line for each operation, in the
-// order of the program. What comes before the first epoch_end is set-up.
+// AICB's workload tables (aliyun/aicb): a section for each pipeline stage, or one for all ranks; a line for each
+// operation, in the order of the program. What comes before the first epoch_end is set-up.
 #include <algorithm>
 #include <iterator>
 #include <map>
@@ -27,7 +27,9 @@ struct Section {
     std::uint32_t line = 0;
 };
 
-std::string behind_dot(std::string_view text) { return std::string(text.substr(text.find('.') == text.npos ? 0 : text.find('.') + 1)); }
+std::string behind_dot(std::string_view text) {
+    return std::string(text.substr(text.find('.') == text.npos ? 0 : text.find('.') + 1));
+}
 
 class TableReader {
 public:
@@ -35,7 +37,8 @@ public:
 
     JobFile read(const ReadOptions& options) {
         while (lines_.next()) line();
-        if (sections_.empty() || sections_.back().rows.empty()) throw BadFile(file_.name, "", "there is no operation in it: it was cut short?");
+        if (sections_.empty() || sections_.back().rows.empty())
+            throw BadFile(file_.name, "", "there is no operation in it: it was cut short?");
         degrees();
         job_.format = "AICB workload table";
         const std::uint32_t gpus = choose_gpus_per_node(groups_.world(), groups_.of_tensor(), options, job_.assumed);
@@ -46,7 +49,8 @@ public:
         for (std::uint32_t s = 0; s < sections_.size(); ++s) section(b, s);
         job_.workload = std::move(b.workload());
         job_.figures.files = 1, job_.figures.ranks = groups_.world();
-        if (!computes_) job_.assumed.emplace_back("the table has no computations: operations follow each other at once");
+        if (!computes_)
+            job_.assumed.emplace_back("the table has no computations: operations follow each other at once");
         if (computes_) job_.assumed.emplace_back("times of computations are taken to be nanoseconds");
         count_workload(job_.workload, job_.figures);
         for (const Section& s : sections_) job_.figures.entries += s.rows.size();
@@ -57,16 +61,22 @@ private:
     void line() {
         if (lines_.line.front() == '[') return header();
         if (lines_.line.starts_with("comm_type,")) return;
-        if (sections_.empty()) lines_.fail("a section must begin before it, with the ranks that it is of: [rank0 ~ rank7]");
+        if (sections_.empty())
+            lines_.fail("a section must begin before it, with the ranks that it is of: [rank0 ~ rank7]");
         const std::vector<std::string_view> f = lines_.fields(",", true);
-        if (f.size() < 8) lines_.fail("an operation has at least 8 fields, this line " + std::to_string(f.size()) + ": the file was cut short?");
+        if (f.size() < 8)
+            lines_.fail("an operation has at least 8 fields, this line " + std::to_string(f.size()) +
+                        ": the file was cut short?");
         Row row{behind_dot(f[0]), behind_dot(f[1]), std::string(f[4]), std::string(f[7]), 1, 0, 0, lines_.number};
         if (f[2] != "None" && !f[2].empty()) row.size = lines_.whole(f[2], "comm_group_size", replay::kMaxWorld);
         if (row.type == "computation") {
             computes_ = true;
-            if (f.size() > 8 && f[8] != "None" && !f[8].empty()) row.ns = lines_.whole(f[8].substr(0, f[8].find('.')), "_elapsed_time", 1ull << 50);
+            if (f.size() > 8 && f[8] != "None" && !f[8].empty())
+                row.ns = lines_.whole(f[8].substr(0, f[8].find('.')), "_elapsed_time", 1ull << 50);
         } else {
-            row.bytes = f[3].empty() || f[3] == "None" ? 0 : lines_.whole(f[3].substr(0, f[3].find('.')), "msg_size", kMostMessage);
+            row.bytes = f[3].empty() || f[3] == "None"
+                            ? 0
+                            : lines_.whole(f[3].substr(0, f[3].find('.')), "msg_size", kMostMessage);
         }
         sections_.back().rows.push_back(std::move(row));
     }
@@ -79,7 +89,8 @@ private:
             at += 4;
             std::size_t end = at;
             while (end < lines_.line.size() && lines_.line[end] >= '0' && lines_.line[end] <= '9') ++end;
-            const auto rank = static_cast<std::uint32_t>(lines_.whole(lines_.line.substr(at, end - at), "a rank", replay::kMaxWorld - 1));
+            const auto rank =
+                static_cast<std::uint32_t>(lines_.whole(lines_.line.substr(at, end - at), "a rank", replay::kMaxWorld - 1));
             const std::uint32_t from = range && !s.ranks.empty() ? s.ranks.back() + 1 : rank;
             for (std::uint32_t r = from; r <= rank; ++r) s.ranks.push_back(r);
         }
@@ -87,8 +98,10 @@ private:
         const std::uint32_t expected = sections_.empty() ? 0 : sections_.back().ranks.back() + 1;
         for (std::size_t i = 0; i < s.ranks.size(); ++i)
             if (s.ranks[i] != expected + i)
-                lines_.fail("rank " + std::to_string(expected + i) + " should follow, and rank " + std::to_string(s.ranks[i]) + " does: is a rank missing?");
-        if (!sections_.empty() && s.ranks.size() != sections_.front().ranks.size()) lines_.fail("this stage has another number of ranks than the first");
+                lines_.fail("rank " + std::to_string(expected + i) + " should follow, and rank " +
+                            std::to_string(s.ranks[i]) + " does: is a rank missing?");
+        if (!sections_.empty() && s.ranks.size() != sections_.front().ranks.size())
+            lines_.fail("this stage has another number of ranks than the first");
         sections_.push_back(std::move(s));
     }
 
@@ -106,10 +119,12 @@ private:
         groups_.tensor = static_cast<std::uint32_t>(std::max<std::uint64_t>(1, tensor));
         groups_.data = in_stage / groups_.tensor;
         groups_.expert = static_cast<std::uint32_t>(expert);
-        if (groups_.data == 0 || in_stage % groups_.tensor != 0 || groups_.data % groups_.expert != 0 || (data != 0 && data != groups_.data))
+        if (groups_.data == 0 || in_stage % groups_.tensor != 0 || groups_.data % groups_.expert != 0 ||
+            (data != 0 && data != groups_.data))
             throw BadFile(file_.name, "line " + std::to_string(sections_.front().line),
-                          "its stages have " + std::to_string(in_stage) + " ranks, which groups of " + std::to_string(tensor) + " tensor, " +
-                              std::to_string(data) + " data and " + std::to_string(expert) + " expert parallel ranks do not divide: a rank is missing?");
+                          "its stages have " + std::to_string(in_stage) + " ranks, which groups of " +
+                              std::to_string(tensor) + " tensor, " + std::to_string(data) + " data and " +
+                              std::to_string(expert) + " expert parallel ranks do not divide: a rank is missing?");
     }
 
     void communicators(replay::WorkloadBuilder& b) {
@@ -136,13 +151,15 @@ private:
         const auto end = std::find_if(first.begin(), first.end(), [](const Row& r) { return r.type == "epoch_end"; });
         first.insert(end, missing.begin(), missing.end());
         job_.assumed.push_back(std::to_string(missing.size()) +
-                               " operations of embedding_group stand in the last stage only: the first stage joins them when it has been set up");
+                               " operations of embedding_group stand in the last stage only: the first stage joins "
+                               "them when it has been set up");
     }
 
     void section(replay::WorkloadBuilder& b, std::uint32_t stage) {
         const Section& s = sections_[stage];
         b.role("stage" + std::to_string(stage), s.ranks);
-        b.first_only(std::any_of(s.rows.begin(), s.rows.end(), [](const Row& r) { return r.type == "epoch_end"; }) && s.rows.front().stage.starts_with("init"));
+        b.first_only(std::any_of(s.rows.begin(), s.rows.end(), [](const Row& r) { return r.type == "epoch_end"; }) &&
+                     s.rows.front().stage.starts_with("init"));
         for (const Row& row : s.rows) {
             if (row.type == "epoch_end") {
                 b.first_only(false);
@@ -174,19 +191,29 @@ private:
     }
 
     void collective(replay::WorkloadBuilder& b, const Row& row, std::uint32_t stage) {
-        static const std::map<std::string, StepKind> kinds = {
-            {"all_reduce", StepKind::all_reduce},         {"all_gather", StepKind::all_gather}, {"reduce_scatter", StepKind::reduce_scatter},
-            {"all_to_all", StepKind::all_to_all},         {"broadcast", StepKind::broadcast},   {"reduce", StepKind::reduce},
-            {"barrier", StepKind::all_reduce},            {"all_gather_into_tensor", StepKind::all_gather},
-            {"reduce_scatter_tensor", StepKind::reduce_scatter}, {"all_to_all_single", StepKind::all_to_all}, {"gather", StepKind::gather},
-            {"scatter", StepKind::scatter}};
+        static const std::map<std::string, StepKind> kinds = {{"all_reduce", StepKind::all_reduce},
+                                                              {"all_gather", StepKind::all_gather},
+                                                              {"reduce_scatter", StepKind::reduce_scatter},
+                                                              {"all_to_all", StepKind::all_to_all},
+                                                              {"broadcast", StepKind::broadcast},
+                                                              {"reduce", StepKind::reduce},
+                                                              {"barrier", StepKind::all_reduce},
+                                                              {"all_gather_into_tensor", StepKind::all_gather},
+                                                              {"reduce_scatter_tensor", StepKind::reduce_scatter},
+                                                              {"all_to_all_single", StepKind::all_to_all},
+                                                              {"gather", StepKind::gather},
+                                                              {"scatter", StepKind::scatter}};
         const auto kind = kinds.find(row.type);
         if (kind == kinds.end()) fail(row, "an operation '" + row.type + "' is not known");
         const std::uint64_t size = size_of(row);
         if (size < 2) return;
-        if (row.size != size) fail(row, row.group + " has " + std::to_string(size) + " ranks here, not " + std::to_string(row.size));
-        if (row.group == "embedding_group" && stage != 0 && stage + 1 != groups_.pipeline) fail(row, "stage " + std::to_string(stage) + " is not in embedding_group");
-        const std::uint64_t bytes = row.type == "barrier" ? 4 : kind->second == StepKind::all_gather ? row.bytes / size : row.bytes;
+        if (row.size != size)
+            fail(row, row.group + " has " + std::to_string(size) + " ranks here, not " + std::to_string(row.size));
+        if (row.group == "embedding_group" && stage != 0 && stage + 1 != groups_.pipeline)
+            fail(row, "stage " + std::to_string(stage) + " is not in embedding_group");
+        const std::uint64_t bytes = row.type == "barrier"                  ? 4
+                                    : kind->second == StepKind::all_gather ? row.bytes / size
+                                                                           : row.bytes;
         b.collective(kind->second, row.group, "compute", bytes, replay::DType::uint8, row.stage);
     }
 
@@ -201,7 +228,9 @@ private:
         fail(row, "a group '" + row.group + "' is not known");
     }
 
-    [[noreturn]] void fail(const Row& row, const std::string& text) const { throw BadFile(file_.name, "line " + std::to_string(row.line), text); }
+    [[noreturn]] void fail(const Row& row, const std::string& text) const {
+        throw BadFile(file_.name, "line " + std::to_string(row.line), text);
+    }
 
     NamedText file_;
     TextLines lines_;

@@ -16,13 +16,22 @@ using replay::StepKind;
 
 namespace {
 
-enum NodeType : std::uint32_t { kMetadata = 1, kLoad = 2, kStore = 3, kCompute = 4, kSend = 5, kRecv = 6, kCollective = 7 };
+enum NodeType : std::uint32_t {
+    kMetadata = 1,
+    kLoad = 2,
+    kStore = 3,
+    kCompute = 4,
+    kSend = 5,
+    kRecv = 6,
+    kCollective = 7
+};
 
 // CollectiveCommType of et_def.proto, by number.
 StepKind collective_of(std::uint64_t type) {
-    static constexpr StepKind kinds[] = {StepKind::all_reduce, StepKind::reduce,    StepKind::all_gather,     StepKind::gather,
-                                         StepKind::scatter,    StepKind::broadcast, StepKind::all_to_all,     StepKind::reduce_scatter,
-                                         StepKind::reduce_scatter, StepKind::all_reduce /* barrier */};
+    static constexpr StepKind kinds[] = {StepKind::all_reduce, StepKind::reduce,         StepKind::all_gather,
+                                         StepKind::gather,     StepKind::scatter,        StepKind::broadcast,
+                                         StepKind::all_to_all, StepKind::reduce_scatter, StepKind::reduce_scatter,
+                                         StepKind::all_reduce /* barrier */};
     return type < std::size(kinds) ? kinds[type] : StepKind::end;
 }
 
@@ -78,7 +87,9 @@ struct ChakraReader::Node {
     std::uint64_t source = 0, target = 0, root = 0;
     bool has_comm_type = false;
     std::uint32_t number = 0;
-    std::string place() const { return "node " + std::to_string(number) + " (" + std::string(name.substr(0, 80)) + ")"; }
+    std::string place() const {
+        return "node " + std::to_string(number) + " (" + std::string(name.substr(0, 80)) + ")";
+    }
 };
 
 std::vector<Communicator> read_communicators(const NamedText& file) {
@@ -97,7 +108,8 @@ std::vector<Communicator> read_communicators(const NamedText& file) {
         });
         std::vector<std::uint32_t> sorted = c.second;
         std::sort(sorted.begin(), sorted.end());
-        if (std::adjacent_find(sorted.begin(), sorted.end()) != sorted.end()) scan.fail("a rank is twice in communicator " + c.first);
+        if (std::adjacent_find(sorted.begin(), sorted.end()) != sorted.end())
+            scan.fail("a rank is twice in communicator " + c.first);
         all.push_back(std::move(c));
     });
     scan.finish();
@@ -124,7 +136,8 @@ std::uint32_t chakra_rank(const std::string& name) {
     return rank;
 }
 
-ChakraReader::ChakraReader(std::vector<Communicator> communicators, std::uint32_t world, const ReadOptions& options) : options_(options) {
+ChakraReader::ChakraReader(std::vector<Communicator> communicators, std::uint32_t world, const ReadOptions& options)
+    : options_(options) {
     for (auto& [name, ranks] : communicators) {
         for (const std::uint32_t r : ranks) world = std::max(world, r + 1);
         groups_[name] = static_cast<std::uint32_t>(trace_.groups.size());
@@ -143,8 +156,9 @@ void ChakraReader::read(const NamedText& file) {
     scan.record(record);  // the metadata
     for (std::uint32_t number = 0; scan.record(record); ++number) node(record, number, rank);
     if (scan.bad())
-        throw BadFile(file.name, "byte " + std::to_string(scan.at() - file.text.data()),
-                      "the record after node " + std::to_string(rank.items.size()) + " is cut short; copy the file again");
+        throw BadFile(
+            file.name, "byte " + std::to_string(scan.at() - file.text.data()),
+            "the record after node " + std::to_string(rank.items.size()) + " is cut short; copy the file again");
     entries_ += rank.items.size();
     link(rank);
     trace_.ranks.push_back(std::move(rank));
@@ -176,21 +190,32 @@ void ChakraReader::node(std::string_view record, std::uint32_t number, TraceRank
             case 10: {
                 const Attribute a = attribute_of(scan.text);
                 bad |= a.bad;
-                if (a.name == "num_ops") n.operations = a.number;
-                else if (a.name == "tensor_size") n.tensor_bytes = a.number;
-                else if (a.name == "comm_type") n.comm_type = a.number, n.has_comm_type = true;
-                else if (a.name == "comm_size") n.comm_bytes = a.number;
-                else if (a.name == "comm_tag") n.tag = a.number;
-                else if (a.name == "comm_src") n.source = a.number;
-                else if (a.name == "comm_dst") n.target = a.number;
-                else if (a.name == "root") n.root = a.number;
-                else if (a.name == "pg_name" || a.name == "comm_group") n.group = a.text;
+                if (a.name == "num_ops")
+                    n.operations = a.number;
+                else if (a.name == "tensor_size")
+                    n.tensor_bytes = a.number;
+                else if (a.name == "comm_type")
+                    n.comm_type = a.number, n.has_comm_type = true;
+                else if (a.name == "comm_size")
+                    n.comm_bytes = a.number;
+                else if (a.name == "comm_tag")
+                    n.tag = a.number;
+                else if (a.name == "comm_src")
+                    n.source = a.number;
+                else if (a.name == "comm_dst")
+                    n.target = a.number;
+                else if (a.name == "root")
+                    n.root = a.number;
+                else if (a.name == "pg_name" || a.name == "comm_group")
+                    n.group = a.text;
                 break;
             }
             default: break;
         }
     }
-    if (bad || scan.bad()) throw BadFile(rank.file, "node " + std::to_string(number), "it is no node of a Chakra trace; copy the file again");
+    if (bad || scan.bad())
+        throw BadFile(rank.file, "node " + std::to_string(number),
+                      "it is no node of a Chakra trace; copy the file again");
     item.needs = static_cast<std::uint32_t>(wanted_.size() - item.first_need);
     span_ms_ = std::max(span_ms_, static_cast<double>(n.start_us + n.duration_us) / 1e3);
     operation(n, item, rank);
@@ -209,14 +234,16 @@ void ChakraReader::operation(const Node& n, TraceItem& item, const TraceRank& ra
     if (n.type == kCollective) {
         item.kind = collective_of(n.comm_type);
         if (item.kind == StepKind::end || !n.has_comm_type)
-            throw BadFile(rank.file, n.place(), "its comm_type " + std::to_string(n.comm_type) + " is no collective of Chakra's (0 to 9)");
+            throw BadFile(rank.file, n.place(),
+                          "its comm_type " + std::to_string(n.comm_type) + " is no collective of Chakra's (0 to 9)");
         item.group = group(n.group, n, rank);
         item.same = hash_of(n.name), item.bytes = n.comm_type == kBarrier ? kBarrierBytes : n.comm_bytes;
         item.peer = static_cast<std::uint32_t>(std::min<std::uint64_t>(n.root, kNobody));
         if (trace_.groups[item.group].size() < 2) item.kind = StepKind::compute, item.group = kNobody, item.ns = 0;
         return;
     }
-    if (n.type == 0 || n.type > kCollective) throw BadFile(rank.file, n.place(), "its type " + std::to_string(n.type) + " is no type of node");
+    if (n.type == 0 || n.type > kCollective)
+        throw BadFile(rank.file, n.place(), "its type " + std::to_string(n.type) + " is no type of node");
     if (item.ns != 0 || n.operations == 0) return;
     // As fast as arithmetic or memory allow.
     const double compute = static_cast<double>(n.operations) / (options_.tflops * 1e3);
@@ -229,8 +256,10 @@ std::uint32_t ChakraReader::group(std::string_view name, const Node& n, const Tr
     const auto found = groups_.find(name);
     if (found != groups_.end()) return found->second;
     if (!name.empty())
-        throw BadFile(rank.file, n.place(), "its communicator " + std::string(name.substr(0, 80)) +
-                                                " is in no file of communicators; give the JSON file that came with the traces ({\"1\":[0,1],...})");
+        throw BadFile(
+            rank.file, n.place(),
+            "its communicator " + std::string(name.substr(0, 80)) +
+                " is in no file of communicators; give the JSON file that came with the traces ({\"1\":[0,1],...})");
     if (world_group_ == kNobody) {
         world_group_ = static_cast<std::uint32_t>(trace_.groups.size());
         trace_.groups.emplace_back(trace_.world);
@@ -246,15 +275,17 @@ void ChakraReader::link(TraceRank& rank) {
     number.reserve(ids_.size());
     for (std::uint32_t i = 0; i < ids_.size(); ++i)
         if (!number.emplace(ids_[i], i).second)
-            throw BadFile(rank.file, "node " + std::to_string(i), "its id " + std::to_string(ids_[i]) + " is that of another node too");
+            throw BadFile(rank.file, "node " + std::to_string(i),
+                          "its id " + std::to_string(ids_[i]) + " is that of another node too");
     rank.needs.resize(wanted_.size());
     for (std::uint32_t i = 0; i < rank.items.size(); ++i)
         for (std::uint32_t k = 0; k < rank.items[i].needs; ++k) {
             const std::uint64_t id = wanted_[rank.items[i].first_need + k];
             const auto found = number.find(id);
             if (found == number.end())
-                throw BadFile(rank.file, "node " + std::to_string(i),
-                              "it waits for node " + std::to_string(id) + ", which is not in the file; copy the file again");
+                throw BadFile(
+                    rank.file, "node " + std::to_string(i),
+                    "it waits for node " + std::to_string(id) + ", which is not in the file; copy the file again");
             rank.needs[rank.items[i].first_need + k] = found->second;
         }
 }

@@ -16,7 +16,8 @@ void count_workload(const replay::Workload& workload, Figures& figures) {
     for (const replay::Role& role : workload.roles) {
         const std::uint64_t ranks = role.ranks.size();
         for (const Step& step : replay::unrolled(role.steps)) {
-            if (step.kind == StepKind::compute || step.kind == StepKind::host) figures.compute_ms += static_cast<double>(step.us * ranks) / 1e3;
+            if (step.kind == StepKind::compute || step.kind == StepKind::host)
+                figures.compute_ms += static_cast<double>(step.us * ranks) / 1e3;
             if (!is_operation(step.kind)) continue;
             used[step.comm] = true;
             const bool transfer = step.kind == StepKind::send || step.kind == StepKind::recv;
@@ -50,7 +51,8 @@ std::uint32_t choose_gpus_per_node(std::uint32_t world, const std::vector<std::v
     std::string why = gpus == kMost ? "" : ", one GPU a node";
     for (const auto& [n, count] : aligned)
         if (count * n >= world && (gpus == 1 || n > gpus)) gpus = n, why = ", as its groups of neighbours are";
-    assumed.push_back("nodes of " + std::to_string(gpus) + " GPU" + (gpus == 1 ? "" : "s") + why + "; --gpus-per-node says otherwise");
+    assumed.push_back("nodes of " + std::to_string(gpus) + " GPU" + (gpus == 1 ? "" : "s") + why +
+                      "; --gpus-per-node says otherwise");
     return gpus;
 }
 
@@ -60,7 +62,9 @@ JobFile read_played(const NamedText& file) {
     std::istringstream in{std::string(file.text)};
     std::vector<replay::WorkloadError> errors;
     job.workload = replay::read_workload(in, errors);
-    if (!errors.empty()) throw BadFile(file.name, errors.front().line == 0 ? "" : "line " + std::to_string(errors.front().line), errors.front().text);
+    if (!errors.empty())
+        throw BadFile(file.name, errors.front().line == 0 ? "" : "line " + std::to_string(errors.front().line),
+                      errors.front().text);
     job.figures.files = 1, job.figures.ranks = job.workload.world();
     job.figures.entries = static_cast<std::uint64_t>(std::count(file.text.begin(), file.text.end(), '\n'));
     count_workload(job.workload, job.figures);
@@ -73,7 +77,9 @@ JobFile read_recorded(const NamedText& file) {
     std::istringstream in{std::string(file.text)};
     std::vector<replay::WorkloadError> errors;
     job.workload = replay::read_recording(in, errors);
-    if (!errors.empty()) throw BadFile(file.name, errors.front().line == 0 ? "" : "line " + std::to_string(errors.front().line), errors.front().text);
+    if (!errors.empty())
+        throw BadFile(file.name, errors.front().line == 0 ? "" : "line " + std::to_string(errors.front().line),
+                      errors.front().text);
     job.figures.files = 1, job.figures.ranks = job.workload.world();
     job.figures.entries = static_cast<std::uint64_t>(std::count(file.text.begin(), file.text.end(), '\n'));
     job.repeats = false;

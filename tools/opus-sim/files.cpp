@@ -29,7 +29,8 @@ public:
         close(fd);
         if (size_ == 0) throw BadFile(path, "", "it is empty");
         if (data_ == MAP_FAILED) throw BadFile(path, "", "it cannot be read");
-        if (is_gzip({static_cast<const char*>(data_), size_})) unpacked_ = inflated({path, {static_cast<const char*>(data_), size_}});
+        if (is_gzip({static_cast<const char*>(data_), size_}))
+            unpacked_ = inflated({path, {static_cast<const char*>(data_), size_}});
     }
     Mapped(const Mapped&) = delete;
     Mapped& operator=(const Mapped&) = delete;
@@ -37,7 +38,8 @@ public:
         if (data_ != nullptr && data_ != MAP_FAILED) munmap(data_, size_);
     }
     NamedText text() const {
-        return {path_, unpacked_.empty() ? std::string_view(static_cast<const char*>(data_), size_) : std::string_view(unpacked_)};
+        return {path_, unpacked_.empty() ? std::string_view(static_cast<const char*>(data_), size_)
+                                         : std::string_view(unpacked_)};
     }
 
 private:
@@ -46,12 +48,23 @@ private:
     std::size_t size_ = 0;
 };
 
-enum class Format : std::uint8_t { workload, recording, chakra, communicators, kineto, simai, aicb, pytorch_graph, unknown };
+enum class Format : std::uint8_t {
+    workload,
+    recording,
+    chakra,
+    communicators,
+    kineto,
+    simai,
+    aicb,
+    pytorch_graph,
+    unknown
+};
 
 Format format_of(std::string_view text) {
     const std::size_t from = text.find_first_not_of(" \t\r\n");
     const std::string_view head = from == text.npos ? std::string_view() : text.substr(from, 4096);
-    if (head.starts_with("HYBRID_") || head.starts_with("DATA") || head.starts_with("MODEL") || head.starts_with("MICRO")) return Format::simai;
+    if (head.starts_with("HYBRID_") || head.starts_with("DATA") || head.starts_with("MODEL") || head.starts_with("MICRO"))
+        return Format::simai;
     if (head.starts_with("[") && head.find("rank") != head.npos) return Format::aicb;
     if (head.starts_with("comm_type,")) return Format::aicb;
     if (head.starts_with("{")) {
@@ -60,7 +73,8 @@ Format format_of(std::string_view text) {
         if (head.find("chakra") != head.npos && head.find("\"schema\"") != head.npos) return Format::pytorch_graph;
         if (is_kineto(text)) return Format::kineto;
         const std::size_t colon = head.find(':');
-        if (colon != head.npos && head.find_first_not_of(" \t\r\n", colon + 1) == head.find('[', colon)) return Format::communicators;
+        if (colon != head.npos && head.find_first_not_of(" \t\r\n", colon + 1) == head.find('[', colon))
+            return Format::communicators;
         return Format::unknown;
     }
     return is_chakra(text) ? Format::chakra : Format::unknown;
@@ -107,7 +121,9 @@ JobFile read_chakra(const std::vector<std::string>& traces, const std::string& c
     job.figures.span_ms = reader.span_ms();
     if (reader.estimated()) {
         char text[160];
-        std::snprintf(text, sizeof text, "computations without a time take what their operations take at %g TFLOP/s and %g GB/s (--gpu-tflops, --gpu-memory-gbytes)",
+        std::snprintf(text, sizeof text,
+                      "computations without a time take what their operations take at %g TFLOP/s and %g GB/s "
+                      "(--gpu-tflops, --gpu-memory-gbytes)",
                       options.tflops, options.memory_gbytes);
         job.assumed.emplace_back(text);
     }
@@ -145,20 +161,27 @@ JobFile read_files(const std::vector<std::string>& paths, const ReadOptions& opt
             case Format::chakra: chakra.push_back(path); break;
             case Format::kineto: kineto.push_back(path); break;
             case Format::communicators:
-                if (!communicators.empty()) throw BadFile(path, "", "it is a second file of communicators; " + communicators + " is one, too: give one");
+                if (!communicators.empty())
+                    throw BadFile(path, "",
+                                  "it is a second file of communicators; " + communicators + " is one, too: give one");
                 communicators = path;
                 break;
             case Format::pytorch_graph:
-                throw BadFile(path, "", "it is PyTorch's execution graph, which has no times: give the profiler's trace of the same rank");
+                throw BadFile(
+                    path, "",
+                    "it is PyTorch's execution graph, which has no times: give the profiler's trace of the same rank");
             case Format::unknown:
                 throw BadFile(path, "",
-                              "its format is not known. Known are: Opus recordings, opus-replay workloads, Chakra execution traces (NAME.RANK.et and the "
-                              "JSON file of communicators), PyTorch profiler traces (JSON, gzip too), SimAI workloads, AICB tables");
+                              "its format is not known. Known are: Opus recordings, opus-replay workloads, Chakra "
+                              "execution traces (NAME.RANK.et and the "
+                              "JSON file of communicators), PyTorch profiler traces (JSON, gzip too), SimAI workloads, "
+                              "AICB tables");
             default: other.push_back(path), single = format;
         }
     }
     if (!chakra.empty() + !kineto.empty() + !other.empty() > 1 || other.size() > 1)
-        throw BadFile(files.front(), "", "these files are of more than one job, or of more than one format: give those of one job");
+        throw BadFile(files.front(), "",
+                      "these files are of more than one job, or of more than one format: give those of one job");
     if (!chakra.empty()) return read_chakra(chakra, communicators, options);
     if (!kineto.empty()) return read_kineto(kineto, options);
     if (other.empty()) throw BadFile(communicators, "", "this is a file of communicators; give the traces with it");

@@ -13,7 +13,8 @@ using replay::StepKind;
 
 bool same(const Step& a, const Step& b) {
     const auto of = [](const Step& s) {
-        return std::tie(s.kind, s.first_only, s.varies, s.dtype, s.reduction, s.comm, s.stream, s.event, s.peer, s.times, s.every, s.bytes, s.us, s.jitter_us);
+        return std::tie(s.kind, s.first_only, s.varies, s.dtype, s.reduction, s.comm, s.stream, s.event, s.peer,
+                        s.times, s.every, s.bytes, s.us, s.jitter_us);
     };
     return of(a) == of(b);
 }
@@ -33,7 +34,8 @@ private:
 
     // As many GPUs on each node, and more than one.
     bool places() {
-        for (const replay::Place& p : w_.places) nodes_ = std::max(nodes_, p.node + 1), gpus_ = std::max(gpus_, p.gpu + 1);
+        for (const replay::Place& p : w_.places)
+            nodes_ = std::max(nodes_, p.node + 1), gpus_ = std::max(gpus_, p.gpu + 1);
         if (gpus_ < 2 || nodes_ < 2 || std::uint64_t{nodes_} * gpus_ != w_.world()) return false;
         at_.assign(w_.world(), kNobody);
         for (std::uint32_t r = 0; r < w_.world(); ++r) at_[w_.places[r].node * gpus_ + w_.places[r].gpu] = r;

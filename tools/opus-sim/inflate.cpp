@@ -38,8 +38,10 @@ std::string inflated(const NamedText& file) {
         taken += piece - z.avail_in;
         out.resize(out.size() - z.avail_out);
         const std::string place = "byte " + std::to_string(taken);
-        if (result != Z_OK && result != Z_STREAM_END && result != Z_BUF_ERROR) throw BadFile(file.name, place, "it is damaged: gzip says so; copy it again");
-        if (result != Z_STREAM_END && taken == file.text.size() && z.avail_out != 0) throw BadFile(file.name, place, "it was cut short; copy it again");
+        if (result != Z_OK && result != Z_STREAM_END && result != Z_BUF_ERROR)
+            throw BadFile(file.name, place, "it is damaged: gzip says so; copy it again");
+        if (result != Z_STREAM_END && taken == file.text.size() && z.avail_out != 0)
+            throw BadFile(file.name, place, "it was cut short; copy it again");
         if (out.size() > kMost) throw BadFile(file.name, place, "unpacked it is larger than 16 GiB");
     }
     return out;

@@ -1,5 +1,5 @@
-// What is read from a job's files, whatever their format: the one workload that tools/sim plays, and the figures of the files as
-// they are. Pure but for read_files.
+// What is read from a job's files, whatever their format: the one workload that tools/sim plays, and the figures of the
+// files as they are. Pure but for read_files.
 #pragma once
 
 #include <cstdint>
@@ -38,13 +38,13 @@ struct OperationFigure {
 
 struct Figures {
     std::uint32_t files = 0;
-    std::uint32_t ranks = 0;    // that the files hold
-    std::uint32_t world = 0;    // that the job has
-    std::uint64_t entries = 0;  // nodes, events, lines of what is read; summed over files
-    std::map<std::string, std::uint32_t> groups;                                          // "16 of 8": how many groups of how many ranks
+    std::uint32_t ranks = 0;                      // that the files hold
+    std::uint32_t world = 0;                      // that the job has
+    std::uint64_t entries = 0;                    // nodes, events, lines of what is read; summed over files
+    std::map<std::string, std::uint32_t> groups;  // "16 of 8": how many groups of how many ranks
     std::map<std::pair<replay::StepKind, std::uint32_t>, OperationFigure> operations;  // by kind and size of the group
-    double compute_ms = 0;  // summed over ranks
-    double span_ms = 0;     // of the rank that takes longest, from its first to its last; 0 where the file has no times
+    double compute_ms = 0;                                                             // summed over ranks
+    double span_ms = 0;  // of the rank that takes longest, from its first to its last; 0 where the file has no times
 };
 
 struct JobFile {

@@ -1,5 +1,5 @@
-// What each rank of a job did or would do, as execution traces say it: operations and computations that wait for each other.
-// Readers fill it in; it becomes a workload (replay::Workload) of one iteration.
+// What each rank of a job did or would do, as execution traces say it: operations and computations that wait for each
+// other. Readers fill it in; it becomes a workload (replay::Workload) of one iteration.
 #pragma once
 
 #include <cstdint>
@@ -39,11 +39,11 @@ struct JobTrace {
     std::vector<TraceRank> ranks;                    // by rank
 };
 
-// Missing ranks: an error, or with `fill` copies of those that are there. Every group's members call the same collectives, and
-// every transfer has two sides: else an error that names rank, file, place. Sorts `ranks`.
+// Missing ranks: an error, or with `fill` copies of those that are there. Every group's members call the same
+// collectives, and every transfer has two sides: else an error that names rank, file, place. Sorts `ranks`.
 void check_trace(JobTrace& trace, bool fill, std::vector<std::string>& assumed);
-// Orders items by playing them: a rank computes one thing at a time, what could begin first is first. An error where ranks
-// wait for each other in a circle. Afterwards `ordered`.
+// Orders items by playing them: a rank computes one thing at a time, what could begin first is first. An error where
+// ranks wait for each other in a circle. Afterwards `ordered`.
 void order_trace(JobTrace& trace);
 void count_trace(const JobTrace& trace, Figures& figures);
 // The trace must be ordered and checked.

@@ -10,7 +10,9 @@ bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
 }  // namespace
 
-void JsonScan::fail(const std::string& text) const { throw BadFile(name_, "byte " + std::to_string(at_ - begin_), text); }
+void JsonScan::fail(const std::string& text) const {
+    throw BadFile(name_, "byte " + std::to_string(at_ - begin_), text);
+}
 
 char JsonScan::peek() {
     while (at_ != end_ && is_white(*at_)) ++at_;
@@ -92,7 +94,8 @@ std::string_view JsonScan::value() {
             if (c == '}' || c == ']') --depth;
         } while (depth != 0);
     } else {
-        while (at_ != end_ && !is_white(*at_) && *at_ != ',' && *at_ != '}' && *at_ != ']' && *at_ != ':' && *at_ != '"') ++at_;
+        while (at_ != end_ && !is_white(*at_) && *at_ != ',' && *at_ != '}' && *at_ != ']' && *at_ != ':' && *at_ != '"')
+            ++at_;
         if (at_ == from) fail(std::string("a value should stand here, and '") + first + "' does");
     }
     return {from, static_cast<std::size_t>(at_ - from)};

@@ -13,7 +13,7 @@ using replay::StepKind;
 
 namespace {
 
-constexpr std::int64_t kLooseNs = 1000;           // times are of so little use below
+constexpr std::int64_t kLooseNs = 1000;  // times are of so little use below
 constexpr std::int64_t kClocksAgreeNs = 1'000'000;
 
 // "worker3_step_12.1694128201557.pt.trace.json", "rank3.json", "kineto_3.json".
@@ -50,7 +50,8 @@ public:
 
     void operation(const GpuWork& w, TraceItem item) {
         const std::uint32_t computed = computed_before(w.start_ns), other = ended_before(w.start_ns);
-        const std::int64_t a = computed == kNobody ? begin_ns_ : end_of(computed), b = other == kNobody ? begin_ns_ : ends_[other].first;
+        const std::int64_t a = computed == kNobody ? begin_ns_ : end_of(computed),
+                           b = other == kNobody ? begin_ns_ : ends_[other].first;
         const std::int64_t base = std::max(a, b);
         std::vector<std::uint32_t> needs;
         if (computed != kNobody) needs.push_back(computed_[computed].second);
@@ -61,7 +62,8 @@ public:
             needs.clear();
         }
         item.place = w.event, item.ns = w.end_ns - w.start_ns;
-        item.first_need = static_cast<std::uint32_t>(rank_.needs.size()), item.needs = static_cast<std::uint32_t>(needs.size());
+        item.first_need = static_cast<std::uint32_t>(rank_.needs.size()),
+        item.needs = static_cast<std::uint32_t>(needs.size());
         rank_.needs.insert(rank_.needs.end(), needs.begin(), needs.end());
         rank_.items.push_back(item);
         ends_.emplace_back(w.end_ns, last());
@@ -75,7 +77,8 @@ private:
     void push(const GpuWork& w, std::int64_t ns, const std::vector<std::uint32_t>& needs = {}) {
         TraceItem item;
         item.ns = ns, item.place = w.event;
-        item.first_need = static_cast<std::uint32_t>(rank_.needs.size()), item.needs = static_cast<std::uint32_t>(needs.size());
+        item.first_need = static_cast<std::uint32_t>(rank_.needs.size()),
+        item.needs = static_cast<std::uint32_t>(needs.size());
         rank_.needs.insert(rank_.needs.end(), needs.begin(), needs.end());
         rank_.items.push_back(item);
     }
@@ -84,7 +87,8 @@ private:
     void wait(const GpuWork& w, std::int64_t start) {
         const std::int64_t before = over_item_ == kNobody ? begin_ns_ : over_ns_;
         const std::uint32_t other = ended_before(start);
-        if (other != kNobody && ends_[other].first > before) return push(w, std::max<std::int64_t>(0, start - ends_[other].first), {ends_[other].second});
+        if (other != kNobody && ends_[other].first > before)
+            return push(w, std::max<std::int64_t>(0, start - ends_[other].first), {ends_[other].second});
         if (start - before > kLooseNs) push(w, start - before);
     }
 
@@ -98,7 +102,8 @@ private:
         std::uint32_t best = kNobody;
         const std::size_t few = std::min<std::size_t>(ends_.size(), 64);
         for (std::size_t i = ends_.size() - few; i < ends_.size(); ++i)
-            if (ends_[i].first <= ns + kLooseNs && (best == kNobody || ends_[i].first >= ends_[best].first)) best = static_cast<std::uint32_t>(i);
+            if (ends_[i].first <= ns + kLooseNs && (best == kNobody || ends_[i].first >= ends_[best].first))
+                best = static_cast<std::uint32_t>(i);
         return best;
     }
 
@@ -123,7 +128,8 @@ struct KinetoReader::Found {
 
 bool is_kineto(std::string_view text) {
     const std::string_view head = text.substr(0, 4096);
-    return head.find("\"traceEvents\"") != head.npos || head.find("\"deviceProperties\"") != head.npos || head.find("\"distributedInfo\"") != head.npos ||
+    return head.find("\"traceEvents\"") != head.npos || head.find("\"deviceProperties\"") != head.npos ||
+           head.find("\"distributedInfo\"") != head.npos ||
            (head.find("\"schemaVersion\"") != head.npos && text.find("\"traceEvents\"") != text.npos);
 }
 
@@ -158,7 +164,8 @@ void KinetoReader::build(Found& found, TraceRank& rank) {
         const CollectiveFacts& facts = found.events.facts[w.facts];
         const std::string place = "event " + std::to_string(w.event);
         if (facts.kind == StepKind::end)
-            throw BadFile(found.file, place, "which operation this NCCL kernel is of is not told; record with PyTorch 2.3 or newer");
+            throw BadFile(found.file, place,
+                          "which operation this NCCL kernel is of is not told; record with PyTorch 2.3 or newer");
         TraceItem item;
         item.kind = facts.kind, item.bytes = facts.bytes;
         no_bytes_ |= !facts.has_bytes;
@@ -166,7 +173,8 @@ void KinetoReader::build(Found& found, TraceRank& rank) {
         const auto& members = trace_.groups[group];
         if (facts.kind == StepKind::send || facts.kind == StepKind::recv) {
             if (facts.peer >= members.size())
-                throw BadFile(found.file, place, "the other side of this transfer is not told; record with PyTorch 2.3 or newer");
+                throw BadFile(found.file, place,
+                              "the other side of this transfer is not told; record with PyTorch 2.3 or newer");
             item.peer = members[facts.peer];
         } else if (members.size() < 2 && trace_.world != 0 && !members.empty()) {
             item.kind = StepKind::compute;  // alone
@@ -187,7 +195,8 @@ std::uint32_t KinetoReader::group_of(const Found& found, const CollectiveFacts& 
     if (ranks.empty() && !facts.group.empty() && facts.group != "0" && !found.events.groups.empty())
         throw BadFile(found.file, place, "who is in process group " + facts.group + " is not told");
     no_groups_ |= ranks.empty();
-    const auto [at, fresh] = groups_.try_emplace(key_of(facts.group, ranks), static_cast<std::uint32_t>(trace_.groups.size()));
+    const auto [at, fresh] =
+        groups_.try_emplace(key_of(facts.group, ranks), static_cast<std::uint32_t>(trace_.groups.size()));
     if (fresh) {
         for (const std::uint32_t r : ranks) trace_.world = std::max(trace_.world, r + 1);
         trace_.groups.push_back(std::move(ranks));
@@ -207,8 +216,12 @@ JobTrace KinetoReader::trace() {
 std::vector<std::string> KinetoReader::assumed(const JobTrace& checked) const {
     std::vector<std::string> said;
     if (no_groups_) said.emplace_back("the traces do not say who is in a process group: all ranks are in each");
-    if (no_bytes_) said.emplace_back("the traces do not say how much each NCCL kernel carried: those count as nothing but latency");
-    if (steps_ > 1) said.push_back("the traces hold " + std::to_string(steps_) + " steps of the job: what is called an iteration is all of them");
+    if (no_bytes_)
+        said.emplace_back(
+            "the traces do not say how much each NCCL kernel carried: those count as nothing but latency");
+    if (steps_ > 1)
+        said.push_back("the traces hold " + std::to_string(steps_) +
+                       " steps of the job: what is called an iteration is all of them");
     // By the median, so that a rank that looked away once does not count.
     std::int64_t worst = 0;
     std::uint32_t whose = 0, against = 0;
@@ -227,7 +240,8 @@ std::vector<std::string> KinetoReader::assumed(const JobTrace& checked) const {
     if (std::abs(worst) > kClocksAgreeNs)
         said.push_back("the clocks of ranks " + std::to_string(against) + " and " + std::to_string(whose) + " lie " +
                        std::to_string(std::abs(worst) / 1'000'000) +
-                       " ms apart by the ends of their collectives: only times of one rank are compared, and ranks meet where they call collectives");
+                       " ms apart by the ends of their collectives: only times of one rank are compared, and ranks "
+                       "meet where they call collectives");
     return said;
 }
 

@@ -32,10 +32,14 @@ public:
 private:
     void distributed() {
         scan_.object([&](std::string_view key) {
-            if (key == "rank") found_.rank = small();
-            else if (key == "world_size") found_.world = small();
-            else if (key == "pg_config" && scan_.peek() == '[') scan_.array([&] { group(); });
-            else scan_.value();
+            if (key == "rank")
+                found_.rank = small();
+            else if (key == "world_size")
+                found_.world = small();
+            else if (key == "pg_config" && scan_.peek() == '[')
+                scan_.array([&] { group(); });
+            else
+                scan_.value();
         });
     }
     std::uint32_t small() {
@@ -67,15 +71,21 @@ private:
             if (key == "ts") return e.timed = true, void(e.ts_ns = scan_.thousandths());
             if (key == "dur") return void(e.dur_ns = scan_.thousandths());
             const std::string_view value = scan_.value();
-            if (key == "ph") e.phase = bare(value);
-            else if (key == "cat") e.category = bare(value);
-            else if (key == "name") e.name = bare(value);
-            else if (key == "tid") e.thread = value;
-            else if (key == "args") e.args = value;
+            if (key == "ph")
+                e.phase = bare(value);
+            else if (key == "cat")
+                e.category = bare(value);
+            else if (key == "name")
+                e.name = bare(value);
+            else if (key == "tid")
+                e.thread = value;
+            else if (key == "args")
+                e.args = value;
         });
         if (e.phase != "X" || !e.timed) return;
         if (e.dur_ns < 0) scan_.fail("event " + std::to_string(found_.count) + " ends before it begins");
-        if (e.category == "kernel" || e.category == "Kernel" || e.category == "gpu_memcpy" || e.category == "gpu_memset") return work(e);
+        if (e.category == "kernel" || e.category == "Kernel" || e.category == "gpu_memcpy" || e.category == "gpu_memset")
+            return work(e);
         if (e.category == "cuda_runtime" || e.category == "cuda_driver") {
             if (e.name.find("Launch") != e.name.npos) found_.launches[correlation(e)] = {e.ts_ns, e.thread};
             return;
@@ -119,7 +129,8 @@ private:
 
 KinetoEvents scan_kineto(const NamedText& file) {
     KinetoEvents found = Scanner(file).run();
-    std::stable_sort(found.work.begin(), found.work.end(), [](const GpuWork& a, const GpuWork& b) { return a.start_ns < b.start_ns; });
+    std::stable_sort(found.work.begin(), found.work.end(),
+                     [](const GpuWork& a, const GpuWork& b) { return a.start_ns < b.start_ns; });
     // What launched a kernel says what the kernel does not.
     for (const GpuWork& w : found.work) {
         const auto launch = w.facts == replay::kNobody ? found.launches.end() : found.launches.find(w.correlation);

@@ -13,8 +13,8 @@ namespace opus::job {
 
 struct GpuWork {
     std::int64_t start_ns = 0, end_ns = 0;
-    std::uint64_t correlation = 0;        // of NCCL kernels
-    std::uint32_t event = 0;              // number in the file
+    std::uint64_t correlation = 0;          // of NCCL kernels
+    std::uint32_t event = 0;                // number in the file
     std::uint32_t facts = replay::kNobody;  // index of KinetoEvents::facts, of NCCL kernels
 };
 struct HostCall {
@@ -32,7 +32,7 @@ struct KinetoEvents {
     std::map<std::string, std::vector<std::uint32_t>> groups;  // by name
     std::vector<GpuWork> work;
     std::vector<CollectiveFacts> facts;
-    std::vector<HostCall> calls;                    // "nccl:" annotations
+    std::vector<HostCall> calls;                             // "nccl:" annotations
     std::unordered_map<std::uint64_t, HostLaunch> launches;  // by correlation; of all kernels
     std::uint64_t count = 0;
     std::uint32_t steps = 0;  // "ProfilerStep#" annotations

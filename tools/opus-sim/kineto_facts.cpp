@@ -20,11 +20,17 @@ struct Spelling {
     std::string_view begins;
     StepKind kind;
 };
-constexpr Spelling kSpellings[] = {
-    {"allreduce", StepKind::all_reduce},  {"allgather", StepKind::all_gather},   {"reducescatter", StepKind::reduce_scatter},
-    {"alltoall", StepKind::all_to_all},   {"broadcast", StepKind::broadcast},    {"reduce", StepKind::reduce},
-    {"gather", StepKind::gather},         {"scatter", StepKind::scatter},        {"send", StepKind::send},
-    {"recv", StepKind::recv},             {"barrier", StepKind::all_reduce}};
+constexpr Spelling kSpellings[] = {{"allreduce", StepKind::all_reduce},
+                                   {"allgather", StepKind::all_gather},
+                                   {"reducescatter", StepKind::reduce_scatter},
+                                   {"alltoall", StepKind::all_to_all},
+                                   {"broadcast", StepKind::broadcast},
+                                   {"reduce", StepKind::reduce},
+                                   {"gather", StepKind::gather},
+                                   {"scatter", StepKind::scatter},
+                                   {"send", StepKind::send},
+                                   {"recv", StepKind::recv},
+                                   {"barrier", StepKind::all_reduce}};
 
 StepKind spelled(std::string_view text) {
     const std::string name = folded(text);
@@ -39,11 +45,33 @@ std::uint64_t bytes_of_type(std::string_view type) {
         std::string_view name;
         std::uint64_t bytes;
     };
-    constexpr Size sizes[] = {{"c10::half", 2}, {"c10::bfloat16", 2}, {"half", 2},  {"bfloat16", 2},      {"float16", 2},  {"float", 4},
-                              {"float32", 4},   {"double", 8},        {"float64", 8}, {"int", 4},         {"int32", 4},    {"long", 8},
-                              {"longint", 8},   {"int64", 8},         {"short", 2}, {"int16", 2},         {"byte", 1},     {"char", 1},
-                              {"bool", 1},      {"int8", 1},          {"uint8", 1}, {"unsignedchar", 1},  {"signedchar", 1},
-                              {"c10::float8e4m3fn", 1}, {"c10::float8e5m2", 1}, {"float8e4m3fn", 1}, {"float8e5m2", 1}};
+    constexpr Size sizes[] = {{"c10::half", 2},
+                              {"c10::bfloat16", 2},
+                              {"half", 2},
+                              {"bfloat16", 2},
+                              {"float16", 2},
+                              {"float", 4},
+                              {"float32", 4},
+                              {"double", 8},
+                              {"float64", 8},
+                              {"int", 4},
+                              {"int32", 4},
+                              {"long", 8},
+                              {"longint", 8},
+                              {"int64", 8},
+                              {"short", 2},
+                              {"int16", 2},
+                              {"byte", 1},
+                              {"char", 1},
+                              {"bool", 1},
+                              {"int8", 1},
+                              {"uint8", 1},
+                              {"unsignedchar", 1},
+                              {"signedchar", 1},
+                              {"c10::float8e4m3fn", 1},
+                              {"c10::float8e5m2", 1},
+                              {"float8e4m3fn", 1},
+                              {"float8e5m2", 1}};
     for (const Size& s : sizes)
         if (name == s.name) return s.bytes;
     return 0;
@@ -63,7 +91,8 @@ std::uint64_t elements_of(std::string_view dims) {
             inner = false, --depth;
         } else if (c >= '0' && c <= '9') {
             std::uint64_t n = 0;
-            for (; i < dims.size() && dims[i] >= '0' && dims[i] <= '9'; ++i) n = std::min<std::uint64_t>(n * 10 + static_cast<std::uint64_t>(dims[i] - '0'), 1ull << 31);
+            for (; i < dims.size() && dims[i] >= '0' && dims[i] <= '9'; ++i)
+                n = std::min<std::uint64_t>(n * 10 + static_cast<std::uint64_t>(dims[i] - '0'), 1ull << 31);
             product = std::min<std::uint64_t>(product * n, 1ull << 48);
             continue;
         }
@@ -88,7 +117,10 @@ void CollectiveFacts::add(const CollectiveFacts& other) {
     if (peer == replay::kNobody) peer = other.peer;
 }
 
-bool is_nccl(std::string_view kernel) { return kernel.starts_with("nccl") || kernel.find("ncclDevKernel") != kernel.npos || kernel.find("ncclKernel") != kernel.npos; }
+bool is_nccl(std::string_view kernel) {
+    return kernel.starts_with("nccl") || kernel.find("ncclDevKernel") != kernel.npos ||
+           kernel.find("ncclKernel") != kernel.npos;
+}
 
 std::vector<std::uint32_t> numbers_of(std::string_view text) {
     std::vector<std::uint32_t> out;
@@ -114,18 +146,25 @@ CollectiveFacts facts_of_args(const NamedText& args) {
     bool has_elements = false;
     JsonScan scan(args);
     scan.object([&](std::string_view key) {
-        if (key == "Collective name") f.kind = spelled(scan.string());
-        else if (key == "In msg nelems") elements = scan.whole(), has_elements = true;
-        else if (key == "dtype") size = bytes_of_type(scan.string());
-        else if (key == "Process Group Name") f.group = scan.string();
-        else if (key == "Process Group Ranks") f.ranks = numbers_of(scan.value());
+        if (key == "Collective name")
+            f.kind = spelled(scan.string());
+        else if (key == "In msg nelems")
+            elements = scan.whole(), has_elements = true;
+        else if (key == "dtype")
+            size = bytes_of_type(scan.string());
+        else if (key == "Process Group Name")
+            f.group = scan.string();
+        else if (key == "Process Group Ranks")
+            f.ranks = numbers_of(scan.value());
         else if (key == "Src Rank" || key == "Dst Rank") {
             const std::vector<std::uint32_t> peer = numbers_of(scan.value());
             if (!peer.empty()) f.peer = peer.front();
-        }
-        else if (key == "Input Dims") dims = scan.value();
-        else if (key == "Input type") types = scan.value();
-        else scan.value();
+        } else if (key == "Input Dims")
+            dims = scan.value();
+        else if (key == "Input type")
+            types = scan.value();
+        else
+            scan.value();
     });
     if (has_elements && size != 0) f.bytes = std::min<std::uint64_t>(elements, 1ull << 48) * size, f.has_bytes = true;
     const std::uint64_t of_type = bytes_of_type(first_string(types));
@@ -148,7 +187,9 @@ CollectiveFacts facts_of_kernel(std::string_view name) {
     CollectiveFacts f;
     for (const Spelling& s : kSpellings)
         for (std::size_t at = 0; f.kind == StepKind::end && (at = name.find('_', at)) != name.npos; ++at)
-            if (folded(name.substr(at + 1, s.begins.size())) == s.begins && !name.substr(at + 1).starts_with("SendRecv")) f.kind = s.kind;
+            if (folded(name.substr(at + 1, s.begins.size())) == s.begins &&
+                !name.substr(at + 1).starts_with("SendRecv"))
+                f.kind = s.kind;
     return f;
 }
 

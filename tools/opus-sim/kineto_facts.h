@@ -15,8 +15,8 @@ struct CollectiveFacts {
     replay::StepKind kind = replay::StepKind::end;  // end: not known
     std::uint64_t bytes = 0;
     bool has_bytes = false;
-    std::string group;                 // its name; empty: not told
-    std::vector<std::uint32_t> ranks;  // of the group; empty: not told
+    std::string group;                     // its name; empty: not told
+    std::vector<std::uint32_t> ranks;      // of the group; empty: not told
     std::uint32_t peer = replay::kNobody;  // of a transfer: rank of the group
 
     // What is not known yet.

@@ -11,20 +11,34 @@ namespace {
 
 void read_arguments(CLI::App& app, std::vector<std::string>& paths, ReadOptions& o) {
     app.add_option("FILE", paths, "files of one job, or folders of them; their format is found by what is in them")->required();
-    app.add_option("--gpus-per-node", o.gpus_per_node, "GPUs of a node, of traces that do not say; 0: as their groups suggest")->check(CLI::Range(0, 64));
+    app.add_option("--gpus-per-node", o.gpus_per_node,
+                   "GPUs of a node, of traces that do not say; 0: as their groups suggest")
+        ->check(CLI::Range(0, 64));
     app.add_flag("--fill", o.fill, "ranks whose files are missing do what those do that are there");
-    app.add_option("--gpu-tflops", o.tflops, "what a GPU sustains, where a trace has operations and no times")->check(CLI::Range(0.001, 1e6))->capture_default_str();
-    app.add_option("--gpu-memory-gbytes", o.memory_gbytes, "bytes a second of its memory, likewise")->check(CLI::Range(0.001, 1e6))->capture_default_str();
+    app.add_option("--gpu-tflops", o.tflops, "what a GPU sustains, where a trace has operations and no times")
+        ->check(CLI::Range(0.001, 1e6))
+        ->capture_default_str();
+    app.add_option("--gpu-memory-gbytes", o.memory_gbytes, "bytes a second of its memory, likewise")
+        ->check(CLI::Range(0.001, 1e6))
+        ->capture_default_str();
 }
 
 void run_arguments(CLI::App& app, RunOptions& o) {
-    app.add_option("--dark-ms", o.dark_ms, "dark times of a reconfiguration, such as 1,10,25,100")->delimiter(',')->check(CLI::Range(0.0, 1e6))->capture_default_str();
+    app.add_option("--dark-ms", o.dark_ms, "dark times of a reconfiguration, such as 1,10,25,100")
+        ->delimiter(',')
+        ->check(CLI::Range(0.0, 1e6))
+        ->capture_default_str();
     app.add_option("--ports", o.ports, "optical ports of a GPU, which share its bandwidth")->check(CLI::Range(1, 64))->capture_default_str();
-    app.add_option("--gbits", o.out_gbits, "Gbit/s of a GPU between nodes, all its ports together")->check(CLI::Range(0.001, 1e6))->capture_default_str();
+    app.add_option("--gbits", o.out_gbits, "Gbit/s of a GPU between nodes, all its ports together")
+        ->check(CLI::Range(0.001, 1e6))
+        ->capture_default_str();
     app.add_option("--node-gbytes", o.node_gbytes, "GB/s of a GPU within its node")->check(CLI::Range(0.001, 1e6))->capture_default_str();
-    app.add_option("--latency-us", o.out_us, "of each step of an operation between nodes")->check(CLI::Range(0.0, 1e6))->capture_default_str();
+    app.add_option("--latency-us", o.out_us, "of each step of an operation between nodes")
+        ->check(CLI::Range(0.0, 1e6))
+        ->capture_default_str();
     app.add_option("--node-latency-us", o.node_us, "of each step within a node")->check(CLI::Range(0.0, 1e6))->capture_default_str();
-    app.add_option("--iterations", o.iterations, "iterations that are played; the second half counts, for a job is learned in the first")
+    app.add_option("--iterations", o.iterations,
+                   "iterations that are played; the second half counts, for a job is learned in the first")
         ->check(CLI::Range(2, 10000))
         ->capture_default_str();
     app.add_flag("--best,!--no-best", o.best, "seek the best schedule and the bound, too (the default)");
@@ -33,16 +47,21 @@ void run_arguments(CLI::App& app, RunOptions& o) {
     app.add_option("--jitter", o.jitter, "each computation lasts up to so much longer, such as 0.05")->check(CLI::Range(0.0, 10.0));
     app.add_option("--late-us", o.late_us, "each launch is seen up to so much late")->check(CLI::Range(0.0, 1e6));
     app.add_option("--seed", o.seed, "of jitter and lateness")->capture_default_str();
-    app.add_flag("--guard,!--no-guard", o.guard, "a job that is slower for being provisioned goes back to on demand (the default, as the controller's)");
-    app.add_flag("--fold,!--no-fold", o.fold, "where the GPUs of a node all do the same, play one rail for all (the default)");
+    app.add_flag(
+        "--guard,!--no-guard", o.guard,
+        "a job that is slower for being provisioned goes back to on demand (the default, as the controller's)");
+    app.add_flag("--fold,!--no-fold", o.fold,
+                 "where the GPUs of a node all do the same, play one rail for all (the default)");
     app.add_option("--at-once", o.at_once, "dark times that are played beside each other")->check(CLI::Range(1, 256))->capture_default_str();
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-    CLI::App app("What a job would do on photonic rails: plays its communication in virtual time, by the very cores of manager and controller.",
-                 "opus-sim");
+    CLI::App app(
+        "What a job would do on photonic rails: plays its communication in virtual time, by the very cores of manager "
+        "and controller.",
+        "opus-sim");
     app.set_version_flag("--version", OPUS_PROGRAM_VERSION);
     app.require_subcommand(1);
     app.footer("Exit codes: 0 all went well; 1 the job came to a halt; 2 arguments, or a file that cannot be read.");

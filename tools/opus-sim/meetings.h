@@ -27,7 +27,8 @@ public:
                 const bool collective = item.group != replay::kNobody;
                 name.times = called[name]++;
                 const auto [at, fresh] = numbers.try_emplace(name, static_cast<std::uint32_t>(wanted_.size()));
-                if (fresh) wanted_.push_back(collective ? static_cast<std::uint32_t>(trace.groups[item.group].size()) : 2);
+                if (fresh)
+                    wanted_.push_back(collective ? static_cast<std::uint32_t>(trace.groups[item.group].size()) : 2);
                 of_[r][i] = at->second;
             }
         }

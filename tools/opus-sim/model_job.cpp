@@ -16,10 +16,12 @@ const std::vector<Model>& models() {
         {"llama3-8b", 32, 4096, 32, 8, 14336, 128256, 3, 0, 0, 0, 0, 0, 0, "Llama 3 herd of models, 2024, table 3"},
         {"llama3-70b", 80, 8192, 64, 8, 28672, 128256, 3, 0, 0, 0, 0, 0, 0, "Llama 3 herd of models, 2024, table 3"},
         {"llama3-405b", 126, 16384, 128, 8, 53248, 128256, 3, 0, 0, 0, 0, 0, 0, "Llama 3 herd of models, 2024, table 3"},
-        {"gpt3-175b", 96, 12288, 96, 96, 49152, 50257, 2, 0, 0, 0, 0, 0, 0, "Language models are few-shot learners, 2020, table 2.1"},
+        {"gpt3-175b", 96, 12288, 96, 96, 49152, 50257, 2, 0, 0, 0, 0, 0, 0,
+         "Language models are few-shot learners, 2020, table 2.1"},
         {"mixtral-8x7b", 32, 4096, 32, 8, 14336, 32000, 3, 8, 2, 14336, 0, 0, 0, "Mixtral of experts, 2024, table 1"},
         // Latent attention: 7168 x 1536 + 1536 x 128 x 192 + 7168 x 576 + 512 x 128 x 256 + 128 x 128 x 7168.
-        {"deepseek-v3", 61, 7168, 128, 128, 18432, 129280, 3, 256, 8, 2048, 1, 3, 187.1, "DeepSeek-V3 technical report, 2024, section 4.2"},
+        {"deepseek-v3", 61, 7168, 128, 128, 18432, 129280, 3, 256, 8, 2048, 1, 3, 187.1,
+         "DeepSeek-V3 technical report, 2024, section 4.2"},
     };
     return all;
 }
@@ -63,7 +65,9 @@ replay::TrainingShape shape_of(const ModelOptions& o) {
     s.pipeline = o.pipeline, s.context = o.context, s.expert = o.expert;
     s.tensor = o.tensor > 1;
     s.sharding = o.sharding == "fsdp" ? Sharding::full : o.sharding == "zero1" ? Sharding::optimizer : Sharding::none;
-    s.order = o.schedule == "interleaved" ? PipelineOrder::interleaved : o.schedule == "zero-bubble" ? PipelineOrder::zero_bubble : PipelineOrder::one_forward_one_backward;
+    s.order = o.schedule == "interleaved"   ? PipelineOrder::interleaved
+              : o.schedule == "zero-bubble" ? PipelineOrder::zero_bubble
+                                            : PipelineOrder::one_forward_one_backward;
     return s;
 }
 
@@ -71,11 +75,15 @@ void check(const ModelOptions& o, const Model& m) {
     const auto wrong = [](const std::string& text) { throw std::invalid_argument(text); };
     const std::uint32_t chunks = o.schedule == "interleaved" ? o.chunks : 1;
     if (m.layers % (o.pipeline * chunks) != 0 && m.layers < o.pipeline * chunks)
-        wrong("--pipeline " + std::to_string(o.pipeline) + " x " + std::to_string(chunks) + " chunks: there are " + std::to_string(m.layers) + " layers only");
+        wrong("--pipeline " + std::to_string(o.pipeline) + " x " + std::to_string(chunks) + " chunks: there are " +
+              std::to_string(m.layers) + " layers only");
     const std::uint64_t world = std::uint64_t{o.tensor} * o.pipeline * o.data * o.context;
-    if (world > replay::kMaxWorld) wrong(std::to_string(world) + " GPUs are more than the " + std::to_string(replay::kMaxWorld) + " of a workload");
-    if (o.expert > 1 && m.experts == 0) wrong("--expert " + std::to_string(o.expert) + ": " + o.model + " has no experts");
-    if (o.expert > 1 && m.experts % o.expert != 0) wrong("--expert " + std::to_string(o.expert) + " does not divide the " + std::to_string(m.experts) + " experts");
+    if (world > replay::kMaxWorld)
+        wrong(std::to_string(world) + " GPUs are more than the " + std::to_string(replay::kMaxWorld) + " of a workload");
+    if (o.expert > 1 && m.experts == 0)
+        wrong("--expert " + std::to_string(o.expert) + ": " + o.model + " has no experts");
+    if (o.expert > 1 && m.experts % o.expert != 0)
+        wrong("--expert " + std::to_string(o.expert) + " does not divide the " + std::to_string(m.experts) + " experts");
 }
 
 std::uint64_t whole(double value, std::uint64_t grain) {
@@ -87,7 +95,8 @@ std::uint64_t whole(double value, std::uint64_t grain) {
 double parameters_of(const Model& m) {
     const LayerSize size = size_of(m);
     const double h = m.hidden, embedded = 2 * h * m.vocabulary;
-    const double dense = size.shared - static_cast<double>(m.matrices) * h * m.expert_feed_forward * m.shared + static_cast<double>(m.matrices) * h * m.feed_forward;
+    const double dense = size.shared - static_cast<double>(m.matrices) * h * m.expert_feed_forward * m.shared +
+                         static_cast<double>(m.matrices) * h * m.feed_forward;
     return embedded + (m.layers - m.dense) * (size.shared + size.experts) + m.dense * dense;
 }
 
@@ -114,7 +123,8 @@ replay::Workload model_job(const ModelOptions& o) {
     const double active = m.active;
     g.expert_bytes = m.experts == 0 ? 0 : whole(tokens * m.hidden * 2 * active, std::uint64_t{4096} * o.expert * o.tensor);
     g.expert_layer_bytes = m.experts == 0 ? 0 : whole(size.experts / o.expert / o.tensor * 2, 4096);
-    std::string name = o.model + "-tp" + std::to_string(o.tensor) + "-pp" + std::to_string(o.pipeline) + "-dp" + std::to_string(o.data);
+    std::string name =
+        o.model + "-tp" + std::to_string(o.tensor) + "-pp" + std::to_string(o.pipeline) + "-dp" + std::to_string(o.data);
     if (o.context > 1) name += "-cp" + std::to_string(o.context);
     if (o.expert > 1) name += "-ep" + std::to_string(o.expert);
     replay::Workload w = replay::Training(name, g, shape_of(o)).workload();
@@ -134,8 +144,12 @@ void model_arguments(CLI::App& app, ModelOptions& o) {
     app.add_option("--data", o.data, "replicas")->check(degree)->capture_default_str();
     app.add_option("--context", o.context, "parts of each sequence, by ring attention")->check(degree)->capture_default_str();
     app.add_option("--expert", o.expert, "replicas that share the experts")->check(degree)->capture_default_str();
-    app.add_option("--sharding", o.sharding, "over replicas: none, zero1 (the optimizer's state), fsdp (everything)")->check(CLI::IsMember({"none", "zero1", "fsdp"}))->capture_default_str();
-    app.add_option("--schedule", o.schedule, "of the pipeline: 1f1b, interleaved, zero-bubble")->check(CLI::IsMember({"1f1b", "interleaved", "zero-bubble"}))->capture_default_str();
+    app.add_option("--sharding", o.sharding, "over replicas: none, zero1 (the optimizer's state), fsdp (everything)")
+        ->check(CLI::IsMember({"none", "zero1", "fsdp"}))
+        ->capture_default_str();
+    app.add_option("--schedule", o.schedule, "of the pipeline: 1f1b, interleaved, zero-bubble")
+        ->check(CLI::IsMember({"1f1b", "interleaved", "zero-bubble"}))
+        ->capture_default_str();
     app.add_option("--chunks", o.chunks, "of a stage, where they are interleaved")->check(CLI::Range(1, 64))->capture_default_str();
     app.add_option("--micro-batches", o.micro_batches, "of a replica and iteration")->check(CLI::Range(1, 4096))->capture_default_str();
     app.add_option("--micro-batch", o.micro_batch, "sequences in each")->check(CLI::Range(1, 4096))->capture_default_str();

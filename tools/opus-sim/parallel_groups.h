@@ -1,5 +1,5 @@
-// The groups of a job by the degrees of its parallelisms, in Megatron-LM's usual order of ranks: tensor parallel ranks are
-// neighbours, then data parallel ones with expert parallel ones inside, pipeline stages are furthest apart.
+// The groups of a job by the degrees of its parallelisms, in Megatron-LM's usual order of ranks: tensor parallel ranks
+// are neighbours, then data parallel ones with expert parallel ones inside, pipeline stages are furthest apart.
 #pragma once
 
 #include <cstdint>
@@ -11,14 +11,20 @@ struct ParallelGroups {
     std::uint32_t tensor = 1, expert = 1, data = 1, pipeline = 1;  // the experts' ranks are among the data parallel ones
 
     std::uint32_t world() const { return tensor * data * pipeline; }
-    std::uint32_t rank(std::uint32_t stage, std::uint32_t d, std::uint32_t t) const { return (stage * data + d) * tensor + t; }
+    std::uint32_t rank(std::uint32_t stage, std::uint32_t d, std::uint32_t t) const {
+        return (stage * data + d) * tensor + t;
+    }
 
     using Groups = std::vector<std::vector<std::uint32_t>>;
     Groups of_tensor() const {
-        return each([this](Groups& g, std::uint32_t s, std::uint32_t d, std::uint32_t t) { at(g, s * data + d).push_back(rank(s, d, t)); });
+        return each([this](Groups& g, std::uint32_t s, std::uint32_t d, std::uint32_t t) {
+            at(g, s * data + d).push_back(rank(s, d, t));
+        });
     }
     Groups of_data() const {
-        return each([this](Groups& g, std::uint32_t s, std::uint32_t d, std::uint32_t t) { at(g, s * tensor + t).push_back(rank(s, d, t)); });
+        return each([this](Groups& g, std::uint32_t s, std::uint32_t d, std::uint32_t t) {
+            at(g, s * tensor + t).push_back(rank(s, d, t));
+        });
     }
     Groups of_expert() const {
         return each([this](Groups& g, std::uint32_t s, std::uint32_t d, std::uint32_t t) {
@@ -32,7 +38,9 @@ struct ParallelGroups {
         });
     }
     Groups of_pipeline() const {
-        return each([this](Groups& g, std::uint32_t s, std::uint32_t d, std::uint32_t t) { at(g, d * tensor + t).push_back(rank(s, d, t)); });
+        return each([this](Groups& g, std::uint32_t s, std::uint32_t d, std::uint32_t t) {
+            at(g, d * tensor + t).push_back(rank(s, d, t));
+        });
     }
     Groups of_stages(std::uint32_t a, std::uint32_t b) const {
         Groups g;
@@ -41,7 +49,9 @@ struct ParallelGroups {
         return g;
     }
     Groups of_all() const {
-        return each([this](Groups& g, std::uint32_t s, std::uint32_t d, std::uint32_t t) { at(g, 0).push_back(rank(s, d, t)); });
+        return each([this](Groups& g, std::uint32_t s, std::uint32_t d, std::uint32_t t) {
+            at(g, 0).push_back(rank(s, d, t));
+        });
     }
     std::vector<std::uint32_t> stage(std::uint32_t s) const {
         std::vector<std::uint32_t> ranks;

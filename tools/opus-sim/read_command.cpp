@@ -23,23 +23,25 @@ std::string groups_text(const Figures& f) {
 
 void print_text(const JobFile& job) {
     const Figures& f = job.figures;
-    std::printf("%s: %s, %u file%s, %llu entries\n", job.workload.name.c_str(), job.format.c_str(), f.files, f.files == 1 ? "" : "s",
-                static_cast<unsigned long long>(f.entries));
+    std::printf("%s: %s, %u file%s, %llu entries\n", job.workload.name.c_str(), job.format.c_str(), f.files,
+                f.files == 1 ? "" : "s", static_cast<unsigned long long>(f.entries));
     if (!job.workload.source.empty()) std::printf("  source: %s\n", job.workload.source.c_str());
     std::uint32_t nodes = 0;
     for (const replay::Place& p : job.workload.places) nodes = std::max(nodes, p.node + 1);
-    std::printf("  ranks: %u of %u, on %u node%s\n  groups (how many, of how many ranks): %s\n", f.ranks, f.world, nodes, nodes == 1 ? "" : "s",
-                groups_text(f).c_str());
+    std::printf("  ranks: %u of %u, on %u node%s\n  groups (how many, of how many ranks): %s\n", f.ranks, f.world,
+                nodes, nodes == 1 ? "" : "s", groups_text(f).c_str());
     for (const std::string& line : job.assumed) std::printf("  assumed: %s\n", line.c_str());
     std::printf("\n");
-    ctl::Table table({"operation", "ranks of the group", "calls, all ranks", "bytes, all ranks", "recorded time, all ranks"});
+    ctl::Table table(
+        {"operation", "ranks of the group", "calls, all ranks", "bytes, all ranks", "recorded time, all ranks"});
     OperationFigure sum;
     for (const auto& [what, o] : f.operations) {
-        table.add({replay::name_of(what.first), std::to_string(what.second), std::to_string(o.calls), ctl::bytes(o.bytes),
-                   o.recorded_ms > 0 ? ctl::duration(o.recorded_ms) : "-"});
+        table.add({replay::name_of(what.first), std::to_string(what.second), std::to_string(o.calls),
+                   ctl::bytes(o.bytes), o.recorded_ms > 0 ? ctl::duration(o.recorded_ms) : "-"});
         sum.calls += o.calls, sum.bytes += o.bytes, sum.recorded_ms += o.recorded_ms;
     }
-    table.add({"all", "", std::to_string(sum.calls), ctl::bytes(sum.bytes), sum.recorded_ms > 0 ? ctl::duration(sum.recorded_ms) : "-"});
+    table.add({"all", "", std::to_string(sum.calls), ctl::bytes(sum.bytes),
+               sum.recorded_ms > 0 ? ctl::duration(sum.recorded_ms) : "-"});
     table.print(stdout);
     std::printf("\ncomputation, all ranks: %s", ctl::duration(f.compute_ms).c_str());
     if (f.ranks != 0) std::printf("; a rank, on average: %s", ctl::duration(f.compute_ms / f.ranks).c_str());
@@ -51,20 +53,27 @@ void print_json(const JobFile& job) {
     const Figures& f = job.figures;
     json operations = json::array();
     for (const auto& [what, o] : f.operations)
-        operations.push_back({{"operation", replay::name_of(what.first)}, {"group_size", what.second}, {"calls", o.calls}, {"bytes", o.bytes}, {"recorded_ms", o.recorded_ms}});
+        operations.push_back({{"operation", replay::name_of(what.first)},
+                              {"group_size", what.second},
+                              {"calls", o.calls},
+                              {"bytes", o.bytes},
+                              {"recorded_ms", o.recorded_ms}});
     json groups = json::object();
     for (const auto& [name, count] : f.groups) groups[name.substr(name.rfind(' ') + 1)] = count;
-    const json all = {{"name", job.workload.name}, {"format", job.format},       {"files", f.files},           {"entries", f.entries},
-                      {"ranks", f.ranks},          {"world", f.world},           {"groups_by_size", groups},   {"operations", operations},
-                      {"compute_ms", f.compute_ms}, {"span_ms", f.span_ms},      {"assumed", job.assumed}};
+    const json all = {{"name", job.workload.name}, {"format", job.format},     {"files", f.files},
+                      {"entries", f.entries},      {"ranks", f.ranks},         {"world", f.world},
+                      {"groups_by_size", groups},  {"operations", operations}, {"compute_ms", f.compute_ms},
+                      {"span_ms", f.span_ms},      {"assumed", job.assumed}};
     std::printf("%s\n", all.dump(2, ' ', false, json::error_handler_t::replace).c_str());
 }
 
 std::string percent(double ms, double of) { return number("%+.2f %%", of > 0 ? 100 * (ms / of - 1) : 0); }
 
 json json_of(const Variant& v, double lit) {
-    return {{"iteration_ms", v.iteration_ms}, {"over_electrical", lit > 0 ? v.iteration_ms / lit - 1 : 0}, {"held_ms", v.held_ms},
-            {"reconfigurations", v.reconfigurations}, {"dark_hidden", v.hidden}, {"messages", v.messages}, {"crowded", v.crowded}, {"unroutable", v.unroutable}};
+    return {{"iteration_ms", v.iteration_ms}, {"over_electrical", lit > 0 ? v.iteration_ms / lit - 1 : 0},
+            {"held_ms", v.held_ms},           {"reconfigurations", v.reconfigurations},
+            {"dark_hidden", v.hidden},        {"messages", v.messages},
+            {"crowded", v.crowded},           {"unroutable", v.unroutable}};
 }
 
 bool good(const Run& run) {
@@ -78,28 +87,36 @@ void print_run_json(const JobFile& job, const Run& run, const RunOptions& o) {
     json points = json::array();
     const double lit = run.electrical.iteration_ms;
     for (const Point& p : run.points) {
-        json point = {{"dark_ms", p.dark_ms}, {"on_demand", json_of(p.demand, lit)}, {"provisioned", json_of(p.provisioned, lit)}};
+        json point = {
+            {"dark_ms", p.dark_ms}, {"on_demand", json_of(p.demand, lit)}, {"provisioned", json_of(p.provisioned, lit)}};
         point["best_found_ms"] = p.best_ms > 0 ? json(p.best_ms) : json();
         point["bound_ms"] = p.bound_ms > 0 ? json(p.bound_ms) : json();
         points.push_back(std::move(point));
     }
     const json split = {{"iteration_ms", run.split.iteration_ms > 0 ? json(run.split.iteration_ms) : json()},
-                        {"needed_ports", run.split.needed_ports}, {"circuits", run.split.circuits}, {"tried", run.split.tried}};
-    const json all = {{"name", job.workload.name}, {"format", job.format},   {"static_split", split}, {"ranks", job.workload.world()},  {"ports", o.ports},
-                      {"iterations", run.iterations}, {"counted", run.counted}, {"rails_alike", run.rails}, {"electrical_ms", lit}, {"points", points}, {"assumed", job.assumed}};
+                        {"needed_ports", run.split.needed_ports},
+                        {"circuits", run.split.circuits},
+                        {"tried", run.split.tried}};
+    const json all = {{"name", job.workload.name}, {"format", job.format},
+                      {"static_split", split},     {"ranks", job.workload.world()},
+                      {"ports", o.ports},          {"iterations", run.iterations},
+                      {"counted", run.counted},    {"rails_alike", run.rails},
+                      {"electrical_ms", lit},      {"points", points},
+                      {"assumed", job.assumed}};
     std::printf("%s\n", all.dump(2, ' ', false, json::error_handler_t::replace).c_str());
 }
 
 // With circuits that never move.
 std::string split_text(const StaticSplit& split, const RunOptions& o, double lit) {
     if (split.iteration_ms > 0) {
-        std::string text = "best static split of the ports, no circuit ever moved: " + percent(split.iteration_ms, lit) + "; circuits a pair of neighbours: ";
+        std::string text = "best static split of the ports, no circuit ever moved: " + percent(split.iteration_ms, lit) +
+                           "; circuits a pair of neighbours: ";
         for (std::size_t i = 0; i < split.circuits.size(); ++i) text += (i == 0 ? "" : "; ") + split.circuits[i];
         return text;
     }
     if (split.needed_ports > o.ports)
-        return "no static split of the ports serves it: some GPU has " + std::to_string(split.needed_ports) + " neighbours, and " + std::to_string(o.ports) +
-               " port" + (o.ports == 1 ? "" : "s");
+        return "no static split of the ports serves it: some GPU has " + std::to_string(split.needed_ports) +
+               " neighbours, and " + std::to_string(o.ports) + " port" + (o.ports == 1 ? "" : "s");
     return "";
 }
 
@@ -107,29 +124,45 @@ void print_run(const JobFile& job, const Run& run, const RunOptions& o) {
     std::uint32_t nodes = 0;
     for (const replay::Place& p : job.workload.places) nodes = std::max(nodes, p.node + 1);
     const double lit = run.electrical.iteration_ms;
-    std::printf("%s: %u ranks on %u nodes, %u port%s a GPU, %g Gbit/s a GPU between nodes, %g GB/s within one\n", job.workload.name.c_str(), job.workload.world(),
-                nodes, o.ports, o.ports == 1 ? "" : "s", o.out_gbits, o.node_gbytes);
-    std::printf("%u iteration%s played, %s; on electrical rails one takes %s\n", run.iterations, run.iterations == 1 ? "" : "s",
-                run.iterations == 1 ? "which counts" : ("the last " + std::to_string(run.counted) + " count").c_str(), ctl::duration(lit).c_str());
+    std::printf("%s: %u ranks on %u nodes, %u port%s a GPU, %g Gbit/s a GPU between nodes, %g GB/s within one\n",
+                job.workload.name.c_str(), job.workload.world(), nodes, o.ports, o.ports == 1 ? "" : "s", o.out_gbits,
+                o.node_gbytes);
+    std::printf("%u iteration%s played, %s; on electrical rails one takes %s\n", run.iterations,
+                run.iterations == 1 ? "" : "s",
+                run.iterations == 1 ? "which counts" : ("the last " + std::to_string(run.counted) + " count").c_str(),
+                ctl::duration(lit).c_str());
     for (const std::string& line : job.assumed) std::printf("assumed: %s\n", line.c_str());
-    if (run.rails > 1) std::printf("the %u GPUs of a node do the same, each on a rail of its own: one rail was played for all (--no-fold plays all)\n", run.rails);
+    if (run.rails > 1)
+        std::printf(
+            "the %u GPUs of a node do the same, each on a rail of its own: one rail was played for all (--no-fold "
+            "plays all)\n",
+            run.rails);
     std::printf("\n");
-    ctl::Table table({"dark time", "on demand", "provisioned", "best found", "bound", "waited for circuits", "dark time hidden", "reconfigurations"});
+    ctl::Table table({"dark time", "on demand", "provisioned", "best found", "bound", "waited for circuits",
+                      "dark time hidden", "reconfigurations"});
     for (const Point& p : run.points)
-        table.add({number("%g ms", p.dark_ms), percent(p.demand.iteration_ms, lit), percent(p.provisioned.iteration_ms, lit),
-                   p.best_ms > 0 ? percent(p.best_ms, lit) : "-", p.bound_ms > 0 ? percent(std::max(p.bound_ms, lit), lit) : "-",
-                   ctl::duration(p.demand.held_ms) + " -> " + ctl::duration(p.provisioned.held_ms), number("%.0f %%", 100 * p.provisioned.hidden),
+        table.add({number("%g ms", p.dark_ms), percent(p.demand.iteration_ms, lit),
+                   percent(p.provisioned.iteration_ms, lit), p.best_ms > 0 ? percent(p.best_ms, lit) : "-",
+                   p.bound_ms > 0 ? percent(std::max(p.bound_ms, lit), lit) : "-",
+                   ctl::duration(p.demand.held_ms) + " -> " + ctl::duration(p.provisioned.held_ms),
+                   number("%.0f %%", 100 * p.provisioned.hidden),
                    number("%.0f", p.demand.reconfigurations) + " -> " + number("%.0f", p.provisioned.reconfigurations)});
     table.print(stdout);
-    std::printf("\nIteration time over electrical rails. Waited for: summed over operations, of an iteration. Reconfigurations: of an iteration, on all rails.\n"
-                "With an arrow: on demand -> provisioned.\n");
+    std::printf(
+        "\nIteration time over electrical rails. Waited for: summed over operations, of an iteration. "
+        "Reconfigurations: of an iteration, on all rails.\n"
+        "With an arrow: on demand -> provisioned.\n");
     if (const std::string text = split_text(run.split, o, lit); !text.empty()) std::printf("\n%s\n", text.c_str());
     const Point& last = run.points.back();
     if (last.demand.unroutable + last.provisioned.unroutable != 0)
-        std::printf("Operations that need more ports than a GPU has, in the whole run: %llu kinds. They ran unheld; nothing here says how fast circuits would carry them.\n",
-                    static_cast<unsigned long long>(last.demand.unroutable));
+        std::printf(
+            "Operations that need more ports than a GPU has, in the whole run: %llu kinds. They ran unheld; nothing "
+            "here says how fast circuits would carry them.\n",
+            static_cast<unsigned long long>(last.demand.unroutable));
     else if (last.demand.crowded != 0)
-        std::printf("%llu operations need more circuits at a time than there are ports: they were served part by part.\n", static_cast<unsigned long long>(last.demand.crowded));
+        std::printf(
+            "%llu operations need more circuits at a time than there are ports: they were served part by part.\n",
+            static_cast<unsigned long long>(last.demand.crowded));
 }
 
 }  // namespace
@@ -145,14 +178,18 @@ int run_command(const std::vector<std::string>& paths, const ReadOptions& read, 
     const JobFile job = read_files(paths, read);
     const Run run = run_job(job, options);
     if (!run.electrical.ended) {
-        std::fprintf(stderr, "opus-sim: %s: its ranks wait for each other in a circle, even where no circuit is ever dark: nothing can be said of it\n", job.workload.name.c_str());
+        std::fprintf(stderr,
+                     "opus-sim: %s: its ranks wait for each other in a circle, even where no circuit is ever dark: "
+                     "nothing can be said of it\n",
+                     job.workload.name.c_str());
         return kExitJob;
     }
     json ? print_run_json(job, run, options) : print_run(job, run, options);
     for (const Point& p : run.points)
         for (const Variant* v : {&p.demand, &p.provisioned})
             if (!v->ended || !v->fault.empty())
-                std::fprintf(stderr, "opus-sim: at %g ms the job came to a halt: %s\n", p.dark_ms, v->fault.empty() ? "launches wait for ever" : v->fault.c_str());
+                std::fprintf(stderr, "opus-sim: at %g ms the job came to a halt: %s\n", p.dark_ms,
+                             v->fault.empty() ? "launches wait for ever" : v->fault.c_str());
     return good(run) ? kExitOk : kExitJob;
 }
 

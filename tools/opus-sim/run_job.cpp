@@ -42,20 +42,22 @@ Variant variant_of(const sim::Column& c, std::uint32_t iterations, std::uint32_t
     return v;
 }
 
-Point play_point(const replay::Workload& job, std::uint32_t rails, const sim::ColumnOptions& options, const RunOptions& o, const sim::Column& lit,
-                 double dark_ms) {
+Point play_point(const replay::Workload& job, std::uint32_t rails, const sim::ColumnOptions& options,
+                 const RunOptions& o, const sim::Column& lit, double dark_ms) {
     sim::ColumnOptions c = options;
     c.dark_ns = static_cast<TimeNs>(dark_ms * 1e6);
     Point p;
     p.dark_ms = dark_ms;
     const sim::Column demand = play(job, sim::Rails::on_demand, c), ahead = play(job, sim::Rails::provisioned, c);
-    p.demand = variant_of(demand, c.rehearsal.iterations, rails), p.provisioned = variant_of(ahead, c.rehearsal.iterations, rails);
+    p.demand = variant_of(demand, c.rehearsal.iterations, rails),
+    p.provisioned = variant_of(ahead, c.rehearsal.iterations, rails);
     if (!o.best || !demand.ended || !ahead.ended) return p;
     std::size_t launches = 0;
     for (const auto& rank : lit.run.ranks) launches += rank.size();
     launches /= c.rehearsal.iterations;
     const double tasks = 4.0 * static_cast<double>(launches) * std::min(5u, c.rehearsal.iterations);
-    c.oracle.trials = o.trials != 0 ? o.trials : static_cast<std::uint32_t>(std::clamp(kTasksTried / std::max(1.0, tasks), 3.0, 600.0));
+    c.oracle.trials =
+        o.trials != 0 ? o.trials : static_cast<std::uint32_t>(std::clamp(kTasksTried / std::max(1.0, tasks), 3.0, 600.0));
     // Beside the orders of other runs, which are among those tried, what they took counts.
     const sim::Known known = play_known(job, {&lit, &demand, &ahead}, c, launches < kMostUses);
     p.best_ms = std::min({known.best.iteration_ms, demand.iteration_ms, ahead.iteration_ms});
@@ -80,7 +82,8 @@ Run run_job(const JobFile& job, const RunOptions& o) {
     run.points.resize(o.dark_ms.size());
     std::atomic<std::size_t> next = 0;
     const auto work = [&] {
-        for (std::size_t i = next++; i < run.points.size(); i = next++) run.points[i] = play_point(played, run.rails, c, o, lit, o.dark_ms[i]);
+        for (std::size_t i = next++; i < run.points.size(); i = next++)
+            run.points[i] = play_point(played, run.rails, c, o, lit, o.dark_ms[i]);
     };
     std::vector<std::thread> others;
     for (unsigned i = 1; i < o.at_once && i < run.points.size(); ++i) others.emplace_back(work);

@@ -12,32 +12,32 @@ namespace opus::job {
 
 struct RunOptions {
     std::vector<double> dark_ms{1, 10, 25, 100};
-    std::uint32_t ports = 2;          // of a GPU
-    double out_gbits = 400;           // of a GPU, between nodes, all its ports together
-    double node_gbytes = 450;         // of a GPU within its node, a second
-    double out_us = 5, node_us = 2;   // of each step of an operation
-    std::uint32_t iterations = 8;     // that are played; the second half counts
-    bool best = true;                 // the best-found schedule and the bound, too
-    std::uint32_t trials = 0;         // schedules that are tried; 0: by the size of the job
-    unsigned at_once = 2;             // dark times
-    double jitter = 0;                // computation lasts up to so much longer, as a part of it
-    double late_us = 0;               // launches are seen to be reached up to so much later
-    std::uint64_t seed = 1;           // of both
-    bool split = true;                // seek the best split of ports that never moves, too
-    bool fold = true;                 // where the GPUs of a node all do the same, one rail is played for all
-    bool guard = true;                // who is slower for being provisioned goes back
+    std::uint32_t ports = 2;         // of a GPU
+    double out_gbits = 400;          // of a GPU, between nodes, all its ports together
+    double node_gbytes = 450;        // of a GPU within its node, a second
+    double out_us = 5, node_us = 2;  // of each step of an operation
+    std::uint32_t iterations = 8;    // that are played; the second half counts
+    bool best = true;                // the best-found schedule and the bound, too
+    std::uint32_t trials = 0;        // schedules that are tried; 0: by the size of the job
+    unsigned at_once = 2;            // dark times
+    double jitter = 0;               // computation lasts up to so much longer, as a part of it
+    double late_us = 0;              // launches are seen to be reached up to so much later
+    std::uint64_t seed = 1;          // of both
+    bool split = true;               // seek the best split of ports that never moves, too
+    bool fold = true;                // where the GPUs of a node all do the same, one rail is played for all
+    bool guard = true;               // who is slower for being provisioned goes back
 };
 
 struct Variant {
     bool ended = false;
     double iteration_ms = 0;
-    double held_ms = 0;  // of an iteration: operations that all were ready for, until they began, summed
-    double reconfigurations = 0;  // of an iteration, all rails
-    double hidden = 0;            // the part of the dark time of moves that nobody waited for, of the whole run
-    std::uint64_t crowded = 0;    // gangs that the ports could serve only launch by launch
-    std::uint64_t unroutable = 0; // gangs that no ports can serve: they passed, unheld
-    double messages = 0;          // of an iteration, managers to controller
-    std::string fault;            // what the cores' own check found; empty: nothing
+    double held_ms = 0;            // of an iteration: operations that all were ready for, until they began, summed
+    double reconfigurations = 0;   // of an iteration, all rails
+    double hidden = 0;             // the part of the dark time of moves that nobody waited for, of the whole run
+    std::uint64_t crowded = 0;     // gangs that the ports could serve only launch by launch
+    std::uint64_t unroutable = 0;  // gangs that no ports can serve: they passed, unheld
+    double messages = 0;           // of an iteration, managers to controller
+    std::string fault;             // what the cores' own check found; empty: nothing
 };
 
 struct Point {

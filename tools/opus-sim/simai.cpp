@@ -37,7 +37,8 @@ public:
         while (layers_.size() < count && lines_.next()) layer();
         if (layers_.empty()) lines_.fail("there is no layer: the file was cut short");
         if (layers_.size() < count)  // as some that are published do
-            job_.assumed.push_back("line 2 says " + std::to_string(count) + " layers, and there are " + std::to_string(layers_.size()) +
+            job_.assumed.push_back("line 2 says " + std::to_string(count) + " layers, and there are " +
+                                   std::to_string(layers_.size()) +
                                    ": those that are there are the job, unless the file was cut short");
         if (lines_.next()) lines_.fail("there are more layers than the " + std::to_string(count) + " that line 2 says");
         job_.format = "SimAI workload";
@@ -54,8 +55,8 @@ public:
         job_.figures.files = 1, job_.figures.ranks = groups_.world(), job_.figures.entries = layers_.size();
         count_workload(job_.workload, job_.figures);
         if (groups_.pipeline > 1)
-            job_.assumed.push_back("the file does not say when pipeline stages send to each other: its " + std::to_string(groups_.pipeline) +
-                                   " stages run side by side, without transfers");
+            job_.assumed.push_back("the file does not say when pipeline stages send to each other: its " +
+                                   std::to_string(groups_.pipeline) + " stages run side by side, without transfers");
         return std::move(job_);
     }
 
@@ -64,14 +65,17 @@ private:
         if (!lines_.next()) throw BadFile(file_.name, "", "it is empty");
         const std::vector<std::string_view> f = lines_.fields(" \t", false);
         if (f.front() != "HYBRID_TRANSFORMER_FWD_IN_BCKWD" && f.front() != "HYBRID_TRANSFORMER")
-            lines_.fail("the parallelism " + std::string(f.front().substr(0, 60)) + " is not served; HYBRID_TRANSFORMER and HYBRID_TRANSFORMER_FWD_IN_BCKWD are");
+            lines_.fail("the parallelism " + std::string(f.front().substr(0, 60)) +
+                        " is not served; HYBRID_TRANSFORMER and HYBRID_TRANSFORMER_FWD_IN_BCKWD are");
         std::map<std::string_view, std::uint64_t> given;
         for (std::size_t i = 1; i + 1 < f.size(); ++i)
-            if (f[i].ends_with(':')) given[f[i].substr(0, f[i].size() - 1)] = lines_.whole(f[i + 1], std::string(f[i]).c_str(), kMostBytes);
+            if (f[i].ends_with(':'))
+                given[f[i].substr(0, f[i].size() - 1)] = lines_.whole(f[i + 1], std::string(f[i]).c_str(), kMostBytes);
         const auto degree = [&](const char* name, std::uint64_t otherwise) {
             const auto at = given.find(name);
             const std::uint64_t n = at == given.end() ? otherwise : at->second;
-            if (n == 0 || n > replay::kMaxWorld) lines_.fail(std::string(name) + " must be from 1 to " + std::to_string(replay::kMaxWorld));
+            if (n == 0 || n > replay::kMaxWorld)
+                lines_.fail(std::string(name) + " must be from 1 to " + std::to_string(replay::kMaxWorld));
             return static_cast<std::uint32_t>(n);
         };
         groups_.tensor = degree("model_parallel_NPU_group", 1);
@@ -80,17 +84,20 @@ private:
         const std::uint32_t all = degree("all_gpus", groups_.tensor * groups_.pipeline * groups_.expert);
         const std::uint64_t one = std::uint64_t{groups_.tensor} * groups_.pipeline;
         if (all % one != 0 || all / one % groups_.expert != 0)
-            lines_.fail("all_gpus: " + std::to_string(all) + " is no multiple of tensor " + std::to_string(groups_.tensor) + " x pipeline " +
-                        std::to_string(groups_.pipeline) + " x expert " + std::to_string(groups_.expert));
+            lines_.fail("all_gpus: " + std::to_string(all) + " is no multiple of tensor " + std::to_string(groups_.tensor) +
+                        " x pipeline " + std::to_string(groups_.pipeline) + " x expert " + std::to_string(groups_.expert));
         groups_.data = static_cast<std::uint32_t>(all / one);
-        if (!given.contains("all_gpus")) job_.assumed.push_back("the file does not say how many GPUs there are: " + std::to_string(all));
+        if (!given.contains("all_gpus"))
+            job_.assumed.push_back("the file does not say how many GPUs there are: " + std::to_string(all));
     }
 
     void layer() {
         const std::vector<std::string_view> f = lines_.fields(" \t", false);
-        if (f.size() != 12) lines_.fail("a layer has 12 fields, this line " + std::to_string(f.size()) + ": the file was cut short?");
+        if (f.size() != 12)
+            lines_.fail("a layer has 12 fields, this line " + std::to_string(f.size()) + ": the file was cut short?");
         const auto pass = [&](std::size_t at) {
-            return Pass{lines_.whole(f[at], "a compute time", kMostNs), lines_.whole(f[at + 2], "a size", kMostBytes), std::string(f[at + 1])};
+            return Pass{lines_.whole(f[at], "a compute time", kMostNs), lines_.whole(f[at + 2], "a size", kMostBytes),
+                        std::string(f[at + 1])};
         };
         layers_.push_back({std::string(f[0]), pass(2), pass(5), pass(8), lines_.number});
         for (const Pass* p : {&layers_.back().forward, &layers_.back().inputs, &layers_.back().weights}) kind_of(*p);
@@ -130,7 +137,10 @@ private:
         const StepKind kind = kind_of(pass);
         if (kind == StepKind::end || pass.bytes == 0) return;
         const bool both = pass.operation.ends_with("_DP_EP"), expert = !both && pass.operation.ends_with("_EP");
-        const std::uint32_t size = both ? groups_.data / groups_.expert : expert ? groups_.expert : weights ? groups_.data : groups_.tensor;
+        const std::uint32_t size = both      ? groups_.data / groups_.expert
+                                   : expert  ? groups_.expert
+                                   : weights ? groups_.data
+                                             : groups_.tensor;
         if (size < 2) return;
         const char* comm = both ? "expert-data" : expert ? "expert" : weights ? "data" : "tensor";
         const std::uint64_t bytes = kind == StepKind::all_gather ? pass.bytes / size : pass.bytes;

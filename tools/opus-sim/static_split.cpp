@@ -44,7 +44,9 @@ public:
     }
     void ended(Name name, std::int64_t) override { shares_.erase({name.rank, name.seq}); }
     double share(Name name) override { return shares_.at({name.rank, name.seq}); }
-    std::int64_t next_ns() const override { return open_.empty() ? std::numeric_limits<std::int64_t>::max() : next_ns_; }
+    std::int64_t next_ns() const override {
+        return open_.empty() ? std::numeric_limits<std::int64_t>::max() : next_ns_;
+    }
     void advance(std::int64_t, std::vector<Name>& open) override {
         open.swap(open_);
         open_.clear();
@@ -70,7 +72,11 @@ public:
                 if (!is_operation(step.kind)) continue;
                 for (const std::uint32_t rank : role.ranks) {
                     std::vector<GpuPair> pairs;
-                    if (seen_.insert({step.comm, rank, step.kind == replay::StepKind::send || step.kind == replay::StepKind::recv ? step.peer + 1 : 0, step.kind}).second)
+                    if (seen_
+                            .insert({step.comm, rank,
+                                     step.kind == replay::StepKind::send || step.kind == replay::StepKind::recv ? step.peer + 1 : 0,
+                                     step.kind})
+                            .second)
                         map_.add_pairs(step, rank, pairs);
                     of_comm[step.comm].insert(pairs.begin(), pairs.end());
                 }
@@ -78,7 +84,8 @@ public:
         for (std::size_t c = 0; c < of_comm.size(); ++c) {
             if (of_comm[c].empty()) continue;
             const std::vector<GpuPair> pairs(of_comm[c].begin(), of_comm[c].end());
-            const auto same = std::find_if(all_.begin(), all_.end(), [&](const Neighbours& n) { return n.pairs == pairs; });
+            const auto same =
+                std::find_if(all_.begin(), all_.end(), [&](const Neighbours& n) { return n.pairs == pairs; });
             if (same != all_.end())
                 same->names += ", " + w.comms[c].name;
             else

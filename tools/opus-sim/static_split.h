@@ -10,9 +10,9 @@
 namespace opus::job {
 
 struct StaticSplit {
-    double iteration_ms = 0;           // of the best split that was found; 0: no split serves the job
-    std::uint32_t needed_ports = 0;    // of the GPU with the most neighbours: with fewer there is no split
-    std::vector<std::string> circuits; // "dp: 2": circuits of each pair of a communicator's neighbours
+    double iteration_ms = 0;            // of the best split that was found; 0: no split serves the job
+    std::uint32_t needed_ports = 0;     // of the GPU with the most neighbours: with fewer there is no split
+    std::vector<std::string> circuits;  // "dp: 2": circuits of each pair of a communicator's neighbours
     std::uint32_t tried = 0;
 };
 

@@ -26,7 +26,9 @@ public:
         }
         return false;
     }
-    [[noreturn]] void fail(const std::string& text) const { throw BadFile(name_, "line " + std::to_string(number), text); }
+    [[noreturn]] void fail(const std::string& text) const {
+        throw BadFile(name_, "line " + std::to_string(number), text);
+    }
 
     // Of the line: what `separators` separate. With `empty`, each separator begins another field.
     std::vector<std::string_view> fields(std::string_view separators, bool empty) const {
@@ -42,7 +44,8 @@ public:
         std::uint64_t n = 0;
         const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), n);
         if (error != std::errc() || end != text.data() + text.size() || n > most)
-            fail(std::string(what) + " must be a whole number up to " + std::to_string(most) + ", and is '" + std::string(text.substr(0, 40)) + "'");
+            fail(std::string(what) + " must be a whole number up to " + std::to_string(most) + ", and is '" +
+                 std::string(text.substr(0, 40)) + "'");
         return n;
     }
 

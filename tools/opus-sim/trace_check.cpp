@@ -23,9 +23,11 @@ void fill_missing(JobTrace& trace, bool fill, std::vector<std::string>& assumed)
     std::vector<bool> there(trace.world, false);
     for (const TraceRank& r : trace.ranks) {
         if (r.rank >= trace.world)
-            throw BadFile(r.file, "", "it is of rank " + std::to_string(r.rank) + ", and the job has " +
-                                          std::to_string(trace.world) + " ranks: are these files of one job?");
-        if (there[r.rank]) throw BadFile(r.file, "", "a second file of rank " + std::to_string(r.rank) + ": give each rank's once");
+            throw BadFile(r.file, "",
+                          "it is of rank " + std::to_string(r.rank) + ", and the job has " +
+                              std::to_string(trace.world) + " ranks: are these files of one job?");
+        if (there[r.rank])
+            throw BadFile(r.file, "", "a second file of rank " + std::to_string(r.rank) + ": give each rank's once");
         there[r.rank] = true;
     }
     std::vector<std::uint32_t> missing;
@@ -35,12 +37,16 @@ void fill_missing(JobTrace& trace, bool fill, std::vector<std::string>& assumed)
     const std::string which = ranks_text(missing) + " of " + std::to_string(trace.world);
     if (!fill)
         throw BadFile(trace.ranks.front().file, "",
-                      "the files of ranks " + which + " are missing; give them too, or let them do what the others do with --fill");
+                      "the files of ranks " + which +
+                          " are missing; give them too, or let them do what the others do with --fill");
     for (const TraceRank& r : trace.ranks)
         for (const TraceItem& item : r.items) {
             const bool transfer = item.kind == StepKind::send || item.kind == StepKind::recv;
             if (transfer || (item.group != kNobody && trace.groups[item.group].size() != trace.world))
-                throw BadFile(r.file, place_of(r, item), "ranks " + which + " are missing, and not everything is done by all ranks alike: --fill cannot make them up; give their files");
+                throw BadFile(r.file, place_of(r, item),
+                              "ranks " + which +
+                                  " are missing, and not everything is done by all ranks alike: --fill cannot make "
+                                  "them up; give their files");
         }
     const std::size_t held = trace.ranks.size();
     for (const std::uint32_t m : missing) {
@@ -69,8 +75,8 @@ std::vector<Called> called_of(const TraceRank& rank, std::uint32_t group) {
     return list;
 }
 
-void compare(const JobTrace& trace, std::uint32_t group, const TraceRank& a, const std::vector<Called>& x, const TraceRank& b,
-             const std::vector<Called>& y) {
+void compare(const JobTrace& trace, std::uint32_t group, const TraceRank& a, const std::vector<Called>& x,
+             const TraceRank& b, const std::vector<Called>& y) {
     const std::string name = "group " + trace.group_names[group];
     for (std::size_t i = 0; i < std::max(x.size(), y.size()); ++i) {
         const bool only_a = i >= y.size() || (i < x.size() && x[i] < y[i]);
@@ -79,18 +85,22 @@ void compare(const JobTrace& trace, std::uint32_t group, const TraceRank& a, con
             const TraceRank &has = only_a ? a : b, &lacks = only_a ? b : a;
             const TraceItem& item = has.items[(only_a ? x[i] : y[i]).item];
             throw BadFile(has.file, place_of(has, item),
-                          std::string("rank ") + std::to_string(lacks.rank) + " never joins this " + replay::name_of(item.kind) +
-                              " of " + name + " (" + lacks.file + " calls " + std::to_string((only_a ? y : x).size()) + ", this file " +
-                              std::to_string((only_a ? x : y).size()) + "): a file that was cut short, or of another iteration?");
+                          std::string("rank ") + std::to_string(lacks.rank) + " never joins this " +
+                              replay::name_of(item.kind) + " of " + name + " (" + lacks.file + " calls " +
+                              std::to_string((only_a ? y : x).size()) + ", this file " +
+                              std::to_string((only_a ? x : y).size()) +
+                              "): a file that was cut short, or of another iteration?");
         }
         const TraceItem &p = a.items[x[i].item], &q = b.items[y[i].item];
         // Parts may be of unequal size.
-        const bool parts = p.kind == StepKind::all_to_all || p.kind == StepKind::all_gather || p.kind == StepKind::reduce_scatter;
+        const bool parts =
+            p.kind == StepKind::all_to_all || p.kind == StepKind::all_gather || p.kind == StepKind::reduce_scatter;
         if (p.kind == q.kind && (p.bytes == q.bytes || parts)) continue;
         throw BadFile(b.file, place_of(b, q),
-                      "rank " + std::to_string(b.rank) + " calls " + replay::name_of(q.kind) + " of " + std::to_string(q.bytes) + " bytes in " +
-                          name + " where rank " + std::to_string(a.rank) + " (" + a.file + ", entry " + std::to_string(p.place) + ") calls " +
-                          replay::name_of(p.kind) + " of " + std::to_string(p.bytes) + " bytes: are these files of one run?");
+                      "rank " + std::to_string(b.rank) + " calls " + replay::name_of(q.kind) + " of " +
+                          std::to_string(q.bytes) + " bytes in " + name + " where rank " + std::to_string(a.rank) +
+                          " (" + a.file + ", entry " + std::to_string(p.place) + ") calls " + replay::name_of(p.kind) +
+                          " of " + std::to_string(p.bytes) + " bytes: are these files of one run?");
     }
 }
 
@@ -100,8 +110,9 @@ void check_collectives(const JobTrace& trace) {
             if (item.group != kNobody) {
                 const auto& members = trace.groups[item.group];
                 if (std::find(members.begin(), members.end(), r.rank) == members.end())
-                    throw BadFile(r.file, place_of(r, item), "rank " + std::to_string(r.rank) + " is no member of group " +
-                                                                 trace.group_names[item.group] + ", which it calls: correct the file of groups");
+                    throw BadFile(r.file, place_of(r, item),
+                                  "rank " + std::to_string(r.rank) + " is no member of group " +
+                                      trace.group_names[item.group] + ", which it calls: correct the file of groups");
             }
     for (std::uint32_t g = 0; g < trace.groups.size(); ++g) {
         const auto& members = trace.groups[g];
@@ -144,10 +155,12 @@ void check_transfers(const JobTrace& trace) {
             const bool sent = i < sides.sent.size(), received = i < sides.received.size();
             const auto [r, at] = sent ? sides.sent[i] : sides.received[i];
             const TraceRank& rank = trace.ranks[r];
-            if (sent && received && rank.items[at].bytes == trace.ranks[way.to].items[sides.received[i].second].bytes) continue;
+            if (sent && received && rank.items[at].bytes == trace.ranks[way.to].items[sides.received[i].second].bytes)
+                continue;
             throw BadFile(rank.file, place_of(rank, rank.items[at]),
-                          "this " + std::string(sent ? "send to" : "receive from") + " rank " + std::to_string(rank.items[at].peer) + " of " +
-                              std::to_string(rank.items[at].bytes) + " bytes has no equal other side in the file of that rank");
+                          "this " + std::string(sent ? "send to" : "receive from") + " rank " +
+                              std::to_string(rank.items[at].peer) + " of " + std::to_string(rank.items[at].bytes) +
+                              " bytes has no equal other side in the file of that rank");
         }
 }
 
@@ -155,9 +168,11 @@ void check_transfers(const JobTrace& trace) {
 
 void check_trace(JobTrace& trace, bool fill, std::vector<std::string>& assumed) {
     if (trace.ranks.empty()) throw BadFile(trace.name, "", "there is no rank in it");
-    std::sort(trace.ranks.begin(), trace.ranks.end(), [](const TraceRank& a, const TraceRank& b) { return a.rank < b.rank; });
+    std::sort(trace.ranks.begin(), trace.ranks.end(),
+              [](const TraceRank& a, const TraceRank& b) { return a.rank < b.rank; });
     fill_missing(trace, fill, assumed);
-    std::sort(trace.ranks.begin(), trace.ranks.end(), [](const TraceRank& a, const TraceRank& b) { return a.rank < b.rank; });
+    std::sort(trace.ranks.begin(), trace.ranks.end(),
+              [](const TraceRank& a, const TraceRank& b) { return a.rank < b.rank; });
     check_collectives(trace);
     check_transfers(trace);
 }

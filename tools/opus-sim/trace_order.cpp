@@ -1,5 +1,5 @@
-// Puts the items of a trace that only their needs order into an order that all ranks can keep: the one in which they begin when
-// the trace is played with every link lit. What begins in this order may lie on streams that keep it.
+// Puts the items of a trace that only their needs order into an order that all ranks can keep: the one in which they
+// begin when the trace is played with every link lit. What begins in this order may lie on streams that keep it.
 #include <algorithm>
 #include <numeric>
 #include <queue>
@@ -15,7 +15,8 @@ constexpr double kBytesPerNs = 50;  // only the order comes of it
 
 class Play {
 public:
-    explicit Play(const JobTrace& trace) : trace_(trace), meetings_(trace), there_(meetings_.count(), 0), parts_(meetings_.count()) {
+    explicit Play(const JobTrace& trace)
+        : trace_(trace), meetings_(trace), there_(meetings_.count(), 0), parts_(meetings_.count()) {
         for (const TraceRank& rank : trace.ranks) {
             State& s = ranks_.emplace_back();
             const auto n = static_cast<std::uint32_t>(rank.items.size());
@@ -86,7 +87,8 @@ private:
         parts_[m].emplace_back(r, i);
         if (++there_[m] < meetings_.sides(m)) return;
         for (const auto& [rank, part] : parts_[m]) ranks_[rank].begun[part] = number_;
-        ends_.push({now_ + 1000 + static_cast<std::int64_t>(static_cast<double>(item.bytes) / kBytesPerNs), number_, kMeeting, m});
+        ends_.push({now_ + 1000 + static_cast<std::int64_t>(static_cast<double>(item.bytes) / kBytesPerNs), number_,
+                    kMeeting, m});
         ++number_;
     }
 
@@ -112,11 +114,15 @@ private:
         for (std::uint32_t r = 0; r < ranks_.size(); ++r)
             for (std::uint32_t i = 0; i < ranks_[r].begun.size(); ++i) {
                 if (ranks_[r].begun[i] != kNever || ranks_[r].waits[i] != 0) continue;
-                fail(r, i, "rank " + std::to_string(r) + " is ready for this operation, and another side never comes to it: ranks wait for each other in a circle");
+                fail(r, i,
+                     "rank " + std::to_string(r) +
+                         " is ready for this operation, and another side never comes to it: ranks wait for each other "
+                         "in a circle");
             }
         for (std::uint32_t r = 0; r < ranks_.size(); ++r)
             for (std::uint32_t i = 0; i < ranks_[r].begun.size(); ++i)
-                if (ranks_[r].begun[i] == kNever) fail(r, i, "it waits for itself, by way of others: the needs of this rank go round");
+                if (ranks_[r].begun[i] == kNever)
+                    fail(r, i, "it waits for itself, by way of others: the needs of this rank go round");
     }
 
     [[noreturn]] void fail(std::uint32_t r, std::uint32_t i, const std::string& text) const {

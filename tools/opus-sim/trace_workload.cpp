@@ -1,5 +1,5 @@
-// From a trace to the workload that is played: a communicator for each set of groups that share no rank, a stream for what
-// computes and one for each communicator, and an event for each need from stream to stream.
+// From a trace to the workload that is played: a communicator for each set of groups that share no rank, a stream for
+// what computes and one for each communicator, and an event for each need from stream to stream.
 #include <algorithm>
 #include <map>
 
@@ -22,9 +22,11 @@ public:
     std::uint32_t add(const std::vector<std::uint32_t>& ranks, const std::string& prefix) {
         std::vector<std::uint32_t>& same = of_prefix_[{prefix, ranks.size()}];
         for (const std::uint32_t c : same)
-            if (std::none_of(ranks.begin(), ranks.end(), [&](std::uint32_t r) { return taken_[c][r]; })) return put(c, ranks);
+            if (std::none_of(ranks.begin(), ranks.end(), [&](std::uint32_t r) { return taken_[c][r]; }))
+                return put(c, ranks);
         const auto c = static_cast<std::uint32_t>(w_.comms.size());
-        w_.comms.push_back({prefix + std::to_string(ranks.size()) + (same.empty() ? "" : "." + std::to_string(same.size())), "", {}});
+        w_.comms.push_back(
+            {prefix + std::to_string(ranks.size()) + (same.empty() ? "" : "." + std::to_string(same.size())), "", {}});
         w_.streams.push_back(w_.comms.back().name);
         taken_.emplace_back(world_, false);
         same.push_back(c);
@@ -59,7 +61,8 @@ public:
             }
         for (std::uint32_t g = 0; g < trace.groups.size(); ++g)
             of_group_.push_back(used[g] ? comms_.add(trace.groups[g], "group") : kNobody);
-        for (const auto& [pair, yes] : pairs) of_pair_[pair] = comms_.add({pair.first, pair.second}, pair.first < pair.second ? "next" : "back");
+        for (const auto& [pair, yes] : pairs)
+            of_pair_[pair] = comms_.add({pair.first, pair.second}, pair.first < pair.second ? "next" : "back");
     }
 
     replay::Workload workload() {
@@ -180,7 +183,9 @@ private:
 
 }  // namespace
 
-replay::Workload workload_of(const JobTrace& trace, std::uint32_t gpus_per_node) { return Writer(trace, gpus_per_node).workload(); }
+replay::Workload workload_of(const JobTrace& trace, std::uint32_t gpus_per_node) {
+    return Writer(trace, gpus_per_node).workload();
+}
 
 void count_trace(const JobTrace& trace, Figures& figures) {
     figures.ranks = static_cast<std::uint32_t>(trace.ranks.size());
@@ -200,7 +205,8 @@ void count_trace(const JobTrace& trace, Figures& figures) {
     std::map<std::size_t, std::uint32_t> sizes;
     for (std::size_t g = 0; g < used.size(); ++g)
         if (used[g]) ++sizes[trace.groups[g].size()];
-    for (const auto& [size, count] : sizes) figures.groups[std::to_string(count) + " of " + std::to_string(size)] = count;
+    for (const auto& [size, count] : sizes)
+        figures.groups[std::to_string(count) + " of " + std::to_string(size)] = count;
 }
 
 }  // namespace opus::job

@@ -1,5 +1,5 @@
-// Fields of protobuf's wire format, one after the other (protobuf.dev, "Encoding"). Nothing is copied. What is cut short or
-// is no such thing: `bad()`, and no more fields.
+// Fields of protobuf's wire format, one after the other (protobuf.dev, "Encoding"). Nothing is copied. What is cut
+// short or is no such thing: `bad()`, and no more fields.
 #pragma once
 
 #include <cstdint>
@@ -61,7 +61,9 @@ public:
         std::memcpy(&value, &bits, sizeof value);
         return value;
     }
-    std::int64_t zigzag() const { return static_cast<std::int64_t>(number >> 1) ^ -static_cast<std::int64_t>(number & 1); }
+    std::int64_t zigzag() const {
+        return static_cast<std::int64_t>(number >> 1) ^ -static_cast<std::int64_t>(number & 1);
+    }
 
 private:
     bool fail() { return bad_ = true, false; }

@@ -5,8 +5,8 @@
 namespace opus::replay {
 namespace {
 
-// Of a ring of n members: the steps one after the other, and how often the bytes of a step pass each link. The bytes of a Step are
-// what each gives (all_gather, gather), else the whole.
+// Of a ring of n members: the steps one after the other, and how often the bytes of a step pass each link. The bytes of
+// a Step are what each gives (all_gather, gather), else the whole.
 struct RingCost {
     double steps = 1, passes = 1;
 };
@@ -35,8 +35,8 @@ OperationTimes::OperationTimes(const Workload& workload, const RehearsalOptions&
         std::vector<std::uint32_t>& of = group_of_.emplace_back(workload.world(), kNobody);
         for (const std::vector<std::uint32_t>& ranks : comm.groups) {
             const std::uint32_t node = workload.places[ranks.front()].node;
-            const bool crosses = std::any_of(ranks.begin(), ranks.end(),
-                                             [&](std::uint32_t r) { return workload.places[r].node != node; });
+            const bool crosses =
+                std::any_of(ranks.begin(), ranks.end(), [&](std::uint32_t r) { return workload.places[r].node != node; });
             for (const std::uint32_t r : ranks) of[r] = static_cast<std::uint32_t>(groups.size());
             groups.push_back({static_cast<std::uint32_t>(ranks.size()), crosses});
         }
@@ -50,9 +50,9 @@ std::int64_t OperationTimes::ns(const Step& step, std::uint32_t rank, double len
         const std::uint32_t number = group_of_[step.comm][rank];
         const Group& group = groups_[step.comm][number];
         const bool transfer = step.kind == StepKind::send || step.kind == StepKind::recv;
-        const bool crosses =
-            transfer ? workload_.places[workload_.comms[step.comm].groups[number][step.peer]].node != workload_.places[rank].node
-                     : group.crosses;
+        const bool crosses = transfer ? workload_.places[workload_.comms[step.comm].groups[number][step.peer]].node !=
+                                            workload_.places[rank].node
+                                      : group.crosses;
         if (!crosses && options_.node_bytes_per_us != 0)
             bytes_per_us = options_.node_bytes_per_us, latency_us = options_.node_latency_us;
         if (options_.rings && !transfer) {
