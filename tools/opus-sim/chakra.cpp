@@ -44,6 +44,10 @@ std::uint64_t hash_of(std::string_view text) {
     return h | 1;
 }
 
+constexpr std::uint64_t kMostCarried = 1ull << 50;  // of an operation; more is none that anybody meant
+
+std::uint64_t whole_of(double value) { return value > 0 ? static_cast<std::uint64_t>(std::min(value, 1e18)) : 0; }
+
 // Of an attribute: whatever of its kinds a number may have.
 struct Attribute {
     std::string_view name, text;
@@ -57,8 +61,8 @@ Attribute attribute_of(std::string_view record) {
     while (scan.next()) {
         switch (scan.field) {
             case 1: a.name = scan.text; break;
-            case 3: a.number = static_cast<std::uint64_t>(std::max(0.0, scan.real())); break;
-            case 5: a.number = static_cast<std::uint64_t>(std::max(0.0f, scan.little_real())); break;
+            case 3: a.number = whole_of(scan.real()); break;
+            case 5: a.number = whole_of(scan.little_real()); break;
             case 7:
             case 9:
             case 11:
@@ -197,7 +201,7 @@ void ChakraReader::node(std::string_view record, std::uint32_t number, TraceRank
                 else if (a.name == "comm_type")
                     n.comm_type = a.number, n.has_comm_type = true;
                 else if (a.name == "comm_size")
-                    n.comm_bytes = a.number;
+                    n.comm_bytes = std::min(a.number, kMostCarried);
                 else if (a.name == "comm_tag")
                     n.tag = a.number;
                 else if (a.name == "comm_src")
