@@ -51,7 +51,8 @@ void run_arguments(CLI::App& app, RunOptions& o) {
         "--guard,!--no-guard", o.guard,
         "a job that is slower for being provisioned goes back to on demand (the default, as the controller's)");
     app.add_flag("--fold,!--no-fold", o.fold,
-                 "where the GPUs of a node all do the same, play one rail for all (the default)");
+                 "where the GPUs of a node all do the same, play one rail for all: faster; when a job is provisioned "
+                 "may differ");
     app.add_option("--at-once", o.at_once, "dark times that are played beside each other")->check(CLI::Range(1, 256))->capture_default_str();
 }
 

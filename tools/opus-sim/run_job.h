@@ -24,7 +24,7 @@ struct RunOptions {
     double late_us = 0;              // launches are seen to be reached up to so much later
     std::uint64_t seed = 1;          // of both
     bool split = true;               // seek the best split of ports that never moves, too
-    bool fold = true;                // where the GPUs of a node all do the same, one rail is played for all
+    bool fold = false;               // where the GPUs of a node all do the same, one rail is played for all
     bool guard = true;               // who is slower for being provisioned goes back
 };
 
