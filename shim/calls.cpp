@@ -99,13 +99,25 @@ bool on_capturing_stream(const Communicator& c, cudaStream_t stream) {
     return capturing(stream);
 }
 
+// Its circuits stay for the replays.
+Course begin_pinned(Communicator& c, const ring::OpEntry& captured, const LaunchStream& at) {
+    ring::OpEntry pinned = captured;
+    pin_each(captured, [&pinned](const ring::OpEntry& op) { pinned = op; });  // a lone call is one
+    const std::uint64_t seq = record_pin(&pinned, 1);
+    if (seq != kFull && !pass_host_gate(seq, &pinned, 1)) return refuse(seq, pinned);
+    if (seq == kFull || !keep_pin(c, seq, at)) c.count_lost();
+    return Course::start;
+}
+
 // The call is captured into a graph.
 Course begin_captured(Communicator& c, ring::OpEntry op, cudaStream_t stream, Flight& flight) {
     give_number_back(c, op);
     const bool numbered = number_captured(c, op);
     if (!connect_first(c, op, flight)) return refuse(flight.connections, op);
     const LaunchStream at{stream, c.context};
-    if (holds_replays(c) && numbered)
+    const Replays replays = numbered ? hold_of_replays(c) : Replays::pass;
+    if (replays == Replays::pinned) return begin_pinned(c, op, at);
+    if (replays == Replays::gated)
         flight.seq = push(process.view, LaunchHead(ring::Gate::stream, 1, kCapturedFlags), stream_name(c, stream), op);
     if (flight.seq != kFull && !keep_with_graph(flight.seq, at)) flight.seq = kFull;
     if (flight.seq != kFull) {

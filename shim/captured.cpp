@@ -1,5 +1,7 @@
 #include "shim/captured.h"
 
+#include <cstdlib>
+
 #include "shim/first_uses.h"
 #include "shim/group.h"
 #include "shim/host_gate.h"
@@ -9,19 +11,39 @@
 
 namespace opus::shim {
 
+struct Pin {
+    Pin* next;
+    std::uint64_t seq;
+};
+
 namespace {
 
 #define OPUS_REPLAYS_PASS \
     "; so launches that are captured into CUDA graphs pass, and their communicators are not held any more "
+#define OPUS_REPLAYS_PINNED \
+    "; so what is captured into CUDA graphs keeps its circuits until its graph is destroyed, and what else wants their ports waits "
+
+// Null: collectives.
+PeerSequence* peer_of(Communicator& c, const ring::OpEntry& op) {
+    const OpKind kind{op.kind};
+    if (is_one_sided(kind)) return &c.puts[op.peer];
+    if (!is_transfer(kind)) return nullptr;
+    return &(kind == OpKind::send ? c.sends : c.recvs)[op.peer];
+}
 
 std::uint64_t& calls_of(Communicator& c, const ring::OpEntry& op) {
-    if (!is_transfer(OpKind{op.kind})) return c.collectives;
-    return (OpKind{op.kind} == OpKind::send ? c.sends : c.recvs)[op.peer].next;
+    PeerSequence* peer = peer_of(c, op);
+    return peer == nullptr ? c.collectives : peer->next;
 }
 
 std::uint64_t& captured_of(Communicator& c, const ring::OpEntry& op) {
-    if (!is_transfer(OpKind{op.kind})) return c.captured;
-    return (OpKind{op.kind} == OpKind::send ? c.sends : c.recvs)[op.peer].captured;
+    PeerSequence* peer = peer_of(c, op);
+    return peer == nullptr ? c.captured : peer->captured;
+}
+
+bool has_user_objects() {
+    return driver.cuUserObjectCreate != nullptr && driver.cuUserObjectRelease != nullptr &&
+           driver.cuGraphRetainUserObject != nullptr && driver.cuStreamGetCaptureInfo_v2 != nullptr;
 }
 
 // Its graph is gone, on whatever thread: nothing of it runs any more.
@@ -55,26 +77,61 @@ void begin_order(Communicator& c) {
 
 }  // namespace
 
-bool holds_replays(Communicator& c) {
-    if ((process.view.header->version.load(std::memory_order_relaxed) & 0xffff) < 5) {
+Replays hold_of_replays(Communicator& c) {
+    if (!serves_minor(5)) {
         say_once(Level::warn, "this opus-manager is older than CUDA graphs" OPUS_REPLAYS_PASS "(update opus-manager)");
-        return false;
+        return Replays::pass;
     }
-    if (c.gate != ring::Gate::stream) {
-        say_once(Level::warn,
-                 "replays of a CUDA graph make no call, and launches are held on the host" OPUS_REPLAYS_PASS
-                 "(OPUS_GATE=stream)");
-        return false;
-    }
-    const bool able = c.context->gate_replayed != nullptr && driver.cuUserObjectCreate != nullptr &&
-                      driver.cuUserObjectRelease != nullptr && driver.cuGraphRetainUserObject != nullptr &&
-                      driver.cuStreamGetCaptureInfo_v2 != nullptr;
-    if (!able)
-        say_once(Level::warn,
-                 "this CUDA driver has no gate for CUDA graphs" OPUS_REPLAYS_PASS "(a driver of CUDA 11.3 or newer)");
-    else
+    const bool able = c.context->gate_replayed != nullptr && has_user_objects();
+    if (c.gate == ring::Gate::stream && able) {
         begin_order(c);
-    return able;
+        return Replays::gated;
+    }
+    if (!serves_minor(7)) {
+        say_once(Level::warn,
+                 "replays cannot be held here, and this opus-manager cannot keep circuits for a CUDA "
+                 "graph" OPUS_REPLAYS_PASS "(update opus-manager)");
+        return Replays::pass;
+    }
+    if (c.gate != ring::Gate::stream)
+        say_once(Level::warn,
+                 "replays of a CUDA graph make no call, and launches are held on the host" OPUS_REPLAYS_PINNED
+                 "(OPUS_GATE=stream)");
+    else
+        say_once(Level::warn,
+                 "this CUDA driver has no gate for CUDA graphs" OPUS_REPLAYS_PINNED "(a driver of CUDA 11.3 or newer)");
+    return Replays::pinned;
+}
+
+std::uint64_t record_pin(const ring::OpEntry* ops, std::uint32_t count) {
+    static std::atomic<std::uint64_t> pins{0};
+    if (!recordable(process.view, count)) return kFull;
+    // A stream of its own: nothing comes behind it.
+    const std::uint64_t stream = ~pins.fetch_add(1, std::memory_order_relaxed);
+    const LaunchHead head{ring::Gate::host, count, std::uint16_t(ring::kLaunchHostDone | ring::kLaunchSkips | ring::kLaunchLasts)};
+    const std::uint64_t seq = push(process.view, head, stream, ops);
+    if (seq != kFull) process.view.header->recorded.fetch_add(1, std::memory_order_relaxed);
+    return seq;
+}
+
+bool keep_pin(Communicator& c, std::uint64_t seq, const LaunchStream& at) {
+    if (has_user_objects()) return keep_with_graph(seq, at);
+    auto* pin = static_cast<Pin*>(malloc(sizeof(Pin)));
+    if (pin == nullptr) return true;  // then it lasts until the process ends
+    pin->seq = seq;
+    const LockGuard guard(c.settling);
+    pin->next = c.pins;
+    c.pins = pin;
+    return true;
+}
+
+void end_pins(Communicator& c) {
+    const LockGuard guard(c.settling);
+    while (Pin* pin = c.pins) {
+        c.pins = pin->next;
+        store_done(pin->seq);
+        free(pin);
+    }
 }
 
 void follow(const Communicator& c, const LaunchStream& at, bool captured) {

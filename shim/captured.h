@@ -2,6 +2,9 @@
 // of the host. So the gate and its end are captured with it, and count the replays in the slot of the one record that was
 // made at the call (opus/launch_ring.h). The graph keeps that slot by a user object, as NCCL keeps its own resources.
 //
+// Where replays cannot be gated, what is captured is pinned: a launch with a key of its own (pinned_key) is held at the call,
+// as behind a host gate, and lasts as long as the graph. Without user objects it lasts as long as its communicator.
+//
 // Connections are not captured: NCCL makes them at the call, and they are held like those of any call.
 #pragma once
 
@@ -16,8 +19,28 @@
 
 namespace opus::shim {
 
-// Whether replays of what `c` captures can be held. Says once why not.
-bool holds_replays(Communicator& c);
+// What becomes of the replays of what `c` captures. Says once why they are not gated.
+enum class Replays { gated, pinned, pass };
+Replays hold_of_replays(Communicator& c);
+
+// The operations of `captured`, which are numbered as captured ones, each with its pinned key.
+template <class Add>
+void pin_each(const ring::OpEntry& captured, Add add) {
+    ring::OpEntry pinned = captured;
+    pinned.count = 1;
+    for (std::uint32_t i = 0; i < captured.count; ++i) {
+        pinned.n = pinned_key(captured.n + i);
+        add(pinned);
+        pinned.bytes = 0;
+    }
+}
+
+// Records the launch that keeps their circuits. kFull: it could not be.
+std::uint64_t record_pin(const ring::OpEntry* ops, std::uint32_t count);
+// It has its circuits: it keeps them as long as the graph that `at` captures. False: it does not, and is done.
+bool keep_pin(Communicator& c, std::uint64_t seq, const LaunchStream& at);
+// Those that last as long as their communicator.
+void end_pins(Communicator& c);
 
 // NCCL starts a communicator's kernels in the order of calls and graph launches, whatever streams they are on. A gate that was
 // reached before its turn would have its circuits held by a kernel that waits for another's gate, which waits for them. So

@@ -5,6 +5,7 @@
 #include <unistd.h>
 #include <cstdlib>
 
+#include "shim/captured.h"
 #include "shim/hooks.h"
 #include "shim/identity.h"
 #include "shim/message.h"
@@ -116,6 +117,7 @@ void retire(Communicator* c) {
     if (c == nullptr) return;
     forget_children(*c);
     end_lasting(*c);
+    end_pins(*c);
     retire_entry(c->index);
     const LockGuard guard(creation_lock);
     release(remembered[remembered_next]);

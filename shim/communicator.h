@@ -18,6 +18,7 @@ namespace opus::shim {
 struct DeferredDone;
 struct Lasting;
 struct PendingChild;
+struct Pin;
 
 // Transfers to, or from, one peer.
 struct PeerSequence {
@@ -80,6 +81,7 @@ struct Communicator {
     std::uint64_t meshes = 0;  // number of the next connection of each with each
     std::uint32_t device_comms = 0;
     Lasting* lasting = nullptr;  // what holds circuits for these
+    Pin* pins = nullptr;         // likewise for graphs that cannot say when they are gone
     std::uint64_t splits = 0;    // ncclCommSplit calls on it so far
     DriverContext* context = nullptr;
     DeferredDone* deferred = nullptr;  // kSlowDeferred

@@ -215,7 +215,9 @@ private:
         const bool numbered = number_captured();
         join_parts();
         if (!hold_first_uses()) return false;
-        if (!numbered || !hold_replays()) {
+        const Replays replays = numbered ? hold_of_replays() : Replays::pass;
+        if (replays == Replays::pinned) return pin_all();
+        if (replays == Replays::pass) {
             count_lost(kNone);
             return true;
         }
@@ -234,10 +236,44 @@ private:
         return all;
     }
 
-    bool hold_replays() {
+    Replays hold_of_replays() {
+        Replays least = Replays::gated;
         for (const GroupPart& part : group_.parts)
-            if (part.recorded && !holds_replays(*part.comm)) return false;
-        return group_.streams.size() == 1 || joinable();
+            if (part.recorded) least = std::max(least, shim::hold_of_replays(*part.comm));
+        return least == Replays::gated && group_.streams.size() > 1 && !joinable() ? Replays::pass : least;
+    }
+
+    void gather_pinned(std::uint32_t part) {
+        group_.launch_ops.clear();
+        for (const GroupEntry& e : group_.entries)
+            if (e.part == part) pin_each(e.op, [this](const ring::OpEntry& op) { group_.launch_ops.add(op); });
+    }
+
+    // A launch for each communicator, all before the first is waited for. False: do not start.
+    bool pin_all() {
+        Array<GroupLaunch>& pins = group_.launches;
+        for (std::uint32_t i = 0; i < group_.parts.size(); ++i) {
+            if (!group_.parts[i].recorded) continue;
+            gather_pinned(i);
+            if (group_.launch_ops.empty()) continue;
+            const std::uint64_t seq = record_pin(group_.launch_ops.data(), group_.launch_ops.size());
+            if (seq == kFull)
+                group_.parts[i].comm->count_lost();
+            else if (store_ready(seq); !pins.add({seq, i, i}))
+                store_done(seq);
+        }
+        bool held = true;
+        for (const GroupLaunch& pin : pins) {
+            Communicator& c = *group_.parts[pin.lead].comm;
+            if (held) gather_pinned(pin.lead);
+            held = held && await_go(pin.seq, group_.launch_ops.data(), group_.launch_ops.size());
+            if (!held)
+                store_done(pin.seq);
+            else if (!keep_pin(c, pin.seq, launch_stream(pin)))
+                c.count_lost();
+        }
+        pins.clear();  // they are not the call's
+        return held;
     }
 
     static bool joinable() {

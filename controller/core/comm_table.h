@@ -55,6 +55,7 @@ struct Comm {
     std::uint64_t overdue_at = 0;                // Core::Impl::overdue_changes + 1 when `overdue` was looked up
     bool overdue = false;                        // a member's node is
     std::uint64_t mark = 0;                      // of the current walk (Core::Impl::next_mark)
+    bool pins = false, replays = false;          // members have asked for circuits for a graph's life; for a replay
 
     Places places;  // of all members, once these are known and have GPUs; empty: not yet looked up
 

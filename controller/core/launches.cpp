@@ -149,6 +149,13 @@ void Core::Impl::demand(NodeIndex node, const wire::LaunchDemand& demand) {
         return pass_launches({launch}, Policy::proceed, "it names no communicator that its rank has registered", true);
     if (std::all_of(launch->keys.begin(), launch->keys.end(), [](const KeyRef& r) { return r.key->comm->open(); }))
         return pass_launches({launch}, Policy::proceed, "its communicator is not held", false);
+    for (const KeyRef& r : launch->keys)
+        if (Comm& comm = *r.key->comm; (r.key->key.n & kReplayed) != 0 && !is_connection(r.key->key.kind)) {
+            (is_pinned(r.key->key.n) ? comm.pins : comm.replays) = true;
+            if (comm.pins && comm.replays && !comm.open())
+                return degrade(comm, Policy::proceed, Reason::passed,
+                               "some of its members hold replays of CUDA graphs, others cannot (OPUS_GATE, drivers)");
+        }
     demand_meets_runs(*launch);
     check_fit(*launch);
     enter(*launch);

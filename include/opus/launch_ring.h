@@ -83,8 +83,9 @@ namespace opus::ring {
 inline constexpr std::uint64_t kMagic = 0x31474e525355504full;  // "OPUSRNG1"
 inline constexpr std::uint32_t kVersionMajor = 1;
 // 1: dead_beat; 2: kLaunchFenced; 3: creation and reason, kLaunchSkips, kOpConnects; 4: pci and uuid of a CommEntry,
-// kMaxOps (was 1024), kOpMesh, kLaunchLasts, one-sided operations; 5: kLaunchReplayed; 6: `ways` of a CommEntry
-inline constexpr std::uint32_t kVersionMinor = 6;
+// kMaxOps (was 1024), kOpMesh, kLaunchLasts, one-sided operations; 5: kLaunchReplayed; 6: `ways` of a CommEntry;
+// 7: kLaunchLasts of captured operations (pinned_key)
+inline constexpr std::uint32_t kVersionMinor = 7;
 inline constexpr std::uint32_t kMaxComms = 256;
 inline constexpr std::uint32_t kDefaultSlots = 4096;  // power of two
 inline constexpr std::uint32_t kMaxSlots = 65536;
@@ -140,7 +141,7 @@ inline constexpr std::uint16_t kLaunchFenced = 32;  // its gate orders its ready
 
 inline constexpr std::uint16_t kLaunchSkips = 64;      // its shim knows occupied slots
 inline constexpr std::uint16_t kLaunchReplayed = 128;  // captured into a graph; not below minor 5
-// Done when what it connected is no more; later launches do not wait for that.
+// Done when what it connected is no more, or the graph that it was captured into; later launches do not wait for that.
 inline constexpr std::uint16_t kLaunchLasts = 256;
 
 // Slots 2.. of a launch: two more ops each. 64 bytes.

@@ -85,6 +85,12 @@ constexpr std::uint64_t replayed_key(std::uint64_t captured, std::uint64_t repla
     return kReplayed | captured << kReplayBits | replay;
 }
 
+// Where replays cannot be held, the operation is recorded once, when it is captured, with this key, by all of its members; that
+// launch lasts as long as its graph. Whose replays can be held never comes to it.
+constexpr std::uint64_t kPinned = (1ull << kReplayBits) - 2;
+constexpr std::uint64_t pinned_key(std::uint64_t captured) { return replayed_key(captured, kPinned); }
+constexpr bool is_pinned(std::uint64_t n) { return (n & kReplayed) != 0 && (n & ((1ull << kReplayBits) - 1)) == kPinned; }
+
 // A sequence of keys: the key without its number, or without that of its replay.
 inline Key sequence_of(Key key) {
     key.n = (key.n & kReplayed) == 0 ? 0 : key.n >> kReplayBits << kReplayBits;

@@ -60,8 +60,10 @@ struct Launch {
         return gate == ring::Gate::stream && (flags & (ring::kLaunchConn | ring::kLaunchHostDone)) == 0;
     }
     // Its host has come to it, its streams may not have: what runs there before it, nobody here sees. Connections are
-    // made by the host alone.
-    bool behind_streams() const { return gate == ring::Gate::host && (flags & ring::kLaunchConn) == 0; }
+    // made by the host alone, and what lasts does so whatever runs.
+    bool behind_streams() const {
+        return gate == ring::Gate::host && (flags & (ring::kLaunchConn | ring::kLaunchLasts)) == 0;
+    }
     // With the call itself, or before it.
     bool connects() const {
         return std::any_of(keys.begin(), keys.end(),

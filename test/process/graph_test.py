@@ -78,17 +78,28 @@ def several(context) -> None:
         nothing_in_the_dark(cluster, job)
 
 
-@case("behind host gates a communicator with captured launches is not held any more, and its user is told")
+@case("behind host gates circuits are pinned for what is captured: it is said, and no replay is lost in the dark")
 def host_gates(context) -> None:
+    with context.cluster(Shape(nodes=3, gpus=1, ports=2, dark_ms=2)) as cluster:  # a port for each peer
+        path = workload(20, gap_us=5000).write(cluster.folder / "replays.jsonl")
+        job = cluster.start_job(Play(path, graph=True, timeout_s=PATIENCE_S * SLOW, env=ENV | {"OPUS_GATE": "host", "OPUS_REQUIRE": "enforce"}))
+        result = job.wait(6 * PATIENCE_S * SLOW)
+        expect(result.codes == [0, 0, 0], f"{result.codes}: {job.ranks[0].tail()}")
+        nothing_in_the_dark(cluster, job)
+        for rank in job.ranks:
+            said = [line for line in rank.output().splitlines() if "CUDA graph" in line]
+            expect(len(said) == 1 and "keeps its circuits" in said[0] and "OPUS_GATE=stream" in said[0], f"{said}")
+        waiting = cluster.waiting()
+        expect(not waiting, f"launches of ranks that have ended wait: {waiting}")
+
+
+@case("where some hold replays of a graph and others pin its circuits, neither waits for the other, and it is said")
+def mixed_gates(context) -> None:
     with context.cluster(Shape(nodes=2, gpus=1, ports=1, dark_ms=2)) as cluster:  # the circuit stays where it is
         path = workload(20, gap_us=5000, nodes=2).write(cluster.folder / "replays.jsonl")
-        job = cluster.start_job(Play(path, graph=True, timeout_s=PATIENCE_S * SLOW, env=ENV | {"OPUS_GATE": "host"}))
+        job = cluster.start_job(Play(path, graph=True, timeout_s=PATIENCE_S * SLOW, env=ENV, rank_env=[{"OPUS_GATE": g} for g in ("host", "stream")]))
         job.wait(6 * PATIENCE_S * SLOW)
-        # Where one has told the controller first, the other only hears the verdict.
-        wait_for(lambda: any("no longer held" in m.output() for m in cluster.managers), "a manager to say that it is not held")
-        # Who comes later may find it degraded already.
-        said = [line for rank in job.ranks for line in rank.output().splitlines() if "CUDA graph" in line]
-        expect(1 <= len(said) <= len(job.ranks) and all("OPUS_GATE=stream" in line for line in said), f"{said}")
+        wait_for(lambda: "hold replays of CUDA graphs, others cannot" in cluster.controller.output(), "a controller that says why it holds no more")
 
 
 class Act:

@@ -75,7 +75,7 @@ void MiniManager::accept_one() {
     h.asleep = behaviour.asleep ? 1 : 0;
     if (behaviour.open_gates)
         for (std::uint32_t i = 0; i < behaviour.slots; ++i) seen.view.go[i].value = std::uint64_t{1} << 62;
-    h.version = ring::kVersionMajor << 16 | ring::kVersionMinor;
+    h.version = ring::kVersionMajor << 16 | behaviour.minor;
     const std::string fifo = directory_ + "/doorbell";
     unlink(fifo.c_str());
     if (mkfifo(fifo.c_str(), 0600) != 0) throw std::runtime_error("mkfifo");

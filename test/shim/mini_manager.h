@@ -31,6 +31,7 @@ struct Behaviour {
     bool open_gates = false;  // all go words are ahead of all launches
     bool asleep = false;      // says it sleeps, so that the doorbell rings
     std::uint32_t slots = 4096;
+    std::uint32_t minor = ring::kVersionMinor;  // that it says it serves
     int go_delay_us = 0;
 };
 

@@ -511,20 +511,6 @@ TEST_CASE("observe records what it does not hold") {
     CHECK(rank.request.mode == std::uint32_t(Mode::observe));
 }
 
-TEST_CASE("what a driver without graphs captures ends the hold of its communicator, and says so") {
-    MiniManager manager;
-    Program program = scenario("capture", with(at(manager), kWithCuda));
-    CHECK(program.finish() == 0);
-    CHECK(program.output.find("done stream=257") == std::string::npos);
-    CHECK(lines_of(program.errors).size() == 1);
-    CHECK(program.errors.find("CUDA graphs") != std::string::npos);
-    const RankSeen& rank = manager.rank(0);
-    CHECK(rank.view.comms[0].lost == 2);
-    REQUIRE(rank.launches.size() == 2);
-    CHECK((rank.launches[0].flags & ring::kLaunchConn) != 0);  // NCCL connects at the call
-    CHECK(rank.launches[1].ops[0].n == 0);                     // calls are counted apart from what is captured
-}
-
 TEST_CASE("what comes again is recorded and held as what comes first, whatever comes between") {
     const struct {
         Environment environment;
@@ -577,7 +563,7 @@ namespace {
 
 // The launches of a program, as docs/protocol.md's keys: an operation's letter with its peer (or root), its number, and
 // how many. !: connections only. In a launch that is no such: * its own as well, + nothing but the connection. m: the
-// connection of each with each. ^: may be a mesh. ~: lasts.
+// connection of each with each. ^: may be a mesh. ~: lasts. P: the number of what is captured and pinned.
 std::string text_of(const std::vector<Captured>& launches) {
     const std::map<OpKind, std::string> letters = {
         {OpKind::all_reduce, "a"}, {OpKind::all_to_all, "t"}, {OpKind::gather, "g"},     {OpKind::scatter, "c"},
@@ -596,13 +582,17 @@ std::string text_of(const std::vector<Captured>& launches) {
                 text += "m" + std::to_string(op.n);
             else
                 text += letters.at(OpKind(op.kind)) + (directed ? std::to_string(op.peer) : "");
-            if (!only && !pair)
+            if (!only && !pair && is_pinned(op.n))
+                text += "P" + std::to_string((op.n & ~kReplayed) >> kReplayBits) + "~";
+            else if (!only && !pair)
                 text += "#" + std::to_string(op.n) + (op.count > 1 ? "x" + std::to_string(op.count) : "");
             if (launch.gate == ring::Gate::host && !only && (op.flags & ring::kOpFirstUse) != 0) text += "*";
             if (!only && pair) text += "+";
             if (mesh && !pair) text += "^";
         }
-        if ((launch.flags & ring::kLaunchLasts) != 0) text += "~";
+        const bool pinned = !only && is_pinned(launch.ops.front().n);
+        if ((launch.flags & ring::kLaunchLasts) != 0 && !pinned) text += "~";
+        CHECK(pinned == (!only && (launch.flags & ring::kLaunchLasts) != 0));
     }
     return text;
 }
@@ -684,6 +674,45 @@ TEST_CASE(
     for (const auto& [uses, expected] : behind_host_gates)
         CHECK(used(uses, with(kWithCuda, {{"OPUS_GATE", "host"}})) == expected);
     CHECK(used("wldaD", {{"OPUS_GATE", "none"}}) == "l#0 a#1");
+}
+
+TEST_CASE("what is captured where replays cannot be held keeps its circuits, and so does its group") {
+    // By the driver that has no user objects they last as long as their communicator. Calls are counted apart from captures.
+    const std::pair<std::string, std::string> behind_gates[] = {
+        {"@aa1aX", "!a aP0~ aP1~ a#0"},
+        {"s@(ss)s1sX", "!s1 s1#0 s1P0~,s1P1~ s1P2~ s1#1"},
+        {"@(asr)1aX", "!a,s1,r1 aP0~,s1P0~,r1P0~ a#0"},
+        {"1pa@p(pp)1paX", "p1#0 !a a#0 p1P0~ p1P1~,p1P2~ p1#1 a#1"},
+    };
+    for (const auto& [uses, expected] : behind_gates) {
+        CHECK(used(uses, kWithCuda) == expected);
+        CHECK(used(uses.substr(0, uses.size() - 1) + "X", with(kWithCuda, {{"OPUS_GATE", "host"}})).find("P0~") != std::string::npos);
+    }
+}
+
+TEST_CASE("that circuits are kept for a graph is said in one line, and nothing is lost for it") {
+    for (const char* gate : {"stream", "host"}) {
+        MiniManager manager;
+        Program program = scenario("capture", with(at(manager), with(kWithCuda, {{"OPUS_GATE", gate}})));
+        CHECK(program.finish() == 0);
+        CHECK(program.output.find("done stream=257") == std::string::npos);
+        REQUIRE(lines_of(program.errors).size() == 1);
+        CHECK(program.errors.find("keeps its circuits until its graph is destroyed") != std::string::npos);
+        CHECK(manager.rank(0).view.comms[0].lost == 0);
+    }
+}
+
+TEST_CASE("a manager that cannot keep circuits for a graph: what is captured ends the hold, which is said in one line") {
+    for (const std::uint32_t minor : {4u, 6u}) {
+        Behaviour behaviour;
+        behaviour.minor = minor;
+        MiniManager manager(behaviour);
+        Program program = scenario("capture", with(at(manager), kWithCuda));
+        CHECK(program.finish() == 0);
+        REQUIRE(lines_of(program.errors).size() == 1);
+        CHECK(program.errors.find("update opus-manager") != std::string::npos);
+        CHECK(manager.rank(0).view.comms[0].lost == 2);
+    }
 }
 
 TEST_CASE("what holds circuits for a device communicator is said in one line") {

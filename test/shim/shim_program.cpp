@@ -265,7 +265,7 @@ void repeated() {  // what comes again, and what comes between
 
 // Rank 0 of 3 does what USES says, a letter a call: a(ll-reduce), t(o all), g(ather) and c (scatter) to and from rank
 // 0, G and C to and from rank 1, s(end) to and r(eceive) from rank 1, e(mpty send), E(mpty all-reduce). ( and ) are a
-// group; a digit names the stream.
+// group; a digit names the stream, @ one that is captured.
 void uses() {
     const ncclComm_t comm = comm_named("g", 0, 3);
     std::uintptr_t on = 17;
@@ -290,6 +290,7 @@ void uses() {
             case 'e': OK(ncclSend(data, 0, ncclFloat32, 1, comm, stream(on))); break;
             case '(': OK(ncclGroupStart()); break;
             case ')': OK(ncclGroupEnd()); break;
+            case '@': on = 0x101; break;  // which is captured
             default: on = std::uintptr_t(32 + *at - '0');
         }
 }

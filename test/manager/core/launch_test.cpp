@@ -208,6 +208,20 @@ TEST_CASE("launches of a communicator do not wait for one that lasts") {
     CHECK(asked == 2);
 }
 
+TEST_CASE("what keeps its circuits for a graph waits for no stream, and nobody waits for it") {
+    Node n;
+    n.serve(1);
+    n.record(0, 0, {coll(0, pinned_key(3))}, ring::Gate::host, ring::kLaunchLasts | ring::kLaunchHostDone);
+    n.ready(0, 0);
+    n.launch(0, 1, {coll(0, 0)});
+    n.flush();
+    std::vector<wire::LaunchDemand> asked;
+    for (const auto& demand : n.said<wire::Demand>()) asked.insert(asked.end(), demand.launches.begin(), demand.launches.end());
+    REQUIRE(asked.size() == 2);
+    CHECK(asked[0].keys == std::vector<wire::KeyRange>{{coll_key(kCommA, pinned_key(3)), 1}});
+    CHECK(!asked[0].behind);
+}
+
 TEST_CASE("connections have keys of their own") {
     Node n;
     n.serve(1);
