@@ -68,6 +68,7 @@ struct Communicator {
     StraightWay straight{};
     CommId id;
     CommId parent;
+    bool joined = false;         // by ncclCommGrow: the others may call it otherwise (CommEntry::known_as)
     std::uint64_t captured = 0;  // collectives, into graphs: number of the next
     CUevent last_end = nullptr;  // since it has captured something: the end of its last launch, call or replay
     std::uint32_t device = 0;
@@ -83,6 +84,7 @@ struct Communicator {
     Lasting* lasting = nullptr;  // what holds circuits for these
     Pin* pins = nullptr;         // likewise for graphs that cannot say when they are gone
     std::uint64_t splits = 0;    // ncclCommSplit calls on it so far
+    std::uint64_t grows = 0;     // likewise ncclCommGrow
     DriverContext* context = nullptr;
     DeferredDone* deferred = nullptr;  // kSlowDeferred
     PendingChild* children = nullptr;  // kSlowChildren
@@ -157,6 +159,8 @@ struct Creation {
     ncclComm_t from = nullptr;  // its parent
     CommId id;
     CommId parent;
+    CommId also;          // CommEntry::also
+    bool joins = false;   // a new member, by ncclCommGrow
     std::uint32_t rank = kNone;  // kNone: the getters will say
     std::uint32_t size = kNone;
     std::uint32_t device = kNone;

@@ -4,6 +4,7 @@
 #include "shim/communicator.h"
 #include "shim/hooks.h"
 #include "shim/message.h"
+#include "shim/mutation.h"
 #include "shim/nccl_settings.h"
 #include "shim/process.h"
 #include "shim/thread_state.h"
@@ -91,6 +92,7 @@ void publish(Creation& creation) {
     ring::CommEntry& entry = process.view.comms[creation.index];
     entry.id = creation.id;
     entry.parent = creation.parent;
+    entry.also = creation.also;
     entry.rank = creation.rank;
     entry.size = creation.size;
     name_gpu(entry, creation.device);
@@ -177,7 +179,7 @@ Communicator* give_up(const Creation& creation, Communicator* c) {
 
 // NCCL goes on to make a child, and gives its pointer when that ends.
 bool defer_child(const Creation& creation) {
-    Communicator* parent = communicators.find(creation.from);
+    Communicator* parent = creation.from == nullptr ? nullptr : communicators.find(creation.from);
     auto* child = parent == nullptr ? nullptr : static_cast<PendingChild*>(malloc(sizeof(PendingChild)));
     if (child == nullptr) return false;
     child->creation = creation;
@@ -203,13 +205,15 @@ void register_early(Creation& creation) {
 
 Communicator* conclude(Creation& creation, ncclResult_t result) {
     ncclComm_t handle = creation.out != nullptr ? *creation.out : nullptr;
-    if (handle == nullptr && result == ncclInProgress && defer_child(creation)) return nullptr;
+    const bool is_late = handle == nullptr && result == ncclInProgress && kMutation != Mutation::forget_late_children;
+    if (is_late && defer_child(creation)) return nullptr;
     const bool made = (result == ncclSuccess || result == ncclInProgress) && handle != nullptr;
     auto* c = made ? static_cast<Communicator*>(calloc(1, sizeof(Communicator))) : nullptr;
     if (c == nullptr) return give_up(creation, nullptr);
     c->handle = handle;
     c->id = creation.id;
     c->parent = creation.parent;
+    c->joined = creation.joins;
     c->split_shares = creation.split_shares;
     c->shrink_shares = creation.shrink_shares;
     c->in_order = creation.in_order;

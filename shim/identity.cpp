@@ -102,6 +102,15 @@ CommId id_of_shrink(const CommId& parent, const int* excluded, std::size_t count
     return hash.value();
 }
 
+CommId id_of_grow(const CommId& parent, std::uint64_t nth) {
+    Hash hash(Origin::grow);
+    hash.add(parent);
+    hash.add(nth);
+    return hash.value();
+}
+
+CommId id_of_growing(const void* unique_id, std::size_t size) { return hash_bytes(Origin::growing, unique_id, size); }
+
 std::uint64_t Occurrences::next(const CommId& what) {
     for (std::size_t i = 0; i < size_; ++i)
         if (entries_[i].what == what) return entries_[i].seen++;

@@ -10,7 +10,7 @@
 namespace opus::shim {
 
 // Where an id comes from; part of the hash, so that two ways never meet.
-enum class Origin : std::uint64_t { unique_id = 1, split = 2, shrink = 3 };
+enum class Origin : std::uint64_t { unique_id = 1, split = 2, shrink = 3, grow = 4, growing = 5 };
 
 CommId hash_bytes(Origin origin, const void* bytes, std::size_t size);
 
@@ -24,6 +24,10 @@ CommId id_of_split(const CommId& parent, std::uint64_t nth, int color);
 // The survivors of `parent` without `excluded`, whose order does not matter. Ranks that are excluded do not
 // call, so `occurrence` counts shrinks of this parent by this very list.
 CommId id_of_shrink(const CommId& parent, const int* excluded, std::size_t count, std::uint64_t occurrence);
+
+// `parent` with new members: its `nth` ncclCommGrow. And what those call it, who know nothing but its unique id.
+CommId id_of_grow(const CommId& parent, std::uint64_t nth);
+CommId id_of_growing(const void* unique_id, std::size_t size);
 
 // How often something has been seen before. Grows; never forgets (one entry per distinct thing).
 class Occurrences {

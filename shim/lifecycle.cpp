@@ -94,8 +94,18 @@ ncclResult_t create_root(ncclComm_t* out, const ncclUniqueId* id, int size, int 
     return concluded(creation, call());
 }
 
+// Of a communicator that it has joined a member knows what the others call it once that is judged.
+void learn_name(Communicator& c) {
+    if (!c.joined || c.index == kNone) return;
+    if (await_verdict(c) == Verdict::unknown) return;
+    const CommId known_as = c.entry()->known_as;
+    if (known_as != CommId{}) c.id = known_as;
+    c.joined = false;
+}
+
 // Fills in what a child has from its parent.
-Creation child_of(const Communicator& parent, ncclComm_t* out, const ncclConfig_t* config) {
+Creation child_of(Communicator& parent, ncclComm_t* out, const ncclConfig_t* config) {
+    learn_name(parent);
     Creation creation;
     creation.out = out;
     creation.from = parent.handle;
@@ -228,20 +238,55 @@ ncclResult_t handlers::ncclCommGetUniqueId(ncclComm_t comm, ncclUniqueId* id) {
     return real.ncclCommGetUniqueId(comm, id);
 }
 
-// A grown communicator has no identity that its old and new members could derive alike from what they
-// pass: it stays unknown, and its launches, and those of its children, pass.
-ncclResult_t handlers::ncclCommGrow(ncclComm_t comm, int nranks, const ncclUniqueId* id, int rank, ncclComm_t* newcomm,
-                                    ncclConfig_t* config) {
-    if (thread_words.inside != 0 || process.mode != Mode::enforce)
-        return real.ncclCommGrow(comm, nranks, id, rank, newcomm, config);
-    const Inside inside;
+namespace {
+
+// An older manager joins nobody: its launches, and those of its children, pass.
+ncclResult_t tell_unjoined(int ranks) {
     const bool required = process.require == Require::enforcement;
     say(required ? Level::error : Level::warn,
-        "ncclCommGrow to %d ranks%s: Opus cannot tell the members of a grown communicator, so its launches are not held "
-        "for circuits; make it anew with ncclCommInitRank",
-        nranks, required ? " is refused (OPUS_REQUIRE=enforce)" : "");
-    if (required) return ncclInvalidUsage;
-    return real.ncclCommGrow(comm, nranks, id, rank, newcomm, config);
+        "ncclCommGrow to %d ranks%s: this opus-manager cannot tell the members of a grown communicator, so its launches "
+        "are not held for circuits; update opus-manager",
+        ranks, required ? " is refused (OPUS_REQUIRE=enforce)" : "");
+    return required ? ncclInvalidUsage : ncclSuccess;
+}
+
+}  // namespace
+
+// Old members know their parent and how often it has grown, new ones the unique id, and who made that both. So it has two
+// ids, and who has both says so: managers and controller join them.
+ncclResult_t handlers::ncclCommGrow(ncclComm_t comm, int nranks, const ncclUniqueId* id, int rank, ncclComm_t* newcomm,
+                                    ncclConfig_t* config) {
+    const auto call = [&] { return real.ncclCommGrow(comm, nranks, id, rank, newcomm, config); };
+    if (thread_words.inside != 0 || newcomm == nullptr || nranks < 1) return call();
+    Communicator* parent = comm != nullptr ? communicators.find(comm) : nullptr;
+    const CommId growing = id != nullptr ? id_of_growing(id, sizeof *id) : CommId{};
+    if (comm == nullptr ? id == nullptr || rank < 0 || rank >= nranks : parent == nullptr) return call();
+    if (comm == nullptr && !process.attach(growing)) return is_refused(nranks) ? ncclSystemError : call();
+    if (is_unfit(nranks, config)) return ncclInvalidUsage;
+    const Inside inside;
+    if (process.mode == Mode::enforce && !serves_minor(7)) {
+        const ncclResult_t result = tell_unjoined(nranks);
+        return result == ncclSuccess ? call() : result;
+    }
+    Creation creation;
+    if (parent != nullptr) {
+        settle_slow(*parent);
+        creation = child_of(*parent, newcomm, config);
+        creation.id = id_of_grow(parent->id, parent->grows++);
+        creation.also = growing;
+        creation.rank = parent->rank;
+        creation.context = parent->context;
+    } else {
+        creation.out = newcomm;
+        creation.id = growing;
+        creation.joins = true;
+        creation.rank = std::uint32_t(rank);
+        read_sharing(creation, config);
+    }
+    creation.size = std::uint32_t(nranks);
+    *newcomm = nullptr;
+    register_early(creation);
+    return concluded(creation, call());
 }
 #endif
 

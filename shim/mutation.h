@@ -11,6 +11,7 @@ enum class Mutation {
     let_replays_pass,         // what is captured into a graph has no gate
     forget_mesh_pairs,        // the pairs that an AlltoAll connects have no connect key
     end_groups_as_one,        // a captured group of several communicators waits for all before it, and what comes next for all of it
+    forget_late_children,     // a child whose pointer is null when its creation returns is never known
 };
 
 #ifdef OPUS_SHIM_MUTATION

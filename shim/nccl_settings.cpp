@@ -86,12 +86,31 @@ bool nccl_settings_fit() {
     return all;
 }
 
+namespace {
+
+constexpr int kRuntimeConnect = 22203;
+
+int nccl_version() {
+    int version = 0;
+    return getters.ncclGetVersion != nullptr && getters.ncclGetVersion(&version) == ncclSuccess ? version : kRuntimeConnect;
+}
+
+bool is_switched_off(const char* variable) {
+    const NcclValue found = find_nccl_value(variable);
+    return found.given && strcmp(found.value, "0") == 0;
+}
+
+bool connects_at_once() {
+    return nccl_version() < kRuntimeConnect || !gpu_maps_memory() || is_switched_off("NCCL_RUNTIME_CONNECT") ||
+           is_switched_off("NCCL_CUMEM_ENABLE");
+}
+
+}  // namespace
+
 bool nccl_connects_late() {
 #define OPUS_CONNECTS_EARLY \
     "rings, trees and PAT are connected while a communicator is made, to more neighbours than there are ports"
-    constexpr int kRuntimeConnect = 22203;
-    int version = 0;
-    if (getters.ncclGetVersion != nullptr && getters.ncclGetVersion(&version) == ncclSuccess && version < kRuntimeConnect) {
+    if (const int version = nccl_version(); version < kRuntimeConnect) {
         say_once(Level::error,
                  "NCCL %d.%d.%d cannot be served with circuits: " OPUS_CONNECTS_EARLY "; use 2.22.3 or newer",
                  version / 10000, version / 100 % 100, version % 100);
@@ -111,7 +130,8 @@ std::uint32_t nccl_ways() {
     const bool proxies = number_of("NCCL_PXN_DISABLE", 0) != 1 && number_of("NCCL_P2P_PXN_LEVEL", 2) != 0;
     const std::uint64_t joins = number_of("NCCL_MNNVL_ENABLE", 2);
     const bool apart = joins == 0 || (joins != 1 && number_of("NCCL_P2P_DISABLE", 0) == 1);
-    return (proxies || never_crosses() ? 0 : ring::kWaysOwnNic) | (apart ? ring::kWaysOwnHost : 0);
+    return (proxies || never_crosses() ? 0 : ring::kWaysOwnNic) | (apart ? ring::kWaysOwnHost : 0) |
+           (connects_at_once() ? ring::kWaysAtOnce : 0);
 }
 
 bool nccl_orders_launches(bool configured) {

@@ -55,6 +55,9 @@ private:
                 what =
                     "claims a GPU that another rank has; name the GPUs in the fabric file (pci, uuid), or set OPUS_GPU";
                 break;
+            case Reason::connects:
+                what = "has an NCCL that connects it while it is made (2.22.3 or newer with cuMem does so later)";
+                break;
             case Reason::left: what = "left, or failed, before all had come"; break;
             case Reason::died: what = "ended"; break;
             case Reason::unrecorded: what = "let launches pass unrecorded (OPUS_RING_SLOTS, opus-manager)"; break;
@@ -117,6 +120,7 @@ void tell_unheld(Communicator& c) {
     c.told_unheld = true;
     const Unheld why(c);
     if (why.reason == Reason::observe) return;  // its operator knows
+    if (why.reason == Reason::connects && (c.entry()->ways & ring::kWaysAtOnce) != 0) return;  // it has said so (nccl_settings.h)
     say(Level::warn, "rank %u of a communicator of %u runs without Opus, its launches are not held for circuits: %s", c.rank,
         c.size, why.text);
 }

@@ -75,6 +75,8 @@ Judgement judge(const Comm& comm, const Fabric& fabric) {
     }
     if (one_node) return {Verdict::intra};
     for (std::uint32_t slot = 0; slot < comm.size; ++slot)
+        if (comm.members[slot].at_once) return {Verdict::passes, Reason::connects, slot};
+    for (std::uint32_t slot = 0; slot < comm.size; ++slot)
         if (comm.members[slot].gpu == kNone) return {Verdict::passes, Reason::gpu, slot};
     if (const std::uint32_t slot = claims_another_ones(comm); slot != kNone)
         return {Verdict::passes, Reason::claimed, slot};

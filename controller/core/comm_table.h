@@ -24,7 +24,7 @@ struct Member {
     GpuId gpu = kNone;
     Mode mode = Mode::enforce;
     std::uint32_t generation = 0;
-    bool own_nic = false, own_host = false;  // as of wire::CommMember
+    bool own_nic = false, own_host = false, at_once = false;  // as of wire::CommMember
     bool registered = false;
     bool gone = false;  // destroyed it, or died
 };

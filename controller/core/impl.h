@@ -157,6 +157,9 @@ struct Core::Impl {
     void register_ranks(NodeIndex node, const std::vector<wire::RankInfo>& infos);
     void register_member(NodeIndex node, const wire::CommMember& m);
     void take_place(Comm& comm, NodeIndex node, const wire::CommMember& m);
+    bool is_joined(NodeIndex node, const wire::CommMember& m);  // joined.cpp
+    void join(const CommId& from, const CommId& to);
+    void forget_joined(const CommId& comm);
     void revive(Comm& comm, std::uint32_t slot);
     void let_go(Comm& comm);      // of all circuits
     void hold_again(Comm& comm);  // those that are known now
@@ -472,6 +475,7 @@ struct Core::Impl {
     Inventory inventory;
     Planner planner;
     CommTable comms;
+    std::map<CommId, CommId> joined;  // ids that some members of a communicator had before they were told which it is
     // By communicator and process: members inside NCCL's creation of it that do not know their place yet.
     std::map<CommId, std::map<std::pair<NodeIndex, RankId>, std::uint32_t>> entering;
     std::vector<NodeState> nodes;

@@ -21,6 +21,8 @@ void Core::Impl::register_ranks(NodeIndex node, const std::vector<wire::RankInfo
 }
 
 void Core::Impl::register_member(NodeIndex node, const wire::CommMember& m) {
+    if (is_joined(node, m)) return;
+    join(m.also, m.comm);
     Comm* comm = comms.find(m.comm);
     if (comm == nullptr) comm = &comms.create(m.comm, m.parent, m.size, now);
     if (m.size != comm->size) {
@@ -85,6 +87,7 @@ void Core::Impl::take_place(Comm& comm, NodeIndex node, const wire::CommMember& 
     member.generation = m.generation;
     member.own_nic = m.own_nic;
     member.own_host = m.own_host;
+    member.at_once = m.at_once;
     member.registered = true;
     leave_creation(node, m.rank, comm.id);
     if (member.gpu == kNone && m.mode == Mode::enforce)
@@ -172,6 +175,8 @@ std::string Core::Impl::words_of(const Comm& comm, const Judgement& judged) cons
         case Reason::mode: return who + " does not run with OPUS_MODE=enforce";
         case Reason::gpu: return who + " runs on a GPU that the fabric file does not have";
         case Reason::claimed: return words_of_claim(comm, judged.rank);
+        case Reason::connects: return "NCCL of " + who + " connects it while it is made, when no circuits can be asked for "
+                                      "(NCCL before 2.22.3, NCCL_RUNTIME_CONNECT=0, NCCL_CUMEM_ENABLE=0, or a GPU without cuMem)";
         case Reason::left: return who + " left before all had come";
         case Reason::observe: return "the controller runs with --observe";
         default: return comm.inherited == judged.verdict ? "an earlier controller, or its manager, decided so" : "";
@@ -301,6 +306,7 @@ void Core::Impl::erase_comm_if_gone(Comm& comm) {
     for (const Member& member : comm.members)
         if (member.registered)
             if (Rank* rank = rank_of(member.node, member.rank)) rank->comms.erase(comm.id);
+    forget_joined(comm.id);
     comms.erase(comm);
 }
 

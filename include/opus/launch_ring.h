@@ -84,7 +84,7 @@ inline constexpr std::uint64_t kMagic = 0x31474e525355504full;  // "OPUSRNG1"
 inline constexpr std::uint32_t kVersionMajor = 1;
 // 1: dead_beat; 2: kLaunchFenced; 3: creation and reason, kLaunchSkips, kOpConnects; 4: pci and uuid of a CommEntry,
 // kMaxOps (was 1024), kOpMesh, kLaunchLasts, one-sided operations; 5: kLaunchReplayed; 6: `ways` of a CommEntry;
-// 7: kLaunchLasts of captured operations (pinned_key)
+// 7: kLaunchLasts of captured operations (pinned_key), `also` and `known_as` of a CommEntry
 inline constexpr std::uint32_t kVersionMinor = 7;
 inline constexpr std::uint32_t kMaxComms = 256;
 inline constexpr std::uint32_t kDefaultSlots = 4096;  // power of two
@@ -171,6 +171,7 @@ enum class CommState : std::uint32_t { free = 0, registered = 1, retired = 2, en
 enum class CommOpen : std::uint32_t { closed = 0, revoked = 1, aborted = 2 };
 
 inline constexpr std::uint32_t kWaysOwnNic = 1;   // what it sends leaves by its own GPU's NIC, whatever the receiver's is
+inline constexpr std::uint32_t kWaysAtOnce = 4;   // NCCL connects it while it is made (nccl_connects_late)
 inline constexpr std::uint32_t kWaysOwnHost = 2;  // its node is its host, whatever NVLink joins
 
 // One communicator of this rank. Line 0 is written, then `state` stored with release.
@@ -191,11 +192,13 @@ struct CommEntry {
     PciAddress pci;  // of `device`, as the driver says; 0: it does not, or OPUS_GPU does. Written as line 0 is
     GpuUuid uuid;    // likewise
     std::uint32_t ways;  // kWays*, likewise
+    CommId also;  // another id of it, by which some members know it, as far as this one can tell (ncclCommGrow); or zero. Likewise
     // line 2
     alignas(kLine) std::atomic<std::uint32_t> verdict;  // Verdict; futex word. Back to unknown before `freed` is stored
     std::atomic<std::uint32_t> freed;  // generation whose retirement the manager has seen through: the entry may be reused
     std::atomic<std::uint32_t> reason;       // Reason; stored before `verdict`
     std::atomic<std::uint32_t> reason_rank;  // the member that it is about, kNone: none; stored before `verdict`
+    CommId known_as;  // not `id`, if it is not zero: what most members call it, and all its children's ids are made of. Likewise
 };
 
 enum class Open : std::uint32_t { closed = 0, pass = 1, abort = 2 };
@@ -245,6 +248,7 @@ static_assert(sizeof(GateWord) == 64 && offsetof(GateWord, waiter) == 8 && offse
 static_assert(sizeof(CommEntry) == 192 && offsetof(CommEntry, open) == 64 && offsetof(CommEntry, verdict) == 128);
 static_assert(offsetof(CommEntry, state) == 56 && offsetof(CommEntry, creation) == 60);
 static_assert(offsetof(CommEntry, reason) == 136 && offsetof(CommEntry, reason_rank) == 140);
+static_assert(offsetof(CommEntry, also) == 104 && offsetof(CommEntry, known_as) == 144);
 static_assert(sizeof(SegmentHeader) == 384);
 static_assert(offsetof(SegmentHeader, heartbeat) == 64 && offsetof(SegmentHeader, open) == 72);
 static_assert(offsetof(SegmentHeader, head) == 128 && offsetof(SegmentHeader, comm_changes) == 136 &&

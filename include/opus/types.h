@@ -152,8 +152,9 @@ enum class Reason : std::uint32_t {
     unjudged = 9,    // nobody judged it within the hold time
     observe = 10,    // the controller only observes
     claimed = 11,    // a member claims a GPU that another process of its job has
+    connects = 12,   // a member's NCCL connects it while it is made, before any circuit can be asked for
 };
-inline constexpr std::uint32_t kReasons = 12;
+inline constexpr std::uint32_t kReasons = 13;
 
 // How far NCCL's creation of a communicator has come on one member.
 enum class CreationState : std::uint8_t {

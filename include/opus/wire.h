@@ -29,7 +29,7 @@ namespace opus::wire {
 
 inline constexpr std::uint32_t kMagic = 0x4f505553;  // "OPUS"
 inline constexpr std::uint32_t kMajor = 1;
-inline constexpr std::uint32_t kMinor = 4;
+inline constexpr std::uint32_t kMinor = 5;
 inline constexpr std::size_t kMaxFrameBytes = 16u << 20;
 inline constexpr std::size_t kMaxName = 255;             // names: printable, one line
 inline constexpr std::size_t kMaxText = 4095;            // reasons: printable, one line
@@ -115,6 +115,8 @@ struct CommMember {  // this node's member of a communicator
     CreationState creation = CreationState::untold;
     bool own_nic = false;  // its transfers leave by its own GPU's NIC, whatever the receiver's is (opus/ways.h)
     bool own_host = false;  // its NCCL counts hosts, not NVLink domains
+    bool at_once = false;   // its NCCL connects it while it is made: no circuits could be asked for
+    CommId also = {};       // what members that joined by ncclCommGrow call it; zero: nobody does, or this one does not know
 };
 
 // A process that is inside NCCL's creation of a communicator, and does not know its rank and size in it yet. Once it does it
@@ -267,6 +269,7 @@ struct CommVerdict {
     Reason reason = Reason::none;    // why it is not held
     std::uint32_t reason_rank = kNone;  // in the communicator: the member that this is about
     std::string why = {};               // the same in words, one line
+    CommId known_as = {};               // not zero: this is no communicator of its own, its members register as that one's
 };
 struct Verdicts {
     std::vector<CommVerdict> comms;

@@ -76,6 +76,11 @@ void Core::Impl::hear(const wire::Heartbeat&) {
 
 void Core::Impl::hear(const wire::Verdicts& m) {
     for (const wire::CommVerdict& v : m.comms) {
+        if (v.known_as != CommId{}) {
+            join(v.comm, v.known_as);
+            if (!has_controller()) return;  // what it takes back it says anew
+            continue;
+        }
         const auto it = groups.find(v.comm);
         if (it == groups.end() || it->second.verdict == Verdict::intra) continue;
         if (it->second.verdict != v.verdict && !v.why.empty() && v.reason != Reason::observe)

@@ -131,6 +131,8 @@ void Core::Impl::handle(const CommUp& e) {
     rank->entering.erase(e.index);
     auto member = std::make_unique<Member>();
     member->info = e.member;
+    member->info.comm = known_as(e.member.comm);
+    member->renamed = member->info.comm != e.member.comm;
     member->gpu = e.gpu;
     member->gpu_by_ordinal = e.member.gpu;
     member->family = e.family;
@@ -140,15 +142,10 @@ void Core::Impl::handle(const CommUp& e) {
     if (place(*rank, e.index)) outbox.registered.ranks.push_back(rank->info);
     outbox.registered.comms.push_back(rank->members[e.index]->info);
 
-    Group& group = groups[e.member.comm];
-    group.members.emplace_back(e.rank, static_cast<std::uint16_t>(e.index));
-    if (group.verdict == Verdict::unknown && e.verdict != Verdict::unknown) {
-        set_verdict(e.member.comm, e.verdict, e.reason, e.reason_rank);
-    } else if (group.verdict != Verdict::unknown) {
-        rank->members[e.index]->verdict = group.verdict;
-        emit(SetVerdict{e.rank, e.index, group.verdict, group.reason, group.reason_rank});
-    }
-    judge_intra(e.member.comm);
+    const CommId comm = rank->members[e.index]->info.comm;
+    enter_group(*rank, static_cast<std::uint16_t>(e.index), e.verdict, e.reason, e.reason_rank);
+    judge_intra(comm);
+    join(e.member.also, comm);
 }
 
 // A process is on the GPU of its first communicator; it may have more.
@@ -218,7 +215,10 @@ void Core::Impl::release_member(Rank& rank, std::uint16_t index, bool tell) {
     const auto group = groups.find(comm);
     if (group != groups.end()) {
         std::erase(group->second.members, std::pair{rank.info.rank, index});
-        if (group->second.members.empty()) groups.erase(group);
+        if (group->second.members.empty()) {
+            groups.erase(group);
+            forget_joined(comm);
+        }
         soft.release(comm, rank.info.rank, index, [this](const Key& sequence) { return local_members(sequence); });
     }
     rank.members[index].reset();
@@ -237,7 +237,7 @@ void Core::Impl::set_verdict(const CommId& comm, Verdict verdict, Reason reason,
         member.verdict = verdict;
         if (verdict != Verdict::unknown && verdict != Verdict::enforced) member.lost = false;
         ranks.at(id).offers_due = true;
-        emit(SetVerdict{id, index, verdict, reason, reason_rank});
+        emit_verdict(ranks.at(id), index, verdict, reason, reason_rank);
     }
     withdraw({});
 }

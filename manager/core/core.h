@@ -146,6 +146,7 @@ struct SetVerdict {
     Verdict verdict{};
     Reason reason = Reason::none;  // why it is not held
     std::uint32_t reason_rank = kNone;
+    CommId known_as = {};  // CommEntry::known_as
 };
 struct SetOpen {
     RankId rank = kNone;

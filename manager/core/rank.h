@@ -90,6 +90,7 @@ struct Member {
     std::uint32_t family = 0;
     Verdict verdict = Verdict::unknown;
     TimeNs since = 0;               // registered, or since NCCL's creation has returned
+    bool renamed = false;           // it registered by another id than info.comm
     bool retired = false;           // destroyed by the application; freed when its launches are done
     bool lost = false;              // launches passed unrecorded: tell the controller until it degrades it
     std::uint32_t outstanding = 0;  // launches not done

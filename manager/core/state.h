@@ -59,6 +59,7 @@ struct Core::Impl {
     Counters counters;
     std::map<RankId, Rank> ranks;
     std::unordered_map<CommId, Group> groups;
+    std::unordered_map<CommId, CommId> joined;  // ids that members of a communicator had before it was known which it is
     SoftTokens soft;
     Session session;
     Outbox outbox;
@@ -135,6 +136,14 @@ struct Core::Impl {
                      std::uint32_t reason_rank = kNone);
     void judge_intra(const CommId& comm);
     void degrade_here(const CommId& comm);
+
+    // Communicators with two ids (joined.cpp).
+    CommId known_as(const CommId& comm) const;
+    void join(const CommId& from, const CommId& to);
+    void rename(Rank& rank, std::uint16_t index, const CommId& to);
+    void enter_group(Rank& rank, std::uint16_t index, Verdict verdict, Reason reason, std::uint32_t reason_rank);
+    void emit_verdict(const Rank& rank, std::uint16_t index, Verdict verdict, Reason reason, std::uint32_t reason_rank);
+    void forget_joined(const CommId& comm);
 
     // Sessions and time (session.cpp).
     void handle(const ControllerUp& e);

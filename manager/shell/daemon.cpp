@@ -255,6 +255,7 @@ void Daemon::perform(const SetVerdict& a) {
     ring::CommEntry& entry = it->second.segment.view().comms[a.index];
     entry.reason.store(static_cast<std::uint32_t>(a.reason), std::memory_order_relaxed);
     entry.reason_rank.store(a.reason_rank, std::memory_order_relaxed);
+    entry.known_as = a.known_as;
     auto& word = entry.verdict;
     word.store(static_cast<std::uint32_t>(a.verdict), std::memory_order_release);
     futex_wake(word);

@@ -152,6 +152,9 @@ void RingReader::register_entry(std::uint32_t index, std::vector<Event>& events)
     const std::uint32_t ways = shared.ways;
     m.own_nic = (ways & ring::kWaysOwnNic) != 0;
     m.own_host = (ways & ring::kWaysOwnHost) != 0;
+    m.at_once = (ways & ring::kWaysAtOnce) != 0;
+    m.also = shared.also;
+    if (m.also == m.comm) m.also = {};
     const std::uint32_t gpu = std::atomic_ref(view_.header->gpu).load(std::memory_order_relaxed);
     // The header names the GPU of the process's first communicator; its other devices count on from there.
     if (first_device_ == kNone) first_device_ = device;

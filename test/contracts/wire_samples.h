@@ -18,7 +18,7 @@ inline LaunchDemand demand() {
 inline RankInfo rank_info() { return {7, 4242, 3, 30'000, Policy::abort, "llama3-8b", {}}; }
 inline CommMember member() {
     return {{1, 2}, {3, 4}, 5, 16, 7, 3, Mode::observe, 9, {{coll(), 3}}, Verdict::passes, CreationState::returned,
-            true, true};
+            true, true, true, {7, 8}};
 }
 inline PortSteering lit() { return {1, 1, 3, 2, 1}; }
 inline PortSteering dark() { return {1, 0, kNone, kNone, kNone}; }
@@ -47,7 +47,7 @@ inline std::vector<Message> all() {
         Welcome{9, 10, 2, {{0, 2, "0000:17:00.0", "r0", "GPU-1"}, {1, 2, "", "r1", ""}}, {}, {}, 30'000, 2'500, {}, {}},
         Refused{9, "node n9 is not in the fabric file", 3'000},
         Verdicts{{{{1, 2}, Verdict::degraded, {}, Reason::died, 3, "rank 3 ended"},
-                  {{1, 3}, Verdict::enforced, {{0, 1, true, 0}, {2, 3}}}}},
+                  {{1, 3}, Verdict::enforced, {{0, 1, true, 0}, {2, 3}}, Reason::none, kNone, "", {9, 10}}}},
         Grant{18, {launch(41)}, {{coll(), 2}}, {lit(), dark()}},
         Revoke{6, {lit()}, {17}},
         Pass{{launch(4)}, Policy::abort, "needs 3 neighbours, 2 ports"},

@@ -120,6 +120,7 @@ void MiniManager::look_at(RankSeen& rank) {
             rank.registered.push_back(e.id);
             e.reason = std::uint32_t(behaviour.reason);
             e.reason_rank = behaviour.reason_rank;
+            e.known_as = behaviour.known_as;
             e.verdict = std::uint32_t(i == behaviour.passing || i >= behaviour.passing_from ? behaviour.passing_verdict
                                                                                             : behaviour.verdict);
             wake(&e.verdict);

@@ -30,6 +30,7 @@ struct Behaviour {
     bool retire = true;
     bool open_gates = false;  // all go words are ahead of all launches
     bool asleep = false;      // says it sleeps, so that the doorbell rings
+    CommId known_as{};         // of every communicator
     std::uint32_t slots = 4096;
     std::uint32_t minor = ring::kVersionMinor;  // that it says it serves
     int go_delay_us = 0;

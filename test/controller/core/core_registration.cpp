@@ -37,10 +37,16 @@ public:
         }
     }
     void say(NodeIndex n, wire::Message message) { feed(NodeMessage{n, sessions[n], std::move(message)}); }
-    void member(NodeIndex n, CommId comm, std::uint32_t rank, std::uint32_t size, CreationState creation) {
+    void member(NodeIndex n, CommId comm, std::uint32_t rank, std::uint32_t size, CreationState creation, CommId also = {}) {
         wire::CommMember m{comm, {}, rank, size, 0, 0, Mode::enforce, 1, {}, Verdict::unknown, creation};
+        m.also = also;
         members[n].push_back(m);
         say(n, wire::Register{{}, {m}});
+    }
+    void rename(NodeIndex n, CommId from, CommId to) {
+        for (wire::CommMember& m : members[n])
+            if (m.comm == from) m.comm = to;
+        say(n, wire::Register{{}, members[n]});
     }
     void enter(NodeIndex n, CommId comm) {
         entering[n].push_back({comm, 0});
@@ -257,6 +263,54 @@ TEST_CASE("two processes of a communicator that claim one GPU are refused, by th
     come(kChild, 0, 1, 0, 0);
     come(kChild, 1, 2, 0, 0);
     CHECK(h.told(kChild) == Verdict::enforced);
+}
+
+// Of three: node 0 has the unique id as well, node 1 knows its parent alone, node 2 joins by the unique id.
+TEST_CASE("members of a grown communicator that know it by two ids are joined by the one that knows both, whoever comes first") {
+    constexpr CommId kGrown{1, 9}, kGrowing{2, 9};
+    for (const std::vector<NodeIndex>& order : std::vector<std::vector<NodeIndex>>{{0, 1, 2}, {2, 1, 0}, {1, 2, 0}}) {
+        Hands w(3);
+        for (const NodeIndex n : order) w.member(n, n == 2 ? kGrowing : kGrown, n, 3, kEntered, n == 0 ? kGrowing : CommId{});
+        CHECK(w.said(kGrowing, 2).known_as == kGrown);
+        CHECK(w.told(kGrowing, 2) == Verdict::unknown);
+        CHECK(w.told(kGrown, 0) == Verdict::unknown);
+        w.rename(2, kGrowing, kGrown);
+        for (NodeIndex n = 0; n < 3; ++n) CHECK(w.told(kGrown, n) == Verdict::enforced);
+        // The same of a controller that has heard of nothing but snapshots; a manager that is back is told again.
+        w.lose(2);
+        w.members[2].front().comm = kGrowing;
+        w.verdicts.clear();
+        w.connect(2);
+        CHECK(w.said(kGrowing, 2).known_as == kGrown);
+    }
+}
+
+TEST_CASE("a communicator over nodes that NCCL connects while it is made is not held, and who did is said; on one node it is as any") {
+    for (const bool one_node : {false, true}) {
+        Hands w(2);
+        for (std::uint32_t rank = 0; rank < 2; ++rank) {
+            wire::CommMember m{kRoot, {}, rank, 2, 0, one_node ? rank : 0, Mode::enforce, 1, {}, Verdict::unknown, kReturned};
+            m.at_once = rank == 1;
+            w.say(one_node ? 0 : rank, wire::Register{{}, {m}});
+        }
+        CHECK(w.told(kRoot) == (one_node ? Verdict::intra : Verdict::passes));
+        if (one_node) continue;
+        CHECK(w.said(kRoot).reason == Reason::connects);
+        CHECK(w.said(kRoot).reason_rank == 1);
+        CHECK(w.said(kRoot).why.find("connects it while it is made") != std::string::npos);
+    }
+}
+
+TEST_CASE("a grown communicator whose members nobody joins passes after a while, and says who is missing") {
+    constexpr CommId kGrown{1, 9}, kGrowing{2, 9};
+    Hands w(3);
+    w.member(0, kGrown, 0, 3, kReturned);
+    w.member(1, kGrown, 1, 3, kReturned);
+    w.member(2, kGrowing, 2, 3, kReturned);
+    w.advance(60 * kSecond);
+    CHECK(w.told(kGrown, 0) == Verdict::passes);
+    CHECK(w.told(kGrowing, 2) == Verdict::passes);
+    CHECK(w.said(kGrown, 0).reason == Reason::missing);
 }
 
 }  // namespace opus::controller::test

@@ -824,3 +824,60 @@ TEST_CASE("why a communicator is not held goes where its rank sees it") {
     CHECK(set[0].reason == Reason::missing);
     CHECK(set[0].reason_rank == 3);
 }
+
+namespace {
+
+// Of a communicator that has grown to three. `also`: it was given the unique id, too.
+void grown(Node& n, RankId id, CommId comm, std::uint32_t rank, CommId also = {}) {
+    n.rank(id);
+    wire::CommMember member{comm, {}, rank, 3, id, id, Mode::enforce, 1, {}};
+    member.also = also;
+    n.look(CommUp{id, 0, 1, member, Verdict::unknown});
+}
+
+}  // namespace
+
+TEST_CASE("members that know a grown communicator by two ids are joined here by the one that knows both") {
+    for (const std::vector<RankId>& order : std::vector<std::vector<RankId>>{{0, 1, 2}, {2, 1, 0}, {1, 2, 0}}) {
+        Node n;
+        for (const RankId id : order) grown(n, id, id == 2 ? kCommB : kCommA, id, id == 0 ? kCommB : CommId{});
+        for (RankId id = 0; id < 3; ++id) CHECK(n.verdicts.at({id, 0}) == Verdict::intra);
+        for (const SetVerdict& set : n.taken<SetVerdict>()) CHECK(set.known_as == (set.rank == 2 ? kCommA : CommId{}));
+    }
+}
+
+TEST_CASE("the controller says what a member's communicator is known as: it registers anew, and its keys are that one's") {
+    Node n;
+    n.connect();
+    grown(n, 0, kCommB, 2);
+    n.take();
+    n.hear(wire::Verdicts{{{kCommB, Verdict::unknown, {}, Reason::none, kNone, "", kCommA}}});
+    REQUIRE(n.said<wire::Register>().size() == 1);
+    CHECK(n.said<wire::Register>()[0].comms.at(0).comm == kCommA);
+    n.enforce(kCommA);
+    REQUIRE(n.taken<SetVerdict>().size() == 1);
+    CHECK(n.taken<SetVerdict>()[0].known_as == kCommA);
+    n.launch(0, 0, {coll(0, 0)});
+    n.flush();
+    CHECK(n.said<wire::Demand>().at(0).launches.at(0).keys.at(0).first == coll_key(kCommA, 0));
+    grown(n, 1, kCommB, 1);  // which comes later
+    CHECK(n.verdicts.at({1, 0}) == Verdict::enforced);
+}
+
+TEST_CASE("a manager that finds a joined member's launches in flight tells them anew, by their communicator's name") {
+    Node n;
+    n.connect();
+    n.rank(0);
+    wire::CommMember member{kCommB, {}, 2, 3, 0, 0, Mode::enforce, 1, {}};
+    n.look(CommUp{0, 0, 1, member, Verdict::enforced});
+    n.launch(0, 0, {coll(0, 5)});
+    n.flush();
+    n.take();
+    n.hear(wire::Verdicts{{{kCommB, Verdict::unknown, {}, Reason::none, kNone, "", kCommA}}});
+    CHECK(n.taken<EndSession>().size() == 1);
+    n.take();
+    n.connect();
+    const auto snapshot = n.said<wire::Snapshot>().at(0);
+    CHECK(snapshot.comms.at(0).comm == kCommA);
+    CHECK(snapshot.launches.at(0).demand.keys.at(0).first == coll_key(kCommA, 5));
+}

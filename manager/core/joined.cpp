@@ -1,0 +1,75 @@
+// Communicators with two ids (ncclCommGrow): old members derive one from their parent, new ones another from the unique id that
+// they were given. A member that was given both says so, or the controller does, which hears of it from another node. From then
+// on those here go by the first.
+#include <utility>
+
+#include "manager/core/state.h"
+
+namespace opus::manager {
+
+// What a member that comes is to be called.
+CommId Core::Impl::known_as(const CommId& comm) const {
+    const auto it = joined.find(comm);
+    return it != joined.end() ? it->second : comm;
+}
+
+void Core::Impl::join(const CommId& from, const CommId& to) {
+    if (from == CommId{} || to == CommId{} || from == to || !joined.emplace(from, to).second) return;
+    const auto it = groups.find(from);
+    if (it == groups.end()) return;
+    const Group old = std::move(it->second);
+    groups.erase(it);
+    bool running = false;
+    for (const auto& [id, index] : old.members) {
+        Rank& rank = ranks.at(id);
+        Member& member = *rank.members[index];
+        rename(rank, index, to);
+        running |= member.outstanding > 0;
+        outbox.registered.comms.push_back(member.info);
+        enter_group(rank, index, old.verdict, old.reason, old.reason_rank);
+    }
+    judge_intra(to);
+    // What is in flight the controller knows by keys of nobody: the next snapshot tells it anew.
+    if (running && has_controller()) end_session("a communicator has another name");
+}
+
+void Core::Impl::rename(Rank& rank, std::uint16_t index, const CommId& to) {
+    Member& member = *rank.members[index];
+    member.info.comm = to;
+    member.renamed = true;
+    std::unordered_map<Key, std::uint64_t> finished;
+    for (const auto& [sequence, upto] : member.finished) {
+        Key key = sequence;
+        key.comm = to;
+        finished[key] = upto;
+    }
+    member.finished = std::move(finished);
+    rank.each([index, &to](Launch& launch) {
+        for (LaunchKey& key : launch.keys)
+            if (key.member == index) key.range.first.comm = to;
+    });
+}
+
+void Core::Impl::enter_group(Rank& rank, std::uint16_t index, Verdict verdict, Reason reason, std::uint32_t reason_rank) {
+    Member& member = *rank.members[index];
+    Group& group = groups[member.info.comm];
+    group.members.emplace_back(rank.info.rank, index);
+    if (group.verdict == Verdict::unknown && verdict != Verdict::unknown) {
+        set_verdict(member.info.comm, verdict, reason, reason_rank);
+    } else if (group.verdict != Verdict::unknown) {
+        member.verdict = group.verdict;
+        emit_verdict(rank, index, group.verdict, group.reason, group.reason_rank);
+    }
+}
+
+void Core::Impl::emit_verdict(const Rank& rank, std::uint16_t index, Verdict verdict, Reason reason, std::uint32_t reason_rank) {
+    const Member& member = *rank.members[index];
+    emit(SetVerdict{rank.info.rank, index, verdict, reason, reason_rank, member.renamed ? member.info.comm : CommId{}});
+}
+
+// Its last member here is gone.
+void Core::Impl::forget_joined(const CommId& comm) {
+    std::erase_if(joined, [&comm](const auto& entry) { return entry.second == comm; });
+}
+
+}  // namespace opus::manager
