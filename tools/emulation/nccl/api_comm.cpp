@@ -141,6 +141,27 @@ STANDIN_NCCL(ncclResult_t, ncclCommShrink, ncclComm_t comm, int* excluded, int c
     return create_by_shrink(comm, out_ranks, out, config);
 }
 
+STANDIN_NCCL(ncclResult_t, ncclCommGetUniqueId, ncclComm_t comm, ncclUniqueId* out) {
+    const ncclResult_t result = check_ready(comm, "ncclCommGetUniqueId");
+    return result == ncclSuccess ? ncclGetUniqueId(out) : group_error(result);
+}
+
+// Old members keep their rank.
+STANDIN_NCCL(ncclResult_t, ncclCommGrow, ncclComm_t comm, int nranks, const ncclUniqueId* id, int rank, ncclComm_t* out,
+             ncclConfig_t* config) {
+    if (!out) return group_error(say_error(comm, ncclInvalidArgument, "ncclCommGrow: newcomm argument is NULL"));
+    if (!comm && !id) return group_error(say_error(comm, ncclInvalidArgument, "ncclCommGrow: a new member needs the unique id"));
+    if (id && std::strcmp(id->internal, "stand-in NCCL") != 0)
+        return group_error(say_error(comm, ncclInvalidArgument, "the unique id was not made by the stand-in NCCL"));
+    if (!comm) return init_rank(out, nranks, *id, rank, current_device(), config);
+    ncclResult_t result = check_ready(comm, "ncclCommGrow");
+    if (result == ncclSuccess) result = check_config(config);
+    if (result != ncclSuccess) return group_error(result);
+    if (rank != -1 || nranks <= static_cast<int>(comm->nranks))
+        return group_error(say_error(comm, ncclInvalidArgument, "ncclCommGrow: old members give rank -1, and a larger size than before"));
+    return create_by_grow(comm, nranks, id, rank, comm->device, out, config);
+}
+
 STANDIN_NCCL(ncclResult_t, ncclCommFinalize, ncclComm_t comm) {
     const ncclResult_t result = check_ready(comm, "ncclCommFinalize");
     if (result != ncclSuccess) return group_error(result);

@@ -50,12 +50,6 @@ STANDIN_NCCL(ncclResult_t, ncclCommMemStats, ncclComm_t comm, ncclCommMemStat_t,
 
 // --- absent ------------------------------------------------------------------------------------------------
 
-STANDIN_NCCL(ncclResult_t, ncclCommGetUniqueId, ncclComm_t comm, ncclUniqueId*) {
-    return absent(comm, "ncclCommGetUniqueId (grow)");
-}
-STANDIN_NCCL(ncclResult_t, ncclCommGrow, ncclComm_t comm, int, const ncclUniqueId*, int, ncclComm_t*, ncclConfig_t*) {
-    return absent(comm, "ncclCommGrow");
-}
 STANDIN_NCCL(ncclResult_t, ncclPutSignal, const void*, size_t, ncclDataType_t, int, ncclWindow_t, size_t, int, int,
              unsigned, ncclComm_t comm, cudaStream_t) {
     return absent(comm, "ncclPutSignal");

@@ -37,12 +37,14 @@ struct ncclComm {
     std::uint32_t nranks = 0, rank = 0;  // known before core is
     bool blocking = true;
     bool split_share = false;
+    bool in_order = false;  // its launches take turns with all of its device
     bool finalized = false;
     std::atomic<bool> revoked{false};
     std::atomic<int> state{ncclSuccess};  // ncclInProgress while a thread of ours works for it
     std::string last_error;
 
-    std::uint64_t children = 0;  // splits and shrinks, in program order of this rank
+    std::uint64_t children = 0;  // splits and growths, in program order of all its ranks
+    std::uint64_t shrinks = 0;   // likewise, of those that are left
     bool connected = false;
     std::set<std::uint32_t> connected_to, connected_from;
 
@@ -86,6 +88,9 @@ ncclResult_t add(Creation creation);  // likewise
 ncclResult_t create_by_id(ncclComm_t* out, int nranks, const ncclUniqueId& id, int rank, int device,
                           const ncclConfig_t* config);
 ncclResult_t create_by_split(ncclComm* parent, int color, int key, ncclComm_t* out, const ncclConfig_t* config);
+// Old members have a parent, of whom one or more an id; new ones have an id and no parent.
+ncclResult_t create_by_grow(ncclComm* parent, int nranks, const ncclUniqueId* id, int rank, int device, ncclComm_t* out,
+                            const ncclConfig_t* config);
 ncclResult_t create_by_shrink(ncclComm* parent, const std::set<int>& excluded, ncclComm_t* out, const ncclConfig_t* config);
 
 }  // namespace opus::standin

@@ -1,8 +1,11 @@
-// Communicators come to be: by unique id, by split, by shrink. Each ends with the same steps: the members
+// Communicators come to be: by unique id, by split, by shrink, by grow. Each ends with the same steps: the members
 // are known, sockets are at the NIC ports, everyone has said ready.
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <future>
+#include <map>
+#include <mutex>
 
 #include "comm.h"
 #include "transport.h"
@@ -12,13 +15,31 @@ namespace opus::standin {
 
 namespace {
 
-enum Tag : std::uint64_t { kReady = 1, kSplit = 2 };  // kSplit: plus 16 * number of the split
+enum Tag : std::uint64_t { kReady = 1, kSplit = 2, kGrow = 3 };  // of children: plus 16 * number of the child
 
 std::uint64_t mix(std::uint64_t h, std::uint64_t v) {
     v += 0x9e3779b97f4a7c15ull + h;
     v = (v ^ (v >> 30)) * 0xbf58476d1ce4e5b9ull;
     v = (v ^ (v >> 27)) * 0x94d049bb133111ebull;
     return v ^ (v >> 31);
+}
+
+// With NCCL_LAUNCH_ORDER_IMPLICIT, or config.launchOrderImplicit, launches of a device take turns, whatever their communicator.
+bool orders_launches(const ncclConfig_t* config, const ncclComm* parent) {
+    if (const char* said = std::getenv("NCCL_LAUNCH_ORDER_IMPLICIT"); said != nullptr && said[0] != '\0') return said[0] != '0';
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 31, 0)
+    if (config && config->launchOrderImplicit != NCCL_CONFIG_UNDEF_INT) return config->launchOrderImplicit != 0;
+#endif
+    return parent != nullptr && parent->in_order;
+}
+
+std::shared_ptr<Family> family_of_device(int device) {
+    static std::mutex mutex;
+    static std::map<int, std::shared_ptr<Family>> families;
+    const std::lock_guard lock(mutex);
+    auto& family = families[device];
+    if (!family) family = std::make_shared<Family>();
+    return family;
 }
 
 void configure(ncclComm& comm, const ncclConfig_t* config, const ncclComm* parent) {
@@ -33,7 +54,8 @@ ncclComm* new_comm(int device, const ncclConfig_t* config, const ncclComm* paren
     auto* comm = new ncclComm;
     comm->device = device;
     comm->core = std::make_shared<CommCore>();
-    comm->family = std::make_shared<Family>();
+    comm->in_order = orders_launches(config, parent);
+    comm->family = comm->in_order ? family_of_device(device) : std::make_shared<Family>();
     configure(*comm, config, parent);
     return comm;
 }
@@ -68,6 +90,38 @@ ncclResult_t join_child(ncclComm& comm, ncclComm_t* out) {
     return result;
 }
 
+// All members of a new one meet by its unique id.
+ncclResult_t meet(ncclComm& comm, const UniqueId& root, int nranks, int rank, int device) {
+    set_current_device(device);
+    auto& transport = Transport::get();
+    CommCore& core = *comm.core;
+    core.key = mix(root.number, static_cast<std::uint64_t>(nranks));
+    core.rank = static_cast<std::uint32_t>(rank);
+    core.members = transport.meet(root.port, root.number, comm.nranks, comm.rank, transport.self(device));
+    if (core.members.empty())
+        return say_error(&comm, ncclRemoteError, "stand-in: the process that made the unique id does not answer");
+    return ncclSuccess;
+}
+
+// Each old member gives the others the unique id that it has, if it has one. Blocks.
+ncclResult_t exchange_id(ncclComm* parent, std::uint64_t number, const std::string& own, UniqueId& found) {
+    const CommCore& from = *parent->core;
+    auto& transport = Transport::get();
+    const std::uint64_t tag = kGrow + 16 * number;
+    std::string id = own;
+    for (std::uint32_t r = 0; r < from.size(); ++r)
+        if (r != from.rank) transport.write_mail(from, r, tag, own.empty() ? "none" : own);
+    for (std::uint32_t r = 0; r < from.size(); ++r) {
+        if (r == from.rank) continue;
+        const auto text = transport.read_mail(from, r, tag);
+        if (!text) return say_error(parent, ncclRemoteError, "stand-in: rank " + std::to_string(r) + " died during a grow");
+        if (text->size() == sizeof found) id = *text;
+    }
+    if (id.size() != sizeof found) return say_error(parent, ncclInvalidArgument, "ncclCommGrow: no old member has the unique id");
+    std::memcpy(static_cast<void*>(&found), id.data(), sizeof found);
+    return ncclSuccess;
+}
+
 }  // namespace
 
 ncclResult_t create_by_id(ncclComm_t* out, int nranks, const ncclUniqueId& id, int rank, int device,
@@ -80,15 +134,8 @@ ncclResult_t create_by_id(ncclComm_t* out, int nranks, const ncclUniqueId& id, i
     std::memcpy(static_cast<void*>(&root), &id, sizeof root);
     return add(Creation{
         comm, [comm, root, nranks, rank, device] {
-            set_current_device(device);
-            auto& transport = Transport::get();
-            CommCore& core = *comm->core;
-            core.key = mix(root.number, static_cast<std::uint64_t>(nranks));
-            core.rank = static_cast<std::uint32_t>(rank);
-            core.members = transport.meet(root.port, root.number, comm->nranks, comm->rank, transport.self(device));
-            if (core.members.empty())
-                return say_error(comm, ncclRemoteError, "stand-in: the process that made the unique id does not answer");
-            return join(*comm);
+            const ncclResult_t met = meet(*comm, root, nranks, rank, device);
+            return met == ncclSuccess ? join(*comm) : met;
         }});
 }
 
@@ -131,10 +178,28 @@ ncclResult_t create_by_split(ncclComm* parent, int color, int key, ncclComm_t* o
         }
         comm->nranks = core.size();
         comm->rank = core.rank;
-        if (comm->split_share) comm->family = parent->family;
+        if (comm->split_share && !comm->in_order) comm->family = parent->family;
         return join_child(*comm, out);
     };
     return add(Creation{parent, run, true});
+}
+
+ncclResult_t create_by_grow(ncclComm* parent, int nranks, const ncclUniqueId* id, int rank, int device, ncclComm_t* out,
+                            const ncclConfig_t* config) {
+    if (!parent) return create_by_id(out, nranks, *id, rank, device, config);
+    ncclComm* comm = new_comm(parent->device, config, parent);
+    comm->nranks = static_cast<std::uint32_t>(nranks);
+    comm->rank = parent->rank;
+    *out = nullptr;
+    const std::uint64_t number = parent->children++;
+    const std::string own = id ? std::string(reinterpret_cast<const char*>(id), sizeof *id) : "";
+    return add(Creation{parent, [=] {
+                            UniqueId root;
+                            ncclResult_t result = exchange_id(parent, number, own, root);
+                            if (result == ncclSuccess)
+                                result = meet(*comm, root, nranks, static_cast<int>(comm->rank), comm->device);
+                            return result == ncclSuccess ? join_child(*comm, out) : result;
+                        }, true});
 }
 
 ncclResult_t create_by_shrink(ncclComm* parent, const std::set<int>& excluded, ncclComm_t* out, const ncclConfig_t* config) {
@@ -142,7 +207,7 @@ ncclResult_t create_by_shrink(ncclComm* parent, const std::set<int>& excluded, n
     *out = nullptr;
     CommCore& core = *comm->core;
     const CommCore& from = *parent->core;
-    core.key = mix(from.key, parent->children++ * 2);
+    core.key = mix(from.key, parent->shrinks++ * 2);
     for (const int r : excluded) core.key = mix(core.key, static_cast<std::uint64_t>(r) + 1);
     for (std::uint32_t r = 0; r < from.size(); ++r) {
         if (excluded.count(static_cast<int>(r))) continue;
