@@ -6,16 +6,13 @@ what runs unseen sends into the dark. The first iteration is eager, the second i
 import signal
 import sys
 
+from acts import ENV, PATIENCE_S, SHAPE, Act
 from apart import apart
-from cases import MARK, ROOT, SANITIZED, SLOW, Skip, case, expect, nothing_in_the_dark, run, wait_for
+from cases import SLOW, case, expect, nothing_in_the_dark, run, wait_for
 from cluster import Play, Shape
-from cluster.program import Program, ProgramFailed, program_env
 from workload_text import Workload, grid
 
-SHAPE = Shape(nodes=3, gpus=1, ports=1, dark_ms=2)
 PAIRS = [(0, 1), (1, 2), (0, 2)]
-PATIENCE_S = 20  # without progress
-ENV = {"OPUS_GATE": "stream", "CUDA_DEVICE_MAX_CONNECTIONS": "32"}
 
 
 def workload(iterations: int, gap_us: int = 0, nodes: int = 3) -> Workload:
@@ -100,66 +97,6 @@ def mixed_gates(context) -> None:
         job = cluster.start_job(Play(path, graph=True, timeout_s=PATIENCE_S * SLOW, env=ENV, rank_env=[{"OPUS_GATE": g} for g in ("host", "stream")]))
         job.wait(6 * PATIENCE_S * SLOW)
         wait_for(lambda: "hold replays of CUDA graphs, others cannot" in cluster.controller.output(), "a controller that says why it holds no more")
-
-
-class Act:
-    """Three ranks that play an act of graph_rank.py. Context manager."""
-
-    def __init__(self, context, act: str, shape: Shape = SHAPE):
-        if SANITIZED:
-            raise Skip("ranks are Python's here, which sanitizers judge, too")
-        self.context, self.act, self.cluster = context, act, context.cluster(shape)
-
-    def __enter__(self) -> "Act":
-        self.cluster.__enter__()
-        self.folder = self.cluster.folder / self.act
-        self.folder.mkdir()
-        env = program_env(self.cluster, shim=True, gpu="h100", scale_time=0, times=None, job=self.act,
-                          more={"TMPDIR": str(self.folder), MARK: self.context.mark, **ENV, "OPUS_REQUIRE": "enforce"})
-        command = [sys.executable, str(ROOT / "test" / "process" / "graph_rank.py"), str(self.folder), self.act]
-        self.ranks = [Program(self.cluster, command, {**env, "RANK": str(r), "WORLD_SIZE": "3", "LOCAL_RANK": "0"}, self.folder / f"log{r}",
-                              quiet=True) for r in range(3)]
-        return self
-
-    def __exit__(self, *_) -> None:
-        for rank in self.ranks:
-            rank.stop(0)
-        self.cluster.__exit__()
-
-    def said(self, *what: str) -> bool:
-        return all((self.folder / w).exists() for w in what)
-
-    def say(self, what: str) -> None:
-        (self.folder / what).touch()
-
-    def logs(self) -> str:
-        return "".join(f"\nrank {n}:\n" + (rank.log.read_text(errors="replace") if rank.log.exists() else "") for n, rank in enumerate(self.ranks))
-
-    def until(self, true, what: str, dead: tuple[int, ...] = ()) -> None:
-        def looked() -> bool:
-            for n, rank in enumerate(self.ranks):
-                if n not in dead and rank.process.poll() is not None:
-                    raise AssertionError(f"rank {n} ended before {what}{self.logs()}")
-            return true()
-        try:
-            wait_for(looked, what, seconds=PATIENCE_S)
-        except AssertionError as error:
-            raise AssertionError(f"{error}; waiting: {self.cluster.waiting()}{self.logs()}") from None
-
-    def end(self, dead: tuple[int, ...] = (), lossless: bool = True) -> None:
-        """All have played it to the end; and nothing of them is left, nothing waits, nothing has passed."""
-        left = [n for n in range(3) if n not in dead]
-        self.until(lambda: self.said(*(f"rank{n}" for n in left)), "the end of the act", dead)
-        self.say("end")
-        try:
-            for n in left:
-                self.ranks[n].wait(PATIENCE_S * SLOW, 2 * PATIENCE_S * SLOW)
-        except ProgramFailed as error:
-            raise AssertionError(f"{error}{self.logs()}") from None
-        waiting = self.cluster.waiting()
-        expect(not waiting, f"launches of ranks that have ended wait: {waiting}")
-        if lossless:
-            nothing_in_the_dark(self.cluster)
 
 
 @case("a communicator is aborted while replays of it wait: its graph ends, and everybody goes on")
