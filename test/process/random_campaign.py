@@ -13,10 +13,14 @@ import time
 
 from cases import SLOW, expect
 from cluster import ChildFailed, JobFailed, Play, Shape
+from cluster.fabric import standin_uuid
 from random_workload import random_workload
 
-SHAPES = [Shape(2, 2, 2, 1), Shape(3, 1, 2, 2), Shape(2, 1, 1, 3), Shape(3, 2, 2, 1), Shape(4, 1, 2, 1), Shape(3, 1, 1, 1),
-          Shape(4, 1, 4, 2), Shape(4, 2, 2, 1), Shape(4, 2, 2, 1, domain=2), Shape(4, 1, 2, 1, domain=2)]
+KNOWN = ("pci", "uuid")  # what the fabric file says of GPUs, where ranks see them in an order of their own
+SHAPES = [Shape(2, 2, 2, 1, known_by=KNOWN), Shape(3, 1, 2, 2), Shape(2, 1, 1, 3), Shape(3, 2, 2, 1, known_by=KNOWN), Shape(4, 1, 2, 1),
+          Shape(3, 1, 1, 1), Shape(4, 1, 4, 2), Shape(4, 2, 2, 1, known_by=KNOWN), Shape(4, 2, 2, 1, domain=2),
+          Shape(4, 1, 2, 1, domain=2)]
+MOST_SEEN = 4  # GPUs that a rank sees of its node, where that is drawn
 # Most jobs are over before a guard would let anything be done ahead.
 AHEAD = [["--guard", "off", "--provision", "on", "--runs", "on"], ["--provision", "off", "--runs", "off"],
          ["--guard", "off", "--provision", "on", "--runs", "off"], ["--guard", "off", "--provision", "off", "--runs", "on"],
@@ -149,9 +153,26 @@ class Campaign:
             path = workload.write(cluster.folder / f"{seed}-{n}.jsonl")
             late = late_rank(seed, len(nodes) * shape.gpus) if n == 0 and self.gate != "none" else None
             patience_s = self.patience_s if self.gate != "none" else 2
-            out.append(Play(path, seed=seed, late=(late[0],) if late else (), timeout_s=patience_s * SLOW, env=env, graph=workload.captured,
-                            places=[(node, gpu) for node in nodes for gpu in range(shape.gpus)]))
+            play = Play(path, seed=seed, late=(late[0],) if late else (), timeout_s=patience_s * SLOW, env=env, graph=workload.captured,
+                        places=[(node, gpu) for node in nodes for gpu in range(shape.gpus)])
+            out.append(self.seen(play, shape, random.Random(f"{seed}.{n} seen")))
         return out
+
+    @staticmethod
+    def seen(play: Play, shape: Shape, drawn: random.Random) -> Play:
+        """In some jobs nobody tells a rank's GPU, and each sees some GPUs of its node in an order of its own, its own one among them:
+        by their numbers, or by UUIDs."""
+        if not shape.known_by or drawn.random() < 0.6:
+            return play
+        by_uuid, envs, devices = drawn.random() < 0.5, [], []
+        for node, gpu in play.places:
+            others = [g for g in range(MOST_SEEN) if g != gpu]
+            order = drawn.sample(others, drawn.randint(0, len(others))) + [gpu]
+            drawn.shuffle(order)
+            envs.append({"OPUS_GPU": "", "STANDIN_GPU": "",
+                         "CUDA_VISIBLE_DEVICES": ",".join(standin_uuid(node, g) if by_uuid else str(g) for g in order)})
+            devices.append(order.index(gpu))
+        return dataclasses.replace(play, rank_env=envs, devices=devices)
 
     def without_opus(self, shape: Shape, plays: list[Play]) -> str:
         """Whether the jobs are to blame: a program that hangs is played on a network that is always lit, without a shim."""

@@ -79,5 +79,10 @@ def groups(context) -> None:
     expect(False, f"{TRIES} jobs did not notice it")
 
 
+@case("children that are complete only after their call are noticed when nobody knows them")
+def late_children(context) -> None:
+    notice(context, "forget_late_children")
+
+
 if __name__ == "__main__":
     sys.exit(run())

@@ -9,6 +9,9 @@ Communicators are made of unique ids and of splits, of splits of splits too, bef
 may be destroyed and made again; some are gone after the first iteration. Items are played in each iteration, in the first
 only or in every n-th. One program of four has more than five iterations: a plan begins no sooner than with the fourth.
 
+In some jobs no communicator blocks: their calls return before they are done, and children of theirs are complete later. Some of the
+communicators that are there at the start are shrunk from their parents.
+
 With `captures` the second iteration of some jobs is captured into a CUDA graph, which the later ones replay: of those that make
 and end no communicator in it. Their hosts wait for no stream then.
 
@@ -410,6 +413,25 @@ class Draw:
             kept = [[s for s in item if s["do"] != "sync" or not is_played(s, 1)] for item in items]
             self.program[rank] = [item for item in kept if item]
 
+    def ways(self) -> None:
+        """How communicators are made. Drawn apart, too."""
+        drawn = random.Random(f"{self.w.head['name']} ways")
+        waits = self.w.captured or drawn.random() > 0.35  # NCCL takes no group of both kinds
+        for comm in self.w.comms:
+            if comm.get("parent", "") == "" and not waits:
+                comm["non_blocking"] = True
+            elif self.may_shrink(comm) and drawn.random() < 0.5:
+                comm["shrink"] = True
+
+    def may_shrink(self, comm: dict) -> bool:
+        """Of each group of its parent one at most, in its order, and somebody is left out."""
+        if not comm.get("parent") or comm.get("later"):
+            return False
+        parents = self.ranks_of(comm["parent"])
+        of = [next(i for i, p in enumerate(parents) if g[0] in p) for g in comm["groups"]]
+        return len(set(of)) == len(of) and all(g == [r for r in parents[i] if r in g] and len(g) < len(parents[i])
+                                               for i, g in zip(of, comm["groups"]))
+
     def ends(self) -> bool:
         self.w.programs = [flat(items) for items in self.program]
         return not stuck(self.w)
@@ -434,6 +456,7 @@ class Draw:
                 self.destroy(comm)
         if self.captures:
             self.capture()
+        self.ways()
         if self.reorder:
             self.try_orders({rank: self.shuffle(rank) for rank in range(len(self.program))})
             for _ in range(DARING):

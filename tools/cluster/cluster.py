@@ -227,6 +227,8 @@ class Cluster:
                        "--out", folder / f"rank{rank}.json", "--check" if play.check else "--no-check"]
             if play.graph:
                 command.append("--graph")
+            if play.devices:
+                command += ["--device", play.devices[rank]]
             if play.trace:
                 command += ["--trace", folder / f"rank{rank}.trace"]
             if rank in play.late:

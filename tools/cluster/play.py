@@ -33,6 +33,7 @@ class Play:
     env: dict[str, str] = dataclasses.field(default_factory=dict)
     rank_env: list[dict[str, str]] | None = None  # and more, of each rank
     places: list[tuple[int, int]] | None = None  # (node, gpu) a rank; None: as the workload says
+    devices: list[int] | None = None             # each rank's CUDA ordinal, where its environment changes what it sees
 
     def read_places(self) -> list[tuple[int, int]]:
         if self.places is None:

@@ -1,8 +1,14 @@
 #include "tools/replay/communicators.h"
 
+#include <algorithm>
+#include <chrono>
 #include <cstring>
+#include <thread>
 
 #include "tools/replay/pattern.h"
+
+// Younger than the oldest NCCL the player is used with.
+#pragma weak ncclCommShrink
 
 namespace opus::replay {
 namespace {
@@ -22,6 +28,7 @@ Communicators::Communicators(const Workload& workload, std::uint32_t rank, Rende
         const Membership m = membership(workload.comms[i], rank);
         CommHandle& h = handles_[i];
         h.group = m.group, h.rank = m.rank;
+        h.non_blocking = workload.comms[i].parent.empty() ? workload.comms[i].non_blocking : handles_[parent_of(i)].non_blocking;
         if (m.group != kNobody) h.size = static_cast<std::uint32_t>(workload.comms[i].groups[m.group].size());
     }
     for (std::uint32_t i = 0; i < handles_.size(); ++i)
@@ -34,7 +41,8 @@ void Communicators::create(std::uint32_t comm) {
     h.collectives = 0;
     h.sent.clear(), h.received.clear();
     if (h.group != kNobody) h.seed = seed_of(workload_.comms[comm].name, h.group, h.lives);
-    set(h, workload_.comms[comm].parent.empty() ? from_id(comm) : from_split(comm));
+    const Comm& made = workload_.comms[comm];
+    set(h, made.parent.empty() ? from_id(comm) : made.shrink ? from_shrink(comm) : from_split(comm));
 }
 
 void Communicators::destroy(std::uint32_t comm) {
@@ -65,20 +73,70 @@ ncclComm_t Communicators::from_id(std::uint32_t index) {
         std::memcpy(id.internal, bytes.data(), bytes.size());
     }
     ncclComm_t made = nullptr;
-    nccl(ncclCommInitRank(&made, static_cast<int>(h.size), id, static_cast<int>(h.rank)), "ncclCommInitRank " + name);
+    const int size = static_cast<int>(h.size), rank = static_cast<int>(h.rank);
+    if (!h.non_blocking) {
+        nccl(ncclCommInitRank(&made, size, id, rank), "ncclCommInitRank " + name);
+        return made;
+    }
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.blocking = 0;
+    nccl(ncclCommInitRankConfig(&made, size, id, rank, &config), "ncclCommInitRankConfig " + name);
+    await(made, "ncclCommInitRankConfig " + name);
     return made;
 }
 
-ncclComm_t Communicators::from_split(std::uint32_t index) {
+std::uint32_t Communicators::parent_of(std::uint32_t index) const {
     std::uint32_t parent = 0;
     while (workload_.comms[parent].name != workload_.comms[index].parent) ++parent;
+    return parent;
+}
+
+// A non-blocking parent's call returns at once, and gives the child's pointer when that is whole: only the parent says when.
+ncclComm_t Communicators::from_split(std::uint32_t index) {
+    const std::uint32_t parent = parent_of(index);
     if (!handles_[parent].comm) return nullptr;
     const CommHandle& h = handles_[index];
     const int color = h.group == kNobody ? NCCL_SPLIT_NOCOLOR : static_cast<int>(h.group);
     const int key = h.group == kNobody ? 0 : static_cast<int>(h.rank);
     ncclComm_t made = nullptr;
-    nccl(ncclCommSplit(handles_[parent].comm, color, key, &made, nullptr), "ncclCommSplit " + workload_.comms[index].name);
+    const std::string what = "ncclCommSplit " + workload_.comms[index].name;
+    nccl(ncclCommSplit(handles_[parent].comm, color, key, &made, nullptr), what);
+    if (h.non_blocking) await(handles_[parent].comm, what);
     return made;
+}
+
+ncclComm_t Communicators::from_shrink(std::uint32_t index) {
+    const CommHandle& h = handles_[index];
+    if (h.group == kNobody) return nullptr;
+    if (!ncclCommShrink) throw PlayError(kExitNccl, "this NCCL has no ncclCommShrink; it needs 2.27");
+    const std::uint32_t parent = parent_of(index);
+    const std::vector<std::uint32_t>&all = workload_.comms[parent].groups[handles_[parent].group],
+                                &kept = workload_.comms[index].groups[h.group];
+    std::vector<int> excluded;
+    for (std::uint32_t i = 0; i < all.size(); ++i)
+        if (std::find(kept.begin(), kept.end(), all[i]) == kept.end()) excluded.push_back(static_cast<int>(i));
+    ncclComm_t made = nullptr;
+    const std::string what = "ncclCommShrink " + workload_.comms[index].name;
+    nccl(ncclCommShrink(handles_[parent].comm, excluded.data(), static_cast<int>(excluded.size()), &made, nullptr, NCCL_SHRINK_DEFAULT),
+         what);
+    if (h.non_blocking) await(handles_[parent].comm, what);
+    return made;
+}
+
+void Communicators::settle(std::uint32_t comm) {
+    const CommHandle& h = handles_[comm];
+    if (h.non_blocking && h.comm) await(h.comm, workload_.comms[comm].name);
+}
+
+void Communicators::await(ncclComm_t comm, const std::string& what) const {
+    const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(timeout_ms_);
+    for (;;) {
+        ncclResult_t state = ncclSuccess;
+        nccl(ncclCommGetAsyncError(comm, &state), "ncclCommGetAsyncError");
+        if (state != ncclInProgress) return nccl(state, what);
+        if (std::chrono::steady_clock::now() > until) throw PlayError(kExitTimeout, what + " is in progress, and nothing comes of it");
+        std::this_thread::sleep_for(std::chrono::microseconds(100));
+    }
 }
 
 ncclResult_t Communicators::background_error() const {

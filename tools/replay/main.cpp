@@ -157,6 +157,7 @@ void play_arguments(CLI::App& app, PlayOptions& o, std::string& bytes, std::stri
     app.add_flag("--graph", o.graph,
                  "the second iteration is captured into a CUDA graph, and what the later ones replay");
     app.add_flag("--progress", o.progress, "one line an iteration");
+    app.add_option("--device", o.device, "CUDA device of this rank, as the process sees them (default: its place's GPU)");
     app.add_option("--timeout", o.timeout_s, "seconds without progress after which the rank ends with code 4; 0: never");
     app.add_option("--out", o.out, "iteration times and counts as JSON");
     app.add_option("--trace", o.trace, "what ran when, as Chrome trace events, one a line");

@@ -91,7 +91,8 @@ private:
         int devices = 0;
         cuda(cudaGetDeviceCount(&devices), "cudaGetDeviceCount");
         if (devices < 1) throw PlayError(kExitNccl, "no CUDA device");
-        cuda(cudaSetDevice(static_cast<int>(w_.places[o_.rank].gpu) % devices), "cudaSetDevice");
+        const int usual = static_cast<int>(w_.places[o_.rank].gpu) % devices;
+        cuda(cudaSetDevice(o_.device >= 0 ? o_.device : usual), "cudaSetDevice");
     }
 
     std::string background() {
@@ -216,6 +217,7 @@ private:
         for (StreamState& s : streams_) s.used = 0;
     }
     void end_launch() {
+        for (Work* w : launch_) comms_->settle(w->op.step->comm);  // its kernels are on the streams
         for (Work* w : launch_) {
             if (!o_.check) break;
             StreamState& stream = streams_[w->stream];

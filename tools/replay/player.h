@@ -33,6 +33,7 @@ struct PlayOptions {
     bool progress = false;
     bool graph = false;  // the second iteration is captured into a CUDA graph, and is what all later ones are
     double timeout_s = 300;
+    int device = -1;  // the CUDA ordinal; -1: the workload's place, as far as there are devices
     std::string out;    // JSON
     std::string trace;  // Chrome trace events
 };

@@ -75,6 +75,8 @@ struct Comm {
     std::string parent;  // empty: from a unique id; else by ncclCommSplit of this communicator
     std::vector<std::vector<std::uint32_t>> groups;  // disjoint lists of world ranks, in rank order
     bool later = false;                              // made by a step, not before the first iteration
+    bool non_blocking = false;                       // config.blocking = 0; its children are so, too
+    bool shrink = false;                             // of its parent, by ncclCommShrink: who is left out does not call
 };
 
 struct Place {

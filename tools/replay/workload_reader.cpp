@@ -114,11 +114,25 @@ private:
         }
     }
 
+    // Ranks keep their order, and of each group of the parent there is one at most.
+    static bool shrinks(const Comm& c, const Comm& parent) {
+        std::set<std::uint32_t> of;
+        return std::all_of(c.groups.begin(), c.groups.end(), [&](const std::vector<std::uint32_t>& ranks) {
+            std::vector<std::uint32_t> at;
+            for (const std::uint32_t r : ranks) at.push_back(membership(parent, r).rank);
+            const Membership first = membership(parent, ranks.front());
+            return first.group != kNobody && of.insert(first.group).second && std::is_sorted(at.begin(), at.end()) &&
+                   ranks.size() < parent.groups[first.group].size();
+        });
+    }
+
     void comm(const Json& j) {
         Comm c;
         c.name = text(j, "comm", true);
         c.parent = text(j, "parent", false);
         c.later = truth(j, "later");
+        c.non_blocking = truth(j, "non_blocking");
+        c.shrink = truth(j, "shrink");
         if (comm_index(c.name)) fail("communicator " + c.name + " twice");
         const auto parent = c.parent.empty() ? std::nullopt : comm_index(c.parent);
         if (!c.parent.empty() && !parent) fail("parent " + c.parent + " is not defined above");
@@ -136,6 +150,9 @@ private:
             if (parents.count(kNobody) || parents.size() > 1)
                 fail("the ranks of a group of " + c.name + " must lie in one group of its parent " + c.parent);
         }
+        if (c.non_blocking && parent) fail(c.name + " is as its parent is: non_blocking is said of what has none");
+        if (c.shrink && (!parent || c.later || !shrinks(c, w_.comms[*parent])))
+            fail(c.name + " cannot be shrunk: it must be there at the start, and be one group of its parent's, with some ranks left out");
         w_.comms.push_back(std::move(c));
     }
 

@@ -54,6 +54,8 @@ void write_workload(const Workload& w, std::ostream& out) {
         if (!c.parent.empty()) j["parent"] = c.parent;
         j["groups"] = c.groups;
         if (c.later) j["later"] = true;
+        if (c.non_blocking) j["non_blocking"] = true;
+        if (c.shrink) j["shrink"] = true;
         out << j.dump() << '\n';
     }
     for (const Role& r : w.roles) {

@@ -4,7 +4,7 @@
     void f(void) {}
 // clang-format off
 NAME(ncclGetUniqueId)
-NAME(ncclCommInitRank) NAME(ncclCommSplit) NAME(ncclCommGetAsyncError) NAME(ncclCommAbort) NAME(ncclCommDestroy)
+NAME(ncclCommInitRank) NAME(ncclCommInitRankConfig) NAME(ncclCommSplit) NAME(ncclCommShrink) NAME(ncclCommGetAsyncError) NAME(ncclCommAbort) NAME(ncclCommDestroy)
     NAME(ncclGetErrorString) NAME(ncclGroupStart) NAME(ncclGroupEnd) NAME(ncclAllReduce) NAME(ncclAllGather)
         NAME(ncclReduceScatter) NAME(ncclReduce) NAME(ncclBroadcast) NAME(ncclSend) NAME(ncclRecv) NAME(ncclAlltoAll)
             NAME(ncclGather) NAME(ncclScatter)
