@@ -130,7 +130,10 @@ TEST_CASE("a watchdog polls a non-blocking communicator while children are made 
         for (int i = 0; i < 30; ++i) {
             set_in_progress(i % 20);
             ncclComm_t child = nullptr;
-            REQUIRE(ncclCommSplit(comm, i, 0, &child, &config) == ncclInProgress);
+            int excluded[] = {0};
+            const ncclResult_t made = i % 2 == 0 ? ncclCommSplit(comm, i, 0, &child, &config)
+                                                 : ncclCommShrink(comm, excluded, 1, &child, &config, NCCL_SHRINK_DEFAULT);
+            REQUIRE(made == ncclInProgress);
             REQUIRE(settled(comm) == ncclSuccess);
             REQUIRE(child != nullptr);
             REQUIRE(settled(child) == ncclSuccess);

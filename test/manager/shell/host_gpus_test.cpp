@@ -4,9 +4,12 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <string>
+
+#include "manager/core/gpu_places.h"
 
 using namespace opus;
 using namespace opus::manager;
@@ -46,4 +49,20 @@ TEST_CASE("PCI addresses and UUIDs are read as drivers, the kernel and nvidia-sm
          {"", "GPU-1", "8932f937-d72c-4106-c12f-20bd9faed9f6", "MIG-8932f937-d72c-4106-c12f-20bd9faed9f6",
           "GPU-8932f937-d72c-4106-c12f-20bd9faed9fx", "GPU-8932f937d-72c-4106-c12f-20bd9faed9f6"})
         CHECK_MESSAGE(!uuid(text).known(), text);
+}
+
+// As the driver says it: an instance has its GPU's PCI address, and a UUID of its own, which no fabric file names.
+TEST_CASE("an instance of a GPU (MIG) is where its GPU is, and so is the next one: by the fabric file, or by the host's order") {
+    const auto pci = [](const char* text) { return parse_pci(text, std::strlen(text)); };
+    const GpuUuid one{{1, 2, 3}}, other{{4, 5, 6}};
+    const PciAddress first = pci("0000:17:00.0"), second = pci("0000:65:00.0");
+    GpuPlaces places({first, second});
+    for (const bool named : {false, true}) {
+        if (named) places.assign({{3, 2, "0000:65:00.0", "r3", "GPU-8932f937-d72c-4106-c12f-20bd9faed9f6"}});
+        const std::uint32_t where = named ? 3 : 1;
+        CHECK(places.local_of({second, one}, 0) == where);
+        CHECK(places.local_of({second, other}, 1) == where);
+    }
+    // Of an instance that the driver tells no address of, nothing but its ordinal is known.
+    CHECK(places.local_of({0, one}, 0) == 0);
 }
