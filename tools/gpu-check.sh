@@ -82,6 +82,19 @@ if [ $lacking != 0 ]; then
   exit 77
 fi
 
+# --- what holds other streams of this GPU ---------------------------------------------------------------------------------
+
+queues="1 2 8 32"
+[ -z "$standins" ] || { queues="8"; echo "gpu-check: STAND-INS, not a GPU: this tries the script"; }
+failed=0
+echo "gpu-check: which operations of ours hold other streams (queue_probe)"
+for n in $queues; do
+  CUDA_DEVICE_MAX_CONNECTIONS=$n timeout -k 2 60 "$here/bin/queue_probe" > "$logs/queues-$n.log" 2>&1
+  code=$?
+  sed 's/^/  /' "$logs/queues-$n.log"
+  [ $code = 0 ] || { echo "  queue_probe ended with $code"; failed=1; }
+done
+
 # --- a fabric of one rail, its controller, a manager a node ---------------------------------------------------------
 
 # Waits for a daemon's line 'NAME: ready what=address ...' and gives the address of `what`.
@@ -125,12 +138,11 @@ rank() {
   env NCCL_HOSTID="node$r" NCCL_NET=Socket NCCL_IB_DISABLE=1 NCCL_SOCKET_IFNAME=lo NCCL_MNNVL_ENABLE=0 NCCL_ALGO=Ring \
     NCCL_MAX_CTAS=1 NCCL_CROSS_NIC=0 NCCL_PXN_DISABLE=1 NCCL_DEBUG=WARN OPUS_RUNTIME_DIR="$work/n$r" OPUS_GPU=0 \
     OPUS_JOB=gpu-check OPUS_REQUIRE=1 ${standins:+STANDIN_NODE=$r STANDIN_GPU=0 STANDIN_PORTS=$work/ports} "$@" \
-    timeout -k 2 "$seconds" "$here/bin/opus-replay" play "$work/job" --rank "$r" --rendezvous "file:$folder/ids" \
+    timeout -k 2 "$seconds" "$here/bin/opus-replay" play "$work/job" --rank "$r" --rendezvous "file:$folder/ids" "${options[@]}" \
     --scale-bytes 1/64 --scale-time 1/20 --timeout $((seconds / 2)) --out "$folder/rank$r.json"
 }
 
 base=
-failed=0
 # row NAME SHIM WHAT-MUST-BE-SEEN [VARIABLE=VALUE]...
 row() {
   local name=$1 shim=$2 wanted=$3 r code=0 pids=() folder
@@ -184,7 +196,7 @@ row() {
   fi
 }
 
-if [ -n "$standins" ]; then echo "gpu-check: STAND-INS, not a GPU: this tries the script"; fi
+options=()
 echo "gpu-check: $nodes ranks on one GPU, each a node of its own; ring attention and FSDP, results checked bit for bit"
 printf '%-34s %9s %9s %8s %8s %8s %6s  %s\n' row s/iter over asked granted moved susp. result
 [ -n "$standins" ] || row "no shim" no silent
@@ -196,5 +208,76 @@ row "enforce, host gate" yes asks OPUS_GATE=host
 row "enforce, stream gate, 32 queues" yes asks OPUS_GATE=stream CUDA_DEVICE_MAX_CONNECTIONS=32
 row "enforce, stream gate, 8 queues" yes asks OPUS_GATE=stream CUDA_DEVICE_MAX_CONNECTIONS=8
 row "enforce, as Opus chooses" yes asks OPUS_GATE=auto
+options=(--graph)
+row "graph, stream gate" yes asks OPUS_GATE=stream CUDA_DEVICE_MAX_CONNECTIONS=32
+options=()
+
+# --- what a call costs its thread -----------------------------------------------------------------------------------------
+
+# The same all-reduces of a few bytes, without gaps: their mean time in the stream is that of an iteration over their number.
+calls=2000
+[ -z "$standins" ] || calls=50
+{
+  echo "{\"workload\":1,\"name\":\"calls\",\"iterations\":$((iterations + 1)),\"places\":[$(seq -s, 0 $((nodes - 1)) | sed 's/[0-9][0-9]*/[&,0]/g')]}"
+  echo "{\"comm\":\"world\",\"groups\":[[$(seq -s, 0 $((nodes - 1)))]]}"
+  echo "{\"role\":\"all\",\"ranks\":[$(seq -s, 0 $((nodes - 1)))]}"
+  echo "{\"role\":\"all\",\"do\":\"repeat\",\"times\":$calls}"
+  echo '{"role":"all","do":"all_reduce","comm":"world","stream":"s","bytes":256,"dtype":"float32"}'
+  echo '{"role":"all","do":"end"}'
+} > "$work/calls"
+mv "$work/calls" "$work/job"
+options=(--no-check)
+base=
+if [ -z "$standins" ]; then
+  row "cost a call, no shim" no silent
+  row "cost a call, observe" yes silent OPUS_MODE=observe
+fi
+row "cost a call, host gate" yes asks OPUS_GATE=host
+row "cost a call, stream gate" yes asks OPUS_GATE=stream CUDA_DEVICE_MAX_CONNECTIONS=32
+options=()
+
+# --- PyTorch, where a Python has it ----------------------------------------------------------------------------------------
+
+torch_python() {
+  local p
+  for p in "${OPUS_TORCH_PYTHON:-}" $(command -v python3) /opt/*/.venv/bin/python3 /opt/*/bin/python3; do
+    [ -n "$p" ] && [ -x "$p" ] && "$p" -c 'import torch, sys; sys.exit(not torch.cuda.is_available())' 2>/dev/null && echo "$p" && return 0
+  done
+  return 1
+}
+# The last loss that each step printed, without and with Opus: they must be the same to the digit.
+torch_row() {
+  local script=$1 python=$2 way folder r pids code losses=() before=0 asked=0 port=0
+  for way in without with; do
+    folder=$logs/torch-$script-$way
+    mkdir -p "$folder"
+    before=$(counter demands) pids=() code=0
+    for r in 0 1; do
+      [ $r != 0 ] || port=$((29500 + RANDOM % 2000))
+      local more=("RANK=$r" WORLD_SIZE=2 LOCAL_RANK=0 MASTER_ADDR=127.0.0.1 "MASTER_PORT=$port")
+      [ $way = without ] || more+=("LD_PRELOAD=$here/lib/libopus_shim.so" OPUS_GATE=auto)
+      env NCCL_HOSTID="node$r" NCCL_NET=Socket NCCL_IB_DISABLE=1 NCCL_SOCKET_IFNAME=lo NCCL_MNNVL_ENABLE=0 NCCL_ALGO=Ring NCCL_MAX_CTAS=1 \
+        NCCL_CROSS_NIC=0 NCCL_PXN_DISABLE=1 OPUS_RUNTIME_DIR="$work/n$r" OPUS_GPU=0 OPUS_JOB="torch-$script" OPUS_REQUIRE=1 "${more[@]}" \
+        timeout -k 2 "$((3 * seconds))" "$python" -u "$here/share/pytorch/$script.py" --steps 20 > "$folder/rank$r.log" 2>&1 < /dev/null &
+      pids+=($!)
+      children+=($!)
+    done
+    for r in "${pids[@]}"; do wait "$r" || code=$?; done
+    [ $way = with ] && asked=$(($(counter demands) - before))
+    losses+=("$(grep -hE '^(step|loss)' "$folder"/rank*.log | grep loss | sort)")
+    [ $code = 0 ] || { printf '%-34s %s\n' "PyTorch, $script" "FAILED ($code) $way Opus"; tail -n 4 "$folder/rank0.log" | sed 's/^/      /'; failed=1; return; }
+  done
+  local verdict=ok
+  [ -n "${losses[0]}" ] || verdict="NO LOSSES"
+  [ "${losses[0]}" = "${losses[1]}" ] || verdict="OTHER LOSSES"
+  [ "$asked" != 0 ] || verdict="NEVER ASKED"
+  [ "$verdict" = ok ] || failed=1
+  printf '%-34s %9s %9s %8s %8s %8s %6s  %s\n' "PyTorch, $script" - - "$asked" - - - "$verdict"
+}
+if python=$(torch_python); then
+  for script in fsdp2 pipeline; do torch_row "$script" "$python"; done
+else
+  echo "PyTorch: SKIP, no Python here has torch with CUDA (OPUS_TORCH_PYTHON names one)"
+fi
 [ $failed = 0 ] && echo "gpu-check: every row is as it should be" || { echo "gpu-check: some row is not; logs: $logs"; [ "$logs" = "$work/logs" ] && cp -r "$logs" "./gpu-check-logs.$$" && echo "gpu-check: kept as ./gpu-check-logs.$$"; }
 exit $failed

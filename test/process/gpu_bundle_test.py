@@ -94,8 +94,10 @@ def doubles(context) -> None:
                            "--seconds", "60"], 400)
         expect(code == 0, f"it ended with {code}:\n{text}")
         expect("STAND-INS, not a GPU" in text, f"it does not say what it ran on:\n{text}")
-        rows = re.findall(r"^enforce, .*\bok$", text, re.M)
-        expect(len(rows) == 4, f"rows:\n{text}")
+        rows = re.findall(r"^(?:enforce, |graph, |cost a call, ).*\bok$", text, re.M)
+        expect(len(rows) == 7, f"rows:\n{text}")
+        expect(text.index("a gate, and a kernel behind it") < text.index("s/iter"), f"the queues are not looked at first:\n{text}")
+        expect("from go to done" in text, f"the gate was not timed:\n{text}")
 
 
 @case("the check says of each row what went wrong, and fails")

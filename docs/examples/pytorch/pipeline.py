@@ -51,6 +51,8 @@ def main() -> None:
         torch.cuda.synchronize()
         if rank == 0:
             print(f"step {step}", flush=True)
+        if targets:
+            print(f"loss of step {step}: {torch.stack(targets['losses']).mean().item():.9g}", flush=True)
 
     dist.destroy_process_group()
 
