@@ -98,7 +98,7 @@ TEST_CASE("the bytes of the protocol do not drift") {
     std::string hex;
     for (const unsigned char c : bytes) hex += "0123456789abcdef"[c >> 4], hex += "0123456789abcdef"[c & 15];
     CHECK(hex ==
-          "97ce4f5055530104010203929205919198920729929395"
+          "97ce4f5055530105010203929205919198920729929395"
           "92cf1122334455667788cf99aabbccddeeff00000000cd012c01c29395920102010506ce0001117004"
           "c203cf0000000200000000cf17979cfe362a0000"
           "90"
@@ -142,7 +142,7 @@ TEST_CASE("another major version is refused with both versions named") {
     const auto result = decode(hand_made(2, 0, [](Packer&) {}));
     const auto& error = std::get<DecodeError>(result);
     CHECK(error.other_version);
-    CHECK(error.text.find("protocol 2.4, this program 1.4") != std::string::npos);
+    CHECK(error.text.find("protocol 2.5, this program 1.5") != std::string::npos);
 }
 
 TEST_CASE("what a newer minor version adds is ignored") {

@@ -35,6 +35,17 @@ def rivals(iterations: int) -> Workload:
     return w
 
 
+def triangle(iterations: int) -> Workload:
+    """Three pairs of three ranks in turn: with one port each, its circuits move in every iteration, and are never at rest."""
+    w = Workload("phases", grid(3, 1), iterations)
+    for a, b in ((0, 1), (1, 2), (0, 2)):
+        w.comm(f"p{a}{b}", [[a, b]])
+        for rank in (a, b):
+            w.step(rank, "compute", stream="s", us=3000)
+        w.collective("all_reduce", f"p{a}{b}", [a, b], size=4000)
+    return w
+
+
 def start(cluster, workload: Workload, name: str = "job"):
     path = workload.write(cluster.folder / f"{name}.jsonl")
     return cluster.start_job(Play(path, timeout_s=60 * SLOW, env={"OPUS_GATE": "stream", "OPUS_REQUIRE": "1"}), name)
@@ -98,8 +109,8 @@ def shown(context) -> None:
 
 @case("phases shows that a job is timed on demand first, and provisioned when its laps are known")
 def guarded(context) -> None:
-    with context.cluster(PAIR) as cluster:
-        job = start(cluster, pair(100_000))
+    with context.cluster(NARROW) as cluster:
+        job = start(cluster, triangle(100_000))
 
         def provision() -> dict:
             return next((j.get("provision", {}) for j in cluster.ctl("phases")["jobs"] if j["job"] == "job"), {})
@@ -182,13 +193,7 @@ def held(context) -> None:
 @case("phases shows the windows of a job, its lap, and that a plan of it is followed")
 def learned(context) -> None:
     with context.cluster(NARROW) as cluster:
-        w = Workload("phases", grid(3, 1), 100_000)
-        for a, b in ((0, 1), (1, 2), (0, 2)):
-            w.comm(f"p{a}{b}", [[a, b]])
-            for rank in (a, b):
-                w.step(rank, "compute", stream="s", us=3000)
-            w.collective("all_reduce", f"p{a}{b}", [a, b], size=4000)
-        job = start(cluster, w)
+        job = start(cluster, triangle(100_000))
 
         def planned() -> dict:
             return next((j for j in cluster.ctl("phases", "--job", "job")["jobs"] if j.get("plan", {}).get("followed")), {})
