@@ -24,11 +24,11 @@ def launch(a: argparse.Namespace) -> int:
     ranks = [subprocess.Popen([sys.executable, *sys.argv], env={**os.environ, "RANK": str(r), "WORLD_SIZE": str(a.ranks), "LOCAL_RANK": str(r),
                                                                 "LOCAL_WORLD_SIZE": str(a.ranks)},
                               start_new_session=True) for r in range(a.ranks)]
-    while None in (codes := [rank.poll() for rank in ranks]):
-        if bad := [code for code in codes if code]:
-            return bad[0] if bad[0] > 0 else 128 - bad[0]
-        time.sleep(0.02)
-    return max(codes)
+    for _ in ranks:
+        code = os.waitstatus_to_exitcode(os.wait()[1])
+        if code != 0:
+            return code if code > 0 else 128 - code
+    return 0
 
 
 def fall_sick(how: str) -> None:
