@@ -424,8 +424,12 @@ class Draw:
                 comm["shrink"] = True
 
     def may_shrink(self, comm: dict) -> bool:
-        """Of each group of its parent one at most, in its order, and somebody is left out."""
+        """Of each group of its parent one at most, in its order, and somebody is left out: who does not count this child, as NCCL
+        does, and so must not be in one that its parent has after it."""
         if not comm.get("parent") or comm.get("later"):
+            return False
+        children = [c for c in self.w.comms if c.get("parent") == comm["parent"]]
+        if children[-1] is not comm or any(c.get("later") for c in children):
             return False
         parents = self.ranks_of(comm["parent"])
         of = [next(i for i, p in enumerate(parents) if g[0] in p) for g in comm["groups"]]
