@@ -14,6 +14,8 @@ constexpr std::size_t kMostInterludes = 8;                   // of a lap
 constexpr std::size_t kMostUses = 4096, kMostPairs = 65536;  // of a lap that is planned
 constexpr TimeNs kBeginCosts = 4;                            // dark times; docs/decisions/011-each-begin-pays.md
 constexpr std::int64_t kRestLaps = 2, kRestPartLaps = 8;     // for which light is up before it is at rest; docs/decisions/012
+constexpr std::uint64_t kYoung = 3;  // times as many launches as it had done when something was new; docs/decisions/013
+constexpr std::size_t kMostKindsOfLaunch = 1u << 16;
 constexpr double kLittleLonger = 0.02;  // than laps on demand; where no order promises less, uses go on as they were seen
 
 // What its ranks do and how its keys are numbered, without its uses, counted from a later lap.
@@ -37,6 +39,7 @@ std::string laps_of(const Lap& lap) { return "laps of " + std::to_string(lap.use
 
 void Learner::ended(const RankName& rank, Seen launch) {
     const std::uint64_t number = launch.seq;
+    note_novelty(rank, launch);
     if (kind_ != nullptr) kind_->ended(rank, launch);
     log_.add(rank, std::move(launch));
     if (kind_ != nullptr) {
@@ -47,6 +50,15 @@ void Learner::ended(const RankName& rank, Seen launch) {
     if (log_.added() >= learn_at_) learn();
     if (kind_ == nullptr && log_.added() >= again_at_) come_to_known();
 }
+
+void Learner::note_novelty(const RankName& rank, const Seen& launch) {
+    if (has_begun_ || done_.size() >= kMostKindsOfLaunch) return;
+    const std::uint64_t what = signature_of(launch.op, launch.keys) ^ (std::uint64_t{rank.first} << 32 | rank.second) * 0x9e3779b97f4a7c15ull;
+    if (done_.insert(what).second) novel_at_ = log_.added() + 1;
+}
+
+// It may not have come to the end of its first iteration.
+bool Learner::is_young() const { return !has_begun_ && log_.added() < kYoung * novel_at_; }
 
 void Learner::asked(const RankName& rank, std::uint64_t number, std::uint64_t signature) {
     if (kind_ == nullptr) return;
@@ -162,7 +174,10 @@ std::optional<std::int64_t> Learner::pays_from(const Order& order) const {
     if (!options_.guard) return 0;
     const TimeNs saved = kind_->yardstick_ns() - order.lap_ns;
     if (saved <= 0) return std::nullopt;
-    return (kBeginCosts * follower_.longest_dark(order) + saved - 1) / saved;
+    const std::int64_t pays = (kBeginCosts * follower_.longest_dark(order) + saved - 1) / saved;
+    if (!is_young()) return pays;
+    const auto left = static_cast<std::int64_t>((kYoung * novel_at_ - log_.added()) / std::max<std::size_t>(1, kind_->lap.launches));
+    return std::max(pays, kind_->unbegun() + 2 + left);
 }
 
 void Learner::follow_rule() {
@@ -212,6 +227,7 @@ void Learner::follow(Lap lap, const Order& order) {
     follower_.drop();
     const std::uint64_t uses = lap.uses.size();
     ++kind.plans;
+    has_begun_ = true;
     kind.found_plan();
     kind.lap.links = lap.links;
     kind.order = order;
@@ -309,7 +325,7 @@ void Learner::come_back() {
 }
 
 TimeNs Learner::rest_ns() const {
-    if (kind_ == nullptr) return 0;
+    if (kind_ == nullptr || is_young()) return 0;
     return (kind_->may_be_part ? kRestPartLaps : kRestLaps) * lap_ns();
 }
 

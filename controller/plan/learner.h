@@ -13,6 +13,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <unordered_set>
 #include <vector>
 
 #include "controller/plan/course.h"
@@ -82,6 +83,7 @@ private:
         std::set<RankName> in;  // who has more of it to come
     };
 
+    void note_novelty(const RankName& rank, const Seen& launch);
     void learn();
     void learn_later();
     void come_to_known();
@@ -100,6 +102,7 @@ private:
     void follow(Lap lap, const Order& order);
     void stop_plan();
     bool may_plan() const;
+    bool is_young() const;
     bool is_worth_a_plan() const;
     std::optional<std::int64_t> pays_from(const Order& order) const;
 
@@ -117,6 +120,9 @@ private:
     std::uint64_t left_at_ = 0;                 // launches, when it left the last one
     std::uint64_t time_at_ = 0;                 // uses begun; then another plan is made of them
     std::uint64_t overtakes_ = 0;               // since the plan was made
+    std::unordered_set<std::uint64_t> done_;    // kinds of launches that its ranks have done, before its first plan
+    std::uint64_t novel_at_ = 0;                // launches, when one of its ranks did something for the first time
+    bool has_begun_ = false;                    // its first plan
 };
 
 }  // namespace opus::controller::plan

@@ -59,8 +59,8 @@ TEST_CASE("a provisioned job is never slower than one that asks on demand") {
 TEST_CASE("a guarded job hides as much in the end as one that is not") {
     for (const char* kind : {"llama3-8b", "3d", "4d", "4d-moe"}) {
         const replay::Workload job = std::string(kind) == "llama3-8b" ? replay::generate_llama3_8b({}) : job_of(kind);
-        ColumnOptions o = at(25, 16);
-        o.learned = 10;
+        ColumnOptions o = at(25, 24);
+        o.learned = 14;
         const Column ahead = play(job, Rails::provisioned, o);
         o.rails.guard = true;
         const Column guarded = play(job, Rails::provisioned, o);

@@ -132,6 +132,26 @@ TEST_CASE("a plan begins once the laps done, by what it saves of each, pay for t
     }
 }
 
+TEST_CASE("a job that has done something new lately is young: neither a plan nor light at rest before three times as many launches") {
+    Job job;
+    job.laps(40);
+    job.use(kLeft, OpKind::broadcast);  // once
+    const std::uint64_t new_at = job.learner.log().added();
+    while (job.follower.begun == 0 && job.learner.log().added() < 10 * new_at) {
+        if (job.follower.asked != nullptr) job.find(4 * kDark);
+        if (job.learner.log().added() < 3 * new_at - 8) CHECK(job.learner.rest_ns() == 0);
+        job.laps(1);
+    }
+    CHECK(job.follower.begun == 1);
+    CHECK(job.learner.log().added() >= 3 * new_at - 8);
+    CHECK(job.learner.rest_ns() > 0);
+    SUBCASE("what is new after its first plan makes it no younger") {
+        job.use(kLeft, OpKind::reduce);
+        job.laps(6);
+        CHECK(job.learner.rest_ns() > 0);
+    }
+}
+
 TEST_CASE("light must be up for two laps before it is at rest, and for eight that may be parts of an iteration") {
     Job whole, part;
     CHECK(whole.learner.rest_ns() == 0);
