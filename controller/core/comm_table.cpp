@@ -33,7 +33,7 @@ Comm* CommTable::by_number(std::uint64_t number) {
     return it == in_order_.end() ? nullptr : it->second;
 }
 
-// The first member on whose GPU another process is. kNone: there is none.
+// The first member on whose GPU another process is. kNone: there is none. Who has left it may have ended, and others be there.
 static std::uint32_t claims_another_ones(const Comm& comm) {
     struct Claim {
         GpuId gpu;
@@ -44,10 +44,10 @@ static std::uint32_t claims_another_ones(const Comm& comm) {
     std::vector<Claim> claims;
     claims.reserve(comm.size);
     for (std::uint32_t slot = 0; slot < comm.size; ++slot)
-        claims.push_back({comm.members[slot].gpu, comm.members[slot].rank, slot});
+        if (!comm.members[slot].gone) claims.push_back({comm.members[slot].gpu, comm.members[slot].rank, slot});
     if (!std::is_sorted(claims.begin(), claims.end())) std::sort(claims.begin(), claims.end());
     std::uint32_t first = kNone;
-    for (std::size_t i = 1; i < claims.size(); ++i)
+    for (std::size_t i = 1; i < claims.size(); ++i)  // none at all: all have left
         if (claims[i].gpu == claims[i - 1].gpu && claims[i].rank != claims[i - 1].rank)
             first = std::min(first, std::max(claims[i].slot, claims[i - 1].slot));
     return first;
@@ -70,7 +70,6 @@ Judgement judge(const Comm& comm, const Fabric& fabric) {
     for (std::uint32_t slot = 0; slot < comm.size; ++slot) {
         const Member& m = comm.members[slot];
         if (m.mode != Mode::enforce) return {Verdict::passes, Reason::mode, slot};
-        if (m.gone) return {Verdict::passes, Reason::left, slot};
         one_node &= node_of(m) == node_of(comm.members.front());
     }
     if (one_node) return {Verdict::intra};

@@ -36,6 +36,7 @@ void Core::Impl::look_for_missing(Comm& comm) {
     degrade(comm, Policy::proceed, Reason::missing,
             who + " did not register, though NCCL has made it: load the shim there, and start a manager on its node",
             inside == 0 ? slot : kNone);
+    erase_comm_if_gone(comm);  // those that had registered may have left by now
 }
 
 // A missing member may be on a node whose manager is away, and not given up yet, or has not been heard of since.

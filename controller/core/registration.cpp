@@ -270,6 +270,8 @@ void Core::Impl::member_gone(NodeIndex node, RankId id, const CommId& comm_id) {
 
 // Whoever waits for a member that is gone waits for ever: NCCL is to see what it would see without Opus.
 void Core::Impl::comm_lost_member(Comm& comm) {
+    // It has destroyed it, so NCCL had made it: the others register yet, or are missed (look_for_missing), and may meet without it.
+    if (comm.verdict == Verdict::unknown && !comm.complete() && comm.judge_at_ns != 0) return;
     if (comm.gone == comm.registered) return erase_comm_if_gone(comm);
     if (comm.open()) return;
     if (comm.verdict == Verdict::unknown)

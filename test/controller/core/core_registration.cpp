@@ -172,6 +172,20 @@ TEST_CASE("a child with a member that has no shim passes, though others are stil
     CHECK(h.told(kChild, 1) == Verdict::passes);
 }
 
+TEST_CASE("a communicator that a member has destroyed before others have registered is held for them") {
+    Hands h(3);
+    for (NodeIndex n = 0; n < 3; ++n) h.enter(n, kChild);
+    h.member(2, kChild, 2, 3, kReturned);
+    h.say(2, wire::Retire{{}, {{kChild, 0}}, {}});
+    SUBCASE("its process goes on") {}
+    SUBCASE("its process ends") { h.say(2, wire::Retire{{0}, {}, {}}); }
+    CHECK(h.told(kChild, 0) == Verdict::unknown);
+    h.member(0, kChild, 0, 3, kReturned);
+    h.member(1, kChild, 1, 3, kReturned);
+    CHECK(h.told(kChild, 0) == Verdict::enforced);
+    CHECK(h.told(kChild, 1) == Verdict::enforced);
+}
+
 TEST_CASE("nobody waits for a member whose creation failed, or whose process ended in it") {
     Hands h(2);
     h.enter(0, kChild);
