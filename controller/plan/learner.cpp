@@ -228,6 +228,7 @@ void Learner::follow(Lap lap, const Order& order) {
     const std::uint64_t uses = lap.uses.size();
     ++kind.plans;
     has_begun_ = true;
+    done_ = {};  // nothing makes it younger
     kind.found_plan();
     kind.lap.links = lap.links;
     kind.order = order;

@@ -6,13 +6,12 @@
 Each thread is a rank of a communicator of all four, and of one for its local index, of which it makes and ends a new one again and
 again; both are used at one time by all. What they have summed is right.
 """
-import ctypes
 import os
 import pathlib
 import sys
 import threading
 
-from ctypes_rank import Id, await_file
+from ctypes_rank import await_file
 from graph_rank import Rank
 
 GPUS, ROUNDS, LIVES = 2, 6, 3
@@ -25,18 +24,6 @@ class Thread(Rank):
         super().__init__(folder)
         self.rank = rank
         self.cuda.cudaSetDevice(rank % GPUS)
-
-    def comm(self, name: str, *ranks: int) -> ctypes.c_void_p:
-        unique, at, comm = Id(), self.folder / f"id-{name}", ctypes.c_void_p()
-        if self.rank == ranks[0]:
-            self.nccl.ncclGetUniqueId(ctypes.byref(unique))
-            at.with_suffix(".new").write_bytes(bytes(unique))
-            at.with_suffix(".new").rename(at)
-        else:
-            await_file(at)
-            unique = Id.from_buffer_copy(at.read_bytes())
-        self.nccl.ncclCommInitRank(ctypes.byref(comm), len(ranks), unique, ranks.index(self.rank))
-        return comm
 
     def play(self) -> None:
         stream, other, at, to = self.stream(), self.stream(), self.buffer(), self.buffer()
