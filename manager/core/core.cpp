@@ -318,6 +318,7 @@ void Core::Impl::handle(const Recorded& e) {
     Launch& taken = *rank->find(e.seq);
     rank->offers_due = true;
     consider(*rank, taken);
+    if (rank->is_short()) retire(*rank);
 }
 
 void Core::Impl::handle(const Ready& e) {

@@ -45,6 +45,7 @@ bool Rank::append(Launch launch) {
     skips_ |= (launch.flags & ring::kLaunchSkips) != 0;
     overtaken_ += launch.overtaken;
     if (launch.overtaken) occupied_ += launch.slots;
+    slots_ += launch.slots;
     launches.push_back(std::move(launch));
     return true;
 }
@@ -205,6 +206,7 @@ Retired Rank::retire(bool keep) {
         const Launch& front = launches.front();
         if (front.untold && keep) break;
         over_ -= front.slots;
+        slots_ -= front.slots;
         if (front.untold) untold -= front.slots;
         if (front.overtaken) {
             --overtaken_;
@@ -215,7 +217,7 @@ Retired Rank::retire(bool keep) {
         }
         launches.pop_front();
     }
-    if (is_crowded() && over_ - (keep ? untold : 0) >= std::max(1u, capacity / kLeastFreed)) overtake(keep, r);
+    if (is_short() && over_ - (keep ? untold : 0) + skipped_slots() >= least_freed()) overtake(keep, r);
     return r;
 }
 
@@ -223,21 +225,30 @@ std::uint64_t Rank::used_slots() const {
     return occupied_ + (overtaken_ < launches.size() ? launches.back().end() - launches[overtaken_].seq : 0);
 }
 
-// A fair part of the ring at a time: all launches are looked at for it.
-bool Rank::is_crowded() const {
-    const bool few = used_slots() > capacity / 2 || freeing.size() > kMostFreeing;
-    return skips_ && few && over_ >= std::max(1u, capacity / kLeastFreed);
-}
+// Between launches that were not overtaken: its shim passed over what was occupied by then.
+std::uint64_t Rank::skipped_slots() const { return used_slots() - slots_; }
 
-// Up to the last one that is over: those that are go, those that are not stay behind with their slots.
+// A fair part of the ring at a time: all launches are looked at for it.
+std::uint64_t Rank::least_freed() const { return std::max(1u, capacity / kLeastFreed); }
+
+bool Rank::is_short() const { return skips_ && (used_slots() > capacity / 2 || freeing.size() > kMostFreeing); }
+
+bool Rank::is_crowded() const { return is_short() && over_ >= least_freed(); }
+
+// Up to the last one that is over, or the last slots that were skipped: those that are go, those that are not stay behind with
+// their slots.
 void Rank::overtake(bool keep, Retired& r) {
     const auto is_over = [keep](const Launch& l) { return l.phase == Phase::done && !(l.untold && keep); };
-    const auto last = std::find_if(launches.rbegin(), launches.rend(), is_over);
-    const std::uint64_t upto = last != launches.rend() ? last->end() : 0;
+    std::uint64_t upto = 0, next = launches.empty() ? 0 : launches.back().end();
+    for (auto launch = launches.rbegin(); launch != launches.rend() && upto == 0; ++launch) {
+        if (launch->end() < next || is_over(*launch)) upto = next;
+        next = launch->seq;
+    }
     for (Launch& launch : launches) {
         if (launch.seq >= upto) break;
         if (is_over(launch)) {
             over_ -= launch.slots;
+            slots_ -= launch.slots;
             if (launch.untold) untold -= launch.slots;
             if (launch.overtaken) r.freed.push_back({launch.seq, launch.slots});
         } else if (!launch.overtaken) {
@@ -285,12 +296,13 @@ std::string Rank::check() const {
     const std::string name = "rank " + std::to_string(info.rank) + ": ";
     std::array<std::uint32_t, ring::kMaxComms> outstanding{};
     std::unordered_map<std::uint32_t, std::vector<std::uint64_t>> expected;
-    std::uint64_t end = 0, over = 0, told_late = 0, occupied = 0;
+    std::uint64_t end = 0, over = 0, told_late = 0, occupied = 0, slots = 0;
     std::size_t waits = 0;
     for (const Launch& launch : launches) {
         const std::string which = name + "launch " + std::to_string(launch.seq) + ": ";
         if (launch.seq < end) return which + "out of ring order";
         end = launch.end();
+        slots += launch.slots;
         over += launch.phase == Phase::done ? launch.slots : 0;
         told_late += launch.untold ? launch.slots : 0;
         occupied += launch.overtaken ? launch.slots : 0;
@@ -311,7 +323,7 @@ std::string Rank::check() const {
         for (const std::uint16_t m : launch.members) ++outstanding[m];
         waits += launch.phase == Phase::waiting;
     }
-    if (over != over_ || told_late != untold || occupied != occupied_) return name + "miscounts the slots of its launches";
+    if (over != over_ || told_late != untold || occupied != occupied_ || slots != slots_) return name + "miscounts the slots of its launches";
     if (!std::is_partitioned(launches.begin(), launches.end(), [](const Launch& l) { return l.overtaken; }))
         return name + "a launch was overtaken, and one before it not";
     if (waits != waiting.size()) return name + "a launch waits twice, or is gone";

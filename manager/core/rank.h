@@ -170,10 +170,11 @@ public:
     void imply_finished(const Launch& first);
     // It saw so many replays of a captured launch through.
     void imply_replayed(const Launch& captured, std::uint64_t replays);
-    // Forgets what is done, in ring order; where that leaves few slots, what is done behind others too, which are overtaken.
+    // Forgets what is done, in ring order; where that leaves few slots, what is done or was skipped behind others too, which are overtaken.
     // `keep`: not those that are untold, nor in ring order those behind them. What the ring is to be told; upto 0: no further.
     Retired retire(bool keep);
-    bool is_crowded() const;  // few slots or entries are left, and some more could be freed but for what is untold
+    bool is_short() const;    // few slots or entries are left
+    bool is_crowded() const;  // likewise, and some more could be freed but for what is untold
     bool is_named(const Freeing& entry) const;  // by a record that is not retired, or overtaken
     std::uint64_t kept_slots() const;  // done, and not retired
     // Nothing is untold any more, or nothing more is known of it.
@@ -190,11 +191,14 @@ private:
     bool all_let_go(const std::deque<std::uint64_t>& order, std::uint64_t upto) const;
     void overtake(bool keep, Retired& r);
     std::uint64_t used_slots() const;
+    std::uint64_t skipped_slots() const;
+    std::uint64_t least_freed() const;
 
     bool skips_ = false;          // its shim knows occupied slots
     bool replays_ = false;  // a replay has come
     std::size_t overtaken_ = 0;   // so many launches, the first ones
     std::uint64_t occupied_ = 0;  // their slots
+    std::uint64_t slots_ = 0;     // of all launches
     std::uint64_t over_ = 0;      // slots of launches that are done, and not forgotten
     // Launches not done, in ring order. A family that is idle keeps its place: it comes again.
     std::unordered_map<std::uint32_t, std::deque<std::uint64_t>> families_;

@@ -680,6 +680,20 @@ TEST_CASE("a launch that does not end is passed over before the ring is full") {
     CHECK(!n.core.pending());
 }
 
+TEST_CASE("slots that were skipped behind a launch that does not end are free again before the ring is full") {
+    Overtaken n;
+    // What lay in them was done, and nobody had been told of it.
+    n.record(0, 20, {coll(0, 1)}, ring::Gate::host, ring::kLaunchSkips);
+    CHECK(!n.retired.contains(0));
+    n.record(0, 50, {coll(0, 2)}, ring::Gate::host, ring::kLaunchSkips);
+    n.flush();
+    CHECK(n.retired.at(0) == 50);
+    std::vector<Slots> occupied;
+    for (const Retired& r : n.taken<Retired>()) occupied.insert(occupied.end(), r.occupied.begin(), r.occupied.end());
+    CHECK(occupied == std::vector<Slots>{{0, 1}, {20, 1}});
+    CHECK(n.core.check() == "");
+}
+
 TEST_CASE("nothing is passed over for a shim that knows of no occupied slots") {
     Overtaken n(0);
     n.play(1, 64);
