@@ -7,7 +7,9 @@ ends. What NCCL does is taken at its strictest:
 - a kernel waits for the streams of its calls and for the one before it of its communicator;
 - of a kernel's calls the collectives come first, then the transfers, all at one time; each waits for its members;
 - communicators of one group launch one after another, in the order of a number that nobody knows: both orders must end;
-- a communicator's creation and its end are met by all, and the end waits for its kernels.
+- a communicator's creation and its end are met by all, and the end waits for its kernels;
+- a host has a queue: with so much in it that has not ended it blocks before the next launch (CUDA's own holds 1,024 launches
+  and more, the launch ring OPUS_RING_SLOTS).
 """
 from workload_text import Workload
 
@@ -20,9 +22,10 @@ def is_played(step: dict, iteration: int) -> bool:
     return iteration == 0 if step.get("first_only") else (iteration + 1) % step.get("every", 1) == 0
 
 
-def stuck(w: Workload) -> list[str]:
-    """What can never happen; empty: the workload ends."""
-    return _Graph(w, backwards=False).stuck() or _Graph(w, backwards=True).stuck()
+def stuck(w: Workload, queue: int = 0) -> list[str]:
+    """What can never happen; empty: the workload ends. `queue`: slots, of which a launch takes one, and one more for each two of its
+    calls; 0: it has no end."""
+    return _Graph(w, False, queue).stuck() or _Graph(w, True, queue).stuck()
 
 
 def transfers(step: dict, members: list[int], rank: int) -> list[tuple[int, int]]:
@@ -47,12 +50,15 @@ class _Rank:
         self.lives: dict[str, int] = {}      # how often it was created
         self.ends: dict[str, int] = {}
         self.known: set = set()              # connections
+        self.taken = 0                       # slots of the queue, in all
         self.numbers: dict = {}
 
 
 class _Graph:
-    def __init__(self, w: Workload, backwards: bool):
-        self.w, self.backwards = w, backwards
+    def __init__(self, w: Workload, backwards: bool, queue: int):
+        self.w, self.backwards, self.queue = w, backwards, queue
+        self.gives: dict[int, tuple] = {}      # the end of a launch -> its rank, slots
+        self.full: list[list] = []             # of a rank: slots that must have been given back, and who waits for it; in order
         self.follow: list[list[int]] = []
         self.waits: list[int] = []
         self.meetings: dict[tuple, list] = {}  # what meets -> its node, how many are still to come
@@ -60,6 +66,7 @@ class _Graph:
         self.groups = {(c["comm"], r): g for c in w.comms for g in c["groups"] for r in g}
         for rank, program in enumerate(w.programs):
             self.rank, self.state = rank, _Rank(self.node())
+            self.full.append([])
             self.run(program)
 
     # --- the graph -------------------------------------------------------------------------------
@@ -89,15 +96,27 @@ class _Graph:
         absent = {m[0]: what for what, m in self.meetings.items() if m[1] != 0}
         ready = [n for n, waits in enumerate(self.waits) if waits == 0 and n not in absent]
         waits, done = list(self.waits), 0
+        given = [0] * len(self.full)
+        full = [list(reversed(f)) for f in self.full]
         while ready:
             done += 1
-            for n in self.follow[ready.pop()]:
-                waits[n] -= 1
-                if waits[n] == 0 and n not in absent:
-                    ready.append(n)
+            at = ready.pop()
+            if at in self.gives:
+                rank, slots = self.gives[at]
+                given[rank] += slots
+                while full[rank] and full[rank][-1][0] <= given[rank]:
+                    self.arrive(full[rank].pop()[1], waits, absent, ready)
+            for n in self.follow[at]:
+                self.arrive(n, waits, absent, ready)
         if done == len(waits):
             return []
-        return [str(what) for what, m in self.meetings.items() if waits[m[0]] > 0 or m[0] in absent]
+        return [str(what) for what, m in self.meetings.items() if waits[m[0]] > 0 or m[0] in absent] or ["a full queue"]
+
+    @staticmethod
+    def arrive(n: int, waits: list[int], absent: dict, ready: list[int]) -> None:
+        waits[n] -= 1
+        if waits[n] == 0 and n not in absent:
+            ready.append(n)
 
     # --- a rank's program ------------------------------------------------------------------------
 
@@ -147,6 +166,8 @@ class _Graph:
         s = self.state
         comms = sorted({c["comm"] for c in calls}, reverse=self.backwards)
         of = {comm: [c for c in calls if c["comm"] == comm] for comm in comms}
+        slots = {comm: 1 + len(of[comm]) // 2 for comm in comms}
+        self.take(sum(slots.values()))
         for kind in ("pair", "ring"):
             self.connect(kind, of)
         for comm in comms:
@@ -157,7 +178,16 @@ class _Graph:
             for call in of[comm]:
                 self.move(call, start, rings_done, end)
             s.last[comm] = end
+            self.gives[end] = (self.rank, slots[comm])
             s.tails.update(dict.fromkeys(streams, end))
+
+    def take(self, slots: int) -> None:
+        s = self.state
+        s.taken += slots
+        if self.queue and s.taken > self.queue:
+            s.host = self.node(s.host)
+            self.waits[s.host] += 1
+            self.full[self.rank].append((s.taken - self.queue, s.host))
 
     def connect(self, kind: str, of: dict[str, list[dict]]) -> None:
         s = self.state

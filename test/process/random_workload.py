@@ -52,6 +52,7 @@ class Draw:
         self.random = random.Random(seed)
         self.nodes, self.gpus, self.ports, self.reorder, self.domain, self.captures = nodes, gpus, ports, reorder, domain, captures
         self.slots = slots
+        self.queue = slots * 3 // 4  # launches of several slots need free ones in a row, and those that wait stay where they are
         self.w = Workload(f"random-{seed}", grid(nodes, gpus), iterations=self.iterations())
         if self.random.random() < 0.2:
             self.w.head["lengths"] = [1, 0.5, 2]
@@ -438,7 +439,7 @@ class Draw:
 
     def ends(self) -> bool:
         self.w.programs = [flat(items) for items in self.program]
-        return not stuck(self.w)
+        return not stuck(self.w, self.queue)
 
     def try_orders(self, orders: dict[int, list[Item]]) -> None:
         """As many of these orders of ranks as still end: all, or each half by itself."""
@@ -468,7 +469,7 @@ class Draw:
                 if len(self.program[rank]) > 1:
                     self.try_orders({rank: self.dare(rank)})
         if not self.ends():
-            raise AssertionError(f"{self.w.head['name']} does not end: {stuck(self.w)[:3]}")
+            raise AssertionError(f"{self.w.head['name']} does not end: {stuck(self.w, self.queue)[:3]}")
         for program in self.w.programs if not self.w.captured else []:
             program.append({"do": "sync"})
         return self.w
