@@ -80,6 +80,7 @@ bool Kind::time_laps(bool planned) {
         }
         if (planned != guard.provisions()) continue;
         const Took should = yardstick();
+        if (planned) saved_ns += should.ns - timed.ns;
         took_ = {took_.ns + timed.ns, took_.lost_ns + timed.lost_ns};
         should_ = {should_.ns + should.ns, should_.lost_ns + should.lost_ns};
         if (should_.ns < kLeastCompared) continue;

@@ -32,6 +32,7 @@ struct Kind {
     std::int64_t since = 0;             // laps of the watch before this one were in part on demand and in part planned
     std::int64_t again = 0;             // from this lap on it is worth its while to look for a plan
     bool may_be_part = false;           // of an iteration: it leaves out communicators
+    TimeNs saved_ns = 0;                // by laps by plan that were timed, until it is taken
     TimeNs owed_ns = 0;                 // on demand before it is tried: what plans of parts of it have lost
 
     // The job comes to it, anew: its laps are timed from here on.

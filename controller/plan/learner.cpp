@@ -153,7 +153,9 @@ void Learner::come_to(Kind& kind) {
 void Learner::time_laps() {
     Kind& kind = *kind_;
     const bool planned = follower_.course() != nullptr;
-    if (!kind.time_laps(planned)) {
+    const bool changed = kind.time_laps(planned);
+    debt_ns_ -= std::min(debt_ns_, std::exchange(kind.saved_ns, 0));
+    if (!changed) {
         if (kind.any_over() && !planned && may_plan() && kind.unbegun() >= kind.again) follow_rule();
         return;
     }
@@ -169,16 +171,19 @@ bool Learner::is_worth_a_plan() const {
 }
 
 // To come to a plan's light from where the job's light is costs some dark times. As far as can be known a job goes on for as
-// long as it has gone on: from which lap on that time saves as much by the plan. None: the plan promises nothing.
+// long as it has gone on: from which lap on that time saves as much by the plan, and what earlier begins have cost in vain. None: the plan
+// promises nothing.
 std::optional<std::int64_t> Learner::pays_from(const Order& order) const {
     if (!options_.guard) return 0;
     const TimeNs saved = kind_->yardstick_ns() - order.lap_ns;
     if (saved <= 0) return std::nullopt;
-    const std::int64_t pays = (kBeginCosts * follower_.longest_dark(order) + saved - 1) / saved;
+    const std::int64_t pays = (debt_ns_ + begin_costs(order) + saved - 1) / saved;
     if (!is_young()) return pays;
     const auto left = static_cast<std::int64_t>((kYoung * novel_at_ - log_.added()) / std::max<std::size_t>(1, kind_->lap.launches));
     return std::max(pays, kind_->unbegun() + 2 + left);
 }
+
+TimeNs Learner::begin_costs(const Order& order) const { return kBeginCosts * follower_.longest_dark(order); }
 
 void Learner::follow_rule() {
     Kind& kind = *kind_;
@@ -213,12 +218,13 @@ void Learner::found(const Order& order) {
     if (order.ports.empty()) return kind_->look_later();
     if (!may_plan()) return;
     const auto from = follower_.course() != nullptr ? 0 : pays_from(order);
-    if (!from)
-        kind_->look_later();
-    else if (*from > kind_->unbegun() + 1)
+    if (!from) return kind_->look_later();
+    if (*from > kind_->unbegun() + 1) {
         kind_->again = *from - 1;
-    else
-        follow(task->lap, order);
+        return;
+    }
+    if (follower_.course() == nullptr) debt_ns_ += begin_costs(order);
+    follow(task->lap, order);
 }
 
 void Learner::follow(Lap lap, const Order& order) {

@@ -104,6 +104,7 @@ private:
     bool may_plan() const;
     bool is_young() const;
     bool is_worth_a_plan() const;
+    TimeNs begin_costs(const Order& order) const;
     std::optional<std::int64_t> pays_from(const Order& order) const;
 
     Options options_;
@@ -122,6 +123,7 @@ private:
     std::uint64_t overtakes_ = 0;               // since the plan was made
     std::unordered_set<std::uint64_t> done_;    // kinds of launches that its ranks have done, before its first plan
     std::uint64_t novel_at_ = 0;                // launches, when one of its ranks did something for the first time
+    TimeNs debt_ns_ = 0;                        // what plans' begins have cost that their laps have not saved
     bool has_begun_ = false;                    // its first plan
 };
 

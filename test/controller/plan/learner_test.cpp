@@ -132,6 +132,28 @@ TEST_CASE("a plan begins once the laps done, by what it saves of each, pay for t
     }
 }
 
+TEST_CASE("what a begin has cost that its laps have not saved, the next begin must pay for, too") {
+    Job job;
+    job.laps_until_asked();
+    job.find(4 * kDark);
+    REQUIRE(job.follower.begun == 1);
+    std::int64_t least = 0, most = 0;
+    SUBCASE("left before a lap was over: the next pays for both") { least = 31, most = 60; }
+    SUBCASE("left when its laps had saved as much: the next pays for itself") {
+        job.held = 0;
+        job.laps(8);
+        job.held = kDark;
+        least = 15, most = 30;
+    }
+    job.use(kRight, OpKind::all_to_all);
+    REQUIRE(job.follower.plan == nullptr);
+    for (int i = 0; i < 200 && job.follower.begun == 1; ++i)
+        if (job.follower.asked != nullptr) job.find(kDark / 4); else job.laps(1);
+    CHECK(job.follower.begun == 2);
+    CHECK(job.learner.kind()->unbegun() >= least);
+    CHECK(job.learner.kind()->unbegun() <= most);
+}
+
 TEST_CASE("a job that has done something new lately is young: neither a plan nor light at rest before three times as many launches") {
     Job job;
     job.laps(40);
