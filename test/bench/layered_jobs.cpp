@@ -27,7 +27,7 @@ struct Options {
     unsigned jobs = 2;
     std::vector<double> darks{10, 50};
     std::vector<std::string> files, noises{"quiet", "noisy"};
-    bool all = false, each = false;
+    bool all = false, each = false, itself = false;
     ColumnOptions column;
 };
 
@@ -57,7 +57,7 @@ std::vector<AgainstDemand> play_all(const std::vector<Workload>& jobs, const Opt
     std::vector<AgainstDemand> played(jobs.size());
     std::atomic<std::size_t> next = 0;
     const auto work = [&] {
-        for (std::size_t i = next++; i < jobs.size(); i = next++) played[i] = against_demand(jobs[i], column);
+        for (std::size_t i = next++; i < jobs.size(); i = next++) played[i] = o.itself ? against_itself(jobs[i], column) : against_demand(jobs[i], column);
     };
     std::vector<std::thread> others;
     for (unsigned i = 1; i < o.jobs; ++i) others.emplace_back(work);
@@ -138,6 +138,7 @@ int main(int argc, char** argv) {
     o.column.rails.guard = true;
     app.add_flag("--guard,!--no-guard", o.column.rails.guard, "a job that is slower for it is not provisioned, or is");
     app.add_flag("--runs,!--no-runs", o.column.rails.runs, "provisioned grants cover the rest of a phase, or do not");
+    app.add_flag("--itself", o.itself, "not provisioned, but on demand under other noise: what chance alone does");
     app.add_flag("--all", o.all, "a line for each job");
     app.add_flag("--each", o.each, "and for each every iteration, over on demand");
     CLI11_PARSE(app, argc, argv);

@@ -31,6 +31,18 @@ std::string text(const char* format, double value, double most) {
     return line;
 }
 
+AgainstDemand compare(const Column& demand, const char* name, const Column& other, const ColumnOptions& options) {
+    AgainstDemand both;
+    both.dark_ms = static_cast<double>(options.dark_ns) / 1e6;
+    both.ports = options.ports;
+    both.fault = fault_of("on demand", demand);
+    if (both.fault.empty()) both.fault = fault_of(name, other);
+    if (!both.fault.empty()) return both;
+    both.demand_ms = lengths_ms(demand);
+    both.ahead_ms = lengths_ms(other);
+    return both;
+}
+
 }  // namespace
 
 double AgainstDemand::settled_percent() const {
@@ -68,16 +80,14 @@ std::string AgainstDemand::broken() const {
 }
 
 AgainstDemand against_demand(const replay::Workload& workload, const ColumnOptions& options) {
-    AgainstDemand both;
-    both.dark_ms = static_cast<double>(options.dark_ns) / 1e6;
-    both.ports = options.ports;
-    const Column demand = play(workload, Rails::on_demand, options), ahead = play(workload, Rails::provisioned, options);
-    both.fault = fault_of("on demand", demand);
-    if (both.fault.empty()) both.fault = fault_of("provisioned", ahead);
-    if (!both.fault.empty()) return both;
-    both.demand_ms = lengths_ms(demand);
-    both.ahead_ms = lengths_ms(ahead);
-    return both;
+    return compare(play(workload, Rails::on_demand, options), "provisioned", play(workload, Rails::provisioned, options), options);
+}
+
+AgainstDemand against_itself(const replay::Workload& workload, const ColumnOptions& options) {
+    ColumnOptions other = options;
+    ++other.rehearsal.seed;
+    ++other.rails.seed;
+    return compare(play(workload, Rails::on_demand, options), "again", play(workload, Rails::on_demand, other), options);
 }
 
 }  // namespace opus::sim

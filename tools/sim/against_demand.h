@@ -31,5 +31,7 @@ struct AgainstDemand {
 };
 
 AgainstDemand against_demand(const replay::Workload& workload, const ColumnOptions& options);
+// On demand both times, the second time under other noise: what chance alone does.
+AgainstDemand against_itself(const replay::Workload& workload, const ColumnOptions& options);
 
 }  // namespace opus::sim
