@@ -41,7 +41,7 @@
 //   - The manager marks its slots `occupied`, then stores `reusable` beyond it. While reusable > retired, the slots of
 //     sequences below `reusable` are free, but for the occupied ones. When the launch is done its mark goes back to 0.
 //   - A sequence whose slot is occupied has no launch. The shim stores `skipped` for it and takes the next that are free;
-//     the manager reads past it, and it is free again when all before it are.
+//     the manager reads past it, and it is free again when all before it are free, or passed over.
 //   - `retired` then stands still for good: a manager older than minor 3, which knows of no skipped sequence, finds more
 //     launches than a ring holds, and opens all gates.
 //   - A shim that does its part says so in each launch (kLaunchSkips). For any other nothing is passed over.
