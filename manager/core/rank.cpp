@@ -231,9 +231,11 @@ std::uint64_t Rank::skipped_slots() const { return used_slots() - slots_; }
 // A fair part of the ring at a time: all launches are looked at for it.
 std::uint64_t Rank::least_freed() const { return std::max(1u, capacity / kLeastFreed); }
 
-bool Rank::is_short() const { return skips_ && (used_slots() > capacity / 2 || freeing.size() > kMostFreeing); }
+bool Rank::is_half_full() const { return used_slots() > capacity / 2 || freeing.size() > kMostFreeing; }
 
-bool Rank::is_crowded() const { return is_short() && over_ >= least_freed(); }
+bool Rank::is_short() const { return skips_ && (occupied_ > 0 || is_half_full()); }
+
+bool Rank::is_crowded() const { return skips_ && is_half_full() && over_ >= least_freed(); }
 
 // Up to the last one that is over, or the last slots that were skipped: those that are go, those that are not stay behind with
 // their slots.
