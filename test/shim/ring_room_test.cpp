@@ -1,5 +1,5 @@
-// The launch ring from both its ends: the shim's writer and the manager's reader and accounts, over one segment. Launches end in any order, some
-// hardly ever, and some are done and not told of yet.
+// The launch ring from both its ends: the shim's writer and the manager's reader and accounts, over one segment.
+// Launches end in any order, some hardly ever, and some are done and not told of yet.
 #define DOCTEST_CONFIG_IMPLEMENT_WITH_MAIN
 #include <doctest/doctest.h>
 
@@ -49,7 +49,8 @@ public:
 
     // A launch that may be hard to end. False: the ring is full.
     bool push(std::uint32_t ops) {
-        std::vector<ring::OpEntry> entries(ops, ring::OpEntry{static_cast<std::uint8_t>(OpKind::all_reduce), 0, 0, 0, 0, 1, 0, 8});
+        std::vector<ring::OpEntry> entries(
+            ops, ring::OpEntry{static_cast<std::uint8_t>(OpKind::all_reduce), 0, 0, 0, 0, 1, 0, 8});
         shim::LaunchHead head{ring::Gate::none, static_cast<std::uint16_t>(ops), ring::kLaunchSkips};
         if (shim::push(writer_, head, 0, entries.data()) == shim::kFull) return false;
         look();
@@ -77,7 +78,8 @@ public:
         for (const std::uint64_t seq : open_)
             for (std::uint32_t i = 0; i < rank_.find(seq)->slots; ++i) taken[(seq + i) % kSlots] = true;
         std::uint32_t row = 0;
-        for (std::uint32_t i = 0; i < kSlots && row < slots; ++i) row = taken[(writer_.header->head + i) % kSlots] ? 0 : row + 1;
+        for (std::uint32_t i = 0; i < kSlots && row < slots; ++i)
+            row = taken[(writer_.header->head + i) % kSlots] ? 0 : row + 1;
         return row >= slots;
     }
     std::string check() const { return reader_->broken() ? reader_->fault() : rank_.check(); }
