@@ -170,9 +170,9 @@ bool Learner::is_worth_a_plan() const {
     return static_cast<double>(kind_->lap.held_ns) >= Guard::kMostLost * static_cast<double>(kind_->yardstick_ns());
 }
 
-// To come to a plan's light from where the job's light is costs some dark times. As far as can be known a job goes on for as
-// long as it has gone on: from which lap on that time saves as much by the plan, and what earlier begins have cost in vain. None: the plan
-// promises nothing.
+// To come to a plan's light from where the job's light is costs some dark times. As far as can be known a job goes on
+// for as long as it has gone on: from which lap on that time saves as much by the plan, and what earlier begins have
+// cost in vain. None: the plan promises nothing.
 std::optional<std::int64_t> Learner::pays_from(const Order& order) const {
     if (!options_.guard) return 0;
     const TimeNs saved = kind_->yardstick_ns() - order.lap_ns;

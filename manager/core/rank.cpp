@@ -231,14 +231,14 @@ std::uint64_t Rank::skipped_slots() const { return used_slots() - slots_; }
 // A fair part of the ring at a time: all launches are looked at for it.
 std::uint64_t Rank::least_freed() const { return std::max(1u, capacity / kLeastFreed); }
 
-bool Rank::is_half_full() const { return used_slots() > capacity / 2 || freeing.size() > kMostFreeing; }
+bool Rank::has_few_left() const { return used_slots() > capacity / 2 || freeing.size() > kMostFreeing; }
 
-bool Rank::is_short() const { return skips_ && (occupied_ > 0 || is_half_full()); }
+bool Rank::is_short() const { return skips_ && (occupied_ > 0 || has_few_left()); }
 
-bool Rank::is_crowded() const { return skips_ && is_half_full() && over_ >= least_freed(); }
+bool Rank::is_crowded() const { return skips_ && has_few_left() && over_ >= least_freed(); }
 
-// Up to the last one that is over, or the last slots that were skipped: those that are go, those that are not stay behind with
-// their slots.
+// Up to the last one that is over, or the last slots that were skipped: those that are go, those that are not stay
+// behind with their slots.
 void Rank::overtake(bool keep, Retired& r) {
     const auto is_over = [keep](const Launch& l) { return l.phase == Phase::done && !(l.untold && keep); };
     std::uint64_t upto = 0, next = launches.empty() ? 0 : launches.back().end();
@@ -325,7 +325,8 @@ std::string Rank::check() const {
         for (const std::uint16_t m : launch.members) ++outstanding[m];
         waits += launch.phase == Phase::waiting;
     }
-    if (over != over_ || told_late != untold || occupied != occupied_ || slots != slots_) return name + "miscounts the slots of its launches";
+    if (over != over_ || told_late != untold || occupied != occupied_ || slots != slots_)
+        return name + "miscounts the slots of its launches";
     if (!std::is_partitioned(launches.begin(), launches.end(), [](const Launch& l) { return l.overtaken; }))
         return name + "a launch was overtaken, and one before it not";
     if (waits != waiting.size()) return name + "a launch waits twice, or is gone";

@@ -173,8 +173,8 @@ public:
     // Forgets what is done, in ring order; where it is short, what is done or was skipped behind others too, which are overtaken.
     // `keep`: not those that are untold, nor in ring order those behind them. What the ring is to be told; upto 0: no further.
     Retired retire(bool keep);
-    bool is_short() const;    // few slots or entries are left, or what is free lies between launches that were passed over
-    bool is_crowded() const;  // few are left, and some more could be freed but for what is untold
+    bool is_short() const;  // few slots or entries are left, or what is free lies between launches that were passed over
+    bool is_crowded() const;                    // few are left, and some more could be freed but for what is untold
     bool is_named(const Freeing& entry) const;  // by a record that is not retired, or overtaken
     std::uint64_t kept_slots() const;  // done, and not retired
     // Nothing is untold any more, or nothing more is known of it.
@@ -190,7 +190,7 @@ private:
     bool is_next_of(std::uint32_t family, const Launch& launch) const;
     bool all_let_go(const std::deque<std::uint64_t>& order, std::uint64_t upto) const;
     void overtake(bool keep, Retired& r);
-    bool is_half_full() const;
+    bool has_few_left() const;
     std::uint64_t used_slots() const;
     std::uint64_t skipped_slots() const;
     std::uint64_t least_freed() const;

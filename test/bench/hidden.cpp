@@ -134,8 +134,8 @@ int main(int argc, char** argv) {
     app.add_flag("--each", o.each, "a line for each job");
     CLI11_PARSE(app, argc, argv);
     if (o.column.rehearsal.iterations <= o.column.learned) {
-        std::fprintf(stderr, "bench_hidden: --iterations %u: more than --learned %u are needed\n", o.column.rehearsal.iterations,
-                     o.column.learned);
+        std::fprintf(stderr, "bench_hidden: --iterations %u: more than --learned %u are needed\n",
+                     o.column.rehearsal.iterations, o.column.learned);
         return 2;
     }
     std::printf("Half %s, seeds %llu to %llu, %u ports.\n\n", o.half.c_str(), static_cast<unsigned long long>(o.from),

@@ -57,7 +57,8 @@ std::vector<AgainstDemand> play_all(const std::vector<Workload>& jobs, const Opt
     std::vector<AgainstDemand> played(jobs.size());
     std::atomic<std::size_t> next = 0;
     const auto work = [&] {
-        for (std::size_t i = next++; i < jobs.size(); i = next++) played[i] = o.itself ? against_itself(jobs[i], column) : against_demand(jobs[i], column);
+        for (std::size_t i = next++; i < jobs.size(); i = next++)
+            played[i] = o.itself ? against_itself(jobs[i], column) : against_demand(jobs[i], column);
     };
     std::vector<std::thread> others;
     for (unsigned i = 1; i < o.jobs; ++i) others.emplace_back(work);

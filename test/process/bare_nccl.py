@@ -98,6 +98,12 @@ class _Graph:
         waits, done = list(self.waits), 0
         given = [0] * len(self.full)
         full = [list(reversed(f)) for f in self.full]
+
+        def arrive(n: int) -> None:
+            waits[n] -= 1
+            if waits[n] == 0 and n not in absent:
+                ready.append(n)
+
         while ready:
             done += 1
             at = ready.pop()
@@ -105,18 +111,12 @@ class _Graph:
                 rank, slots = self.gives[at]
                 given[rank] += slots
                 while full[rank] and full[rank][-1][0] <= given[rank]:
-                    self.arrive(full[rank].pop()[1], waits, absent, ready)
+                    arrive(full[rank].pop()[1])
             for n in self.follow[at]:
-                self.arrive(n, waits, absent, ready)
+                arrive(n)
         if done == len(waits):
             return []
         return [str(what) for what, m in self.meetings.items() if waits[m[0]] > 0 or m[0] in absent] or ["a full queue"]
-
-    @staticmethod
-    def arrive(n: int, waits: list[int], absent: dict, ready: list[int]) -> None:
-        waits[n] -= 1
-        if waits[n] == 0 and n not in absent:
-            ready.append(n)
 
     # --- a rank's program ------------------------------------------------------------------------
 

@@ -127,7 +127,8 @@ TEST_CASE("a job whose laps are longer by plan falls back, and says by how much 
     o.rails.guard = true;
     int said = 0;
     o.rails.log = [&said](const std::string& line) {
-        said += line.find("on demand: provisioned, a lap took ") != std::string::npos && line.find(" % longer; tried again in ") != std::string::npos;
+        said += line.find("on demand: provisioned, a lap took ") != std::string::npos &&
+                line.find(" % longer; tried again in ") != std::string::npos;
     };
     for (const std::uint64_t seed : {98, 153}) play(drawn(seed), Rails::provisioned, o);
     CHECK(said > 0);

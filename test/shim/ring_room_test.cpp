@@ -4,8 +4,8 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
-#include <cstdlib>
-#include <cstring>
+#include <cstddef>
+#include <cstdint>
 #include <random>
 #include <string>
 #include <variant>
@@ -13,8 +13,7 @@
 
 #include "manager/core/rank.h"
 #include "manager/shell/ring_reader.h"
-#include "shim/process.h"
-#include "shim/ring_writer.h"
+#include "test/shim/segment.h"
 
 using namespace opus;
 
@@ -25,34 +24,24 @@ constexpr std::uint32_t kMostOps = 14;
 
 class BothEnds {
 public:
-    explicit BothEnds(std::uint64_t seed) : random_(seed), memory_(aligned_alloc(4096, ring::Layout{kSlots}.bytes())) {
-        memset(memory_, 0, ring::Layout{kSlots}.bytes());
-        writer_.lie_on(ring::view_of(memory_, kSlots));
-        writer_.header->heartbeat = 1;
-        shim::process.view.lie_on(writer_);
+    // `stubborn`: so many launches hardly ever end; `untold`: of so many ends nobody is told at once.
+    BothEnds(std::uint64_t seed, double stubborn, double untold) : stubborn_(stubborn), untold_(untold), random_(seed) {
         shim::process.settings.OPUS_RING_WAIT_MS = 0;
-        reader_ = std::make_unique<manager::RingReader>(ring::view_of(memory_, kSlots), 0, false);
         rank_.capacity = kSlots;
-        ring::CommEntry& entry = writer_.comms[0];
+        ring::CommEntry& entry = segment_.view.comms[0];
         entry.id = {1, 1};
         entry.size = 4;
         entry.mode = static_cast<std::uint32_t>(Mode::enforce);
         ++entry.generation;
         entry.state = static_cast<std::uint32_t>(ring::CommState::registered);
     }
-    ~BothEnds() {
-        shim::process.view.lie_on({});
-        free(memory_);
-    }
-    BothEnds(const BothEnds&) = delete;
-    BothEnds& operator=(const BothEnds&) = delete;
 
     // A launch that may be hard to end. False: the ring is full.
     bool push(std::uint32_t ops) {
         std::vector<ring::OpEntry> entries(
             ops, ring::OpEntry{static_cast<std::uint8_t>(OpKind::all_reduce), 0, 0, 0, 0, 1, 0, 8});
         shim::LaunchHead head{ring::Gate::none, static_cast<std::uint16_t>(ops), ring::kLaunchSkips};
-        if (shim::push(writer_, head, 0, entries.data()) == shim::kFull) return false;
+        if (shim::push(segment_.view, head, 0, entries.data()) == shim::kFull) return false;
         look();
         stuck_.push_back(chance(stubborn_));
         return true;
@@ -79,20 +68,18 @@ public:
             for (std::uint32_t i = 0; i < rank_.find(seq)->slots; ++i) taken[(seq + i) % kSlots] = true;
         std::uint32_t row = 0;
         for (std::uint32_t i = 0; i < kSlots && row < slots; ++i)
-            row = taken[(writer_.header->head + i) % kSlots] ? 0 : row + 1;
+            row = taken[(segment_.view.header->head + i) % kSlots] ? 0 : row + 1;
         return row >= slots;
     }
-    std::string check() const { return reader_->broken() ? reader_->fault() : rank_.check(); }
+    std::string check() const { return reader_.broken() ? reader_.fault() : rank_.check(); }
     bool chance(double p) { return std::bernoulli_distribution(p)(random_); }
     std::uint32_t ops() { return chance(0.7) ? 1 : std::uniform_int_distribution<std::uint32_t>(2, kMostOps)(random_); }
     std::size_t open() const { return open_.size(); }
 
-    double stubborn_ = 0.05, untold_ = 0.5;
-
 private:
     void look() {
         std::vector<manager::Event> events;
-        reader_->look(events, true);
+        reader_.look(events, true);
         for (const manager::Event& event : events)
             if (const auto* e = std::get_if<manager::Recorded>(&event)) {
                 manager::Launch launch;
@@ -113,13 +100,13 @@ private:
     }
     void retire() {
         const manager::Retired r = rank_.retire(true);
-        if (r.upto != 0 || !r.freed.empty()) reader_->retired(r);
+        if (r.upto != 0 || !r.freed.empty()) reader_.retired(r);
     }
 
+    double stubborn_, untold_;
     std::mt19937_64 random_;
-    void* memory_;
-    shim::Ring writer_;
-    std::unique_ptr<manager::RingReader> reader_;
+    shim::Segment segment_{kSlots};
+    manager::RingReader reader_{segment_.managers_view(), 0, false};
     manager::Rank rank_;
     std::vector<std::uint64_t> open_;
     std::vector<bool> stuck_;
@@ -131,9 +118,7 @@ TEST_CASE("the ring is full only where launches that are not done leave no row o
     int full = 0, pushed = 0;
     for (std::uint64_t seed = 1; seed <= 300; ++seed) {
         CAPTURE(seed);
-        BothEnds ring(seed);
-        ring.stubborn_ = 0.01 * static_cast<double>(seed % 12);
-        ring.untold_ = 0.25 * static_cast<double>(seed % 5);
+        BothEnds ring(seed, 0.01 * static_cast<double>(seed % 12), 0.25 * static_cast<double>(seed % 5));
         for (int i = 0; i < 400; ++i) {
             const std::uint32_t ops = ring.ops();
             bool taken = ring.push(ops);

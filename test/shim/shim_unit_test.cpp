@@ -4,7 +4,6 @@
 
 #include <atomic>
 #include <cstdlib>
-#include <cstring>
 #include <ctime>
 #include <set>
 #include <string>
@@ -16,35 +15,12 @@
 #include "shim/identity.h"
 #include "shim/process.h"
 #include "shim/ring_writer.h"
+#include "test/shim/segment.h"
 
 using namespace opus;
 using namespace opus::shim;
 
 namespace {
-
-// A segment in this program's own memory.
-class Segment {
-public:
-    explicit Segment(std::uint32_t slots) : memory_(aligned_alloc(4096, ring::Layout{slots}.bytes())) {
-        memset(memory_, 0, ring::Layout{slots}.bytes());
-        view.lie_on(ring::view_of(memory_, slots));
-        process.view.lie_on(view);
-        process.settings.OPUS_RING_WAIT_MS = 1;
-        view.header->heartbeat = 1;
-    }
-    ~Segment() {
-        process.view.lie_on({});
-        free(memory_);
-    }
-    Segment(const Segment&) = delete;
-    void occupy(std::uint32_t slot) { view.go[slot].occupied = 1; }
-    Segment& operator=(const Segment&) = delete;
-
-    Ring view;
-
-private:
-    void* memory_;
-};
 
 std::atomic<int> pauses{0};
 

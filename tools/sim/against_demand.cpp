@@ -80,7 +80,8 @@ std::string AgainstDemand::broken() const {
 }
 
 AgainstDemand against_demand(const replay::Workload& workload, const ColumnOptions& options) {
-    return compare(play(workload, Rails::on_demand, options), "provisioned", play(workload, Rails::provisioned, options), options);
+    return compare(play(workload, Rails::on_demand, options), "provisioned",
+                   play(workload, Rails::provisioned, options), options);
 }
 
 AgainstDemand against_itself(const replay::Workload& workload, const ColumnOptions& options) {

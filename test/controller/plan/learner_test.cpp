@@ -148,7 +148,10 @@ TEST_CASE("what a begin has cost that its laps have not saved, the next begin mu
     job.use(kRight, OpKind::all_to_all);
     REQUIRE(job.follower.plan == nullptr);
     for (int i = 0; i < 200 && job.follower.begun == 1; ++i)
-        if (job.follower.asked != nullptr) job.find(kDark / 4); else job.laps(1);
+        if (job.follower.asked != nullptr)
+            job.find(kDark / 4);
+        else
+            job.laps(1);
     CHECK(job.follower.begun == 2);
     CHECK(job.learner.kind()->unbegun() >= least);
     CHECK(job.learner.kind()->unbegun() <= most);
