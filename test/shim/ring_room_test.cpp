@@ -4,6 +4,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <random>
@@ -38,8 +39,8 @@ public:
 
     // A launch that may be hard to end. False: the ring is full.
     bool push(std::uint32_t ops) {
-        std::vector<ring::OpEntry> entries(
-            ops, ring::OpEntry{static_cast<std::uint8_t>(OpKind::all_reduce), 0, 0, 0, 0, 1, 0, 8});
+        std::array<ring::OpEntry, kMostOps> entries;
+        entries.fill(ring::OpEntry{static_cast<std::uint8_t>(OpKind::all_reduce), 0, 0, 0, 0, 1, 0, 8});
         shim::LaunchHead head{ring::Gate::none, static_cast<std::uint16_t>(ops), ring::kLaunchSkips};
         if (shim::push(segment_.view, head, 0, entries.data()) == shim::kFull) return false;
         look();
