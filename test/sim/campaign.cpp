@@ -19,7 +19,8 @@ Outcome Campaign::play(std::uint64_t seed, FaultClass fault_class, Mutation muta
     // Where nothing goes wrong nothing is opened without its circuits.
     const bool calm = fault_class == FaultClass::calm || fault_class == FaultClass::windows ||
                       ((fault_class == FaultClass::early || fault_class == FaultClass::wide) && scenario.faults.empty());
-    if (outcome.failure.empty() && calm && outcome.passes > 0 && outcome.unroutable + outcome.crowded == 0)
+    if (outcome.failure.empty() && calm && outcome.passes > 0 &&
+        outcome.unroutable + outcome.crowded + outcome.filled_rings == 0)
         outcome.failure = "a launch passed without circuits, and nothing had gone wrong";
     if (log != nullptr) *log = world.journal.lines();
     return outcome;
@@ -47,6 +48,7 @@ CampaignResult Campaign::run(FaultClass fault_class, const CampaignOptions& opti
         result.speculations += o.speculations;
         result.used += o.used;
         result.wrong += o.wrong;
+        result.full_rings += o.full_rings;
         if (!o.failure.empty()) result.failures.emplace_back(seed, o.failure);
     }
     result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();

@@ -24,7 +24,7 @@ struct CampaignResult {
                   run_launches = 0, ahead = 0, taken_back = 0, raced = 0;
     std::uint64_t unroutable = 0;  // schedules in which a gang could not be routed
     std::uint64_t passed_launches = 0;
-    std::uint64_t speculations = 0, used = 0, wrong = 0;
+    std::uint64_t speculations = 0, used = 0, wrong = 0, full_rings = 0;
     double seconds = 0;
     std::vector<std::pair<std::uint64_t, std::string>> failures;  // seed, what
 };

@@ -41,7 +41,7 @@ struct LaunchRun {
     std::uint64_t heard = 0;  // when its demand came, among all demands
     std::uint32_t left = 0;   // kernels; of connections, parts
     std::uint64_t unheld = 0;  // parts, by bit, of communicators that were not held when it was recorded: by another network
-    TimeNs reached_ns = 0;
+    TimeNs reached_ns = 0, done_ns = 0;
     bool is_unheld(const Part& part) const {
         for (std::size_t i = 0; i < parts->size() && i < 64; ++i)
             if ((*parts)[i].flow == part.flow) return (unheld >> i & 1) != 0;

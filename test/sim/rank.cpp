@@ -6,6 +6,11 @@
 #include "test/sim/world.h"
 
 namespace opus::sim {
+namespace {
+
+constexpr TimeNs kRingWaitNs = 100'000'000;  // OPUS_RING_WAIT_MS
+
+}  // namespace
 
 Rank::Rank(World& world, const Scenario& scenario, std::uint32_t index)
     : world_(world),
@@ -18,7 +23,7 @@ Rank::Rank(World& world, const Scenario& scenario, std::uint32_t index)
 
 void Rank::start() {
     alive_ = true;
-    view_ = world_.memory.take();
+    view_ = world_.memory.take(s_.ring_slots);
     attached_ = world_.manager_of(index_).attach(index_);  // else it stays inert for its life
     if (world_.journal.on)
         world_.journal.add(world_.now, s_.name_of_rank(index_) +
@@ -237,12 +242,18 @@ void Rank::tell_comms() {
 // then comes the real call, which makes the connections and enqueues the kernels.
 bool Rank::launch(const Call& call) {
     if (step_ == Step::begin) {
+        if (!await_room(call.first_uses.size())) return false;
         ask_for_first_uses(call);
         step_ = Step::connect;
     }
     if (step_ == Step::connect) {
         if (connecting_ != kNone && world_.launches[connecting_].state < LaunchRun::State::running) return false;
-        call_nccl(call);
+        first_ = static_cast<LaunchIndex>(world_.launches.size());
+        enqueued_ = 0;
+        step_ = Step::enqueue;
+    }
+    if (step_ == Step::enqueue) {
+        if (!call_nccl(call)) return false;
         step_ = Step::call;
     }
     for (const LaunchIndex connections : {connecting_, forgotten_})
@@ -252,12 +263,47 @@ bool Rank::launch(const Call& call) {
     return true;
 }
 
-void Rank::call_nccl(const Call& call) {
-    first_ = static_cast<LaunchIndex>(world_.launches.size());
-    for (const LaunchPlan& plan : call.launches) enqueue(plan, call.first_parts.empty());
+bool Rank::call_nccl(const Call& call) {
+    for (; enqueued_ < call.launches.size(); ++enqueued_) {
+        const LaunchPlan& plan = call.launches[enqueued_];
+        if (!await_room(plan.ops.size())) {
+            run_streams();
+            return false;
+        }
+        enqueue(plan, call.first_parts.empty());
+    }
     last_ = static_cast<LaunchIndex>(world_.launches.size());
     run_streams();
     if (forgotten_ != kNone) begin_launch(forgotten_);
+    return true;
+}
+
+// As shim/ring_writer.cpp does: for a while, and not again before the manager's heart has beaten. False: it waits.
+bool Rank::await_room(std::size_t ops) {
+    const std::uint32_t slots = ring::slots_for(static_cast<std::uint32_t>(ops));
+    std::uint64_t seq = 0;
+    const bool needs = attached_ && ops > 0 && slots <= (view_.mask + 1) / 2;
+    const std::uint64_t beat =
+        1 + (world_.manager_of(index_).alive() ? static_cast<std::uint64_t>(world_.now / s_.timing.heartbeat_ns) : 0);
+    if (!needs || has_room(slots, seq) || beat == full_beat_) {
+        room_until_ns_ = 0;
+        return true;
+    }
+    if (room_until_ns_ == 0) {
+        room_until_ns_ = world_.now + kRingWaitNs;
+        ++world_.outcome().full_rings;
+    }
+    if (world_.now >= room_until_ns_) {
+        ++world_.outcome().filled_rings;
+        if (s_.faults.empty() && !is_held_full(slots))
+            world_.fail(s_.name_of_rank(index_) + ": no room in its ring, and what has not ended leaves enough");
+        full_beat_ = beat;
+        room_until_ns_ = 0;
+        return true;
+    }
+    host_pending_ = true;
+    world_.after(random_.between(50'000, 2'000'000), Kind::host, index_);
+    return false;
 }
 
 void Rank::note_unheld(LaunchRun& run) const {
@@ -319,17 +365,40 @@ void Rank::ask_for_first_uses(const Call& call) {
     reach(connecting_);
 }
 
-// As shim/ring_writer.cpp does, alone.
-std::uint64_t Rank::claim(std::uint32_t slots) {
-    ring::SegmentHeader& header = *view_.header;
-    const std::uint64_t begin = header.head.load(), retired = header.retired.load(), reusable = header.reusable.load();
+// As shim/ring_writer.cpp does, alone. The first of so many free slots in a row.
+bool Rank::has_room(std::uint32_t slots, std::uint64_t& seq) const {
+    const ring::SegmentHeader& header = *view_.header;
+    const std::uint64_t retired = header.retired.load(), reusable = header.reusable.load();
     const bool passes_over = reusable > retired;
     const std::uint64_t end = std::max(retired, reusable) + view_.mask + 1;
-    std::uint64_t seq = begin;
+    seq = header.head.load();
     for (std::uint64_t at = seq; at < end && at < seq + slots; ++at)
         if (passes_over && view_.go[at & view_.mask].occupied.load() != 0) seq = at + 1;
-    if (seq + slots > end) return kUnrecorded;
-    for (std::uint64_t at = begin; at < seq; ++at) view_.ready[at & view_.mask].skipped.store(at + 1);
+    return seq + slots <= end;
+}
+
+// Of the slots before its head no such row is free: of launches that have ended, half the time ago that a host waits.
+bool Rank::is_held_full(std::uint32_t slots) const {
+    const std::uint64_t head = view_.header->head.load(), size = view_.mask + 1;
+    std::vector<bool> held(size, false);
+    for (std::uint64_t at = 0; at < head; ++at) {
+        if (launch_of(at) == kNone) continue;  // skipped, or of the launch before it
+        const LaunchRun& run = world_.launches[launch_of(at)];
+        const auto ops = static_cast<std::uint32_t>(run.plan != nullptr ? run.plan->ops.size() : run.parts->size());
+        const bool ended = run.state == LaunchRun::State::done && run.done_ns < world_.now - kRingWaitNs / 2;
+        for (std::uint32_t i = 0; i < ring::slots_for(ops); ++i) held[(at + i) & view_.mask] = !ended;
+    }
+    std::uint32_t row = 0;
+    for (std::uint64_t at = head; at < head + size && row < slots; ++at) row = held[at & view_.mask] ? 0 : row + 1;
+    return row < slots;
+}
+
+std::uint64_t Rank::claim(std::uint32_t slots) {
+    ring::SegmentHeader& header = *view_.header;
+    std::uint64_t seq = 0;
+    if (slots > (view_.mask + 1) / 2) ++world_.outcome().filled_rings;  // for as much as that there is never room
+    if (slots > (view_.mask + 1) / 2 || !has_room(slots, seq)) return kUnrecorded;
+    for (std::uint64_t at = header.head.load(); at < seq; ++at) view_.ready[at & view_.mask].skipped.store(at + 1);
     header.head.store(seq + slots);
     return seq;
 }
@@ -524,6 +593,7 @@ void Rank::finish_kernel(std::uint32_t index) {
 void Rank::finish(LaunchIndex index) {
     LaunchRun& run = world_.launches[index];
     run.state = LaunchRun::State::done;
+    run.done_ns = world_.now;
     world_.inspector.finished(index);
     if (run.seq != kUnrecorded) {
         view_.done[run.seq & view_.mask].value.store(run.seq + 1);

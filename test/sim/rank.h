@@ -82,12 +82,15 @@ private:
     std::uint32_t place_in(const CommPlan& comm) const;
     bool have_arrived(std::uint32_t comm) const;
     bool launch(const Call& call);
-    void call_nccl(const Call& call);
+    bool call_nccl(const Call& call);
     bool records(std::uint32_t comm) const;
     void note_unheld(LaunchRun& run) const;
     void ask_for_first_uses(const Call& call);
     bool forgets_first_use(const Call& call, std::size_t use) const;
+    bool await_room(std::size_t ops);
     LaunchIndex connect(const std::vector<Part>& parts);
+    bool has_room(std::uint32_t slots, std::uint64_t& seq) const;
+    bool is_held_full(std::uint32_t slots) const;
     std::uint64_t claim(std::uint32_t slots);
     std::uint64_t push(const std::vector<OpPlan>& ops, std::uint16_t flags, ring::Gate gate, std::uint64_t stream);
     void enqueue(const LaunchPlan& plan, bool called);
@@ -119,6 +122,9 @@ private:
     LaunchIndex connecting_ = kNone;                   // asked for, and held
     LaunchIndex forgotten_ = kNone;                    // the connections that a wrong shim did not ask for
     LaunchIndex first_ = kNone, last_ = kNone;         // launches of the call
+    std::size_t enqueued_ = 0;                         // of them
+    TimeNs room_until_ns_ = 0;                         // the host waits for room in the ring; 0: it does not
+    std::uint64_t full_beat_ = 0;                      // the heartbeat at which it has waited in vain
     std::deque<std::vector<Part>> parts_;              // of connections, where a wrong shim asks for some only
     std::map<std::uint32_t, std::uint32_t> straight_;  // by communicator: the stream of its last lone call
     std::vector<StreamState> streams_;

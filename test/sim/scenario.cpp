@@ -10,7 +10,19 @@
 namespace opus::sim {
 namespace {
 
-enum Stream : std::uint64_t { kFabric = 1, kJobs, kTiming, kFaults, kPrograms, kSilence = 64, kEarly, kRing, kGuard, kRest };
+enum Stream : std::uint64_t {
+    kFabric = 1,
+    kJobs,
+    kTiming,
+    kFaults,
+    kPrograms,
+    kSilence = 64,
+    kEarly,
+    kRing,
+    kGuard,
+    kRest,
+    kRings
+};
 
 void add_job(Scenario& s, Random& random) {
     const auto index = static_cast<std::uint32_t>(s.jobs.size());
@@ -267,6 +279,7 @@ Scenario make_scenario(std::uint64_t seed, FaultClass fault_class, Mutation muta
     }
     s.provision = fault_class == FaultClass::windows || early || timing.chance(800);
     s.guard = Random(seed, kGuard).chance(250);
+    if (Random rings(seed, kRings); rings.chance(400)) s.ring_slots = 8u << rings.between(0, 2);
     if (Random rest(seed, kRest); rest.chance(600)) s.timing.rest_ns = rest.chance(500) ? 0 : rest.spread(1, 100 * kMs);
     add_jobs(s, Random(seed, kJobs));
     for (std::uint32_t i = 0; i < s.jobs.size(); ++i) write_programs(s, i, Random(seed, kPrograms + i));

@@ -205,6 +205,7 @@ struct Scenario {
     Timing timing;
     bool provision = true;     // the controller moves circuits ahead of demand
     bool guard = false;        // only while jobs are no slower for it
+    std::uint32_t ring_slots = 128;  // of each rank's launch ring; few: hosts wait for room
     Fabric fabric;
     std::vector<JobPlan> jobs;
     std::vector<Creation> creations;
