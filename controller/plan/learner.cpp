@@ -172,10 +172,13 @@ bool Learner::is_worth_a_plan() const {
 
 // To come to a plan's light from where the job's light is costs some dark times. As far as can be known a job goes on
 // for as long as it has gone on: from which lap on that time saves as much by the plan, and what earlier begins have
-// cost in vain. None: the plan promises nothing.
+// cost in vain. None: the plan promises nothing. Laps of a part of an iteration may differ in what is computed in them,
+// so there a plan is not believed to save more than light has cost (docs/decisions/015).
 std::optional<std::int64_t> Learner::pays_from(const Order& order) const {
     if (!options_.guard) return 0;
-    const TimeNs saved = kind_->yardstick_ns() - order.lap_ns;
+    const Kind::Took on_demand = kind_->yardstick();
+    TimeNs saved = on_demand.ns - order.lap_ns;
+    if (kind_->may_be_part) saved = std::min(saved, on_demand.lost_ns);
     if (saved <= 0) return std::nullopt;
     const std::int64_t pays = (debt_ns_ + begin_costs(order) + saved - 1) / saved;
     if (!is_young()) return pays;

@@ -48,11 +48,9 @@ void check(const replay::Workload& job) {
             CAPTURE(dark_ms);
             const AgainstDemand both = against_demand(job, o);
             CHECK(both.fault == "");
-            // The goal is kMostPercent. At 50 ms a slow lap on trial is several percent of twenty iterations, and noise
-            // hides that a lap was slow: some jobs miss it (bench_layered_jobs counts them). Job 153 does at 10 ms, too:
-            // its iterations on demand differ by a fifth. Unguarded, some of these are at 6 to 21 %.
-            const double most = dark_ms > 10 ? 7 : noise.jitter > 0 ? 2 : AgainstDemand::kMostPercent;
-            CHECK(both.settled_percent() <= most);
+            // Under noise chance alone makes some longer in their first two iterations (bench_layered_jobs --itself).
+            CHECK(both.settled_percent() <= AgainstDemand::kMostPercent);
+            if (noise.jitter == 0) CHECK(both.broken() == "");
         }
 }
 
@@ -90,6 +88,17 @@ TEST_CASE("programs drawn at random end on demand and provisioned, and are serve
                 CHECK(column.fault == "");
             }
         }
+    }
+}
+
+// Micro-batches, in the later of which more is computed. Planned for the earlier ones they were longer in their second
+// iteration by 5.7 and 5.6 dark times.
+TEST_CASE("a part of an iteration is not planned for more than light has cost of it" * layered) {
+    replay::GenerateOptions g;
+    for (const std::uint64_t seed : {196, 348}) {
+        g.seed = seed;
+        CAPTURE(seed);
+        CHECK(against_demand(replay::generate("layered", g), guarded({"quiet", 0, 0}, 10)).broken() == "");
     }
 }
 
