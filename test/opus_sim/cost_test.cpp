@@ -1,10 +1,10 @@
 // Cost and power: the published figures, terms that add up, inputs and price files that are wrong.
-#include "tools/opus-sim/cost.h"
-
 #define DOCTEST_CONFIG_IMPLEMENT_WITH_MAIN
 #include <doctest/doctest.h>
 
 #include <cmath>
+
+#include "tools/opus-sim/price_file.h"
 
 using namespace opus;
 using namespace opus::cost;
@@ -134,4 +134,53 @@ TEST_CASE("inputs that cannot be are refused in words") {
     CHECK(says([](Inputs& in) { in.technology = "magic"; }) == "no switch technology is called magic");
     CHECK(says([](Inputs& in) { in.technology = "transceiver"; }).find("not a switch of its own") != std::string::npos);
     CHECK(says([](Inputs& in) { in.prices.packet_switch.ports = 0; }) != "");
+}
+
+namespace {
+
+Prices priced(std::string_view toml) { return read_prices({"prices.toml", toml}, published_prices(Generation::h200)); }
+std::string refused(std::string_view toml) {
+    try {
+        priced(toml);
+    } catch (const job::BadFile& error) { return error.what(); }
+    return "";
+}
+
+}  // namespace
+
+TEST_CASE("a price file changes what it says and nothing else") {
+    const Prices was = published_prices(Generation::h200);
+    const Prices p = priced(
+        "name = 'quote'\n[circuit_transceiver]\nusd = 1500\n[transceiver]\nusd = 700.5\nwatts = 12\n"
+        "[optical_switch.mems]\nwatts = 45\n[optical_switch]\nports = 100\nusd = 5e4\n");
+    CHECK(p.source == "quote (prices.toml)");
+    CHECK(p.packet_switch.usd == was.packet_switch.usd);
+    CHECK(p.transceiver.usd == 700.5);
+    CHECK(p.circuit_transceiver.usd == 1'500);
+    CHECK(p.circuit_transceiver.watts == 12);
+    CHECK(p.optical("piezo").port_usd() == 500);
+    CHECK(p.optical("piezo").watts == was.optical_switch.watts);
+    CHECK(p.optical("mems").port_usd() == 500);
+    CHECK(p.optical("mems").watts == 45);
+    CHECK(priced("# caf\xc3\xa9\n[transceiver]\nusd = 0\n").circuit_transceiver.usd == 0);
+}
+
+TEST_CASE("a price file that is wrong is refused with line, value and remedy") {
+    CHECK(refused("[packet_switch]\nports = 64\nusb = 1\n") ==
+          "prices.toml: line 3: packet_switch: unknown key 'usb'; did you mean 'usd'?");
+    CHECK(refused("[transciever]\nusd = 1\n") ==
+          "prices.toml: line 1: unknown key 'transciever'; did you mean 'transceiver'?");
+    CHECK(refused("[transceiver]\nusd = '879'\n") == "prices.toml: line 2: transceiver: usd must be a number");
+    CHECK(refused("[transceiver]\n\nusd = -1\n") ==
+          "prices.toml: line 3: transceiver: usd: -1 must be a number from 0 to 1e+09");
+    CHECK(refused("[optical_switch.piezo]\nports = 0.5\n") ==
+          "prices.toml: line 2: optical_switch.piezo: ports: 0.5 must be a whole number from 1 to 1e+09");
+    CHECK(refused("[optical_switch.peizo]\nusd = 1\n").find("line 1: optical_switch: unknown key 'peizo'; did you mean 'piezo'?") !=
+          std::string::npos);
+    CHECK(refused("[optical_switch.transceiver]\nusd = 1\n").find("unknown key 'transceiver'") != std::string::npos);
+    CHECK(refused("transceiver = 879\n").find("line 1: transceiver must be a table") != std::string::npos);
+    CHECK(refused("name = 1\n").find("line 1: name must be text") != std::string::npos);
+    CHECK(refused("[transceiver]\nusd = nan\n").find("usd: nan must be") != std::string::npos);
+    CHECK(refused("[transceiver\nusd = 1\n").find("prices.toml: line 1: ") == 0);
+    CHECK(refused("[ #").find("prices.toml: ") == 0);
 }

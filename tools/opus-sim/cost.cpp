@@ -43,8 +43,8 @@ Ports rail(const Inputs& in) {
 Ports rail_only(const Inputs& in) {
     Ports p{static_cast<double>(in.world()), "one a GPU", ""};
     if (in.servers > in.prices.packet_switch.ports)
-        p.note = "a rail has " + text(in.servers) + " GPUs, and a switch " +
-                 text(static_cast<std::uint64_t>(in.prices.packet_switch.ports)) + " ports: one tier joins no more";
+        p.note = "a rail has " + text(in.servers) + " GPUs and a packet switch " +
+                 text(static_cast<std::uint64_t>(in.prices.packet_switch.ports)) + " ports: one tier cannot join them";
     return p;
 }
 
