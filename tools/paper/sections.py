@@ -171,8 +171,9 @@ class Sections:
             "its trace of 128 GPUs computes for 2.11 s a GPU, where 6 x parameters x tokens are 4.1 s. What dark time adds does not depend on it.",
             f"Ours on electrical rails, where transfers and gradients share a GPU's bandwidth in every moment, is {zero:.0f} ms shorter than with circuits at no dark time: "
             "a circuit belongs to one communicator at a time.",
-            "Provisioned, the controller goes back to on demand, as it does with a job that it finds slower for being provisioned (`--guard`, the default). Without that "
-            "an iteration is shorter at each of these dark times, so that the guard is mistaken here: gradients and transfers come in another order, and stand in each other's way less."))
+            "Provisioned is on demand here: the controller plans nothing for a job whose launches wait for circuits in less than 0.5 % of an iteration, and this one waits for less. "
+            "`--no-guard` has it plan all the same. An iteration is then shorter than on demand at no dark time (why is not known); "
+            f"of each further millisecond of dark time it waits for {(free.ms(PROVISIONED, 50) - free.ms(PROVISIONED, 10)) / 40:.1f}, where the paper's simulator waits for 1.0."))
 
     def perlmutter(self) -> Section:
         rows, fits = [], []
@@ -196,7 +197,7 @@ class Sections:
             "Generated jobs gather a layer ahead, beside the stages' transfers, and so wait for more than twice as many dark times as those that were measured: each transfer finds its ports with the gathers, and "
             "each gather after it with the transfers. TorchTitan's passes gather all their layers in a row.",
             "64 GPUs: eight replicas are a ring, which needs two ports a GPU here. The artifact counts a ring as one setting of a rail.",
-            "DeepSeek-V3: a dense model of as many layers and parameters stands for it, since `opus-sim generate` has none of 16B. Its provisioned runs were 20 % slower at no dark time already: "
+            "DeepSeek-V3: a dense model of as many layers and parameters stands for it, since `opus-sim generate` has none of 16B; the settings published beside the runs name TorchTitan's debug model. Provisioned, it was 20 % slower at no dark time already: "
             "that is the artifact's controller, and nothing of it is in the model."))
 
     def _fits(self, name: str, native_s: float, dark: list):
