@@ -18,7 +18,7 @@ ADDRESS   = -Db_sanitize=address,undefined '-Dcpp_args=-g1 -fno-sanitize=null,al
 # ThreadSanitizer does not follow fences; ours stand between atomics, where there is nothing for it to report.
 THREAD    = -Db_sanitize=thread '-Dcpp_args=-g1 -Wno-tsan'
 
-.PHONY: help build configured programs test test-pytorch pytorch-table demo install clean sanitize sanitize-address sanitize-thread lint format fuzz bench gpu-bundle soak sweep abi
+.PHONY: help build configured programs test test-pytorch pytorch-table demo install clean sanitize sanitize-address sanitize-thread lint format fuzz bench gpu-bundle soak sweep abi paper
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 26
@@ -117,6 +117,10 @@ gpu-bundle: ## a folder that runs on a machine with a GPU where nothing can be i
 	@$(CONFIGURE) $(BUILD) $(AT_ONCE) $(RELEASE)
 	@ninja -C $(BUILD) -j $(JOBS) bundled
 	@tools/gpu-bundle $(BUILD) $(or $(BUNDLE),$(BUILD)/gpu-bundle)
+
+paper: configured ## the papers' tables and figures beside what opus-sim says: docs/results/paper.md; 3 minutes, nothing is measured
+	@ninja -C $(BUILD) -j $(JOBS) tools/opus-sim/opus-sim tools/replay/opus-replay
+	@python3 tools/opus-paper --build $(BUILD) --page docs/results/paper.md
 
 clean: ## remove what was built (headers fetched into .deps/ stay)
 	@rm -rf build build-* bench-results

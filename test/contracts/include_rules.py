@@ -45,7 +45,7 @@ RULES = {
     "drivers": (["include/opus"], ["spdlog"]),
     "tools/gpu": (["shim"], ["nccl", "cuda"]),  # the gate that it measures is the shim's own
     "tools": (["include/opus", "drivers", "controller/plan", "controller/core", "controller/fabric", "controller/recording", "manager/core"],
-              ["zmq", "spdlog", "cli11", "json", "nccl", "cuda"]),
+              ["zmq", "spdlog", "cli11", "json", "toml", "nccl", "cuda"]),
 }
 PURE = ("manager/core", "controller/plan", "controller/core")
 

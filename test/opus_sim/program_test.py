@@ -91,6 +91,34 @@ def _(context):
             expect(point[variant]["unroutable"] == 0, f"{point}")
 
 
+@case("cost and power: each term adds up, JSON says what the tables do, prices are one's own")
+def _(context):
+    told = json.loads(run("cost", "--servers", "32,512", "--json"))
+    expect([s["gpus"] for s in told["sizes"]] == [256, 4096], f"{told}")
+    for size in told["sizes"]:
+        expect([n["name"] for n in size["packet"]] == ["fat-tree", "rail", "rail-only", "leaf-spine"], f"{size}")
+        for network in size["packet"] + size["circuits"]:
+            for what in ("usd", "watts"):
+                total = sum(t["count"] * t[what + "_each"] for t in network["terms"])
+                expect(abs(network[what] - total) < 1e-6 * total, f"{network}")
+    rail = next(r for r in told["sizes"][1]["ratios"] if r["packet"] == "rail")
+    expect((round(1 - 1 / rail["cost"], 3), round(1 - 1 / rail["power"], 4)) == (0.767, 0.9584), f"{rail}")
+    expect(any("needs 1024 ports" in n for n in told["sizes"][1]["circuits"][0]["notes"]), f"{told['sizes'][1]}")
+    text = run("cost", "--servers", 512)
+    for word in ("4,096 GPUs", "95.84 %", "4.30x", "2,304", "needs 1024 ports", "37,299 USD"):
+        expect(word in text, f"{word} is not in:\n{text}")
+    expect("20,736" in run("cost", "--generation", "gb200"), "domains of 72")
+    with tempfile.TemporaryDirectory() as folder:
+        prices = pathlib.Path(folder) / "prices.toml"
+        prices.write_text("[optical_switch.mems]\nports = 320\nusd = 32000\n")
+        own = json.loads(run("cost", "--technology", "mems", "--servers", 32, "--prices", prices, "--json"))
+        expect(own["sizes"][0]["circuits"][0]["terms"][0]["usd_each"] == 100, f"{own}")
+        prices.write_text("[optical_switch.mems]\nport = 320\n")
+        expect(f"{prices}: line 2: optical_switch.mems: unknown key 'port'; did you mean 'ports'?" in run("cost", "--prices", prices, code=2), "a key")
+    expect("servers: 0 is not between" in run("cost", "--servers", 0, code=2), "no servers")
+    expect("cannot be read" in run("cost", "--prices", "/nowhere", code=2), "a file that is not there")
+
+
 @case("what is wrong with arguments and files is said, and ends with code 2")
 def _(context):
     expect("FILE" in run("run", code=2), "no file was asked for")

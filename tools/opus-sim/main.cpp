@@ -4,6 +4,7 @@
 #include <stdexcept>
 
 #include "tools/opus-sim/commands.h"
+#include "tools/opus-sim/cost_command.h"
 
 using namespace opus::job;
 
@@ -70,6 +71,7 @@ int main(int argc, char** argv) {
     ReadOptions read;
     RunOptions run;
     ModelOptions model;
+    CostOptions cost;
     std::string out;
     bool json = false;
     CLI::App* run_it = app.add_subcommand("run", "play a job on electrical and on photonic rails, and print a table");
@@ -82,12 +84,17 @@ int main(int argc, char** argv) {
     CLI::App* make_it = app.add_subcommand("generate", "write the workload of a model's training");
     model_arguments(*make_it, model);
     make_it->add_option("--out", out, "file; without it: standard output");
+    CLI::App* cost_it =
+        app.add_subcommand("cost", "what the network costs and draws with packet switches and with circuits");
+    cost_arguments(*cost_it, cost);
+    cost_it->add_flag("--json", json, "for programs");
     try {
         app.parse(argc, argv);
     } catch (const CLI::ParseError& error) { return app.exit(error) == 0 ? kExitOk : kExitUsage; }
     try {
         if (*run_it) return run_command(paths, read, run, json);
         if (*make_it) return generate_command(model, out);
+        if (*cost_it) return cost_command(cost, json);
         return read_command(paths, read, json);
     } catch (const BadFile& error) {
         std::fprintf(stderr, "opus-sim: %s\n", error.what());
