@@ -53,7 +53,30 @@ void run_arguments(CLI::App& app, RunOptions& o) {
     app.add_flag("--fold,!--no-fold", o.fold,
                  "where the GPUs of a node all do the same, play one rail for all: faster; when a job is provisioned "
                  "may differ");
+    app.add_flag("--answers,!--no-answers", o.answers,
+                 "look closely at each variant: windows, dark time by phase, the longest way, ports, what to change "
+                 "(the default)");
+    app.add_option(
+           "--try-ports", o.try_ports,
+           "numbers of ports that are played as well, to say what to change; 0: none; by default some for small jobs")
+        ->delimiter(',')
+        ->check(CLI::Range(0, 64));
+    app.add_flag("--technologies", o.technologies, "play the dark times of the known switch technologies, too");
+    app.add_option("--seeds", o.seeds, "play so many seeds, from --seed on, and show the spread")->check(CLI::Range(1, 1000));
+    app.add_option_function<std::vector<std::string>>(
+        "--slow-rank",
+        [&o](const std::vector<std::string>& texts) {
+            for (const std::string& text : texts) o.slow.push_back(slow_rank(text));
+        },
+        "RANK=FACTOR: the rank computes for so many times as long, such as 3=1.1; may be said again");
     app.add_option("--at-once", o.at_once, "dark times that are played beside each other")->check(CLI::Range(1, 256))->capture_default_str();
+}
+
+void show_arguments(CLI::App& app, ShowOptions& o) {
+    app.add_option_function<double>(
+           "--accept-percent", [&o](double percent) { o.accept = percent / 100; },
+           "what an iteration may be longer than on electrical rails, for a yes; default: 5")
+        ->check(CLI::Range(0.0, 1000.0));
 }
 
 }  // namespace
@@ -70,12 +93,14 @@ int main(int argc, char** argv) {
     ReadOptions read;
     RunOptions run;
     ModelOptions model;
+    ShowOptions show;
     std::string out;
     bool json = false;
     CLI::App* run_it = app.add_subcommand("run", "play a job on electrical and on photonic rails, and print a table");
     read_arguments(*run_it, paths, read);
     run_arguments(*run_it, run);
-    run_it->add_flag("--json", json, "for programs");
+    show_arguments(*run_it, show);
+    run_it->add_flag("--json", show.json, "for programs");
     CLI::App* read_it = app.add_subcommand("read", "say what is in files: ranks, groups, operations, bytes, times");
     read_arguments(*read_it, paths, read);
     read_it->add_flag("--json", json, "for programs");
@@ -86,7 +111,7 @@ int main(int argc, char** argv) {
         app.parse(argc, argv);
     } catch (const CLI::ParseError& error) { return app.exit(error) == 0 ? kExitOk : kExitUsage; }
     try {
-        if (*run_it) return run_command(paths, read, run, json);
+        if (*run_it) return run_command(paths, read, run, show);
         if (*make_it) return generate_command(model, out);
         return read_command(paths, read, json);
     } catch (const BadFile& error) {

@@ -5,7 +5,9 @@
 #include <string>
 #include <vector>
 
+#include "tools/opus-sim/answers.h"
 #include "tools/opus-sim/job_file.h"
+#include "tools/opus-sim/noise.h"
 #include "tools/opus-sim/static_split.h"
 
 namespace opus::job {
@@ -26,6 +28,11 @@ struct RunOptions {
     bool split = true;               // seek the best split of ports that never moves, too
     bool fold = false;               // where the GPUs of a node all do the same, one rail is played for all
     bool guard = true;               // who is slower for being provisioned goes back
+    bool answers = true;             // look closely at each variant, too
+    std::vector<std::uint32_t> try_ports;  // of a GPU, that are played as well; empty: as many as seem worth it, {0}: none
+    bool technologies = false;             // play the dark times of the technologies that there are, too
+    std::uint32_t seeds = 1;               // from `seed` on; the first one's figures, and the spread of all
+    std::vector<SlowRank> slow;
 };
 
 struct Variant {
@@ -44,6 +51,18 @@ struct Point {
     double dark_ms = 0;
     Variant demand, provisioned;
     double best_ms = 0, bound_ms = 0;  // 0: not sought, or none is known
+    Answers demand_answers, provisioned_answers;
+};
+
+// The same job with other ports, which share the same bandwidth.
+struct Alternative {
+    struct At {
+        double dark_ms = 0, demand_ms = 0, provisioned_ms = 0;  // 0: it did not end
+    };
+    std::uint32_t ports = 0;
+    StaticSplit split;
+    std::vector<std::string> unserved;  // operations that circuits cannot serve, as JobLaunches calls them
+    std::vector<At> points;
 };
 
 struct Run {
@@ -52,6 +71,13 @@ struct Run {
     Variant electrical;
     StaticSplit split;
     std::vector<Point> points;  // by dark time
+    std::uint32_t nodes = 0;
+    std::vector<std::string> labels;    // of operations, in what follows
+    std::vector<std::string> unserved;  // operations that need more ports than a GPU has
+    Windows windows;
+    Answers lit_answers;
+    std::vector<Alternative> alternatives;
+    std::vector<SeedTimes> seeds;  // with more than one
 };
 
 Run run_job(const JobFile& job, const RunOptions& options);
