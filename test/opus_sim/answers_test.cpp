@@ -204,6 +204,17 @@ TEST_CASE("a conclusion follows from what was played, and from what may be lost"
     CHECK(none.sentence.find(percent_text(fast)) != std::string::npos);
 }
 
+TEST_CASE("a technology whose switches are too small for a rail is not praised without saying so") {
+    RunOptions o = options();
+    o.try_ports = {0}, o.split = o.best = false, o.ports = 8, o.dark_ms = {1e-5};  // plzt: 16 ports
+    const Run run = run_job(squares(), o);
+    const Conclusion v = conclusion_of(run, o, 10);
+    CHECK(v.sentence.find("if one had the 32 ports that a rail needs (they have 16)") != std::string::npos);
+    for (const TechnologyFit& t : v.technologies) CHECK(t.fits == (t.technology->ports >= 32));
+    o.ports = 4;
+    CHECK(conclusion_of(run, o, 10).sentence.find("if one had") == std::string::npos);
+}
+
 TEST_CASE("operations that ports cannot serve are named") {
     ModelOptions m;
     m.layers = 4, m.tensor = 1, m.gpus_per_node = 1, m.data = 4, m.micro_batches = 2;
@@ -212,13 +223,27 @@ TEST_CASE("operations that ports cannot serve are named") {
     RunOptions o = options();
     o.best = false, o.try_ports = {2};
     const Run run = run_job(job, o);
-    REQUIRE(!run.unserved.empty());
+    REQUIRE(run.unserved.matters());
     const Conclusion v = conclusion_of(run, o, 0.05);
     CHECK(v.answer == Conclusion::Answer::with_changes);
-    for (const std::string& name : run.unserved) CHECK(v.sentence.find(name) != std::string::npos);
-    CHECK(run.alternatives[0].unserved.empty());  // a ring has two neighbours
+    for (const std::string& name : run.unserved.names) CHECK(v.sentence.find(name) != std::string::npos);
+    CHECK(run.alternatives[0].unserved.names.empty());  // a ring has two neighbours
     REQUIRE(!v.changes.empty());
     CHECK(v.changes[0].find("With 2 ports a GPU circuits serve every operation") == 0);
+}
+
+TEST_CASE("what ports cannot serve and hardly matters goes beside, and does not decide") {
+    RunOptions o = options();
+    o.best = false, o.try_ports = {0};
+    const Run run = run_job(model(), o);  // a norm over all ranks needs two ports
+    REQUIRE(run.unserved.names.size() == 1);
+    CHECK(run.unserved.share < 1e-6);
+    const Conclusion v = conclusion_of(run, o, 10);
+    CHECK(v.answer == Conclusion::Answer::yes);
+    bool said = false;
+    for (const std::string& change : v.changes)
+        said |= change.starts_with("Let " + run.unserved.names[0] + " go over a packet network");
+    CHECK(said);
 }
 
 TEST_CASE("a slow rank slows all that wait for it, and seeds have a spread") {

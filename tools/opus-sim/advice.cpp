@@ -1,15 +1,12 @@
 #include "tools/opus-sim/advice.h"
 
 #include <algorithm>
-#include <cmath>
-#include <cstdio>
 #include <map>
 
 namespace opus::job {
 namespace {
 
-constexpr double kWorthIt = 0.005;      // of an iteration: less is not spoken of
-constexpr double kLongestDarkMs = 1e4;  // beyond, a technology moves between jobs, not in them
+constexpr double kWorthIt = 0.005;  // of an iteration: less is not spoken of
 
 std::string ports_text(std::uint32_t ports) {
     return std::to_string(ports) + (ports == 1 ? " port" : " ports") + " a GPU";
@@ -21,9 +18,11 @@ const Technology* technology_at(double dark_ms) {
     return nullptr;
 }
 
+// The switch, by its technology where it is that of one.
 std::string switch_text(double dark_ms) {
     const Technology* t = technology_at(dark_ms);
     if (t == nullptr) return "switches that are dark for " + dark_text(dark_ms) + " a move";
+    if (t->ports == 0) return std::string(t->name) + "s that switch (" + dark_text(dark_ms) + " dark a move)";
     return std::string(t->name) + " switches (" + dark_text(dark_ms) + " dark a move)";
 }
 
@@ -45,31 +44,29 @@ public:
     Judge(const Run& run, const RunOptions& options, double accept) : run_(run), o_(options), accept_(accept) {}
 
     Conclusion judge() {
-        const std::optional<double> split = loss_of(run_.split.iteration_ms, run_);
         for (const Technology& t : kTechnologies) v_.technologies.push_back(fit(t));
-        for (const Point& p : run_.points)
-            if (v_.point == nullptr || p.dark_ms < v_.point->dark_ms) v_.point = &p;
-        for (const Point& p : run_.points) {
-            const auto loss = loss_of(p.provisioned.iteration_ms, run_);
-            if (loss && *loss <= accept_ && p.dark_ms >= v_.point->dark_ms) v_.point = &p;
-        }
-        const auto loss = v_.point == nullptr ? std::nullopt : loss_of(v_.point->provisioned.iteration_ms, run_);
-        const bool moves = loss && *loss <= accept_;
-        if (!run_.unserved.empty())
+        v_.point = to_look_at();
+        const std::optional<double> split = loss_of(run_.split.iteration_ms, run_);
+        const Moved moved = v_.point == nullptr ? Moved{} : moved_at(*v_.point);
+        const bool moves = moved.loss && *moved.loss <= accept_;
+        if (run_.unserved.matters())
             in_part();
         else if (split && *split <= accept_)
-            say(Conclusion::Answer::yes,
-                "Yes, with " + ports_text(o_.ports) +
-                    " and circuits that never move during the job (a patch panel or the slowest switch will do): an "
-                    "iteration " +
-                    loses(*split) + (moves ? "; with " + switch_text(v_.point->dark_ms) + " it " + loses(*loss) : "") +
-                    ".");
+            say(Conclusion::Answer::yes, "Yes, with " + ports_text(o_.ports) +
+                                             " and circuits that never move during the job (a patch panel or the "
+                                             "slowest switch will do): an iteration " +
+                                             loses(*split) +
+                                             (moves ? "; " + moved.how() + " with " + switch_text(v_.point->dark_ms) +
+                                                          beyond(v_.point->dark_ms, o_.ports) + " it " + loses(*moved.loss)
+                                                    : "") +
+                                             ".");
         else if (moves)
-            say(Conclusion::Answer::yes, "Yes, with " + switch_text(v_.point->dark_ms) + " and " +
-                                             ports_text(o_.ports) + ": an iteration " + loses(*loss) + ".");
+            say(Conclusion::Answer::yes, "Yes, with " + switch_text(v_.point->dark_ms) +
+                                             beyond(v_.point->dark_ms, o_.ports) + " and " + ports_text(o_.ports) +
+                                             ": an iteration, " + moved.how() + ", " + loses(*moved.loss) + ".");
         else
-            otherwise(loss);
-        if (run_.unserved.empty()) more_ports(), fewer_ports();
+            otherwise();
+        if (!run_.unserved.matters()) more_ports(), fewer_ports(), beside();
         faster_switch();
         where_it_waits();
         left_to_gain();
@@ -88,31 +85,58 @@ private:
         return f;
     }
 
-    // The best that other ports give at a dark time; with a split that never moves, or provisioned.
+    Moved moved_at(const Point& p) const { return moved_of(p.demand.iteration_ms, p.provisioned.iteration_ms, run_); }
+
+    // The slowest switch that will do; else the slowest at which it loses no more than twice the least.
+    const Point* to_look_at() const {
+        double least = 1e300;
+        for (const Point& p : run_.points) least = std::min(least, moved_at(p).loss.value_or(least));
+        const double most = least > accept_ ? 2 * least : accept_;
+        const Point* point = nullptr;
+        for (const Point& p : run_.points) {
+            const Moved m = moved_at(p);
+            if (m.loss && *m.loss <= most && (point == nullptr || p.dark_ms > point->dark_ms)) point = &p;
+        }
+        return point != nullptr || run_.points.empty() ? point : &run_.points.front();
+    }
+
+    // Of a technology whose switches are too small for a rail.
+    std::string beyond(double dark_ms, std::uint32_t ports) const {
+        const Technology* t = technology_at(dark_ms);
+        if (t == nullptr || t->ports == 0 || run_.nodes * ports <= t->ports) return "";
+        return ", if one had the " + std::to_string(run_.nodes * ports) + " ports that a rail needs (they have " +
+               std::to_string(t->ports) + "),";
+    }
+
+    // The best that other ports give at a dark time; with a split that never moves, or with circuits that do.
     struct Other {
         const Alternative* with = nullptr;
-        bool split = false;
+        std::string how;  // empty: by the split
         double loss = 0;
     };
     std::optional<Other> best_other(std::size_t point) const {
         std::optional<Other> best;
         for (const Alternative& a : run_.alternatives) {
-            if (!a.unserved.empty()) continue;
-            const auto take = [&](bool split, std::optional<double> loss) {
-                if (loss && (!best || *loss < best->loss - 1e-9)) best = Other{&a, split, *loss};
+            if (a.unserved.matters()) continue;
+            const auto take = [&](const std::string& how, std::optional<double> loss) {
+                if (loss && (!best || *loss < best->loss - 1e-9)) best = Other{&a, how, *loss};
             };
-            take(true, loss_of(a.split.iteration_ms, run_));
-            take(false, loss_of(a.points[point].provisioned_ms, run_));
+            take("", loss_of(a.split.iteration_ms, run_));
+            const Moved m = moved_of(a.points[point].demand_ms, a.points[point].provisioned_ms, run_);
+            take(m.how(), m.loss);
         }
         return best;
     }
     static std::string text_of(const Other& other) {
         std::string text = "with " + ports_text(other.with->ports);
-        return other.split ? text + " and a static split of " + split_list(other.with->split) : text + ", provisioned,";
+        if (!other.with->unserved.names.empty())
+            text += " and a packet network for " + list_of(other.with->unserved.names);
+        return other.how.empty() ? text + " and a static split of " + split_list(other.with->split)
+                                 : text + ", " + other.how;
     }
-    // What the job loses as it is: provisioned, or by the split.
+    // What the job loses as it is: by moving, or by the split.
     std::optional<double> now(std::size_t point) const {
-        auto loss = loss_of(run_.points[point].provisioned.iteration_ms, run_);
+        auto loss = moved_at(run_.points[point]).loss;
         const auto split = loss_of(run_.split.iteration_ms, run_);
         if (split && (!loss || *split < *loss)) loss = split;
         return loss;
@@ -120,15 +144,16 @@ private:
 
     void in_part() {
         say(Conclusion::Answer::with_changes,
-            "Only in part with " + ports_text(o_.ports) + ": " + list_of(run_.unserved) +
-                (run_.unserved.size() == 1 ? " needs" : " need") +
+            "Only in part with " + ports_text(o_.ports) + ": " + list_of(run_.unserved.names) + " (" +
+                percent_text(run_.unserved.share) + " of the bytes between nodes)" +
+                (run_.unserved.names.size() == 1 ? " needs" : " need") +
                 " more neighbours at a time than a GPU has ports, and would have to go over a packet network.");
         for (const Alternative& a : run_.alternatives)
-            if (a.unserved.empty() && a.ports > o_.ports) {
+            if (!a.unserved.matters() && a.ports > o_.ports) {
                 std::string text = "With " + ports_text(a.ports) + " circuits serve every operation";
                 for (std::size_t i = 0; i < a.points.size(); ++i)
-                    if (const auto loss = loss_of(a.points[i].provisioned_ms, run_))
-                        text += (i == 0 ? ": provisioned it loses " : ", ") + percent_text(*loss) + " at " +
+                    if (const Moved m = moved_of(a.points[i].demand_ms, a.points[i].provisioned_ms, run_); m.loss)
+                        text += (i == 0 ? ": it loses " : ", ") + percent_text(*m.loss) + " at " +
                                 dark_text(a.points[i].dark_ms);
                 if (const auto split = loss_of(a.split.iteration_ms, run_))
                     text += "; with a static split of " + split_list(a.split) + " " + percent_text(*split);
@@ -144,47 +169,80 @@ private:
                 ". More are played with --try-ports.");
     }
 
-    void otherwise(std::optional<double> loss) {
+    // What the ports cannot serve and hardly matters.
+    void beside() {
+        if (run_.unserved.names.empty()) return;
+        v_.changes.push_back("Let " + list_of(run_.unserved.names) +
+                             " go over a packet network: " + (run_.unserved.names.size() == 1 ? "it needs" : "they need") +
+                             " more neighbours at a time than a GPU has ports, for " +
+                             (run_.unserved.share < 0.0005 ? "less than 0.1 %" : percent_text(run_.unserved.share)) +
+                             " of the bytes between nodes.");
+    }
+
+    void otherwise() {
         std::optional<Other> best;
         double dark_ms = 0;
-        for (std::size_t i = 0; i < run_.points.size(); ++i)  // of those that will do, the slowest switch
+        const Point* fastest = nullptr;
+        for (std::size_t i = 0; i < run_.points.size(); ++i) {  // of those that will do, the slowest switch
+            const Point& p = run_.points[i];
+            if (fastest == nullptr || p.dark_ms < fastest->dark_ms) fastest = &p;
             if (const auto other = best_other(i);
                 other && other->loss <= accept_ && (!best || run_.points[i].dark_ms >= dark_ms))
                 best = other, dark_ms = run_.points[i].dark_ms;
-        const std::string as_it_is = loss ? "with " + ports_text(o_.ports) + " and " + switch_text(v_.point->dark_ms) +
-                                                ", the fastest that were played, an iteration " + loses(*loss)
-                                          : "it comes to a halt";
+        }
+        std::string as_it_is = "whatever switches the job comes to a halt";
+        if (fastest != nullptr)
+            if (const Moved m = moved_at(*fastest); m.loss)
+                as_it_is = switch_text(fastest->dark_ms) + ", the fastest that were played, an iteration, " + m.how() +
+                           ", " + loses(*m.loss);
+        const std::string ports = ports_text(o_.ports);
         if (best)
-            say(Conclusion::Answer::with_changes, "Not as it is (" + as_it_is + "), but " + text_of(*best) + " it does" +
-                                                      (best->split ? " with any switch" : " with " + switch_text(dark_ms)) +
-                                                      ": an iteration " + loses(best->loss) + ".");
+            say(Conclusion::Answer::with_changes,
+                "Not with " + ports + " (with " + as_it_is + "); " + text_of(*best) +
+                    (best->how.empty() ? " and any switch"
+                                       : " and " + switch_text(dark_ms) + beyond(dark_ms, best->with->ports)) +
+                    ", it " + loses(best->loss) + ".");
         else
-            say(Conclusion::Answer::no,
-                "No: " + as_it_is + ", and nothing else that was played keeps within " + percent_text(accept_) + ".");
+            say(Conclusion::Answer::no, "No. With " + ports + " and " + as_it_is +
+                                            ", and nothing else that was played keeps within " + percent_text(accept_) +
+                                            ".");
     }
 
     void more_ports() {
-        std::map<std::pair<std::uint32_t, bool>, std::string> said;  // ports, by a split
-        for (std::size_t i = run_.points.size(); i-- > 0;) {
+        constexpr std::size_t kTimes = 3;  // dark times that are spoken of: those that gain most
+        struct Gain {
+            std::size_t point = 0;
+            double before = 0;
+            Other other;
+        };
+        std::map<std::pair<std::uint32_t, std::string>, std::vector<Gain>> by_other;  // ports, and how
+        for (std::size_t i = 0; i < run_.points.size(); ++i) {
             const auto before = now(i);
             const auto other = best_other(i);
             if (!before || !other || *before - other->loss < kWorthIt) continue;
-            std::string& text = said[{other->with->ports, other->split}];
-            text += text.empty() ? "W" + text_of(*other).substr(1) + " it loses " : ", ";
-            text += percent_text(other->loss) + " instead of " + percent_text(*before) + " at " +
-                    dark_text(run_.points[i].dark_ms);
+            by_other[{other->with->ports, other->how}].push_back({i, *before, *other});
         }
-        for (auto& [which, text] : said) v_.changes.push_back(text + ".");
+        for (auto& [which, gains] : by_other) {
+            std::stable_sort(gains.begin(), gains.end(), [](const Gain& a, const Gain& b) {
+                return a.before - a.other.loss > b.before - b.other.loss;
+            });
+            if (gains.size() > kTimes) gains.resize(kTimes);
+            std::string text = "W" + text_of(gains.front().other).substr(1) + ", it loses ";
+            for (const Gain& gain : gains)
+                text += (&gain == &gains.front() ? "" : ", ") + percent_text(gain.other.loss) + " instead of " +
+                        percent_text(gain.before) + " at " + dark_text(run_.points[gain.point].dark_ms);
+            v_.changes.push_back(text + ".");
+        }
     }
 
     void fewer_ports() {
         for (const Alternative& a : run_.alternatives) {
-            if (a.ports >= o_.ports || !a.unserved.empty() || run_.points.empty()) continue;
+            if (a.ports >= o_.ports || a.unserved.matters() || run_.points.empty()) continue;
             std::string text;
             bool as_good = true;
             for (std::size_t i = 0; i < run_.points.size() && as_good; ++i) {
                 const auto before = now(i);
-                const auto after = loss_of(a.points[i].provisioned_ms, run_);
+                const auto after = moved_of(a.points[i].demand_ms, a.points[i].provisioned_ms, run_).loss;
                 as_good = before && after && *after <= *before + kWorthIt;
                 if (as_good)
                     text += (i == 0 ? "" : ", ") + percent_text(*after) + " instead of " + percent_text(*before) +
@@ -199,16 +257,15 @@ private:
     void faster_switch() {
         const Point *slow = nullptr, *fast = nullptr;
         for (const Point& p : run_.points) {
-            const auto loss = loss_of(p.provisioned.iteration_ms, run_);
+            const auto loss = moved_at(p).loss;
             if (!loss) continue;
             if (*loss <= accept_ && (fast == nullptr || p.dark_ms > fast->dark_ms)) fast = &p;
             if (*loss > accept_ && (slow == nullptr || p.dark_ms < slow->dark_ms)) slow = &p;
         }
         if (slow == nullptr || fast == nullptr || fast->dark_ms > slow->dark_ms) return;
-        v_.changes.push_back("Choose " + switch_text(fast->dark_ms) + ", none slower: it loses " +
-                             percent_text(*loss_of(fast->provisioned.iteration_ms, run_)) + "; at " +
-                             dark_text(slow->dark_ms) + " " +
-                             percent_text(*loss_of(slow->provisioned.iteration_ms, run_)) + ".");
+        v_.changes.push_back("Take " + switch_text(fast->dark_ms) + " or faster ones: it loses " +
+                             percent_text(*moved_at(*fast).loss) + "; at " + dark_text(slow->dark_ms) + " " +
+                             percent_text(*moved_at(*slow).loss) + ".");
     }
 
     void where_it_waits() {
@@ -233,13 +290,14 @@ private:
         if (p == nullptr || p->best_ms <= 0) return;
         const auto loss = loss_of(p->provisioned.iteration_ms, run_), best = loss_of(p->best_ms, run_);
         const auto demand = loss_of(p->demand.iteration_ms, run_);
+        const double least = demand && loss ? std::min(*demand, *loss) : 0;
         if (loss && demand && *loss - *demand > kWorthIt)
             v_.changes.push_back("Provisioning does not pay at " + dark_text(p->dark_ms) + ": on demand it loses " +
                                  percent_text(*demand) + ", provisioned " + percent_text(*loss) + ".");
-        if (loss && best && *loss - *best > kWorthIt)
+        if (loss && best && least - *best > kWorthIt)
             v_.changes.push_back("At " + dark_text(p->dark_ms) +
                                  " a better order of moves is known than the controller finds: " + percent_text(*best) +
-                                 " instead of " + percent_text(*loss) + ".");
+                                 " instead of " + percent_text(least) + ".");
     }
 
     const Run& run_;
@@ -249,46 +307,6 @@ private:
 };
 
 }  // namespace
-
-std::optional<double> loss_of(double iteration_ms, const Run& run) {
-    if (iteration_ms <= 0 || run.electrical.iteration_ms <= 0) return std::nullopt;
-    return iteration_ms / run.electrical.iteration_ms - 1;
-}
-
-std::string percent_text(double part) {
-    char text[32];
-    const double percent = std::abs(part) < 0.0005 ? 0.0 : 100 * part;  // no minus before a zero
-    std::snprintf(text, sizeof text, std::abs(percent) < 100 ? "%.1f %%" : "%.0f %%", percent);
-    return text;
-}
-
-std::string dark_text(double ms) {
-    char text[32];
-    if (ms > 0 && ms < 1e-3)
-        std::snprintf(text, sizeof text, "%g ns", ms * 1e6);
-    else if (ms > 0 && ms < 1)
-        std::snprintf(text, sizeof text, "%g us", ms * 1e3);
-    else if (ms < 1e4)
-        std::snprintf(text, sizeof text, "%g ms", ms);
-    else
-        std::snprintf(text, sizeof text, "%g s", ms / 1e3);
-    return text;
-}
-
-std::string split_list(const StaticSplit& split) {
-    std::string text;
-    for (std::size_t i = 0; i < split.circuits.size(); ++i) text += (i == 0 ? "" : "; ") + split.circuits[i];
-    return text;
-}
-
-std::vector<double> with_technologies(std::vector<double> dark_ms) {
-    for (const Technology& t : kTechnologies)
-        if (static_cast<double>(t.dark_ns) / 1e6 <= kLongestDarkMs)
-            dark_ms.push_back(static_cast<double>(t.dark_ns) / 1e6);
-    std::sort(dark_ms.begin(), dark_ms.end());
-    dark_ms.erase(std::unique(dark_ms.begin(), dark_ms.end()), dark_ms.end());
-    return dark_ms;
-}
 
 Conclusion conclusion_of(const Run& run, const RunOptions& options, double accept) {
     return Judge(run, options, accept).judge();

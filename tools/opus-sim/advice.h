@@ -30,6 +30,16 @@ struct Conclusion {
 // `accept`: what an iteration may be longer than on electrical rails, as a part of it. Points into `run`.
 Conclusion conclusion_of(const Run& run, const RunOptions& options, double accept);
 
+inline constexpr double kWorthIt = 0.005;  // of an iteration: less is not spoken of
+
+// What a job loses whose circuits move: as the controller does by default, or on demand where that is better.
+struct Moved {
+    std::optional<double> loss;
+    bool demand = false;
+    std::string how() const { return demand ? "on demand" : "provisioned"; }
+};
+Moved moved_of(double demand_ms, double provisioned_ms, const Run& run);
+
 // Over electrical rails, as a part of it; nothing where it did not end.
 std::optional<double> loss_of(double iteration_ms, const Run& run);
 std::string percent_text(double part);  // "1.1 %"

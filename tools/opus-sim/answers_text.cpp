@@ -30,7 +30,7 @@ void print_windows(const Run& run) {
         "%.1f each; median %s, longest %s\n",
         count, w.gpus, count / std::max(1.0, w.gpus), ctl::duration(w.all.median_ms).c_str(),
         ctl::duration(w.all.most_ms).c_str());
-    ctl::Table table({"window between", "and", "an iteration", "median", "mean", "then a GPU sends"});
+    ctl::Table table({"window between", "and", "an iteration", "median", "mean", "then a GPU sends or receives"});
     for (std::size_t i = 0; i < w.transitions.size() && i < kTransitions; ++i) {
         const Windows::Transition& t = w.transitions[i];
         if (t.sums.count == 0) continue;

@@ -42,7 +42,7 @@ inline constexpr std::array<double, 4> kVolumes{1e6, 1e7, 1e8, 1e9};  // bytes: 
 struct WindowSums {
     std::uint64_t count = 0, overlapped = 0;  // with a window, and without one
     double least_ms = 0, median_ms = 0, mean_ms = 0, most_ms = 0;
-    double bytes = 0;  // that a GPU sends in the phase that follows, on average
+    double bytes = 0;  // that a GPU sends in the phase that follows, or receives, whichever is more; on average
 };
 struct Windows {
     struct Transition {

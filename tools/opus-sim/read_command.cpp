@@ -168,6 +168,7 @@ int run_command(const std::vector<std::string>& paths, const ReadOptions& read, 
     if (options.technologies) options.dark_ms = with_technologies(options.dark_ms);
     const Run run = run_job(job, options);
     if (!run.electrical.ended) return halted(job, run);
+    trace_run(job, run, options, show);
     if (show.json) {
         const nlohmann::json all = run_json(job, run, options, show.accept);
         std::printf("%s\n", all.dump(2, ' ', false, json::error_handler_t::replace).c_str());

@@ -17,22 +17,6 @@ constexpr double kTasksTried = 3e7;
 constexpr std::size_t kMostUses = 3000;
 constexpr std::uint32_t kSmallWorld = 64;  // beyond, the controller's check of all that it knows would take most of the time
 
-sim::ColumnOptions columns_of(const JobFile& job, const RunOptions& o) {
-    sim::ColumnOptions c;
-    c.ports = o.ports;
-    c.rehearsal.iterations = job.repeats ? std::max(o.iterations, 2u) : 1;
-    c.learned = c.rehearsal.iterations / 2;
-    c.rehearsal.rings = true;
-    c.rehearsal.bytes_per_us = o.out_gbits * 1e3 / 8;
-    c.rehearsal.node_bytes_per_us = o.node_gbytes * 1e3;
-    c.rehearsal.latency_us = o.out_us, c.rehearsal.node_latency_us = o.node_us;
-    c.rehearsal.jitter = o.jitter, c.rehearsal.seed = c.rails.seed = o.seed;
-    c.rails.late_ns = static_cast<TimeNs>(o.late_us * 1e3);
-    c.rails.guard = o.guard;
-    if (job.workload.world() > kSmallWorld) c.rails.check_every = 256;
-    return c;
-}
-
 Variant variant_of(const sim::Column& c, std::uint32_t iterations, std::uint32_t rails) {
     Variant v;
     v.ended = c.ended, v.iteration_ms = c.iteration_ms, v.held_ms = c.held_ms * rails, v.fault = c.fault;
@@ -63,8 +47,10 @@ Point play_point(const replay::Workload& job, std::uint32_t rails, const sim::Co
     for (const auto& rank : lit.run.ranks) launches += rank.size();
     launches /= c.rehearsal.iterations;
     const double tasks = 4.0 * static_cast<double>(launches) * std::min(5u, c.rehearsal.iterations);
-    c.oracle.trials =
-        o.trials != 0 ? o.trials : static_cast<std::uint32_t>(std::clamp(kTasksTried / std::max(1.0, tasks), 3.0, 600.0));
+    c.oracle.trials = o.trials != 0
+                          ? o.trials
+                          : static_cast<std::uint32_t>(std::clamp(kTasksTried / std::max(1.0, tasks), 3.0,
+                                                                  static_cast<double>(std::max(3u, o.trials_most))));
     // Beside the orders of other runs, which are among those tried, what they took counts.
     const sim::Known known = play_known(job, {&lit, &demand, &ahead}, c, launches < kMostUses);
     p.best_ms = std::min({known.best.iteration_ms, demand.iteration_ms, ahead.iteration_ms});
@@ -72,15 +58,21 @@ Point play_point(const replay::Workload& job, std::uint32_t rails, const sim::Co
     return p;
 }
 
-std::vector<std::string> unserved_of(const JobLaunches& launches) {
+Unserved unserved_of(const JobLaunches& launches) {
     std::set<std::string> names;
+    double all = 0, unserved = 0;
     const replay::Workload& w = launches.workload();
     for (std::uint32_t rank = 0; rank < w.world(); ++rank)
-        for (const replay::Step& step : launches.steps(launches.role_of(rank)))
-            if (is_operation(step.kind) && launches.speaks(step, rank) && launches.crosses(step, rank) &&
-                !launches.all_pairs()[launches.pairs(step, rank)].served)
-                names.insert(launches.labels()[launches.label(step, rank)]);
-    return {names.begin(), names.end()};
+        for (const replay::Step& step : launches.steps(launches.role_of(rank))) {
+            if (!is_operation(step.kind) || step.kind == replay::StepKind::recv || !launches.crosses(step, rank))
+                continue;
+            const double bytes = step.first_only ? 0 : launches.sent_bytes(step, rank, 1) / step.every;
+            all += bytes;
+            if (launches.all_pairs()[launches.pairs(step, rank)].served) continue;
+            unserved += bytes;
+            names.insert(launches.labels()[launches.label(step, rank)]);
+        }
+    return {{names.begin(), names.end()}, all > 0 ? unserved / all : 0};
 }
 
 std::vector<std::uint32_t> ports_to_try(const RunOptions& o, const Run& run, const sim::Column& lit) {
@@ -140,6 +132,22 @@ SeedTimes play_seed(const replay::Workload& job, const sim::ColumnOptions& optio
 }
 
 }  // namespace
+
+sim::ColumnOptions columns_of(const JobFile& job, const RunOptions& o) {
+    sim::ColumnOptions c;
+    c.ports = o.ports;
+    c.rehearsal.iterations = job.repeats ? std::max(o.iterations, 2u) : 1;
+    c.learned = c.rehearsal.iterations / 2;
+    c.rehearsal.rings = true;
+    c.rehearsal.bytes_per_us = o.out_gbits * 1e3 / 8;
+    c.rehearsal.node_bytes_per_us = o.node_gbytes * 1e3;
+    c.rehearsal.latency_us = o.out_us, c.rehearsal.node_latency_us = o.node_us;
+    c.rehearsal.jitter = o.jitter, c.rehearsal.seed = c.rails.seed = o.seed;
+    c.rails.late_ns = static_cast<TimeNs>(o.late_us * 1e3);
+    c.rails.guard = o.guard;
+    if (job.workload.world() > kSmallWorld) c.rails.check_every = 256;
+    return c;
+}
 
 Run run_job(const JobFile& file, const RunOptions& o) {
     JobFile slowed;

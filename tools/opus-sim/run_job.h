@@ -20,7 +20,8 @@ struct RunOptions {
     double out_us = 5, node_us = 2;  // of each step of an operation
     std::uint32_t iterations = 8;    // that are played; the second half counts
     bool best = true;                // the best-found schedule and the bound, too
-    std::uint32_t trials = 0;        // schedules that are tried; 0: by the size of the job
+    std::uint32_t trials = 0;        // schedules that are tried; 0: by the size of the job,
+    std::uint32_t trials_most = 600;  // up to this
     unsigned at_once = 2;            // dark times
     double jitter = 0;               // computation lasts up to so much longer, as a part of it
     double late_us = 0;              // launches are seen to be reached up to so much later
@@ -54,6 +55,14 @@ struct Point {
     Answers demand_answers, provisioned_answers;
 };
 
+// Operations that need more neighbours at a time than a GPU has ports.
+struct Unserved {
+    std::vector<std::string> names;  // as JobLaunches calls them
+    double share = 0;                // of the bytes that an iteration sends between nodes
+    static constexpr double kFew = 0.01;
+    bool matters() const { return share >= kFew; }  // else any packet network carries them
+};
+
 // The same job with other ports, which share the same bandwidth.
 struct Alternative {
     struct At {
@@ -61,7 +70,7 @@ struct Alternative {
     };
     std::uint32_t ports = 0;
     StaticSplit split;
-    std::vector<std::string> unserved;  // operations that circuits cannot serve, as JobLaunches calls them
+    Unserved unserved;
     std::vector<At> points;
 };
 
@@ -72,14 +81,16 @@ struct Run {
     StaticSplit split;
     std::vector<Point> points;  // by dark time
     std::uint32_t nodes = 0;
-    std::vector<std::string> labels;    // of operations, in what follows
-    std::vector<std::string> unserved;  // operations that need more ports than a GPU has
+    std::vector<std::string> labels;  // of operations, in what follows
+    Unserved unserved;
     Windows windows;
     Answers lit_answers;
     std::vector<Alternative> alternatives;
     std::vector<SeedTimes> seeds;  // with more than one
 };
 
+// How a column of it is played; dark times are set besides.
+sim::ColumnOptions columns_of(const JobFile& job, const RunOptions& options);
 Run run_job(const JobFile& job, const RunOptions& options);
 
 }  // namespace opus::job

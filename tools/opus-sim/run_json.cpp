@@ -1,5 +1,7 @@
 #include "tools/opus-sim/run_json.h"
 
+#include <algorithm>
+
 namespace opus::job {
 namespace {
 
@@ -62,7 +64,8 @@ json json_of(const LongestWay& way, const std::vector<std::string>& labels) {
                             {"operation", named ? json(labels[s.label]) : json()},
                             {"rank", s.rank},
                             {"from_ms", static_cast<double>(s.from_ns) / 1e6},
-                            {"to_ms", static_cast<double>(s.to_ns) / 1e6}});
+                            {"to_ms", static_cast<double>(s.to_ns) / 1e6},
+                            {"ms", static_cast<double>(s.to_ns - s.from_ns) / 1e6}});
     }
     return {{"iteration", way.iteration},
             {"ms", way.ms},
@@ -105,8 +108,11 @@ json json_of(const Variant& v, double lit) {
             {"crowded", v.crowded},           {"unroutable", v.unroutable}};
 }
 
-json json_of(const StaticSplit& split) {
+json over(double ms, double lit) { return ms > 0 && lit > 0 ? json(ms / lit - 1) : json(); }
+
+json json_of(const StaticSplit& split, double lit) {
     return {{"iteration_ms", maybe(split.iteration_ms)},
+            {"over_electrical", over(split.iteration_ms, lit)},
             {"needed_ports", split.needed_ports},
             {"circuits", split.circuits},
             {"tried", split.tried}};
@@ -121,13 +127,26 @@ json alternatives_json(const Run& run) {
         for (const Alternative::At& at : a.points)
             points.push_back({{"dark_ms", at.dark_ms},
                               {"on_demand_ms", maybe(at.demand_ms)},
-                              {"provisioned_ms", maybe(at.provisioned_ms)}});
-        all.push_back({{"ports", a.ports}, {"static_split", json_of(a.split)}, {"unserved", a.unserved}, {"points", points}});
+                              {"on_demand_over_electrical", over(at.demand_ms, run.electrical.iteration_ms)},
+                              {"provisioned_ms", maybe(at.provisioned_ms)},
+                              {"provisioned_over_electrical", over(at.provisioned_ms, run.electrical.iteration_ms)}});
+        all.push_back({{"ports", a.ports},
+                       {"static_split", json_of(a.split, run.electrical.iteration_ms)},
+                       {"unserved", a.unserved.names},
+                       {"unserved_share", a.unserved.share},
+                       {"points", points}});
     }
     return all;
 }
 
-json conclusion_json(const Conclusion& v) {
+// Of the windows; from their distribution, in steps of a percent.
+json longer(const Windows& w, double ms) {
+    if (w.cdf_ms.empty()) return {};
+    const auto first = std::upper_bound(w.cdf_ms.begin() + 1, w.cdf_ms.end(), ms);
+    return static_cast<double>(w.cdf_ms.end() - first) / 100;
+}
+
+json conclusion_json(const Conclusion& v, const Run& run) {
     constexpr const char* answers[] = {"yes", "with changes", "no"};
     json technologies = json::array();
     for (const TechnologyFit& t : v.technologies)
@@ -136,10 +155,12 @@ json conclusion_json(const Conclusion& v) {
                                 {"switch_ports", t.technology->ports},
                                 {"rail_ports", t.rail_ports},
                                 {"fits", t.fits},
-                                {"played", t.point != nullptr}});
+                                {"windows_longer", longer(run.windows, t.dark_ms)},
+                                {"point", t.point != nullptr ? json(t.point - run.points.data()) : json()}});
     return {{"answer", answers[static_cast<std::size_t>(v.answer)]},
             {"sentence", v.sentence},
             {"dark_ms", v.point != nullptr ? json(v.point->dark_ms) : json()},
+            {"point", v.point != nullptr ? json(v.point - run.points.data()) : json()},
             {"changes", v.changes},
             {"technologies", technologies}};
 }
@@ -159,7 +180,9 @@ json points_json(const Run& run) {
             point["provisioned"]["spread"] = json_of(spread_of(run.seeds, i, &SeedTimes::At::provisioned_ms));
         }
         point["best_found_ms"] = maybe(p.best_ms);
+        point["best_found_over_electrical"] = over(p.best_ms, lit);
         point["bound_ms"] = maybe(p.bound_ms);
+        point["bound_over_electrical"] = over(p.bound_ms > 0 ? std::max(p.bound_ms, lit) : 0, lit);
         points.push_back(std::move(point));
     }
     return points;
@@ -168,17 +191,26 @@ json points_json(const Run& run) {
 }  // namespace
 
 json run_json(const JobFile& job, const Run& run, const RunOptions& o, double accept) {
-    json all = {
-        {"name", job.workload.name},     {"format", job.format},     {"static_split", json_of(run.split)},
-        {"ranks", job.workload.world()}, {"ports", o.ports},         {"iterations", run.iterations},
-        {"counted", run.counted},        {"rails_alike", run.rails}, {"electrical_ms", run.electrical.iteration_ms},
-        {"points", points_json(run)},    {"assumed", job.assumed}};
+    json all = {{"name", job.workload.name},
+                {"format", job.format},
+                {"static_split", json_of(run.split, run.electrical.iteration_ms)},
+                {"ranks", job.workload.world()},
+                {"ports", o.ports},
+                {"iterations", run.iterations},
+                {"counted", run.counted},
+                {"rails_alike", run.rails},
+                {"nodes", run.nodes},
+                {"gbits", o.out_gbits},
+                {"accept", accept},
+                {"electrical_ms", run.electrical.iteration_ms},
+                {"points", points_json(run)},
+                {"assumed", job.assumed}};
     if (!run.lit_answers.any) return all;
-    all["unserved"] = run.unserved;
+    all["unserved"] = run.unserved.names, all["unserved_share"] = run.unserved.share;
     all["electrical"] = {{"communicating", run.lit_answers.used}, {"longest_way", json_of(run.lit_answers.way, run.labels)}};
     all["windows"] = json_of(run.windows, run.labels);
     all["alternatives"] = alternatives_json(run);
-    all["conclusion"] = conclusion_json(conclusion_of(run, o, accept));
+    all["conclusion"] = conclusion_json(conclusion_of(run, o, accept), run);
     return all;
 }
 

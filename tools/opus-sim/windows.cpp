@@ -11,7 +11,7 @@ using replay::RehearsedLaunch;
 
 struct Sample {
     std::int64_t ns = 0;  // 0: the phases overlap
-    double bytes = 0;
+    double bytes = 0;     // that it sends in the phase, or receives, whichever is more
     std::uint32_t from = 0, to = 0;
 };
 
@@ -43,23 +43,29 @@ public:
         std::optional<std::uint64_t> now;  // communicator, collectives or transfers
         std::uint32_t label = 0;
         std::int64_t busy_until = 0;
+        double sent = 0, received = 0;  // in the phase
         for (const RehearsedLaunch& l : all) {
             const JobLaunches::Operation* first = nullptr;
-            double bytes = 0;
+            double out = 0, in = 0;
             for (const auto* o = launches_.begin(rank, l.seq); o != launches_.end(rank, l.seq); ++o) {
                 if (!launches_.crosses(*o->step, rank)) continue;
                 if (first == nullptr) first = o;
-                if (o->step->kind != replay::StepKind::recv) bytes += launches_.sent_bytes(*o->step, rank, 1);
+                const double length = l.lengths[static_cast<std::size_t>(o - launches_.begin(rank, l.seq))];
+                const double bytes = launches_.sent_bytes(*o->step, rank, length);
+                if (o->step->kind != replay::StepKind::recv) out += bytes;
+                if (o->step->kind != replay::StepKind::send) in += bytes;
             }
             if (first == nullptr) continue;
             const replay::Step& step = *first->step;
             const bool transfer = step.kind == replay::StepKind::send || step.kind == replay::StepKind::recv;
             const std::uint64_t phase = std::uint64_t{step.comm} << 1 | (transfer ? 1 : 0);
             const std::uint32_t called = launches_.label(step, rank);
-            if (now && *now != phase && l.iteration >= learned_)
-                samples_.push_back({std::max<std::int64_t>(0, l.begin_ns - busy_until), bytes, label, called});
-            else if (now && *now == phase && samples_.size() > before)
-                samples_.back().bytes += bytes;  // the same phase goes on
+            const bool fresh = now && *now != phase;
+            if (fresh || !now) sent = received = 0;
+            sent += out, received += in;
+            if (fresh && l.iteration >= learned_)
+                samples_.push_back({std::max<std::int64_t>(0, l.begin_ns - busy_until), 0, label, called});
+            if (samples_.size() > before) samples_.back().bytes = std::max(sent, received);
             now = phase, label = called;
             busy_until = std::max(busy_until, l.end_ns);
         }
