@@ -78,10 +78,11 @@ Answers answers_of(const JobLaunches& launches, const replay::RehearsalOptions& 
     if (ends.size() <= learned) return a;
     const Span counted{learned == 0 ? 0 : ends[learned - 1], ends.back()};
     const Span last{ends.size() == 1 ? 0 : ends[ends.size() - 2], ends.back()};
-    const std::vector<CircuitUse> uses = circuit_uses(launches, column, learned);
+    const PlayedColumn played(column);
+    const std::vector<CircuitUse> uses = circuit_uses(launches, played, learned);
     a.any = true;
     a.rails = rail_times(launches, uses, column.turns, counted.first, counted.second);
-    a.way = longest_way(launches, options, column, uses);
+    a.way = longest_way(launches, options, played, uses);
     a.timeline = timeline_of(launches, uses, column.turns, last);
     a.used = used_share(launches, uses, counted);
     const auto iterations = static_cast<double>(ends.size());

@@ -1,27 +1,24 @@
 #include "tools/opus-sim/circuit_uses.h"
 
 #include <algorithm>
-#include <stdexcept>
 
 namespace opus::job {
 
 using replay::RehearsedLaunch;
 
-const RehearsedLaunch& record_of(const sim::Column& column, std::uint32_t rank, std::uint64_t seq) {
-    const std::vector<RehearsedLaunch>& all = column.run.ranks[rank];
-    for (std::size_t away = 0; away < all.size(); ++away) {
-        if (seq + away < all.size() && all[seq + away].seq == seq) return all[seq + away];
-        if (away <= seq && seq - away < all.size() && all[seq - away].seq == seq) return all[seq - away];
+PlayedColumn::PlayedColumn(const sim::Column& column) : column_(column) {
+    for (const std::vector<RehearsedLaunch>& of_rank : column.run.ranks) {
+        std::vector<std::uint32_t>& at = at_.emplace_back(of_rank.size());
+        for (std::uint32_t i = 0; i < of_rank.size(); ++i) at[of_rank[i].seq] = i;  // all have begun: the job ended
     }
-    throw std::logic_error("a launch was played and not recorded");
 }
 
-Meeting meeting_of(const JobLaunches& launches, const sim::Column& column, const JobLaunches::Operation& operation,
+Meeting meeting_of(const JobLaunches& launches, const PlayedColumn& played, const JobLaunches::Operation& operation,
                    std::uint32_t rank) {
     Meeting m;
     m.full_ns = -1;
     for (const JobLaunches::Member& member : launches.members(operation, rank)) {
-        const RehearsedLaunch& l = record_of(column, member.rank, member.seq);
+        const RehearsedLaunch& l = played.record(member.rank, member.seq);
         // Whoever asks is taken for the last where several came last.
         if (l.ready_ns > m.full_ns || (l.ready_ns == m.full_ns && member.rank == rank)) {
             m.full_ns = l.ready_ns;
@@ -34,14 +31,14 @@ Meeting meeting_of(const JobLaunches& launches, const sim::Column& column, const
     return m;
 }
 
-std::vector<CircuitUse> circuit_uses(const JobLaunches& launches, const sim::Column& column, std::uint32_t learned) {
+std::vector<CircuitUse> circuit_uses(const JobLaunches& launches, const PlayedColumn& played, std::uint32_t learned) {
     std::vector<CircuitUse> uses;
     for (std::uint32_t rank = 0; rank < launches.workload().world(); ++rank)
-        for (const RehearsedLaunch& l : column.run.ranks[rank]) {
+        for (const RehearsedLaunch& l : played.column().run.ranks[rank]) {
             if (l.iteration < learned) continue;
             for (const auto* o = launches.begin(rank, l.seq); o != launches.end(rank, l.seq); ++o) {
                 if (!launches.speaks(*o->step, rank) || !launches.crosses(*o->step, rank)) continue;
-                const Meeting m = meeting_of(launches, column, *o, rank);
+                const Meeting m = meeting_of(launches, played, *o, rank);
                 CircuitUse use;
                 use.label = launches.label(*o->step, rank), use.pairs = launches.pairs(*o->step, rank);
                 use.full_ns = m.full_ns, use.begin_ns = m.begin_ns, use.end_ns = l.end_ns;

@@ -22,18 +22,30 @@ struct CircuitUse {
     bool held = false;                                   // it waits for circuits: they can serve it
 };
 
-// Finds the record of a launch. Launches of a rank begin nearly in the order of its program.
-const replay::RehearsedLaunch& record_of(const sim::Column& column, std::uint32_t rank, std::uint64_t seq);
+// A column with its launches by number. The column must outlive it.
+class PlayedColumn {
+public:
+    explicit PlayedColumn(const sim::Column& column);
+    const sim::Column& column() const { return column_; }
+    const replay::RehearsedLaunch& record(std::uint32_t rank, std::uint64_t seq) const {
+        return column_.run.ranks[rank][at_[rank][seq]];
+    }
+
+private:
+    const sim::Column& column_;
+    std::vector<std::vector<std::uint32_t>> at_;  // by rank and number
+};
+
 // When an operation begins, of which this is a member, and when all of its members were there. `last`: who came last.
 struct Meeting {
     std::int64_t full_ns = 0, begin_ns = 0;
     JobLaunches::Member last;
 };
-Meeting meeting_of(const JobLaunches& launches, const sim::Column& column, const JobLaunches::Operation& operation,
+Meeting meeting_of(const JobLaunches& launches, const PlayedColumn& played, const JobLaunches::Operation& operation,
                    std::uint32_t rank);
 
 // In the order in which they begin.
-std::vector<CircuitUse> circuit_uses(const JobLaunches& launches, const sim::Column& column, std::uint32_t learned);
+std::vector<CircuitUse> circuit_uses(const JobLaunches& launches, const PlayedColumn& played, std::uint32_t learned);
 
 // --- windows --------------------------------------------------------------------------------------
 

@@ -23,13 +23,13 @@ public:
         std::uint32_t before = kNone;  // what was awaited last; kNone: the beginning
     };
 
-    RankCourse(const JobLaunches& launches, const replay::RehearsalOptions& options, const sim::Column& column,
+    RankCourse(const JobLaunches& launches, const replay::RehearsalOptions& options, const PlayedColumn& played,
                std::uint32_t rank)
-        : l_(launches), o_(options), column_(column), rank_(rank) {
+        : l_(launches), o_(options), played_(played), rank_(rank) {
         const replay::Workload& w = l_.workload();
         streams_.resize(w.streams.size()), comms_.resize(w.comms.size()), events_.resize(w.events.size());
         const std::vector<Step>& steps = l_.steps(l_.role_of(rank));
-        for (iteration_ = 0; iteration_ < column.run.iterations[rank].size(); ++iteration_) {
+        for (iteration_ = 0; iteration_ < played.column().run.iterations[rank].size(); ++iteration_) {
             for (std::size_t at = 0; at < steps.size(); ++at)
                 if (is_played(steps[at], iteration_)) take(steps[at], at + 1);
             for (const Mark& s : streams_) host_ = later(host_, s);
@@ -85,7 +85,7 @@ private:
         const auto seq = static_cast<std::uint32_t>(launch_.size());
         Mark start = host_;
         for (const Step* step : open_) start = later(later(start, streams_[step->stream]), comms_[step->comm]);
-        const Mark end = add(Kind::operation, start, record_of(column_, rank_, seq).end_ns, seq);
+        const Mark end = add(Kind::operation, start, played_.record(rank_, seq).end_ns, seq);
         for (const Step* step : open_) streams_[step->stream] = comms_[step->comm] = end;
         launch_.push_back(end.thing);
         open_.clear();
@@ -93,7 +93,7 @@ private:
 
     const JobLaunches& l_;
     const replay::RehearsalOptions& o_;
-    const sim::Column& column_;
+    const PlayedColumn& played_;
     std::uint32_t rank_;
     std::uint32_t iteration_ = 0;
     bool in_group_ = false;
@@ -106,11 +106,11 @@ private:
 
 class Walk {
 public:
-    Walk(const JobLaunches& launches, const replay::RehearsalOptions& options, const sim::Column& column,
+    Walk(const JobLaunches& launches, const replay::RehearsalOptions& options, const PlayedColumn& played,
          const std::vector<CircuitUse>& uses)
-        : l_(launches), o_(options), column_(column) {
+        : l_(launches), o_(options), played_(played) {
         const Fabric& fabric = l_.map().fabric();
-        for (const sim::Turn& t : column.turns) {
+        for (const sim::Turn& t : played.column().turns) {
             const GpuId a = fabric.ports[t.a].gpu, b = fabric.ports[t.b].gpu;
             dark_[std::minmax(a, b)].emplace_back(t.from_ns, t.lit_ns);
             for (const GpuId gpu : {a, b}) occupied_[gpu].emplace_back(t.from_ns, t.lit_ns);
@@ -123,13 +123,13 @@ public:
     }
 
     LongestWay run() {
-        const std::vector<std::int64_t> ends = column_.run.ends();
+        const std::vector<std::int64_t> ends = played_.column().run.ends();
         LongestWay way;
         way.iteration = static_cast<std::uint32_t>(ends.size() - 1);
         start_ = way.iteration == 0 ? 0 : ends[way.iteration - 1];
         way.ms = static_cast<double>(ends.back() - start_) / 1e6;
         std::uint32_t rank = 0;
-        while (column_.run.iterations[rank].back() != ends.back()) ++rank;
+        while (played_.column().run.iterations[rank].back() != ends.back()) ++rank;
         std::uint32_t thing = course(rank).end_of(way.iteration);
         for (std::int64_t now = ends.back(); now > start_ && thing != RankCourse::kNone;) {
             const RankCourse::Thing t = course(rank)[thing];
@@ -154,7 +154,7 @@ private:
         auto at = courses_.find(rank);
         if (at != courses_.end()) return *at->second;
         if (courses_.size() >= kKept) courses_.clear();
-        return *courses_.emplace(rank, std::make_unique<RankCourse>(l_, o_, column_, rank)).first->second;
+        return *courses_.emplace(rank, std::make_unique<RankCourse>(l_, o_, played_, rank)).first->second;
     }
 
     // Back through a launch to when the last member of its last operation was there.
@@ -162,7 +162,7 @@ private:
         Meeting last;
         const JobLaunches::Operation* which = nullptr;
         for (const auto* o = l_.begin(rank, seq); o != l_.end(rank, seq); ++o) {
-            const Meeting m = meeting_of(l_, column_, *o, rank);
+            const Meeting m = meeting_of(l_, played_, *o, rank);
             if (which == nullptr || m.begin_ns > last.begin_ns) last = m, which = o;
         }
         const std::uint32_t label = l_.label(*which->step, rank);
@@ -218,7 +218,7 @@ private:
 
     const JobLaunches& l_;
     const replay::RehearsalOptions& o_;
-    const sim::Column& column_;
+    const PlayedColumn& played_;
     std::int64_t start_ = 0;
     std::map<sim::GpuPair, std::vector<Span>> dark_;
     std::map<GpuId, std::vector<Span>> occupied_;
@@ -235,9 +235,9 @@ double LongestWay::of_kind(WaySegment::Kind kind) const {
     return static_cast<double>(ns) / 1e6;
 }
 
-LongestWay longest_way(const JobLaunches& launches, const replay::RehearsalOptions& options, const sim::Column& column,
+LongestWay longest_way(const JobLaunches& launches, const replay::RehearsalOptions& options, const PlayedColumn& played,
                        const std::vector<CircuitUse>& uses) {
-    return Walk(launches, options, column, uses).run();
+    return Walk(launches, options, played, uses).run();
 }
 
 }  // namespace opus::job

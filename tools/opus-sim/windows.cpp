@@ -148,7 +148,7 @@ Windows windows_of(const JobLaunches& launches, const sim::Column& electrical, s
                      [&](const auto& a, const auto& b) { return time(a) > time(b); });
     for (std::size_t i = 0; i < by_volume.size(); ++i) w.by_volume[i] = sums_of(std::move(by_volume[i]));
     const std::int64_t counted_ns = learned == 0 ? 0 : electrical.run.ends()[learned - 1];
-    add_rails(launches, circuit_uses(launches, electrical, learned == 0 ? 0 : learned - 1), counted_ns, w);
+    add_rails(launches, circuit_uses(launches, PlayedColumn(electrical), learned == 0 ? 0 : learned - 1), counted_ns, w);
     return w;
 }
 
