@@ -119,6 +119,64 @@ def _(context):
     expect("cannot be read" in run("cost", "--prices", "/nowhere", code=2), "a file that is not there")
 
 
+SQUARES = """{"workload":1,"name":"squares","iterations":6,"places":[[0,0],[1,0],[2,0],[3,0]]}
+{"comm":"row","groups":[[0,1],[2,3]]}
+{"comm":"column","groups":[[0,2],[1,3]]}
+{"role":"all","ranks":[0,1,2,3]}
+{"role":"all","do":"all_reduce","comm":"row","stream":"s","bytes":50000000,"dtype":"bfloat16"}
+{"role":"all","do":"compute","stream":"s","us":10000}
+{"role":"all","do":"all_reduce","comm":"column","stream":"s","bytes":500000,"dtype":"bfloat16"}
+{"role":"all","do":"compute","stream":"s","us":5000}
+"""
+
+
+@case("a trace for Perfetto: every launch, and where circuits lead, none while it is dark")
+def _(context):
+    with tempfile.TemporaryDirectory() as folder:
+        job, trace = pathlib.Path(folder, "squares.jsonl"), pathlib.Path(folder, "trace.json")
+        job.write_text(SQUARES)
+        options = ["run", job, "--dark-ms", 8, "--ports", 1, "--iterations", 6, "--trials", 5, "--trace", trace]
+        run(*options)
+        first = trace.read_bytes()
+        run(*options)
+        expect(trace.read_bytes() == first, "the same run gave another trace")
+        events = json.loads(first)["traceEvents"]
+        processes = {e["args"]["name"]: e["pid"] for e in events if e["name"] == "process_name"}
+        expect(list(processes) == ["electrical: ranks", "on demand: ranks", "on demand: circuits", "provisioned: ranks", "provisioned: circuits"], f"{processes}")
+        spans = collections.defaultdict(list)
+        for e in events:
+            if e["ph"] == "X":
+                spans[e["pid"], e["tid"]].append((e["ts"], e["ts"] + e["dur"], e["name"]))
+        for name, process in processes.items():
+            for row in range(1, 5):
+                of_row = sorted(spans[process, row])
+                expect(all(a[1] <= b[0] + 1e-6 for a, b in zip(of_row, of_row[1:])), f"{name}, row {row}: spans overlap")
+                if name.endswith("ranks"):
+                    expect(sum("all_reduce" in s[2] for s in of_row) == 2 * 6, f"{name}, row {row}: {of_row}")
+        # On demand each sum needs other circuits: every port is dark before each.
+        dark = [s for s in spans[processes["on demand: circuits"], 1] if s[2] == "dark"]
+        expect(len(dark) == 12 and all(abs(s[1] - s[0] - 8000) < 1 for s in dark), f"{dark}")
+        for begin, end, name in spans[processes["on demand: ranks"], 1]:
+            if "all_reduce" in name:
+                expect(not any(b < end - 1 and e > begin + 1 for b, e, _ in dark), f"{name} at {begin} runs in the dark")
+        expect("/nowhere/trace.json" in run(*options[:-1], "/nowhere/trace.json", code=2), "a trace that cannot be written")
+
+
+@case("a slow rank and several seeds, with the spread shown")
+def _(context):
+    with tempfile.TemporaryDirectory() as folder:
+        job = pathlib.Path(folder, "squares.jsonl")
+        job.write_text(SQUARES)
+        options = ["run", job, "--dark-ms", 8, "--ports", 1, "--iterations", 6, "--no-best"]
+        even, slow = (json.loads(run(*options, "--json", *more))["electrical_ms"] for more in ([], ["--slow-rank", "2=1.2"]))
+        expect(abs(slow - even - 3) < 1e-3, f"{even} ms, with a slow rank {slow} ms")
+        noisy = ["--jitter", 0.2, "--seeds", 3]
+        spread = json.loads(run(*options, "--json", *noisy))["points"][0]["provisioned"]["spread"]
+        expect(spread["least"] <= spread["mean"] <= spread["most"] and spread["least"] < spread["most"], f"{spread}")
+        expect("3 seeds" in run(*options, *noisy), "the spread is not shown")
+        expect("3=1.1" in run(*options, "--slow-rank", "much", code=2), "a slow rank that is none")
+
+
 @case("what is wrong with arguments and files is said, and ends with code 2")
 def _(context):
     expect("FILE" in run("run", code=2), "no file was asked for")

@@ -38,7 +38,7 @@ void Table::print(std::FILE* out) const {
 
 std::string duration(double ms) {
     if (ms < 1) return number("%.0f", ms * 1e3, " us");
-    if (ms < 1'000) return number("%.3g", ms, " ms");
+    if (ms < 999.5) return number("%.3g", ms, " ms");
     if (ms < 120'000) return number("%.1f", ms / 1e3, " s");
     if (ms < 7'200'000) return number("%.0f", ms / 60e3, " min");
     return number("%.1f", ms / 3600e3, " h");

@@ -12,7 +12,20 @@ namespace opus::job {
 inline constexpr int kExitOk = 0, kExitJob = 1, kExitUsage = 2;
 
 int read_command(const std::vector<std::string>& paths, const ReadOptions& options, bool json);
-int run_command(const std::vector<std::string>& paths, const ReadOptions& read, const RunOptions& options, bool json);
+struct ShowOptions {
+    bool json = false;
+    double accept = 0.05;  // of an iteration, that photonic rails may cost
+    std::string trace;     // file; empty: none
+};
+int run_command(const std::vector<std::string>& paths, const ReadOptions& read, const RunOptions& options,
+                const ShowOptions& show);
+int report_command(const std::vector<std::string>& paths, const ReadOptions& read, const RunOptions& options,
+                   const ShowOptions& show, const std::string& out);
+void print_answers(const Run& run, const RunOptions& options, double accept);
+// Into `show.trace`, if it names a file, at the dark time that is looked at closely. Throws std::invalid_argument.
+void trace_run(const JobFile& job, const Run& run, const RunOptions& options, const ShowOptions& show);
+// Says on stderr what came to a halt; the exit code.
+int halted(const JobFile& job, const Run& run);
 int generate_command(const ModelOptions& options, const std::string& out);
 
 }  // namespace opus::job

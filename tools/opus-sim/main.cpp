@@ -54,7 +54,36 @@ void run_arguments(CLI::App& app, RunOptions& o) {
     app.add_flag("--fold,!--no-fold", o.fold,
                  "where the GPUs of a node all do the same, play one rail for all: faster; when a job is provisioned "
                  "may differ");
+    app.add_flag("--answers,!--no-answers", o.answers,
+                 "look closely at each variant: windows, dark time by phase, the longest way, ports, what to change "
+                 "(the default)");
+    app.add_option(
+           "--try-ports", o.try_ports,
+           "numbers of ports that are played as well, to say what to change; 0: none; by default some for small jobs")
+        ->delimiter(',')
+        ->check(CLI::Range(0, 64));
+    app.add_flag("--technologies,!--no-technologies", o.technologies,
+                 "play the dark times of the known switch technologies, too (report's default)");
+    app.add_option("--seeds", o.seeds, "play so many seeds, from --seed on, and show the spread")->check(CLI::Range(1, 1000));
+    app.add_option_function<std::vector<std::string>>(
+        "--slow-rank",
+        [&o](const std::vector<std::string>& texts) {
+            for (const std::string& text : texts) try {
+                    o.slow.push_back(slow_rank(text));
+                } catch (const std::invalid_argument& error) { throw CLI::ValidationError(error.what()); }
+        },
+        "RANK=FACTOR: the rank computes for so many times as long, such as 3=1.1; may be said again");
     app.add_option("--at-once", o.at_once, "dark times that are played beside each other")->check(CLI::Range(1, 256))->capture_default_str();
+}
+
+void show_arguments(CLI::App& app, ShowOptions& o) {
+    app.add_option_function<double>(
+           "--accept-percent", [&o](double percent) { o.accept = percent / 100; },
+           "what an iteration may be longer than on electrical rails, for a yes; default: 5")
+        ->check(CLI::Range(0.0, 1000.0));
+    app.add_option("--trace", o.trace,
+                   "file for ui.perfetto.dev: what ranks launch and where circuits lead, at the dark time that is "
+                   "looked at closely");
 }
 
 }  // namespace
@@ -69,15 +98,25 @@ int main(int argc, char** argv) {
     app.footer("Exit codes: 0 all went well; 1 the job came to a halt; 2 arguments, or a file that cannot be read.");
     std::vector<std::string> paths;
     ReadOptions read;
-    RunOptions run;
+    RunOptions run, report;
+    report.technologies = true, report.trials_most = 30;  // a dozen dark times
     ModelOptions model;
     CostOptions cost;
+    ShowOptions show;
     std::string out;
     bool json = false;
     CLI::App* run_it = app.add_subcommand("run", "play a job on electrical and on photonic rails, and print a table");
     read_arguments(*run_it, paths, read);
     run_arguments(*run_it, run);
-    run_it->add_flag("--json", json, "for programs");
+    show_arguments(*run_it, show);
+    run_it->add_flag("--json", show.json, "for programs");
+    CLI::App* report_it = app.add_subcommand(
+        "report", "play a job likewise, and write a page for people: would photonic rails work for it?");
+    read_arguments(*report_it, paths, read);
+    run_arguments(*report_it, report);
+    show_arguments(*report_it, show);
+    report_it->add_option("--out", out, "file of HTML that is written; report.html without it");
+    report_it->add_flag("--json", show.json, "print the page's figures, for programs");
     CLI::App* read_it = app.add_subcommand("read", "say what is in files: ranks, groups, operations, bytes, times");
     read_arguments(*read_it, paths, read);
     read_it->add_flag("--json", json, "for programs");
@@ -92,7 +131,8 @@ int main(int argc, char** argv) {
         app.parse(argc, argv);
     } catch (const CLI::ParseError& error) { return app.exit(error) == 0 ? kExitOk : kExitUsage; }
     try {
-        if (*run_it) return run_command(paths, read, run, json);
+        if (*run_it) return run_command(paths, read, run, show);
+        if (*report_it) return report_command(paths, read, report, show, out.empty() ? "report.html" : out);
         if (*make_it) return generate_command(model, out);
         if (*cost_it) return cost_command(cost, json);
         return read_command(paths, read, json);

@@ -3,6 +3,7 @@
 
 #include "tools/ctl/table.h"
 #include "tools/opus-sim/commands.h"
+#include "tools/opus-sim/run_json.h"
 
 namespace opus::job {
 namespace {
@@ -69,41 +70,11 @@ void print_json(const JobFile& job) {
 
 std::string percent(double ms, double of) { return number("%+.2f %%", of > 0 ? 100 * (ms / of - 1) : 0); }
 
-json json_of(const Variant& v, double lit) {
-    return {{"iteration_ms", v.iteration_ms}, {"over_electrical", lit > 0 ? v.iteration_ms / lit - 1 : 0},
-            {"held_ms", v.held_ms},           {"reconfigurations", v.reconfigurations},
-            {"dark_hidden", v.hidden},        {"messages", v.messages},
-            {"crowded", v.crowded},           {"unroutable", v.unroutable}};
-}
-
 bool good(const Run& run) {
     bool all = run.electrical.ended;
     for (const Point& p : run.points)
         for (const Variant* v : {&p.demand, &p.provisioned}) all &= v->ended && v->fault.empty();
     return all;
-}
-
-void print_run_json(const JobFile& job, const Run& run, const RunOptions& o) {
-    json points = json::array();
-    const double lit = run.electrical.iteration_ms;
-    for (const Point& p : run.points) {
-        json point = {
-            {"dark_ms", p.dark_ms}, {"on_demand", json_of(p.demand, lit)}, {"provisioned", json_of(p.provisioned, lit)}};
-        point["best_found_ms"] = p.best_ms > 0 ? json(p.best_ms) : json();
-        point["bound_ms"] = p.bound_ms > 0 ? json(p.bound_ms) : json();
-        points.push_back(std::move(point));
-    }
-    const json split = {{"iteration_ms", run.split.iteration_ms > 0 ? json(run.split.iteration_ms) : json()},
-                        {"needed_ports", run.split.needed_ports},
-                        {"circuits", run.split.circuits},
-                        {"tried", run.split.tried}};
-    const json all = {{"name", job.workload.name}, {"format", job.format},
-                      {"static_split", split},     {"ranks", job.workload.world()},
-                      {"ports", o.ports},          {"iterations", run.iterations},
-                      {"counted", run.counted},    {"rails_alike", run.rails},
-                      {"electrical_ms", lit},      {"points", points},
-                      {"assumed", job.assumed}};
-    std::printf("%s\n", all.dump(2, ' ', false, json::error_handler_t::replace).c_str());
 }
 
 // With circuits that never move.
@@ -174,9 +145,7 @@ int read_command(const std::vector<std::string>& paths, const ReadOptions& optio
     return kExitOk;
 }
 
-int run_command(const std::vector<std::string>& paths, const ReadOptions& read, const RunOptions& options, bool json) {
-    const JobFile job = read_files(paths, read);
-    const Run run = run_job(job, options);
+int halted(const JobFile& job, const Run& run) {
     if (!run.electrical.ended) {
         std::fprintf(stderr,
                      "opus-sim: %s: its ranks wait for each other in a circle, even where no circuit is ever dark: "
@@ -184,13 +153,30 @@ int run_command(const std::vector<std::string>& paths, const ReadOptions& read, 
                      job.workload.name.c_str());
         return kExitJob;
     }
-    json ? print_run_json(job, run, options) : print_run(job, run, options);
     for (const Point& p : run.points)
         for (const Variant* v : {&p.demand, &p.provisioned})
             if (!v->ended || !v->fault.empty())
                 std::fprintf(stderr, "opus-sim: at %g ms the job came to a halt: %s\n", p.dark_ms,
                              v->fault.empty() ? "launches wait for ever" : v->fault.c_str());
     return good(run) ? kExitOk : kExitJob;
+}
+
+int run_command(const std::vector<std::string>& paths, const ReadOptions& read, const RunOptions& asked,
+                const ShowOptions& show) {
+    const JobFile job = read_files(paths, read);
+    RunOptions options = asked;
+    if (options.technologies) options.dark_ms = with_technologies(options.dark_ms);
+    const Run run = run_job(job, options);
+    if (!run.electrical.ended) return halted(job, run);
+    trace_run(job, run, options, show);
+    if (show.json) {
+        const nlohmann::json all = run_json(job, run, options, show.accept);
+        std::printf("%s\n", all.dump(2, ' ', false, json::error_handler_t::replace).c_str());
+    } else {
+        print_run(job, run, options);
+        print_answers(run, options, show.accept);
+    }
+    return halted(job, run);
 }
 
 }  // namespace opus::job

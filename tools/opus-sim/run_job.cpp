@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <atomic>
+#include <set>
 #include <thread>
 
 #include "tools/opus-sim/fold_rails.h"
+#include "tools/opus-sim/job_launches.h"
 #include "tools/sim/columns.h"
 
 namespace opus::job {
@@ -14,6 +16,122 @@ namespace {
 constexpr double kTasksTried = 3e7;
 constexpr std::size_t kMostUses = 3000;
 constexpr std::uint32_t kSmallWorld = 64;  // beyond, the controller's check of all that it knows would take most of the time
+
+Variant variant_of(const sim::Column& c, std::uint32_t iterations, std::uint32_t rails) {
+    Variant v;
+    v.ended = c.ended, v.iteration_ms = c.iteration_ms, v.held_ms = c.held_ms * rails, v.fault = c.fault;
+    v.reconfigurations = static_cast<double>(c.counters.reconfigurations) * rails / iterations;
+    const double dark = static_cast<double>(c.counters.dark_hidden_ns + c.counters.dark_exposed_ns);
+    v.hidden = dark > 0 ? static_cast<double>(c.counters.dark_hidden_ns) / dark : 0;
+    v.crowded = c.counters.crowded * rails, v.unroutable = c.counters.unroutable * rails;
+    v.messages = c.frames_up / iterations;
+    return v;
+}
+
+Point play_point(const replay::Workload& job, std::uint32_t rails, const sim::ColumnOptions& options,
+                 const RunOptions& o, const sim::Column& lit, const JobLaunches* seen, double dark_ms) {
+    sim::ColumnOptions c = options;
+    c.rails.keep_turns = seen != nullptr;
+    c.dark_ns = static_cast<TimeNs>(dark_ms * 1e6);
+    Point p;
+    p.dark_ms = dark_ms;
+    const sim::Column demand = play(job, sim::Rails::on_demand, c), ahead = play(job, sim::Rails::provisioned, c);
+    p.demand = variant_of(demand, c.rehearsal.iterations, rails),
+    p.provisioned = variant_of(ahead, c.rehearsal.iterations, rails);
+    if (seen != nullptr) {
+        p.demand_answers = answers_of(*seen, c.rehearsal, demand, c.learned);
+        p.provisioned_answers = answers_of(*seen, c.rehearsal, ahead, c.learned);
+    }
+    if (!o.best || !demand.ended || !ahead.ended) return p;
+    std::size_t launches = 0;
+    for (const auto& rank : lit.run.ranks) launches += rank.size();
+    launches /= c.rehearsal.iterations;
+    const double tasks = 4.0 * static_cast<double>(launches) * std::min(5u, c.rehearsal.iterations);
+    c.oracle.trials = o.trials != 0
+                          ? o.trials
+                          : static_cast<std::uint32_t>(std::clamp(kTasksTried / std::max(1.0, tasks), 3.0,
+                                                                  static_cast<double>(std::max(3u, o.trials_most))));
+    // Beside the orders of other runs, which are among those tried, what they took counts.
+    const sim::Known known = play_known(job, {&lit, &demand, &ahead}, c, launches < kMostUses);
+    p.best_ms = std::min({known.best.iteration_ms, demand.iteration_ms, ahead.iteration_ms});
+    p.bound_ms = std::min(known.least_ms, p.best_ms);
+    return p;
+}
+
+Unserved unserved_of(const JobLaunches& launches) {
+    std::set<std::string> names;
+    double all = 0, unserved = 0;
+    const replay::Workload& w = launches.workload();
+    for (std::uint32_t rank = 0; rank < w.world(); ++rank)
+        for (const replay::Step& step : launches.steps(launches.role_of(rank))) {
+            if (!is_operation(step.kind) || step.kind == replay::StepKind::recv || !launches.crosses(step, rank))
+                continue;
+            const double bytes = step.first_only ? 0 : launches.sent_bytes(step, rank, 1) / step.every;
+            all += bytes;
+            if (launches.all_pairs()[launches.pairs(step, rank)].served) continue;
+            unserved += bytes;
+            names.insert(launches.labels()[launches.label(step, rank)]);
+        }
+    return {{names.begin(), names.end()}, all > 0 ? unserved / all : 0};
+}
+
+std::vector<std::uint32_t> ports_to_try(const RunOptions& o, const Run& run, const sim::Column& lit) {
+    constexpr std::size_t kFewLaunches = 200'000;  // beyond, only what is asked for
+    constexpr std::uint32_t kMostPorts = 8;
+    std::set<std::uint32_t> ports(o.try_ports.begin(), o.try_ports.end());
+    if (ports.empty()) {
+        std::size_t launches = 0;
+        for (const auto& rank : lit.run.ranks) launches += rank.size();
+        if (launches > kFewLaunches) return {};
+        ports = {1, 2, 4};
+        if (run.split.needed_ports <= kMostPorts) ports.insert(run.split.needed_ports);
+    }
+    ports.erase(0), ports.erase(o.ports);
+    return {ports.begin(), ports.end()};
+}
+
+void play_alternative(const replay::Workload& job, const sim::ColumnOptions& options, const RunOptions& o, bool repeats,
+                      Alternative& a) {
+    sim::ColumnOptions c = options;
+    c.ports = a.ports;
+    if (o.split && repeats) a.split = best_static_split(job, a.ports, c.rehearsal);
+    for (const double dark_ms : o.dark_ms) {
+        c.dark_ns = static_cast<TimeNs>(dark_ms * 1e6);
+        const sim::Column demand = play(job, sim::Rails::on_demand, c), ahead = play(job, sim::Rails::provisioned, c);
+        a.points.push_back({dark_ms, demand.ended ? demand.iteration_ms : 0, ahead.ended ? ahead.iteration_ms : 0});
+    }
+    a.unserved = unserved_of(JobLaunches(job, a.ports, 1));
+}
+
+// Each of so many, several at once.
+template <class F>
+void each(std::size_t count, unsigned at_once, F&& what) {
+    std::atomic<std::size_t> next = 0;
+    const auto work = [&] {
+        for (std::size_t i = next++; i < count; i = next++) what(i);
+    };
+    std::vector<std::thread> others;
+    for (unsigned i = 1; i < at_once && i < count; ++i) others.emplace_back(work);
+    work();
+    for (std::thread& other : others) other.join();
+}
+
+// The same job under other noise: only how long it takes.
+SeedTimes play_seed(const replay::Workload& job, const sim::ColumnOptions& options, const RunOptions& o, std::uint64_t seed) {
+    sim::ColumnOptions c = options;
+    c.rehearsal.seed = c.rails.seed = seed;
+    SeedTimes times;
+    times.seed = seed;
+    times.electrical_ms = play(job, sim::Rails::lit, c).iteration_ms;
+    for (const double dark_ms : o.dark_ms) {
+        c.dark_ns = static_cast<TimeNs>(dark_ms * 1e6);
+        times.points.push_back(
+            {play(job, sim::Rails::on_demand, c).iteration_ms, play(job, sim::Rails::provisioned, c).iteration_ms});
+    }
+    return times;
+}
+
+}  // namespace
 
 sim::ColumnOptions columns_of(const JobFile& job, const RunOptions& o) {
     sim::ColumnOptions c;
@@ -31,43 +149,10 @@ sim::ColumnOptions columns_of(const JobFile& job, const RunOptions& o) {
     return c;
 }
 
-Variant variant_of(const sim::Column& c, std::uint32_t iterations, std::uint32_t rails) {
-    Variant v;
-    v.ended = c.ended, v.iteration_ms = c.iteration_ms, v.held_ms = c.held_ms * rails, v.fault = c.fault;
-    v.reconfigurations = static_cast<double>(c.counters.reconfigurations) * rails / iterations;
-    const double dark = static_cast<double>(c.counters.dark_hidden_ns + c.counters.dark_exposed_ns);
-    v.hidden = dark > 0 ? static_cast<double>(c.counters.dark_hidden_ns) / dark : 0;
-    v.crowded = c.counters.crowded * rails, v.unroutable = c.counters.unroutable * rails;
-    v.messages = c.frames_up / iterations;
-    return v;
-}
-
-Point play_point(const replay::Workload& job, std::uint32_t rails, const sim::ColumnOptions& options,
-                 const RunOptions& o, const sim::Column& lit, double dark_ms) {
-    sim::ColumnOptions c = options;
-    c.dark_ns = static_cast<TimeNs>(dark_ms * 1e6);
-    Point p;
-    p.dark_ms = dark_ms;
-    const sim::Column demand = play(job, sim::Rails::on_demand, c), ahead = play(job, sim::Rails::provisioned, c);
-    p.demand = variant_of(demand, c.rehearsal.iterations, rails),
-    p.provisioned = variant_of(ahead, c.rehearsal.iterations, rails);
-    if (!o.best || !demand.ended || !ahead.ended) return p;
-    std::size_t launches = 0;
-    for (const auto& rank : lit.run.ranks) launches += rank.size();
-    launches /= c.rehearsal.iterations;
-    const double tasks = 4.0 * static_cast<double>(launches) * std::min(5u, c.rehearsal.iterations);
-    c.oracle.trials =
-        o.trials != 0 ? o.trials : static_cast<std::uint32_t>(std::clamp(kTasksTried / std::max(1.0, tasks), 3.0, 600.0));
-    // Beside the orders of other runs, which are among those tried, what they took counts.
-    const sim::Known known = play_known(job, {&lit, &demand, &ahead}, c, launches < kMostUses);
-    p.best_ms = std::min({known.best.iteration_ms, demand.iteration_ms, ahead.iteration_ms});
-    p.bound_ms = std::min(known.least_ms, p.best_ms);
-    return p;
-}
-
-}  // namespace
-
-Run run_job(const JobFile& job, const RunOptions& o) {
+Run run_job(const JobFile& file, const RunOptions& o) {
+    JobFile slowed;
+    if (!o.slow.empty()) slowed = file, slowed.workload = with_slow_ranks(file.workload, o.slow);
+    const JobFile& job = o.slow.empty() ? file : slowed;
     const sim::ColumnOptions c = columns_of(job, o);
     Run run;
     run.iterations = c.rehearsal.iterations, run.counted = c.rehearsal.iterations - c.learned;
@@ -79,16 +164,25 @@ Run run_job(const JobFile& job, const RunOptions& o) {
     run.electrical = variant_of(lit, c.rehearsal.iterations, run.rails);
     if (!lit.ended) return run;
     if (o.split && job.repeats) run.split = best_static_split(played, o.ports, c.rehearsal);
+    for (const replay::Place& place : job.workload.places) run.nodes = std::max(run.nodes, place.node + 1);
+    std::optional<JobLaunches> launches;
+    if (o.answers) {
+        launches.emplace(played, o.ports, c.rehearsal.iterations);
+        run.labels = launches->labels();
+        run.unserved = unserved_of(*launches);
+        run.windows = windows_of(*launches, lit, c.learned);
+        run.lit_answers = answers_of(*launches, c.rehearsal, lit, c.learned);
+    }
     run.points.resize(o.dark_ms.size());
-    std::atomic<std::size_t> next = 0;
-    const auto work = [&] {
-        for (std::size_t i = next++; i < run.points.size(); i = next++)
-            run.points[i] = play_point(played, run.rails, c, o, lit, o.dark_ms[i]);
-    };
-    std::vector<std::thread> others;
-    for (unsigned i = 1; i < o.at_once && i < run.points.size(); ++i) others.emplace_back(work);
-    work();
-    for (std::thread& other : others) other.join();
+    each(run.points.size(), o.at_once, [&](std::size_t i) {
+        run.points[i] = play_point(played, run.rails, c, o, lit, launches ? &*launches : nullptr, o.dark_ms[i]);
+    });
+    if (o.answers)
+        for (const std::uint32_t ports : ports_to_try(o, run, lit)) run.alternatives.emplace_back().ports = ports;
+    each(run.alternatives.size(), o.at_once,
+         [&](std::size_t i) { play_alternative(played, c, o, job.repeats, run.alternatives[i]); });
+    if (o.seeds > 1) run.seeds.resize(o.seeds);
+    each(run.seeds.size(), o.at_once, [&](std::size_t i) { run.seeds[i] = play_seed(played, c, o, o.seed + i); });
     return run;
 }
 

@@ -5,7 +5,9 @@
 #include <string>
 #include <vector>
 
+#include "tools/opus-sim/answers.h"
 #include "tools/opus-sim/job_file.h"
+#include "tools/opus-sim/noise.h"
 #include "tools/opus-sim/static_split.h"
 
 namespace opus::job {
@@ -18,7 +20,8 @@ struct RunOptions {
     double out_us = 5, node_us = 2;  // of each step of an operation
     std::uint32_t iterations = 8;    // that are played; the second half counts
     bool best = true;                // the best-found schedule and the bound, too
-    std::uint32_t trials = 0;        // schedules that are tried; 0: by the size of the job
+    std::uint32_t trials = 0;        // schedules that are tried; 0: by the size of the job,
+    std::uint32_t trials_most = 600;  // up to this
     unsigned at_once = 2;            // dark times
     double jitter = 0;               // computation lasts up to so much longer, as a part of it
     double late_us = 0;              // launches are seen to be reached up to so much later
@@ -26,6 +29,11 @@ struct RunOptions {
     bool split = true;               // seek the best split of ports that never moves, too
     bool fold = false;               // where the GPUs of a node all do the same, one rail is played for all
     bool guard = true;               // who is slower for being provisioned goes back
+    bool answers = true;             // look closely at each variant, too
+    std::vector<std::uint32_t> try_ports;  // of a GPU, that are played as well; empty: as many as seem worth it, {0}: none
+    bool technologies = false;             // play the dark times of the technologies that there are, too
+    std::uint32_t seeds = 1;               // from `seed` on; the first one's figures, and the spread of all
+    std::vector<SlowRank> slow;
 };
 
 struct Variant {
@@ -44,6 +52,26 @@ struct Point {
     double dark_ms = 0;
     Variant demand, provisioned;
     double best_ms = 0, bound_ms = 0;  // 0: not sought, or none is known
+    Answers demand_answers, provisioned_answers;
+};
+
+// Operations that need more neighbours at a time than a GPU has ports.
+struct Unserved {
+    std::vector<std::string> names;  // as JobLaunches calls them
+    double share = 0;                // of the bytes that an iteration sends between nodes
+    static constexpr double kFew = 0.01;
+    bool matters() const { return share >= kFew; }  // else any packet network carries them
+};
+
+// The same job with other ports, which share the same bandwidth.
+struct Alternative {
+    struct At {
+        double dark_ms = 0, demand_ms = 0, provisioned_ms = 0;  // 0: it did not end
+    };
+    std::uint32_t ports = 0;
+    StaticSplit split;
+    Unserved unserved;
+    std::vector<At> points;
 };
 
 struct Run {
@@ -52,8 +80,17 @@ struct Run {
     Variant electrical;
     StaticSplit split;
     std::vector<Point> points;  // by dark time
+    std::uint32_t nodes = 0;
+    std::vector<std::string> labels;  // of operations, in what follows
+    Unserved unserved;
+    Windows windows;
+    Answers lit_answers;
+    std::vector<Alternative> alternatives;
+    std::vector<SeedTimes> seeds;  // with more than one
 };
 
+// How a column of it is played; dark times are set besides.
+sim::ColumnOptions columns_of(const JobFile& job, const RunOptions& options);
 Run run_job(const JobFile& job, const RunOptions& options);
 
 }  // namespace opus::job

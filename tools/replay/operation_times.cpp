@@ -27,6 +27,8 @@ RingCost ring_cost(StepKind kind, double n) {
 
 }  // namespace
 
+double ring_passes(StepKind kind, double members) { return ring_cost(kind, members).passes; }
+
 OperationTimes::OperationTimes(const Workload& workload, const RehearsalOptions& options)
     : workload_(workload), options_(options) {
     if (!options.rings && options.node_bytes_per_us == 0) return;

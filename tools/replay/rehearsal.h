@@ -71,6 +71,9 @@ Rehearsal rehearse(const Workload& workload, const RehearsalOptions& options);
 std::int64_t gap_ns(const Workload& workload, const RehearsalOptions& options, const Step& step, std::uint32_t rank,
                     std::uint32_t iteration, std::size_t at);
 
+// How often the bytes of an operation pass each link of a ring of its members; a transfer's pass once.
+double ring_passes(StepKind kind, double members);
+
 // How long operations take once all are there. Of one workload, which must outlive it.
 class OperationTimes {
 public:

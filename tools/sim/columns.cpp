@@ -50,6 +50,9 @@ Column play(const replay::Workload& workload, Rails rails, const ColumnOptions& 
     summarise(rehearse(workload, rehearsal), options.learned, column);
     column.counters = gates.counters();
     column.frames_up = static_cast<double>(gates.frames_up());
+    column.frames_down = static_cast<double>(gates.frames_down());
+    column.decided = static_cast<double>(gates.decided());
+    column.turns = std::move(gates.turns());
     column.phases = gates.phases();
     column.fault = gates.fault();
     return column;

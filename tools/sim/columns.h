@@ -28,6 +28,8 @@ struct Column {
     double held_ms = 0;       // of an iteration: operations all of whose members were there, until they began, summed
     double total_ms = 0;      // of all iterations
     double frames_up = 0, phases = 0;  // of all iterations together
+    double frames_down = 0, decided = 0;  // likewise: messages of the controller, events that it decided about
+    std::vector<Turn> turns;              // with RailsOptions::keep_turns
     controller::Counters counters;
     std::string fault;
     std::vector<replay::HeldOperation> held;  // those that count

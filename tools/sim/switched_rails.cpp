@@ -197,6 +197,7 @@ void SwitchedRails::flush(NodeIndex node, manager::Actions& actions) {
 }
 
 void SwitchedRails::tell(NodeIndex node, std::vector<wire::Message> messages) {
+    ++frames_down_;
     later(options_.wire_ns, [this, node, messages = std::move(messages)] {
         manager::Actions actions;
         Manager& m = managers_[node];
@@ -313,6 +314,7 @@ void SwitchedRails::hear(NodeIndex node, const std::vector<wire::Message>& messa
 
 void SwitchedRails::decide(const controller::Event& event) {
     controller::Actions actions;
+    ++decisions_;
     controller_->on(event, now_, actions);
     std::map<NodeIndex, std::vector<wire::Message>> to;
     for (controller::Action& action : actions) {
@@ -355,6 +357,10 @@ void SwitchedRails::program(const controller::Program& p) {
     const auto pair_of = [this](PortId x, PortId y) -> GpuPair {
         return std::minmax(map_.fabric().ports[x].gpu, map_.fabric().ports[y].gpu);
     };
+    for (const CrossConnect& c : p.changes.connect) {
+        if (!options_.keep_turns) break;
+        turns_.push_back({port_at(p.sw, c.first), port_at(p.sw, c.second), now_ - kBegin, now_ - kBegin + dark});
+    }
     for (const CrossConnect& c : p.changes.connect)
         for (const PortId end : {port_at(p.sw, c.first), port_at(p.sw, c.second)}) {
             const PortId other = std::exchange(leads_[end], kNone);

@@ -32,7 +32,14 @@ struct RailsOptions {
     TimeNs late_ns = 0;       // a launch is seen to be reached up to so much later, drawn for each
     std::uint64_t seed = 1;   // of what is drawn
     std::uint32_t check_every = 1;  // so many events of the controller, its own check() is asked, which looks at all that it knows
+    bool keep_turns = false;        // what moved, and when
     std::function<void(const std::string&)> log;
+};
+
+// Two ports that were joined: dark from the one time on, lit from the other. Whom they led to before is left unlit.
+struct Turn {
+    PortId a = kNone, b = kNone;
+    std::int64_t from_ns = 0, lit_ns = 0;  // of the rehearsal
 };
 
 class SwitchedRails : public replay::Gates {
@@ -51,6 +58,9 @@ public:
     // Summed over nodes: how often a node's ranks went on to other communicators or peers. Ranks of a node do so
     // together, or count once each for all.
     double phases() const;
+    std::uint64_t frames_down() const { return frames_down_; }
+    std::uint64_t decided() const { return decisions_; }  // events of the controller
+    std::vector<Turn>& turns() { return turns_; }         // in the order of their beginnings
     std::string fault() const { return fault_; }  // empty, or what the cores' own check found
 
 private:
@@ -90,7 +100,7 @@ private:
     JobMap& map_;
     RailsOptions options_;
     TimeNs now_ = 0;
-    std::uint64_t order_ = 0, frames_up_ = 0, controller_tick_ = 0, decided_ = 0;
+    std::uint64_t order_ = 0, frames_up_ = 0, frames_down_ = 0, decisions_ = 0, controller_tick_ = 0, decided_ = 0;
     struct Phases {
         std::uint64_t now = 0, count = 0;              // what its last launch needed; changes of it
         std::map<std::uint64_t, std::uint64_t> needs;  // of launches that have not started
@@ -109,6 +119,7 @@ private:
     std::set<Launch> waiting_;                                        // at their gates, and not let go
     std::map<Launch, std::uint64_t> streams_;                         // of launches, while some are seen late
     std::map<std::pair<std::uint32_t, std::uint64_t>, TimeNs> seen_;  // by rank and stream: the last event
+    std::vector<Turn> turns_;
     std::string fault_;
 };
 
