@@ -73,11 +73,12 @@ int observe(ObserverOptions options, const std::string& folder) {
     const std::string whole = std::filesystem::absolute(folder, failed).lexically_normal().string();
     Descriptor lock = own_file(whole, file_name(options.node) + rank_suffix(), options.file);
     ::umask(077);
-    options.runtime_directory = make_runtime_directory();
+    const bool own = options.runtime_directory.empty();
+    if (own) options.runtime_directory = make_runtime_directory();
     bool nothing = false;
     {
         Observer observer(options, std::move(lock));
-        std::printf("ready %s\n", options.runtime_directory.c_str());
+        std::printf("opus-observer: ready runtime=%s file=%s\n", options.runtime_directory.c_str(), options.file.c_str());
         std::fflush(stdout);
         observer.run();
         for (const std::string& line : observer.report()) std::printf("%s\n", line.c_str());
@@ -85,7 +86,7 @@ int observe(ObserverOptions options, const std::string& folder) {
         nothing = observer.empty();
     }
     if (nothing) ::unlink(options.file.c_str());
-    ::rmdir(options.runtime_directory.c_str());
+    if (own) ::rmdir(options.runtime_directory.c_str());
     return 0;
 }
 
@@ -96,10 +97,15 @@ int main(int argc, char** argv) {
     opus::manager::ObserverOptions options;
     std::string folder = "opus-recording";
     CLI::App app(
-        "Records what the ranks of this node do. Started by opus-run --observe; ends when its standard input does.",
+        "Records what the ranks of this node do, with no manager and no controller. opus-run --observe starts it.",
         "opus-observer");
     app.add_option("--node", options.node, "name of this node in the recording; default: the host name");
     app.add_option("--out", folder, "folder of the recording")->capture_default_str();
+    app.add_option("--runtime-dir", options.runtime_directory,
+                   "where ranks find it (their OPUS_RUNTIME_DIR); default: a new folder in memory");
+    app.add_flag("--until-signal", options.until_signal,
+                 "end with SIGTERM or SIGINT; default: when standard input ends, and the ranks have ended or two seconds are over");
+    app.footer("Its first line is: opus-observer: ready runtime=FOLDER file=FILE. What was recorded is said when it ends.");
     app.set_version_flag("--version", "opus-observer " OPUS_PROGRAM_VERSION);
     CLI11_PARSE(app, argc, argv);
     if (options.node.empty()) options.node = opus::manager::host_name();

@@ -83,7 +83,7 @@ Observer::Observer(const ObserverOptions& options, Descriptor lock)
     if (!file_) throw std::runtime_error("cannot write the recording " + options.file + ": " + std::strerror(errno));
     add(poller_.get(), signals_.get());
     add(poller_.get(), doorbell_.get());
-    add(poller_.get(), STDIN_FILENO);
+    if (!options.until_signal) add(poller_.get(), STDIN_FILENO);
     server_ = std::make_unique<AttachServer>(
         directory_.socket_path(), poller_.get(),
         AttachServer::Sink{
@@ -314,17 +314,23 @@ void Observer::wait() {
     cost_ += (std::min(clock_ns(CLOCK_THREAD_CPUTIME_ID) - before, kMs) - cost_) / 4;
 }
 
+void Observer::release() {
+    released_ = true;
+    released_at_ = now_ns();
+}
+
 void Observer::handle_ready(int fd) {
     std::array<char, 512> bytes{};
     if (fd == STDIN_FILENO) {
         const ssize_t n = ::read(fd, bytes.data(), bytes.size());
         if (n > 0 || (n < 0 && (errno == EINTR || errno == EAGAIN))) return;
         ::epoll_ctl(poller_.get(), EPOLL_CTL_DEL, fd, nullptr);
-        released_ = true;
-        released_at_ = now_ns();
+        release();
     } else if (fd == signals_.get() || fd == doorbell_.get()) {
         while (::read(fd, bytes.data(), bytes.size()) == static_cast<ssize_t>(bytes.size())) {}
-        last_flush_ = fd == signals_.get() ? 0 : last_flush_;  // there may be no time for more
+        if (fd != signals_.get()) return;
+        last_flush_ = 0;  // there may be no time for more
+        if (options_.until_signal) release();
     } else if (const auto at = watches_.find(fd); at != watches_.end()) {
         check_rank(RankId(at->second), true);
     } else {

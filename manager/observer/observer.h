@@ -23,6 +23,7 @@ struct ObserverOptions {
     std::string file;  // of the recording; made anew
     std::string runtime_directory;
     std::uint32_t max_ranks = 4096;
+    bool until_signal = false;  // it ends with a signal; else when standard input does
 };
 
 class Observer {
@@ -30,7 +31,7 @@ public:
     // Throws std::runtime_error: cannot serve. `lock`: of the file, kept as long as this is.
     Observer(const ObserverOptions& options, Descriptor lock);
     // Until standard input ends, which says that who started this needs it no more, and no rank lives or two more seconds are
-    // over. Signals end nothing: what is told to end with the whole job has still to record how the job ends.
+    // over. Signals then end nothing: what is told to end with the whole job has still to record how the job ends.
     void run();
     // What was recorded, a line for people each.
     std::vector<std::string> report() const;
@@ -61,6 +62,7 @@ private:
     void wait();
     TimeNs pace(TimeNs now) const;
     void handle_ready(int fd);
+    void release();
     void set_asleep(std::uint32_t value);
     TimeNs real(TimeNs monotonic) const { return monotonic + realtime_offset_; }
 
@@ -82,7 +84,7 @@ private:
     Actions actions_;
     std::vector<std::string> complaints_;
     bool told_asleep_ = false;
-    bool released_ = false;  // standard input has ended
+    bool released_ = false;  // it is to end
     TimeNs released_at_ = 0;
     TimeNs last_event_ = 0, last_scan_ = 0, last_flush_ = 0, last_beat_ = 0;
     TimeNs cost_ = 0;  // CPU time of a look, lately

@@ -47,8 +47,9 @@ ObserverProcess::ObserverProcess(const std::string& program, const std::string& 
     life_ = life[1];
     said_ = said[0];
     std::string line;
-    if (pid_ > 0 && read_line(line, kStartLimitMs) && line.starts_with("ready ")) {
-        directory_ = line.substr(std::strlen("ready "));
+    const std::string ready = "opus-observer: ready runtime=";
+    if (pid_ > 0 && read_line(line, kStartLimitMs) && line.starts_with(ready)) {
+        directory_ = line.substr(ready.size(), line.find(' ', ready.size()) - ready.size());
         return;
     }
     fault = line.empty() ? program + " did not start" : line;
