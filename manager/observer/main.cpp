@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -86,7 +87,7 @@ int observe(ObserverOptions options, const std::string& folder) {
         nothing = observer.empty();
     }
     if (nothing) ::unlink(options.file.c_str());
-    if (own) ::rmdir(options.runtime_directory.c_str());
+    if (own) std::filesystem::remove_all(options.runtime_directory, failed);
     return 0;
 }
 
@@ -108,6 +109,7 @@ int main(int argc, char** argv) {
     app.footer("Its first line is: opus-observer: ready runtime=FOLDER file=FILE. What was recorded is said when it ends.");
     app.set_version_flag("--version", "opus-observer " OPUS_PROGRAM_VERSION);
     CLI11_PARSE(app, argc, argv);
+    std::signal(SIGPIPE, SIG_IGN);  // who started this may be gone, and what was recorded is still to be tidied away
     if (options.node.empty()) options.node = opus::manager::host_name();
     try {
         return opus::manager::observe(options, folder);

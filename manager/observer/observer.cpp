@@ -124,7 +124,7 @@ std::vector<std::string> Observer::report() const {
                     " of node " + options_.node + ": " + options_.file);
     if (t.lost != 0)
         lines.push_back("not recorded: " + counted(t.lost, "launch", "launches") + " of " + counted(t.losing, "rank", "ranks") +
-                        ", for which there was no room in the ring (--ring-slots 65536 makes it larger)");
+                        ": their rings had no room (--ring-slots 65536), or NCCL refused them");
     if (t.passed != 0)
         lines.push_back("not recorded: " + counted(t.passed, "call", "calls") +
                         " captured into CUDA graphs, or of communicators beyond the 256th of a process");

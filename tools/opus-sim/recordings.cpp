@@ -101,7 +101,8 @@ void tell_lost(const std::vector<NamedRecording>& files, const Recording& all, s
     std::uint64_t passed = 0, passing = 0;
     for (const auto& [number, rank] : all.ranks) {
         if (rank.lost != 0)
-            assumed.push_back(counted(rank.lost, "launch", "launches") + " of rank " + rank.name + " are not recorded: there was no room in its ring (opus-run --observe --ring-slots 65536)");
+            assumed.push_back(counted(rank.lost, "launch", "launches") + " of rank " + rank.name +
+                              " not recorded: its ring had no room (opus-run --observe --ring-slots 65536), or NCCL refused them");
         if (rank.under_way != 0)
             assumed.push_back("rank " + rank.name + " ended with " + counted(rank.under_way, "launch", "launches") + " under way");
         passed += rank.passed, passing += rank.passed != 0;
@@ -110,7 +111,7 @@ void tell_lost(const std::vector<NamedRecording>& files, const Recording& all, s
         if (!r.recording.ended || r.recording.cut)
             assumed.push_back(r.file + (r.recording.cut ? " breaks off in the middle of a line" : " does not say that its job has ended") + ": it is read as far as it goes");
     if (passed != 0)
-        assumed.push_back(counted(passed, "call", "calls") + " of " + counted(passing, "rank", "ranks") + " are not recorded: captured into CUDA graphs");
+        assumed.push_back(counted(passed, "call", "calls") + " of " + counted(passing, "rank", "ranks") + " not recorded: captured into CUDA graphs");
     if (left_out != 0)
         assumed.push_back("left out: " + counted(left_out, "operation", "operations") +
                           ", counted once a rank, that not all of their members have ended and recorded; what they lasted counts as computation");
