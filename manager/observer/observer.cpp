@@ -29,9 +29,9 @@ constexpr TimeNs kGrace = 2 * kSecond;  // for ranks that outlive who started th
 constexpr std::size_t kFlushAt = 1u << 18;
 constexpr std::uint32_t kMeasureEvery = 16;  // looks: asking for CPU time is a system call
 
-// Between looks, and so what times are good to: a twentieth of a millisecond after something has come, growing to one. Of a core
-// it takes a fiftieth at most, whatever a look costs. Ranks that are silent for longer ring when they are not.
-constexpr TimeNs kShortest = 50 * kUs, kLongest = kMs, kShare = 50, kAwake = kSecond / 4;
+// Between looks, and so what times are good to: a tenth of a millisecond after something has come, growing to one; up to one, where
+// a look costs so much that it would take more than a hundredth of a core. Ranks that are silent for longer ring when they are not.
+constexpr TimeNs kShortest = 100 * kUs, kLongest = kMs, kShare = 100, kAwake = kSecond / 4;
 
 TimeNs clock_ns(clockid_t clock) {
     timespec t{};

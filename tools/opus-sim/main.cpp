@@ -70,12 +70,13 @@ int main(int argc, char** argv) {
     ReadOptions read;
     RunOptions run;
     ModelOptions model;
-    std::string out;
+    std::string out, log;
     bool json = false;
     CLI::App* run_it = app.add_subcommand("run", "play a job on electrical and on photonic rails, and print a table");
     read_arguments(*run_it, paths, read);
     run_arguments(*run_it, run);
     run_it->add_flag("--json", json, "for programs");
+    run_it->add_option("--log", log, "write to this file what managers asked for and what switches were told, and when")->type_name("FILE");
     CLI::App* read_it = app.add_subcommand("read", "say what is in files: ranks, groups, operations, bytes, times");
     read_arguments(*read_it, paths, read);
     read_it->add_flag("--json", json, "for programs");
@@ -86,7 +87,7 @@ int main(int argc, char** argv) {
         app.parse(argc, argv);
     } catch (const CLI::ParseError& error) { return app.exit(error) == 0 ? kExitOk : kExitUsage; }
     try {
-        if (*run_it) return run_command(paths, read, run, json);
+        if (*run_it) return run_command(paths, read, run, json, log);
         if (*make_it) return generate_command(model, out);
         return read_command(paths, read, json);
     } catch (const BadFile& error) {

@@ -1,4 +1,5 @@
 #include <cstdio>
+#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "tools/ctl/table.h"
@@ -174,9 +175,15 @@ int read_command(const std::vector<std::string>& paths, const ReadOptions& optio
     return kExitOk;
 }
 
-int run_command(const std::vector<std::string>& paths, const ReadOptions& read, const RunOptions& options, bool json) {
+int run_command(const std::vector<std::string>& paths, const ReadOptions& read, const RunOptions& wanted, bool json, const std::string& log) {
+    RunOptions options = wanted;
+    options.log = !log.empty();
+    std::ofstream told;
+    if (options.log) told.open(log);
+    if (options.log && !told) throw BadFile(log, "", "it cannot be written");
     const JobFile job = read_files(paths, read);
     const Run run = run_job(job, options);
+    for (const Point& p : run.points) told << p.log;
     if (!run.electrical.ended) {
         std::fprintf(stderr,
                      "opus-sim: %s: its ranks wait for each other in a circle, even where no circuit is ever dark: "

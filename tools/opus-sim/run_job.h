@@ -26,6 +26,7 @@ struct RunOptions {
     bool split = true;               // seek the best split of ports that never moves, too
     bool fold = false;               // where the GPUs of a node all do the same, one rail is played for all
     bool guard = true;               // who is slower for being provisioned goes back
+    bool log = false;                // Point::log
 };
 
 struct Variant {
@@ -44,6 +45,7 @@ struct Point {
     double dark_ms = 0;
     Variant demand, provisioned;
     double best_ms = 0, bound_ms = 0;  // 0: not sought, or none is known
+    std::string log;                   // what was asked for and what switches were told, on demand and provisioned
 };
 
 struct Run {

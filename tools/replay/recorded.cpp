@@ -69,7 +69,7 @@ private:
                 split(body.value("gpu", ""), rank);
             } else if (body.contains("group")) {
                 Recording::Group& group = found_.groups[body["group"].get<std::uint32_t>()];
-                group.size = body["size"].get<std::uint32_t>();
+                group.size = body.at("size").get<std::uint32_t>();
                 if (group.size > kMaxWorld) return wrong("a group of " + std::to_string(group.size) + " ranks");
                 group.id = body.value("id", "");
                 group.also = body.value("also", "");
