@@ -1,9 +1,11 @@
 """The live system and the simulator agree: the demo's job on emulated switches, and the same job by opus-sim."""
 import collections
 import json
+import pathlib
 import re
 import subprocess
 import sys
+import tempfile
 
 from cases import ROOT, SANITIZED, Skip, case, expect, run
 from cluster import Play, Shape
@@ -57,9 +59,12 @@ def live(context, column: str, iterations: int) -> Moves:
 
 def simulated(context, column: str, iterations: int) -> list[tuple[str, str]]:
     """By opus-sim, which counts from the first iteration on: all circuits in order."""
-    log = context.build.folder / "agreement.log"
-    done = subprocess.run([context.build.folder / "tools" / "opus-sim" / "opus-sim", "run", WORKLOAD, "--ports", "1", "--dark-ms", str(DARK_MS),
-                           "--gbits", "1e6", "--node-gbytes", "1e6", "--iterations", str(iterations), "--no-best", "--no-split", "--log", log],
+    return circuits_of(context, column, WORKLOAD, "--ports", "1", "--dark-ms", str(DARK_MS), "--gbits", "1e6", "--node-gbytes", "1e6", "--iterations", str(iterations))
+
+
+def circuits_of(context, column: str, *arguments) -> list[tuple[str, str]]:
+    log = pathlib.Path(tempfile.mkstemp(suffix=".log")[1])
+    done = subprocess.run([context.build.folder / "tools" / "opus-sim" / "opus-sim", "run", *arguments, "--no-best", "--no-split", "--log", log],
                           capture_output=True, text=True, timeout=LIMIT_S)
     expect(done.returncode == 0, done.stderr)
     made, wanted = [], False
@@ -105,6 +110,29 @@ def on_demand(context) -> None:
 @case("provisioned: as many reconfigurations an iteration, and phases in the same order, as opus-sim says")
 def provisioned(context) -> None:
     agree(context, PROVISIONED, 8)
+
+
+RECORDED = {"pipeline-fsdp": 1, "pipeline-ddp": 1, "pipeline": 2}  # test/data/agreement: ports of a GPU
+FIRST_USES = 2  # of a port, at most: moves for connections that NCCL makes when it first uses a pair, which are not simulated
+
+
+@case("jobs of PyTorch that were recorded live: circuits are made as often, and in the same order, as opus-sim says of what their ranks did")
+def pytorch(context) -> None:
+    for name, ports in RECORDED.items():
+        file = ROOT / "test" / "data" / "agreement" / f"{name}.jsonl"
+        real, leads = Moves(1), collections.defaultdict(list)
+        for a, b, _, up in (line["circuit"] for line in map(json.loads, file.read_text().splitlines()) if "circuit" in line):
+            if up:
+                real.add(0, a, b)
+        for a, b in circuits_of(context, DEMAND, file, "--ports", str(ports), "--dark-ms", "10"):
+            leads[a].append(b)
+            leads[b].append(a)
+        expect(sorted(leads) == sorted(real.leads), f"{name}: other ports: {sorted(leads)}, {sorted(real.leads)}")
+        for port, (mine,) in real.leads.items():
+            wanted = leads[port]
+            expect(0 <= len(mine) - len(wanted) <= FIRST_USES, f"{name}: {port} was turned {len(mine)} times, in virtual time {len(wanted)} times")
+            same = len(wanted) - (len(mine) != len(wanted))  # where there was a first use, the first may be to another peer
+            expect(mine[len(mine) - same:] == wanted[len(wanted) - same:], f"{name}: {port} led to {mine}, in virtual time to {wanted}")
 
 
 if __name__ == "__main__":
