@@ -17,12 +17,13 @@ TimeNs time_of(const json& value) { return value.is_number_integer() ? value.get
 
 std::string group_name(const CommId& group) {
     char text[33];
-    std::snprintf(text, sizeof text, "%016llx%016llx", static_cast<unsigned long long>(group.hi), static_cast<unsigned long long>(group.lo));
+    std::snprintf(text, sizeof text, "%016llx%016llx", static_cast<unsigned long long>(group.hi),
+                  static_cast<unsigned long long>(group.lo));
     return text;
 }
 
-RecordingWriter::RecordingWriter(std::string& out, const std::string& fabric, const std::string& program, TimeNs began_ns,
-                                 const std::string& node)
+RecordingWriter::RecordingWriter(std::string& out, const std::string& fabric, const std::string& program,
+                                 TimeNs began_ns, const std::string& node)
     : out_(out), began_ns_(began_ns) {
     json header = {{"format", "opus-recording"},
                    {"version", kRecordingVersion},
@@ -76,8 +77,11 @@ void RecordingWriter::launch(const RecordedLaunch& l, std::uint64_t seq, const s
         const LaunchPart* part = several ? &parts[static_cast<std::size_t>(&k - keys.data())] : nullptr;
         if (part != nullptr) each.push_back({op_name(part->op), part->bytes});
     }
-    json body = {rank->second,     seq,        group->second, op_name(l.op), l.bytes, since(l.ready_ns), since(l.go_ns),
-                 since(l.done_ns), l.held ? 1 : 0, std::move(of)};
+    json body = {rank->second,   seq,
+                 group->second,  op_name(l.op),
+                 l.bytes,        since(l.ready_ns),
+                 since(l.go_ns), since(l.done_ns),
+                 l.held ? 1 : 0, std::move(of)};
     if (l.called_ns != 0 || several) body.push_back(since(l.called_ns));
     if (several) body.push_back(std::move(each));
     line({{"launch", std::move(body)}});

@@ -32,7 +32,8 @@ std::string host_name() {
 // Where a launcher starts each rank by itself, each has an observer, and a file.
 std::string rank_suffix() {
     for (const char* name : {"RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "SLURM_PROCID"})
-        if (const char* value = std::getenv(name); value != nullptr && value[0] != '\0') return std::string(".rank") + value;
+        if (const char* value = std::getenv(name); value != nullptr && value[0] != '\0')
+            return std::string(".rank") + value;
     return "";
 }
 
@@ -52,7 +53,8 @@ Descriptor own_file(const std::string& folder, const std::string& name, std::str
         // A file system without locks (ENOLCK) has nobody who could tell.
         if (::flock(file.get(), LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return file;
     }
-    throw std::runtime_error(path + ": " + std::to_string(kMostFiles) + " others are being written; choose another --out");
+    throw std::runtime_error(path + ": " + std::to_string(kMostFiles) +
+                             " others are being written; choose another --out");
 }
 
 std::string make_runtime_directory() {
@@ -60,7 +62,8 @@ std::string make_runtime_directory() {
         const char* text = std::getenv(name);
         return std::string(text != nullptr ? text : "");
     };
-    for (const std::string& place : {value("XDG_RUNTIME_DIR"), std::string("/dev/shm"), value("TMPDIR"), std::string("/tmp")}) {
+    for (const std::string& place :
+         {value("XDG_RUNTIME_DIR"), std::string("/dev/shm"), value("TMPDIR"), std::string("/tmp")}) {
         if (place.empty() || place.size() > 64) continue;  // the path of a Unix socket is short
         std::string path = place + "/opus-observer.XXXXXX";
         if (::mkdtemp(path.data()) != nullptr) return path;
@@ -105,8 +108,10 @@ int main(int argc, char** argv) {
     app.add_option("--runtime-dir", options.runtime_directory,
                    "where ranks find it (their OPUS_RUNTIME_DIR); default: a new folder in memory");
     app.add_flag("--until-signal", options.until_signal,
-                 "end with SIGTERM or SIGINT; default: when standard input ends, and the ranks have ended or two seconds are over");
-    app.footer("Its first line is: opus-observer: ready runtime=FOLDER file=FILE. What was recorded is said when it ends.");
+                 "end with SIGTERM or SIGINT; default: when standard input ends, and the ranks have ended or two "
+                 "seconds are over");
+    app.footer(
+        "Its first line is: opus-observer: ready runtime=FOLDER file=FILE. What was recorded is said when it ends.");
     app.set_version_flag("--version", "opus-observer " OPUS_PROGRAM_VERSION);
     CLI11_PARSE(app, argc, argv);
     std::signal(SIGPIPE, SIG_IGN);  // who started this may be gone, and what was recorded is still to be tidied away

@@ -57,7 +57,8 @@ void Observation::on_up(const RankUp& e) {
 
 void Observation::name(RankId id, Observed& rank, std::uint32_t gpu) {
     rank.gpu = gpu;
-    writer_.name_rank(id, node_ + ".r" + std::to_string(id), gpu == kNone ? "" : node_ + ".g" + std::to_string(gpu), rank.job);
+    writer_.name_rank(id, node_ + ".r" + std::to_string(id), gpu == kNone ? "" : node_ + ".g" + std::to_string(gpu),
+                      rank.job);
 }
 
 void Observation::on_down(RankId id, TimeNs now) {

@@ -1,5 +1,5 @@
-// What the ranks of a node do, as lines of a recording (docs/recording.md). The manager's core in its place: events of rings
-// come in, lines and words to store go out. It holds nothing, and asks nobody. No clock, thread, file or socket.
+// What the ranks of a node do, as lines of a recording (docs/recording.md). The manager's core in its place: events of
+// rings come in, lines and words to store go out. It holds nothing, and asks nobody. No clock, thread, file or socket.
 #pragma once
 
 #include <cstdint>

@@ -120,10 +120,11 @@ std::vector<std::string> Observer::report() const {
     const Observation::Totals& t = observation_.totals();
     std::vector<std::string> lines;
     if (t.ranks == 0) return {"nothing is recorded: no process of this node has made a communicator"};
-    lines.push_back("recorded " + counted(t.launches, "launch", "launches") + " of " + counted(t.ranks, "rank", "ranks") +
-                    " of node " + options_.node + ": " + options_.file);
+    lines.push_back("recorded " + counted(t.launches, "launch", "launches") + " of " +
+                    counted(t.ranks, "rank", "ranks") + " of node " + options_.node + ": " + options_.file);
     if (t.lost != 0)
-        lines.push_back("not recorded: " + counted(t.lost, "launch", "launches") + " of " + counted(t.losing, "rank", "ranks") +
+        lines.push_back("not recorded: " + counted(t.lost, "launch", "launches") + " of " +
+                        counted(t.losing, "rank", "ranks") +
                         ": their rings had no room (--ring-slots 65536), or NCCL refused them");
     if (t.passed != 0)
         lines.push_back("not recorded: " + counted(t.passed, "call", "calls") +
@@ -145,7 +146,8 @@ bool Observer::look(bool scan) {
         if (rank.ring.broken() && !rank.fault_told) {
             rank.fault_told = true;
             complaints_.push_back("rank " + std::to_string(id) + " (pid " + std::to_string(rank.pid) +
-                                  "): its launch ring is broken: " + rank.ring.fault() + "; its launches from there on are not recorded");
+                                  "): its launch ring is broken: " + rank.ring.fault() +
+                                  "; its launches from there on are not recorded");
         }
         if (scan) count(id, rank);
     }
@@ -246,7 +248,8 @@ void Observer::add_rank(RankId id, Segment segment, std::uint32_t pid, std::uint
     up.info.job = segment.job();
     up.mode = Mode::observe;
     up.slots = view.mask + 1;
-    LocalRank rank{std::move(segment), RingReader(view, id, false), watch_process(static_cast<pid_t>(pid)), pid, pid_start, false};
+    LocalRank rank{
+        std::move(segment), RingReader(view, id, false), watch_process(static_cast<pid_t>(pid)), pid, pid_start, false};
     if (rank.watch) {
         add(poller_.get(), rank.watch.get());
         watches_[rank.watch.get()] = id;

@@ -1,5 +1,5 @@
-// opus-observer's thread: serves the ranks of a node as opus-manager does, but holds nothing and knows no controller. What
-// they do goes into a recording. It never keeps a rank waiting: one whose ring is full records less.
+// opus-observer's thread: serves the ranks of a node as opus-manager does, but holds nothing and knows no controller.
+// What they do goes into a recording. It never keeps a rank waiting: one whose ring is full records less.
 #pragma once
 
 #include <cstdint>

@@ -14,6 +14,7 @@ import subprocess
 import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
+import agreement_rows
 import controller_rows
 import demo_rows
 import emulation_rows
@@ -37,6 +38,7 @@ GROUPS = {
     "idle": idle_rows.rows,
     "demo": demo_rows.rows,
     "emulation": emulation_rows.rows,
+    "agreement": agreement_rows.rows,
 }
 # Parts of these, by themselves with --only.
 PARTS = {"observe": emulation_rows.observe_rows}

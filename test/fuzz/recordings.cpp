@@ -1,5 +1,5 @@
-// Recordings of several nodes: any text is joined or refused with words, and what is joined makes no rank hang another. Files
-// stand one behind the other, a line "--" between them.
+// Recordings of several nodes: any text is joined or refused with words, and what is joined makes no rank hang another.
+// Files stand one behind the other, a line "--" between them.
 #include <cstdint>
 #include <cstdlib>
 #include <string>

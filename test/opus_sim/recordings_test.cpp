@@ -24,13 +24,18 @@ struct Node {
     std::string job = "j";
 
     std::string header() const {
-        return R"({"format":"opus-recording","version":1,"fabric":"","program":"p","node":")" + name + R"(","began_ns":)" + std::to_string(began_ns) + "}\n" +
-               R"({"rank":0,"name":")" + name + R"(.r0","gpu":")" + name + R"(.g0","job":")" + job + "\"}\n" + R"({"group":)" + std::to_string(number) + R"(,"id":")" + group +
-               R"(","size":)" + std::to_string(size) + "}\n" + R"({"member":[0,)" + std::to_string(number) + "," + std::to_string(place) + "]}\n";
+        return R"({"format":"opus-recording","version":1,"fabric":"","program":"p","node":")" + name +
+               R"(","began_ns":)" + std::to_string(began_ns) + "}\n" + R"({"rank":0,"name":")" + name +
+               R"(.r0","gpu":")" + name + R"(.g0","job":")" + job + "\"}\n" + R"({"group":)" + std::to_string(number) +
+               R"(,"id":")" + group + R"(","size":)" + std::to_string(size) + "}\n" + R"({"member":[0,)" +
+               std::to_string(number) + "," + std::to_string(place) + "]}\n";
     }
     std::string launch(std::uint64_t n, std::int64_t late_ns = 0) const {
-        const std::int64_t ready = static_cast<std::int64_t>(n + 1) * 10 * kMs + late_ns, done = static_cast<std::int64_t>(n + 1) * 10 * kMs + 2 * kMs;
-        return R"({"launch":[0,)" + std::to_string(n) + "," + std::to_string(number) + R"(,"AllReduce",4096,)" + std::to_string(ready) + ",null," + std::to_string(done) + ",0,[[" + std::to_string(number) + ",0," + std::to_string(n) + ",1]]," + std::to_string(ready) + "]}\n";
+        const std::int64_t ready = static_cast<std::int64_t>(n + 1) * 10 * kMs + late_ns,
+                           done = static_cast<std::int64_t>(n + 1) * 10 * kMs + 2 * kMs;
+        return R"({"launch":[0,)" + std::to_string(n) + "," + std::to_string(number) + R"(,"AllReduce",4096,)" +
+               std::to_string(ready) + ",null," + std::to_string(done) + ",0,[[" + std::to_string(number) + ",0," +
+               std::to_string(n) + ",1]]," + std::to_string(ready) + "]}\n";
     }
     std::string end() const { return R"({"ended":")" + job + "\"}\n"; }
     std::string whole(std::uint64_t launches = 20) const {
@@ -72,7 +77,9 @@ TEST_CASE("recordings of two nodes are one job, whatever they number its groups"
     CHECK(job.figures.operations.at({StepKind::all_reduce, 2}).calls == 40);
     CHECK(job.figures.operations.at({StepKind::all_reduce, 2}).bytes == 40 * 4096);
     CHECK(job.figures.operations.at({StepKind::all_reduce, 2}).recorded_ms == doctest::Approx(80));
-    CHECK(tells(job, "the clock of n1 is 0.000 ms ahead of that of n0, by the ends of 20 operations, half of them within 0.000 ms"));
+    CHECK(tells(
+        job,
+        "the clock of n1 is 0.000 ms ahead of that of n0, by the ends of 20 operations, half of them within 0.000 ms"));
 }
 
 TEST_CASE("clocks that differ are told, and change nothing else") {
@@ -102,7 +109,8 @@ TEST_CASE("clocks are aligned over a node that others have in common") {
         std::string of_b = middle.launch(n);
         of_b.replace(of_b.find(",7,\"All"), 3, ",8,");
         of_b.replace(of_b.find("[[7,"), 4, "[[8,");
-        of_b.replace(of_b.find("[0," + std::to_string(n) + ","), 3 + std::to_string(n).size(), "[0," + std::to_string(100 + n));
+        of_b.replace(of_b.find("[0," + std::to_string(n) + ","), 3 + std::to_string(n).size(),
+                     "[0," + std::to_string(100 + n));
         text += middle.launch(n) + of_b;
     }
     const JobFile job = read({kFirst.whole(), text + middle.end(), last.whole()});
@@ -149,10 +157,12 @@ TEST_CASE("recordings that do not belong together are refused, with what to do")
     three.group = "c";
     Node four{"n3", 1, 2};
     four.group = "c";
-    CHECK(has(refusal({kFirst.whole(), kSecond.whole(), three.whole(), four.whole()}), "share no communicator with those of"));
+    CHECK(has(refusal({kFirst.whole(), kSecond.whole(), three.whole(), four.whole()}),
+              "share no communicator with those of"));
     Node same = kSecond;
     same.name = "n0", same.began_ns += 5;
-    CHECK(has(refusal({kFirst.whole(), same.whole()}), "has a rank on GPU 0 of node n0, too: give each node a name of its own"));
+    CHECK(has(refusal({kFirst.whole(), same.whole()}),
+              "has a rank on GPU 0 of node n0, too: give each node a name of its own"));
     Node twin = kFirst;
     twin.name = "n1", twin.began_ns += 5;
     CHECK(has(refusal({kFirst.whole(), twin.whole()}), "rank 0 of group a is in f0, too"));
@@ -160,7 +170,9 @@ TEST_CASE("recordings that do not belong together are refused, with what to do")
     larger.size = 3;
     CHECK(has(refusal({kFirst.whole(), larger.whole()}), "group a has 3 members here, and 2 elsewhere"));
     CHECK(has(refusal({kFirst.header() + kFirst.end()}), "there is no launch in it"));
-    CHECK(has(refusal({R"({"format":"opus-recording","version":2})" "\n"}), "f0: line 1: version 2 of the format"));
+    CHECK(has(refusal({R"({"format":"opus-recording","version":2})"
+                       "\n"}),
+              "f0: line 1: version 2 of the format"));
     CHECK(has(refusal({kFirst.header() + "{\"launch\":[0,1]}\n"}), "f0: line 5: "));
 }
 
@@ -168,8 +180,10 @@ TEST_CASE("operations of one launch have each their own bytes, and a reduce-scat
     std::vector<std::string> texts;
     for (const Node& n : {kFirst, kSecond}) {
         const std::string mine = std::to_string(n.place), to = std::to_string(1 - n.place);
-        texts.push_back(n.header() + R"({"launch":[0,0,7,"ReduceScatter",130,1000000,null,2000000,0,[[7,0,0,1],[7,0,1,1],[7,1,0,1,)" + mine + "," + to + R"(],[7,1,0,1,)" + to +
-                        "," + mine + R"(]],900000,[["ReduceScatter",10],["AllReduce",100],["Send",9],["Recv",11]]]})" + "\n" + n.end());
+        texts.push_back(n.header() +
+                        R"({"launch":[0,0,7,"ReduceScatter",130,1000000,null,2000000,0,[[7,0,0,1],[7,0,1,1],[7,1,0,1,)" +
+                        mine + "," + to + R"(],[7,1,0,1,)" + to + "," + mine +
+                        R"(]],900000,[["ReduceScatter",10],["AllReduce",100],["Send",9],["Recv",11]]]})" + "\n" + n.end());
     }
     const JobFile job = read(texts);
     const auto& of = job.figures.operations;
@@ -182,8 +196,9 @@ TEST_CASE("operations of one launch have each their own bytes, and a reduce-scat
 TEST_CASE("processes that followed each other on a GPU are one rank; a grown communicator is one, by either id") {
     std::vector<std::string> texts;
     for (const Node& n : {kFirst, kSecond}) {
-        std::string again = R"({"rank":1,"name":")" + n.name + R"(.r1","gpu":")" + n.name + R"(.g0","job":"j"})" + "\n" + R"({"group":9,"id":")" +
-                            (n.place == 0 ? R"(old","also":"new")" : "new\"") + R"(,"size":2})" + "\n" + R"({"member":[1,9,)" + std::to_string(n.place) + "]}\n" +
+        std::string again = R"({"rank":1,"name":")" + n.name + R"(.r1","gpu":")" + n.name + R"(.g0","job":"j"})" +
+                            "\n" + R"({"group":9,"id":")" + (n.place == 0 ? R"(old","also":"new")" : "new\"") +
+                            R"(,"size":2})" + "\n" + R"({"member":[1,9,)" + std::to_string(n.place) + "]}\n" +
                             R"({"launch":[1,0,9,"AllReduce",64,900000000,null,910000000,0,[[9,0,0,1]]]})" + "\n";
         texts.push_back(n.whole() + again);
     }

@@ -76,7 +76,8 @@ int main(int argc, char** argv) {
     read_arguments(*run_it, paths, read);
     run_arguments(*run_it, run);
     run_it->add_flag("--json", json, "for programs");
-    run_it->add_option("--log", log, "write to this file what managers asked for and what switches were told, and when")->type_name("FILE");
+    run_it->add_option("--log", log, "write to this file what managers asked for and what switches were told, and when")
+        ->type_name("FILE");
     CLI::App* read_it = app.add_subcommand("read", "say what is in files: ranks, groups, operations, bytes, times");
     read_arguments(*read_it, paths, read);
     read_it->add_flag("--json", json, "for programs");

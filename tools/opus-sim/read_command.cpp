@@ -175,7 +175,8 @@ int read_command(const std::vector<std::string>& paths, const ReadOptions& optio
     return kExitOk;
 }
 
-int run_command(const std::vector<std::string>& paths, const ReadOptions& read, const RunOptions& wanted, bool json, const std::string& log) {
+int run_command(const std::vector<std::string>& paths, const ReadOptions& read, const RunOptions& wanted, bool json,
+                const std::string& log) {
     RunOptions options = wanted;
     options.log = !log.empty();
     std::ofstream told;

@@ -23,8 +23,8 @@ struct Seen {
 
 // Of an operation in two files.
 struct Sample {
-    std::int64_t difference_ns = 0;             // of its ends
-    std::int64_t least_ns = 0, most_ns = 0;     // it cannot have ended anywhere before everybody had begun
+    std::int64_t difference_ns = 0;          // of its ends
+    std::int64_t least_ns = 0, most_ns = 0;  // it cannot have ended anywhere before everybody had begun
 };
 using Edge = std::pair<std::size_t, std::size_t>;  // files, the lower first
 
@@ -106,7 +106,8 @@ std::vector<ClockOffset> align_clocks(const std::vector<NamedRecording>& files) 
     for (;;) {
         const std::pair<const Edge, std::vector<Sample>>* best = nullptr;
         for (const auto& edge : edges)
-            if (known[edge.first.first] != known[edge.first.second] && (best == nullptr || edge.second.size() > best->second.size()))
+            if (known[edge.first.first] != known[edge.first.second] &&
+                (best == nullptr || edge.second.size() > best->second.size()))
                 best = &edge;
         if (best == nullptr) return found;
         const auto [a, b] = best->first;

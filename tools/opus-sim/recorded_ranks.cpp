@@ -37,7 +37,8 @@ std::string ranges(const std::vector<std::uint32_t>& sorted) {
 
 }  // namespace
 
-RecordedRanks::RecordedRanks(const std::vector<NamedRecording>& files, const std::vector<ClockOffset>& clocks) : files_(files) {
+RecordedRanks::RecordedRanks(const std::vector<NamedRecording>& files, const std::vector<ClockOffset>& clocks)
+    : files_(files) {
     for (std::size_t f = 0; f < files.size(); ++f) add(f, clocks[f]);
 }
 
@@ -68,7 +69,8 @@ void RecordedRanks::add(std::size_t file, const ClockOffset& clock) {
         if (all.id.empty()) all.id = group.id;
         if (all.size != 0 && group.size != 0 && all.size != group.size)
             throw BadFile(files_[file].file, "",
-                          "group " + group.id + " has " + std::to_string(group.size) + " members here, and " + std::to_string(all.size) + " elsewhere");
+                          "group " + group.id + " has " + std::to_string(group.size) + " members here, and " +
+                              std::to_string(all.size) + " elsewhere");
         all.size = std::max(all.size, group.size);
         for (const auto& [place, rank] : group.members) {
             const auto known = numbers.find(rank);
@@ -77,7 +79,8 @@ void RecordedRanks::add(std::size_t file, const ClockOffset& clock) {
             if (fresh || at->second == known->second) continue;
             if (origin_[at->second] != file)
                 throw BadFile(files_[file].file, "",
-                              "rank " + std::to_string(place) + " of group " + group.id + " is in " + file_of(at->second) + ", too: give the recordings of one run");
+                              "rank " + std::to_string(place) + " of group " + group.id + " is in " +
+                                  file_of(at->second) + ", too: give the recordings of one run");
             at->second = known->second;
         }
     }
@@ -87,7 +90,8 @@ void RecordedRanks::add(std::size_t file, const ClockOffset& clock) {
             for (Operation& o : l.operations) {
                 const auto at = groups.find(o.first.group);
                 if (at == groups.end())
-                    throw BadFile(files_[file].file, "line " + std::to_string(l.line), "group " + std::to_string(o.first.group) + " is not told");
+                    throw BadFile(files_[file].file, "line " + std::to_string(l.line),
+                                  "group " + std::to_string(o.first.group) + " is not told");
                 o.first.group = at->second;
             }
         }
@@ -115,7 +119,8 @@ void RecordedRanks::choose_job(std::vector<std::string>& assumed) {
     }
     std::map<std::uint32_t, std::size_t> launches;
     for (const auto& [number, rank] : all_.ranks) launches[sets.of(number)] += rank.launches.size();
-    const auto most = std::max_element(launches.begin(), launches.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
+    const auto most = std::max_element(launches.begin(), launches.end(),
+                                       [](const auto& a, const auto& b) { return a.second < b.second; });
     if (most == launches.end() || most->second == 0) throw BadFile(files_.front().file, "", "there is no launch in it");
     std::set<std::size_t> of_it;
     std::uint32_t others = 0;
@@ -130,13 +135,16 @@ void RecordedRanks::choose_job(std::vector<std::string>& assumed) {
     }
     for (std::size_t f = 0; f < files_.size(); ++f) {
         const auto& ranks = files_[f].recording.ranks;
-        const bool empty = std::all_of(ranks.begin(), ranks.end(), [](const auto& r) { return r.second.launches.empty(); });
+        const bool empty =
+            std::all_of(ranks.begin(), ranks.end(), [](const auto& r) { return r.second.launches.empty(); });
         if (empty) assumed.push_back(files_[f].file + " has no launch, and is left out");
         if (!empty && of_it.count(f) == 0)
             throw BadFile(files_[f].file, "",
-                          "its ranks share no communicator with those of " + files_[*of_it.begin()].file + ": is it of another job, or of an earlier run? Give the recordings of one run");
+                          "its ranks share no communicator with those of " + files_[*of_it.begin()].file +
+                              ": is it of another job, or of an earlier run? Give the recordings of one run");
     }
-    if (others != 0) assumed.push_back("left out: " + std::to_string(others) + (others == 1 ? " rank" : " ranks") + " of other jobs");
+    if (others != 0)
+        assumed.push_back("left out: " + std::to_string(others) + (others == 1 ? " rank" : " ranks") + " of other jobs");
 }
 
 void RecordedRanks::join_successors(std::vector<std::string>& assumed) {
@@ -151,7 +159,8 @@ void RecordedRanks::join_successors(std::vector<std::string>& assumed) {
         const auto span = [this](std::uint32_t r) {
             const auto& l = all_.ranks[r].launches;
             std::pair<std::int64_t, std::int64_t> of{l.front().ready_ns, l.front().done_ns};
-            for (const Recording::Launch& one : l) of = {std::min(of.first, one.ready_ns), std::max(of.second, one.done_ns)};
+            for (const Recording::Launch& one : l)
+                of = {std::min(of.first, one.ready_ns), std::max(of.second, one.done_ns)};
             return of;
         };
         std::sort(ranks.begin(), ranks.end(), [&](std::uint32_t a, std::uint32_t b) { return span(a) < span(b); });
@@ -176,7 +185,8 @@ void RecordedRanks::join_successors(std::vector<std::string>& assumed) {
         }
     }
     if (joined != 0)
-        assumed.push_back("processes that followed each other on one GPU are one rank (" + std::to_string(joined) + (joined == 1 ? " time)" : " times)"));
+        assumed.push_back("processes that followed each other on one GPU are one rank (" + std::to_string(joined) +
+                          (joined == 1 ? " time)" : " times)"));
 }
 
 void RecordedRanks::find_missing(bool fill, std::vector<std::string>& assumed) {
@@ -189,8 +199,9 @@ void RecordedRanks::find_missing(bool fill, std::vector<std::string>& assumed) {
         for (std::uint32_t p = 0; p < group.size; ++p)
             if (group.members.count(p) == 0) missing.push_back(p);
         throw BadFile(files_.front().file, "",
-                      "group " + group.id + " has " + std::to_string(group.size) + " ranks, and " + std::to_string(missing.size()) +
-                          " of them are in no file given (" + ranges(missing) + "): give the recordings of all nodes, or let those ranks do what the others do with --fill");
+                      "group " + group.id + " has " + std::to_string(group.size) + " ranks, and " +
+                          std::to_string(missing.size()) + " of them are in no file given (" + ranges(missing) +
+                          "): give the recordings of all nodes, or let those ranks do what the others do with --fill");
     }
 }
 
@@ -199,7 +210,9 @@ void RecordedRanks::fill_in(const Recording::Group& world, std::vector<std::stri
     const std::map<std::uint32_t, std::uint32_t> places = world.members;
     const std::uint32_t size = world.size;
     const std::vector<std::uint32_t> used = used_groups();
-    bool alike = std::all_of(used.begin(), used.end(), [&](std::uint32_t g) { return all_.groups[g].size == size && all_.groups[g].members == places; });
+    bool alike = std::all_of(used.begin(), used.end(), [&](std::uint32_t g) {
+        return all_.groups[g].size == size && all_.groups[g].members == places;
+    });
     std::uint32_t gpus = 0, present = 0;
     for (const auto& [number, rank] : all_.ranks) {
         if (rank.launches.empty()) continue;
@@ -208,7 +221,9 @@ void RecordedRanks::fill_in(const Recording::Group& world, std::vector<std::stri
             for (const Operation& o : l.operations) alike = alike && !o.first.transfer;
     }
     if (!alike || present != places.size())
-        throw BadFile(files_.front().file, "", "ranks are missing, and not every operation is of all ranks: --fill cannot make them up; give the recordings of all nodes");
+        throw BadFile(files_.front().file, "",
+                      "ranks are missing, and not every operation is of all ranks: --fill cannot make them up; give "
+                      "the recordings of all nodes");
     std::vector<std::uint32_t> there;
     for (const auto& [place, rank] : places) there.push_back(rank);
     std::uint32_t filled = 0;
@@ -224,7 +239,8 @@ void RecordedRanks::fill_in(const Recording::Group& world, std::vector<std::stri
         origin_[number] = origin_[like];
         for (const std::uint32_t g : used) all_.groups[g].members[p] = number;
     }
-    assumed.push_back(std::to_string(filled) + " ranks that are in no file do what the others do, on nodes of " + std::to_string(gpus) + " GPUs (--fill)");
+    assumed.push_back(std::to_string(filled) + " ranks that are in no file do what the others do, on nodes of " +
+                      std::to_string(gpus) + " GPUs (--fill)");
 }
 
 }  // namespace opus::job

@@ -37,18 +37,22 @@ void refuse_twice(const std::vector<NamedRecording>& files) {
     }
 }
 
-void tell_clocks(const std::vector<NamedRecording>& files, const std::vector<ClockOffset>& clocks, std::vector<std::string>& assumed) {
+void tell_clocks(const std::vector<NamedRecording>& files, const std::vector<ClockOffset>& clocks,
+                 std::vector<std::string>& assumed) {
     for (std::size_t i = 1; i < files.size(); ++i) {
         const ClockOffset& c = clocks[i];
         if (c.operations == 0) {
-            assumed.push_back("no operation joins " + name_of(files[i]) + " to the other nodes: its clock is taken as it is");
+            assumed.push_back("no operation joins " + name_of(files[i]) +
+                              " to the other nodes: its clock is taken as it is");
             continue;
         }
-        assumed.push_back("the clock of " + name_of(files[i]) + " is " + milliseconds(std::abs(c.ahead_ns)) + (c.ahead_ns < 0 ? " behind" : " ahead of") +
-                          " that of " + name_of(files[0]) + ", by the ends of " + counted(c.operations, "operation", "operations") + ", half of them within " +
-                          milliseconds(c.spread_ns));
+        assumed.push_back("the clock of " + name_of(files[i]) + " is " + milliseconds(std::abs(c.ahead_ns)) +
+                          (c.ahead_ns < 0 ? " behind" : " ahead of") + " that of " + name_of(files[0]) +
+                          ", by the ends of " + counted(c.operations, "operation", "operations") +
+                          ", half of them within " + milliseconds(c.spread_ns));
         if (c.beyond_ns > 1'000'000)
-            assumed.push_back("times of " + name_of(files[i]) + " and " + name_of(files[0]) + " contradict each other by up to " + milliseconds(c.beyond_ns) +
+            assumed.push_back("times of " + name_of(files[i]) + " and " + name_of(files[0]) +
+                              " contradict each other by up to " + milliseconds(c.beyond_ns) +
                               ": their clocks drift, or a busy computer saw ends late");
     }
 }
@@ -83,8 +87,9 @@ std::uint64_t leave_whole(Recording& all) {
                     if (ended.at(m) != wanted) {
                         ++left_out;
                     } else if (!kept.empty() && kept.back().first.group == m.group && kept.back().kind == o.kind &&
-                               kept.back().bytes == o.bytes && kept.back().first.transfer == m.transfer && kept.back().first.from == m.from &&
-                               kept.back().first.to == m.to && kept.back().first.n + kept.back().count == m.n) {
+                               kept.back().bytes == o.bytes && kept.back().first.transfer == m.transfer &&
+                               kept.back().first.from == m.from && kept.back().first.to == m.to &&
+                               kept.back().first.n + kept.back().count == m.n) {
                         ++kept.back().count;
                     } else {
                         kept.push_back({m, 1, o.kind, o.bytes});
@@ -97,24 +102,31 @@ std::uint64_t leave_whole(Recording& all) {
     return left_out;
 }
 
-void tell_lost(const std::vector<NamedRecording>& files, const Recording& all, std::uint64_t left_out, std::vector<std::string>& assumed) {
+void tell_lost(const std::vector<NamedRecording>& files, const Recording& all, std::uint64_t left_out,
+               std::vector<std::string>& assumed) {
     std::uint64_t passed = 0, passing = 0;
     for (const auto& [number, rank] : all.ranks) {
         if (rank.lost != 0)
-            assumed.push_back(counted(rank.lost, "launch", "launches") + " of rank " + rank.name +
-                              " not recorded: its ring had no room (opus-run --observe --ring-slots 65536), or NCCL refused them");
+            assumed.push_back(
+                counted(rank.lost, "launch", "launches") + " of rank " + rank.name +
+                " not recorded: its ring had no room (opus-run --observe --ring-slots 65536), or NCCL refused them");
         if (rank.under_way != 0)
-            assumed.push_back("rank " + rank.name + " ended with " + counted(rank.under_way, "launch", "launches") + " under way");
+            assumed.push_back("rank " + rank.name + " ended with " + counted(rank.under_way, "launch", "launches") +
+                              " under way");
         passed += rank.passed, passing += rank.passed != 0;
     }
     for (const NamedRecording& r : files)
         if (!r.recording.ended || r.recording.cut)
-            assumed.push_back(r.file + (r.recording.cut ? " breaks off in the middle of a line" : " does not say that its job has ended") + ": it is read as far as it goes");
+            assumed.push_back(
+                r.file + (r.recording.cut ? " breaks off in the middle of a line" : " does not say that its job has ended") +
+                ": it is read as far as it goes");
     if (passed != 0)
-        assumed.push_back(counted(passed, "call", "calls") + " of " + counted(passing, "rank", "ranks") + " not recorded: captured into CUDA graphs");
+        assumed.push_back(counted(passed, "call", "calls") + " of " + counted(passing, "rank", "ranks") +
+                          " not recorded: captured into CUDA graphs");
     if (left_out != 0)
         assumed.push_back("left out: " + counted(left_out, "operation", "operations") +
-                          ", counted once a rank, that not all of their members have ended and recorded; what they lasted counts as computation");
+                          ", counted once a rank, that not all of their members have ended and recorded; what they "
+                          "lasted counts as computation");
 }
 
 // --- figures --------------------------------------------------------------------------------------
@@ -139,10 +151,12 @@ void count_times(const Recording& all, Figures& figures) {
                 std::int64_t begin = 0;
                 each_meeting(o, [&](const Meeting& m) { begin = std::max(begin, begun.at(m)); });
                 const auto place = all.groups.at(o.first.group).members.find(o.first.from);
-                const bool sends = o.first.transfer && place != all.groups.at(o.first.group).members.end() && place->second == number;
+                const bool sends =
+                    o.first.transfer && place != all.groups.at(o.first.group).members.end() && place->second == number;
                 const StepKind kind = !o.first.transfer ? o.kind : sends ? StepKind::send : StepKind::recv;
                 const std::uint32_t size = o.first.transfer ? 2 : all.groups.at(o.first.group).size;
-                figures.operations[{kind, size}].recorded_ms += static_cast<double>(std::max<std::int64_t>(0, l.done_ns - begin)) / 1e6;
+                figures.operations[{kind, size}].recorded_ms +=
+                    static_cast<double>(std::max<std::int64_t>(0, l.done_ns - begin)) / 1e6;
             }
         }
         span = std::max(span, last - first);
@@ -152,7 +166,8 @@ void count_times(const Recording& all, Figures& figures) {
 
 }  // namespace
 
-NamedRecording join_recordings(std::vector<NamedRecording> files, const ReadOptions& options, std::vector<std::string>& assumed) {
+NamedRecording join_recordings(std::vector<NamedRecording> files, const ReadOptions& options,
+                               std::vector<std::string>& assumed) {
     refuse_twice(files);
     const std::vector<ClockOffset> clocks = align_clocks(files);
     tell_clocks(files, clocks, assumed);
@@ -165,7 +180,8 @@ NamedRecording join_recordings(std::vector<NamedRecording> files, const ReadOpti
     tell_lost(files, all.recording, left_out, assumed);
     std::erase_if(all.recording.ranks, [](const auto& r) { return r.second.launches.empty(); });
     if (all.recording.ranks.empty())
-        throw BadFile(all.file, "", "no operation of it was ended by all of its members: was the job ended in its first one?");
+        throw BadFile(all.file, "",
+                      "no operation of it was ended by all of its members: was the job ended in its first one?");
     return all;
 }
 
@@ -178,7 +194,8 @@ JobFile read_recorded(const std::vector<NamedText>& files, const ReadOptions& op
         std::istringstream in{std::string(file.text)};
         read.push_back({file.name, replay::parse_recording(in, errors)});
         job.figures.entries += read.back().recording.lines;
-        if (!errors.empty()) throw BadFile(file.name, "line " + std::to_string(errors.front().line), errors.front().text);
+        if (!errors.empty())
+            throw BadFile(file.name, "line " + std::to_string(errors.front().line), errors.front().text);
     }
     NamedRecording all = join_recordings(std::move(read), options, job.assumed);
     Figures times;
@@ -187,14 +204,16 @@ JobFile read_recorded(const std::vector<NamedText>& files, const ReadOptions& op
     std::vector<replay::WorkloadError> errors;
     job.workload = replay::workload_of(std::move(all.recording), name.empty() ? "recorded" : name, errors);
     if (!errors.empty())
-        throw BadFile(all.file, errors.front().line == 0 ? "" : "line " + std::to_string(errors.front().line), errors.front().text);
+        throw BadFile(all.file, errors.front().line == 0 ? "" : "line " + std::to_string(errors.front().line),
+                      errors.front().text);
     job.figures.files = static_cast<std::uint32_t>(files.size()), job.figures.ranks = job.workload.world();
     job.figures.span_ms = times.span_ms;
     job.repeats = false;
     job.assumed.emplace_back("what is called an iteration is the whole recording");
     count_workload(job.workload, job.figures);
     for (const auto& [what, f] : times.operations)
-        if (const auto at = job.figures.operations.find(what); at != job.figures.operations.end()) at->second.recorded_ms = f.recorded_ms;
+        if (const auto at = job.figures.operations.find(what); at != job.figures.operations.end())
+            at->second.recorded_ms = f.recorded_ms;
     return job;
 }
 

@@ -53,7 +53,8 @@ Point play_point(const replay::Workload& job, std::uint32_t rails, const sim::Co
         if (o.log) p.log += std::string("# ") + name + ", dark time " + std::to_string(dark_ms) + " ms\n";
         return play(job, rails, c);
     };
-    const sim::Column demand = logged(sim::Rails::on_demand, "on demand"), ahead = logged(sim::Rails::provisioned, "provisioned");
+    const sim::Column demand = logged(sim::Rails::on_demand, "on demand"),
+                      ahead = logged(sim::Rails::provisioned, "provisioned");
     p.demand = variant_of(demand, c.rehearsal.iterations, rails),
     p.provisioned = variant_of(ahead, c.rehearsal.iterations, rails);
     if (!o.best || !demand.ended || !ahead.ended) return p;

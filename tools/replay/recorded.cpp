@@ -87,9 +87,11 @@ private:
     }
 
     void header(const json& body) {
-        if (body.value("format", "") != "opus-recording") return wrong("this is no recording: it must begin with a header line");
+        if (body.value("format", "") != "opus-recording")
+            return wrong("this is no recording: it must begin with a header line");
         if (const int version = body.value("version", 0); version != kVersion)
-            return wrong("version " + std::to_string(version) + " of the format; this program knows version " + std::to_string(kVersion));
+            return wrong("version " + std::to_string(version) + " of the format; this program knows version " +
+                         std::to_string(kVersion));
         found_.node = body.value("node", "");
         found_.began_ns = body.value("began_ns", std::int64_t{0});
     }
@@ -100,7 +102,8 @@ private:
         Recording::Launch made;
         made.seq = l.at(1), made.line = line_;
         made.ready_ns = found_.began_ns + l.at(5).get<std::int64_t>();
-        made.begin_ns = l.at(6).is_number() ? std::max(made.ready_ns, found_.began_ns + l.at(6).get<std::int64_t>()) : made.ready_ns;
+        made.begin_ns = l.at(6).is_number() ? std::max(made.ready_ns, found_.began_ns + l.at(6).get<std::int64_t>())
+                                            : made.ready_ns;
         made.done_ns = found_.began_ns + l.at(7).get<std::int64_t>();
         const json& keys = l.at(9);
         const json* parts = l.size() > 11 && l.at(11).size() == keys.size() ? &l.at(11) : nullptr;
@@ -113,11 +116,13 @@ private:
             Recording::Operation o;
             o.first = {k.at(0), kind == kTransfer, 0, 0, k.at(2)};
             o.count = k.at(3);
-            if (o.count == 0 || o.count > kMaxSteps) throw std::runtime_error("a key that counts " + std::to_string(o.count));
+            if (o.count == 0 || o.count > kMaxSteps)
+                throw std::runtime_error("a key that counts " + std::to_string(o.count));
             if (kind == kTransfer) o.first.from = k.at(4), o.first.to = k.at(5);
             o.kind = kind_of(parts != nullptr ? parts->at(i).at(0).get<std::string>() : l.at(3).get<std::string>());
             // Of several like ones the parts are not told: alike, as far as anybody knows.
-            o.bytes = parts != nullptr ? parts->at(i).at(1).get<std::uint64_t>() / o.count : l.at(4).get<std::uint64_t>() / all;
+            o.bytes = parts != nullptr ? parts->at(i).at(1).get<std::uint64_t>() / o.count
+                                       : l.at(4).get<std::uint64_t>() / all;
             made.operations.push_back(o);
         }
         if (!made.operations.empty()) found_.ranks[l.at(0).get<std::uint32_t>()].launches.push_back(std::move(made));

@@ -34,28 +34,29 @@ struct Recording {
     };
     struct Launch {
         std::uint64_t seq = 0;
-        std::int64_t ready_ns = 0, begin_ns = 0, done_ns = 0;  // since the epoch, by the clock of its node; it begins when let go
+        std::int64_t ready_ns = 0, begin_ns = 0,
+                     done_ns = 0;  // since the epoch, by the clock of its node; it begins when let go
         std::vector<Operation> operations;
         std::uint32_t line = 0;
     };
     struct Rank {
         std::string name, node, job;
-        std::uint32_t gpu = kNobody;  // on its node
+        std::uint32_t gpu = kNobody;   // on its node
         std::vector<Launch> launches;  // that ended
-        std::uint64_t lost = 0;       // launches that its ring had no room for
-        std::uint64_t passed = 0;     // calls that observe mode does not record
-        std::uint64_t under_way = 0;  // launches that had not ended when it did
+        std::uint64_t lost = 0;        // launches that its ring had no room for
+        std::uint64_t passed = 0;      // calls that observe mode does not record
+        std::uint64_t under_way = 0;   // launches that had not ended when it did
     };
     struct Group {
-        std::string id, also;                           // the same in all recordings; another id of it, or empty
-        std::uint32_t size = 0;                         // 0: not known
+        std::string id, also;                            // the same in all recordings; another id of it, or empty
+        std::uint32_t size = 0;                          // 0: not known
         std::map<std::uint32_t, std::uint32_t> members;  // rank in it: number of the rank
     };
 
-    std::string node;          // that it is of; empty: of all
+    std::string node;  // that it is of; empty: of all
     std::int64_t began_ns = 0;
-    bool ended = false;        // it says that a job has ended
-    bool cut = false;          // its last line is torn
+    bool ended = false;  // it says that a job has ended
+    bool cut = false;    // its last line is torn
     std::uint64_t lines = 0;
     std::map<std::uint32_t, Rank> ranks;    // by number
     std::map<std::uint32_t, Group> groups;  // by number

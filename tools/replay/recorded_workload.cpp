@@ -69,7 +69,8 @@ private:
         if (members.empty())
             for (const auto& [place, rank] : places) {
                 const auto at = std::find(order_.begin(), order_.end(), rank);
-                if (at == order_.end()) return wrong("a member of group " + std::to_string(o.first.group) + " launched nothing");
+                if (at == order_.end())
+                    return wrong("a member of group " + std::to_string(o.first.group) + " launched nothing");
                 members.push_back(static_cast<std::uint32_t>(at - order_.begin()));
             }
         // All ends of an operation are of one size; who says so is the sender, or who comes first.

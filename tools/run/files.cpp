@@ -77,9 +77,7 @@ std::string find_emulation() {
                     X_OK);
 }
 
-std::string find_observer() {
-    return first_of({"/opus-observer", "/../../manager/observer/opus-observer"}, X_OK);
-}
+std::string find_observer() { return first_of({"/opus-observer", "/../../manager/observer/opus-observer"}, X_OK); }
 
 std::string unreachable(const std::string& program) {
     std::string path = on_path(program);

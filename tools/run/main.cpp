@@ -57,11 +57,10 @@ void define(CLI::App& app, Options& options) {
         ->type_name("FILE");
     app.add_flag("--emulate", options.emulate,
                  "run on emulated GPUs and switches: all else goes to opus-emulate (opus-run --emulate --help)");
-    app.add_flag("--observe", options.observe,
-                 "record what the ranks of this node do, on whatever network they use; needs no manager and no controller");
-    app.add_option("--out", options.out, "with --observe: folder of the recordings, one a node")
-        ->type_name("FOLDER")
-        ->capture_default_str();
+    app.add_flag(
+        "--observe", options.observe,
+        "record what the ranks of this node do, on whatever network they use; needs no manager and no controller");
+    app.add_option("--out", options.out, "with --observe: folder of the recordings, one a node")->type_name("FOLDER")->capture_default_str();
     app.add_option("--node", options.node, "with --observe: name of this node in the recording; default: the host name")
         ->type_name("NAME");
 #define OPUS_SETTING(name, type, fallback, who, help) add_setting(app, options, #name, who, help);

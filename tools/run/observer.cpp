@@ -34,7 +34,8 @@ constexpr int kStartLimitMs = 20'000, kEndLimitMs = 60'000;
 
 }  // namespace
 
-ObserverProcess::ObserverProcess(const std::string& program, const std::string& node, const std::string& out, std::string& fault) {
+ObserverProcess::ObserverProcess(const std::string& program, const std::string& node, const std::string& out,
+                                 std::string& fault) {
     int life[2], said[2];
     if (pipe2(life, O_CLOEXEC) != 0 || pipe2(said, O_CLOEXEC) != 0) {
         fault = strerror(errno);
