@@ -200,6 +200,23 @@ def full(context) -> None:
         expect(sum("its ring had no room" in line for line in read["assumed"]) == RANKS, f"{read['assumed']}")
 
 
+@case("observers that stand still hold nobody up: communicators are made, and the job goes on to its end")
+def stopped(context) -> None:
+    with Observed(context, "--steps", str(STEPS), "--wait") as job:
+        for rank in range(RANKS):
+            job.at(f"waiting{rank}")
+        observers = job.observers()
+        for pid in observers:
+            os.kill(pid, signal.SIGSTOP)
+        (job.marks / "go").touch()
+        job.at(f"step{STEPS - 1}")
+        for pid in observers:
+            os.kill(pid, signal.SIGCONT)
+        job.end(0, 0)
+        read = job.read()
+        expect(operations(read)[("all_gather", 4)] == of_steps(STEPS)[("all_gather", 4)], f"{read}")
+
+
 @case("opus-run is killed: the observer ends by itself when the ranks have, and its recording is whole")
 def orphaned(context) -> None:
     with Observed(context, "--steps", str(STEPS), "--burst", "1", options=("--quiet",)) as job:

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """Ranks for observe_test.py: a launcher for those of one node, and ranks whose every operation is known.
 
-    observed_rank.py NODE FOLDER [--steps N] [--sick RANK:STEP] [--burst N]
+    observed_rank.py NODE FOLDER [--steps N] [--sick RANK:STEP] [--burst N] [--wait]
 
 Two nodes of two GPUs. Once a step, each rank: an all-reduce of 1000 bytes and an all-gather of 40 among all, a reduce-scatter of 4 x 12
 and a broadcast of 20, an all-reduce of 64 among those of its node, and a group of an all-reduce of 8 among all, a send of 100
-bytes to the rank across and a receive of as many. --sick: that rank kills itself. --burst: so many all-reduces without a pause, when FOLDER/go is there.
+bytes to the rank across and a receive of as many. --sick: that rank kills itself. --burst: so many all-reduces without a pause, when FOLDER/go is there. --wait:
+the communicators of nodes are made when FOLDER/go is there.
 """
 import argparse
 import os
@@ -54,6 +55,9 @@ class Rank(ctypes_rank.Rank):
         on, nccl, n = (self.comm, self.stream), self.nccl, self.size
         local = ctypes_rank.ctypes.c_void_p()
         mine = self.rank % GPUS
+        if self.a.wait:
+            (self.a.folder / f"waiting{self.rank}").touch()
+            ctypes_rank.await_file(self.a.folder / "go")
         nccl.ncclCommInitRank(ctypes_rank.ctypes.byref(local), GPUS, self.id_of(f"node{self.a.node}", mine == 0), mine)
         across = (self.rank + GPUS) % n
         a, b = self.buffer(*[1.0] * 1000), self.buffer(*[0.0] * 1000)
@@ -91,6 +95,7 @@ if __name__ == "__main__":
     p.add_argument("--steps", type=int, default=5)
     p.add_argument("--sick")
     p.add_argument("--burst", type=int, default=0)
+    p.add_argument("--wait", action="store_true")
     p.set_defaults(mpi=None, end="destroy")
     arguments = p.parse_args()
     if "RANK" in os.environ:

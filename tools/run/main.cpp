@@ -151,6 +151,7 @@ void start_observer(const Options& options, std::optional<ObserverProcess>& obse
     setenv("OPUS_RUNTIME_DIR", observer->runtime_directory().c_str(), 1);
     unsetenv("OPUS_SOCKET");
     setenv("OPUS_REQUIRE", "1", 1);
+    setenv("OPUS_HOLD_MS", "1000", 0);  // so long a communicator's creation waits for an observer that stands still, once
 }
 
 [[noreturn]] void run(const Options& options) {
