@@ -32,6 +32,9 @@ constexpr std::uint32_t kMeasureEvery = 16;  // looks: asking for CPU time is a 
 // Between looks, and so what times are good to: a tenth of a millisecond after something has come, growing to one; up to one, where
 // a look costs so much that it would take more than a hundredth of a core. Ranks that are silent for longer ring when they are not.
 constexpr TimeNs kShortest = 100 * kUs, kLongest = kMs, kShare = 100, kAwake = kSecond / 4;
+// Where it has to wait for a core, others do for its sake, too: then it looks up to so many times more seldom.
+constexpr TimeNs kMostStretch = 5;
+constexpr std::uint32_t kAskForWaitsEvery = 32;  // looks
 
 TimeNs clock_ns(clockid_t clock) {
     timespec t{};
@@ -289,7 +292,7 @@ void Observer::check_unwatched() {
 // --- waiting --------------------------------------------------------------------------------------
 
 TimeNs Observer::pace(TimeNs now) const {
-    return std::max(std::clamp((now - last_event_) / 8, kShortest, kLongest), std::min(cost_ * kShare, kLongest));
+    return stretch_ * std::max(std::clamp((now - last_event_) / 8, kShortest, kLongest), std::min(cost_ * kShare, kLongest));
 }
 
 void Observer::wait() {
@@ -304,6 +307,10 @@ void Observer::wait() {
         if (look(false)) return;
     }
     const bool measured = ++looks_ % kMeasureEvery == 0;
+    if (looks_ % kAskForWaitsEvery == 0) {
+        const CoreWaits::Sample s = core_waits_.sample();
+        stretch_ = std::clamp<TimeNs>(stretch_ + (s.waited > s.cpu / 4 ? 1 : -1), 1, kMostStretch);
+    }
     const TimeNs before = measured ? clock_ns(CLOCK_THREAD_CPUTIME_ID) : 0;
     std::array<epoll_event, 64> ready{};
     const timespec limit{timeout / kSecond, timeout % kSecond};

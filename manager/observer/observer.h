@@ -11,6 +11,7 @@
 
 #include "manager/observer/observation.h"
 #include "manager/shell/attach_server.h"
+#include "manager/shell/core_waits.h"
 #include "manager/shell/descriptor.h"
 #include "manager/shell/ring_reader.h"
 #include "manager/shell/runtime_directory.h"
@@ -88,6 +89,8 @@ private:
     TimeNs released_at_ = 0;
     TimeNs last_event_ = 0, last_scan_ = 0, last_flush_ = 0, last_beat_ = 0;
     TimeNs cost_ = 0;  // CPU time of a look, lately
+    CoreWaits core_waits_;
+    TimeNs stretch_ = 1;  // so many times more seldom it looks
     std::uint32_t looks_ = 0;
 };
 
