@@ -32,6 +32,7 @@ struct RecordedLaunch {
     std::uint64_t bytes = 0;
     TimeNs ready_ns = 0, go_ns = 0, done_ns = 0;  // 0: it never was
     bool held = true;                             // false: observed, or passed
+    TimeNs called_ns = 0;                         // when the call was seen, of what is observed; 0: not told
 };
 
 class Profile {

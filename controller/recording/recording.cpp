@@ -1,5 +1,7 @@
 #include "controller/recording/recording.h"
 
+#include <cstdio>
+
 #include "controller/recording/op_name.h"
 
 namespace opus::controller {
@@ -13,13 +15,23 @@ TimeNs time_of(const json& value) { return value.is_number_integer() ? value.get
 
 // --- writing --------------------------------------------------------------------------------------
 
-RecordingWriter::RecordingWriter(std::string& out, const std::string& fabric, const std::string& program, TimeNs began_ns)
+std::string group_name(const CommId& group) {
+    char text[33];
+    std::snprintf(text, sizeof text, "%016llx%016llx", static_cast<unsigned long long>(group.hi),
+                  static_cast<unsigned long long>(group.lo));
+    return text;
+}
+
+RecordingWriter::RecordingWriter(std::string& out, const std::string& fabric, const std::string& program,
+                                 TimeNs began_ns, const std::string& node)
     : out_(out), began_ns_(began_ns) {
-    line({{"format", "opus-recording"},
-          {"version", kRecordingVersion},
-          {"program", program},
-          {"fabric", fabric},
-          {"began_ns", began_ns}});
+    json header = {{"format", "opus-recording"},
+                   {"version", kRecordingVersion},
+                   {"program", program},
+                   {"fabric", fabric},
+                   {"began_ns", began_ns}};
+    if (!node.empty()) header["node"] = node;
+    line(header);
 }
 
 void RecordingWriter::line(const json& body) {
@@ -35,9 +47,11 @@ void RecordingWriter::name_rank(std::uint64_t rank, const std::string& name, con
     line({{"rank", number}, {"name", name}, {"gpu", gpu}, {"job", job}});
 }
 
-void RecordingWriter::name_group(const CommId& group, const std::string& id, std::uint32_t size) {
+void RecordingWriter::name_group(const CommId& group, const std::string& id, std::uint32_t size, const std::string& also) {
     const auto number = groups_.try_emplace(group, static_cast<std::uint32_t>(groups_.size())).first->second;
-    line({{"group", number}, {"id", id}, {"size", size}});
+    json body = {{"group", number}, {"id", id}, {"size", size}};
+    if (!also.empty()) body["also"] = also;
+    line(body);
 }
 
 void RecordingWriter::member(std::uint64_t rank, const CommId& group, std::uint32_t place) {
@@ -46,11 +60,13 @@ void RecordingWriter::member(std::uint64_t rank, const CommId& group, std::uint3
     if (r != ranks_.end() && g != groups_.end()) line({{"member", {r->second, g->second, place}}});
 }
 
-void RecordingWriter::launch(const RecordedLaunch& l, std::uint64_t seq, const std::vector<wire::KeyRange>& keys) {
+void RecordingWriter::launch(const RecordedLaunch& l, std::uint64_t seq, const std::vector<wire::KeyRange>& keys,
+                             const std::vector<LaunchPart>& parts) {
     const auto rank = ranks_.find(l.rank);
     const auto group = groups_.find(l.group);
     if (rank == ranks_.end() || group == groups_.end()) return;
-    json of = json::array();
+    json of = json::array(), each = json::array();
+    const bool several = keys.size() > 1 && parts.size() == keys.size();
     for (const wire::KeyRange& k : keys) {
         const auto at = groups_.find(k.first.comm);
         if (at == groups_.end()) continue;
@@ -58,10 +74,17 @@ void RecordingWriter::launch(const RecordedLaunch& l, std::uint64_t seq, const s
         if (k.first.kind == KeyKind::p2p || k.first.kind == KeyKind::conn_p2p)
             key.insert(key.end(), {k.first.src, k.first.dst});
         of.push_back(std::move(key));
+        const LaunchPart* part = several ? &parts[static_cast<std::size_t>(&k - keys.data())] : nullptr;
+        if (part != nullptr) each.push_back({op_name(part->op), part->bytes});
     }
-    line({{"launch",
-           {rank->second, seq, group->second, op_name(l.op), l.bytes, since(l.ready_ns), since(l.go_ns),
-            since(l.done_ns), l.held ? 1 : 0, std::move(of)}}});
+    json body = {rank->second,   seq,
+                 group->second,  op_name(l.op),
+                 l.bytes,        since(l.ready_ns),
+                 since(l.go_ns), since(l.done_ns),
+                 l.held ? 1 : 0, std::move(of)};
+    if (l.called_ns != 0 || several) body.push_back(since(l.called_ns));
+    if (several) body.push_back(std::move(each));
+    line({{"launch", std::move(body)}});
 }
 
 void RecordingWriter::gang(const RecordedGang& g) {
@@ -77,6 +100,14 @@ void RecordingWriter::circuit(const std::string& a, const std::string& b, TimeNs
 void RecordingWriter::change_set(const std::string& sw, TimeNs sent, TimeNs acked, TimeNs settled,
                                  std::uint32_t circuits, const std::string& error) {
     line({{"change", {sw, since(sent), since(acked), since(settled), circuits, error}}});
+}
+
+void RecordingWriter::lost(std::uint64_t rank, std::uint64_t launches, std::uint64_t passed) {
+    if (const auto at = ranks_.find(rank); at != ranks_.end()) line({{"lost", {at->second, launches, passed}}});
+}
+
+void RecordingWriter::rank_gone(std::uint64_t rank, TimeNs at_ns, std::uint64_t under_way) {
+    if (const auto at = ranks_.find(rank); at != ranks_.end()) line({{"gone", {at->second, since(at_ns), under_way}}});
 }
 
 void RecordingWriter::job_ended(const std::string& job) { line({{"ended", job}}); }

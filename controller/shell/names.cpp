@@ -1,7 +1,6 @@
 #include "controller/shell/names.h"
 
-#include <cinttypes>
-#include <cstdio>
+#include "controller/recording/recording.h"
 
 namespace opus::controller {
 
@@ -71,11 +70,7 @@ const char* mode_name(Mode mode) {
     return "unknown";
 }
 
-std::string comm_name(const CommId& comm) {
-    char text[33];
-    std::snprintf(text, sizeof text, "%016" PRIx64 "%016" PRIx64, comm.hi, comm.lo);
-    return text;
-}
+std::string comm_name(const CommId& comm) { return group_name(comm); }
 
 std::string rank_name(const Fabric& fabric, NodeIndex node, RankId rank) {
     return (node < fabric.nodes.size() ? fabric.nodes[node].name : "?") + ".r" + std::to_string(rank);

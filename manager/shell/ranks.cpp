@@ -24,13 +24,6 @@ TimeNs now_monotonic() {
     return TimeNs(t.tv_sec) * 1'000'000'000 + t.tv_nsec;
 }
 
-std::string job_of(const ring::SegmentHeader& header) {
-    std::string job(header.job, ::strnlen(header.job, sizeof header.job));
-    for (char& c : job)
-        if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
-    return job;
-}
-
 }  // namespace
 
 void Daemon::recover_ranks() {
@@ -120,7 +113,7 @@ void Daemon::add_rank(RankId id, Segment segment, std::uint32_t pid, std::uint64
                header.gpu < 64 ? header.gpu : kNone,
                header.hold_ms,
                header.policy == static_cast<std::uint32_t>(Policy::abort) ? Policy::abort : Policy::proceed,
-               job_of(header)};
+               segment.job()};
     up.mode = header.mode == static_cast<std::uint32_t>(Mode::enforce) ? Mode::enforce : Mode::observe;
     up.recovered = recovered;
     up.slots = view.mask + 1;

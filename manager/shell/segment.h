@@ -31,6 +31,7 @@ public:
     static Segment open(const std::string& path, RankId rank);
 
     const ring::View& view() const { return view_; }
+    std::string job() const;  // what its rank calls the job, printable
     const std::string& path() const { return path_; }
 
 private:

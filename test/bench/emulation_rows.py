@@ -74,28 +74,43 @@ def cpu_s(pid: int) -> float:
     return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
 
 
-class Side:
-    """An always lit fabric, under observe mode or without Opus: times of steps, and CPU time of ranks and of Opus's daemons."""
+OFF, CONTROLLER, OBSERVER = "off", "controller", "observer"  # who observes: nobody; managers and a controller; what opus-run --observe starts
 
-    def __init__(self, build: Build, shape: Shape, observe: bool, play):
-        options = {"opus": True, "emulator_options": ["--always-lit"], "controller_options": ["--observe"]} if observe else {"opus": False}
+
+class Side:
+    """An always lit fabric, observed or without Opus: times of steps, and CPU time of ranks and of Opus's own processes."""
+
+    def __init__(self, build: Build, shape: Shape, by: str, play):
+        with tempfile.TemporaryDirectory() as folder:
+            self.recordings = pathlib.Path(folder) / "recordings"
+            options = {OFF: {"opus": False}, OBSERVER: {"opus": False, "observe": self.recordings},
+                       CONTROLLER: {"opus": True, "emulator_options": ["--always-lit"], "controller_options": ["--observe"]}}[by]
+            self._play(build, shape, by, play, options)
+
+    def _play(self, build: Build, shape: Shape, by: str, play, options: dict) -> None:
         before = children_cpu_s()
         with Cluster(build, shape, **options) as cluster:
-            self.steps = play(cluster, observe)
+            self.steps = play(cluster, by != OFF)
             self.ranks_cpu_s = children_cpu_s() - before
-            daemons = [*cluster.managers, cluster.controller] if observe else []
+            daemons = [*cluster.managers, *cluster.observers, *([cluster.controller] if cluster.controller else [])]
             self.opus_cpu_s = sum(cpu_s(d.pid) for d in daemons)
-            if observe and not any(job["launches"] for job in cluster.ctl("summary")["jobs"]):
+            if by == CONTROLLER and not any(job["launches"] for job in cluster.ctl("summary")["jobs"]):
                 raise RuntimeError("no launch was seen: the ranks were not under Opus")
+        files = list(self.recordings.glob("*.jsonl")) if by == OBSERVER else []
+        self.launches = sum(file.read_text().count('{"launch":') for file in files)
+        self.lost = sum(file.read_text().count('{"lost":') for file in files)
+        if by == OBSERVER and self.launches == 0:
+            raise RuntimeError("no launch was recorded: the ranks were not under Opus")
 
 
-def observe_row(build: Build, name: str, shape: Shape, play, runs: int) -> Figure:
-    pairs = [(Side(build, shape, False, play), Side(build, shape, True, play)) for _ in range(runs)]
+def observe_row(build: Build, name: str, shape: Shape, play, runs: int, by: str = CONTROLLER) -> Figure:
+    pairs = [(Side(build, shape, OFF, play), Side(build, shape, by, play)) for _ in range(runs)]
     longer = statistics.median(statistics.median(o.steps) / statistics.median(b.steps) - 1 for b, o in pairs)
     share = statistics.median(o.opus_cpu_s / (o.ranks_cpu_s + o.opus_cpu_s) for _, o in pairs)
     own, floor = ([t for pair in pairs for t in pair[side].steps] for side in (1, 0))
     return Figure(name, f"{statistics.median(own) * 1e3:.1f} ms a step, {longer:+.2%}", f"{statistics.median(floor) * 1e3:.1f} ms without Opus", 1 + longer,
-                  f"at most {GOAL_OBSERVE:.1%} longer", longer <= GOAL_OBSERVE, f"managers and controller took {share:.2%} of all CPU time",
+                  f"at most {GOAL_OBSERVE:.1%} longer", longer <= GOAL_OBSERVE, ("managers and controller" if by == CONTROLLER else "observers") + f" took {share:.2%} of all CPU time" +
+                  (f"; {statistics.median(o.launches for _, o in pairs):,.0f} launches a run were recorded, rings lost some in {sum(o.lost for _, o in pairs)} ranks" if by == OBSERVER else ""),
                   {"own_s": own, "bare_s": floor})
 
 
@@ -127,10 +142,31 @@ def rows(folder: pathlib.Path, runs: int, core: int, other: int) -> list[Figure]
         return [missing("opus-emulate, observe mode", "", f"not built: {', '.join(lacking)}")]
     with tempfile.TemporaryDirectory() as marks:
         figures = [start_row(build, "start of opus-run --emulate: ctypes, to the first step", [sys.executable, SMALL, "4", marks], runs)]
-    figures.append(observe_row(build, "observe mode, opus-replay", Shape(nodes=4, gpus=4, ports=1, dark_ms=0.1), play_replay, min(runs, MOST_OBSERVED)))
-    names = ("start of opus-run --emulate: PyTorch DDP, to the first step", "observe mode, PyTorch FSDP2")
+    figures += [observe_row(build, "observe mode, opus-replay", Shape(nodes=4, gpus=4, ports=1, dark_ms=0.1), play_replay, min(runs, MOST_OBSERVED)),
+                record_row(build, runs)]
+    names = ("start of opus-run --emulate: PyTorch DDP, to the first step", "observe mode, PyTorch FSDP2", TORCH_RECORDED)
     if not torch:
         return figures + [missing(name, "", "there is no PyTorch; `make test-pytorch` installs it") for name in names]
     ddp = [torch, "--nproc-per-node", "4", ROOT / "docs" / "examples" / "pytorch" / "ddp.py", "--steps", "1"]
     return figures + [start_row(build, names[0], ddp, min(runs, MOST_STARTS)),
-                      observe_row(build, names[1], Shape(nodes=4, gpus=1, ports=2, dark_ms=0.1), play_fsdp(torch), min(runs, MOST_OBSERVED))]
+                      observe_row(build, names[1], Shape(nodes=4, gpus=1, ports=2, dark_ms=0.1), play_fsdp(torch), min(runs, MOST_OBSERVED)),
+                      record_torch_row(build, torch, runs)]
+
+
+TORCH_RECORDED = "opus-run --observe, PyTorch FSDP2"
+
+
+def record_row(build: Build, runs: int) -> Figure:
+    return observe_row(build, "opus-run --observe, opus-replay", Shape(nodes=4, gpus=4, ports=1, dark_ms=0.1), play_replay, min(runs, MOST_OBSERVED), OBSERVER)
+
+
+def record_torch_row(build: Build, torch: pathlib.Path, runs: int) -> Figure:
+    return observe_row(build, TORCH_RECORDED, Shape(nodes=4, gpus=1, ports=2, dark_ms=0.1), play_fsdp(torch), min(runs, MOST_OBSERVED), OBSERVER)
+
+
+def observe_rows(folder: pathlib.Path, runs: int, core: int, other: int) -> list[Figure]:
+    """Those of opus-run --observe alone."""
+    build, torch = Build(folder), torchrun()
+    if lacking := build.missing():
+        return [missing("opus-run --observe", "", f"not built: {', '.join(lacking)}")]
+    return [record_row(build, runs), record_torch_row(build, torch, runs) if torch else missing(TORCH_RECORDED, "", "there is no PyTorch; `make test-pytorch` installs it")]

@@ -14,6 +14,7 @@ import subprocess
 import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
+import agreement_rows
 import controller_rows
 import demo_rows
 import emulation_rows
@@ -37,13 +38,16 @@ GROUPS = {
     "idle": idle_rows.rows,
     "demo": demo_rows.rows,
     "emulation": emulation_rows.rows,
+    "agreement": agreement_rows.rows,
 }
+# Parts of these, by themselves with --only.
+PARTS = {"observe": emulation_rows.observe_rows}
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("build", type=pathlib.Path)
-    parser.add_argument("--only", nargs="*", choices=GROUPS, default=list(GROUPS))
+    parser.add_argument("--only", nargs="*", choices=[*GROUPS, *PARTS], default=list(GROUPS))
     parser.add_argument("--runs", type=int, default=7, help="alternating runs of each side, at least 5 for the record")
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("bench-results"))
     parser.add_argument("--page", type=pathlib.Path, help="a page of what was measured, with date and machine")
@@ -54,7 +58,7 @@ def main() -> int:
     for name in options.only:
         print(f"bench: {name} ...", file=sys.stderr, flush=True)
         try:
-            figures += GROUPS[name](options.build, options.runs, core, other)
+            figures += {**GROUPS, **PARTS}[name](options.build, options.runs, core, other)
         except NotBuilt as e:
             figures.append(figure.missing(name, "", f"{e} is not built"))
         except Exception as e:  # one row that cannot be measured does not cost the others

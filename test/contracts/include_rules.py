@@ -37,6 +37,7 @@ RULES = {
     "shim": (["include/opus"], ["nccl", "cuda"]),
     "manager/core": (["include/opus"], []),
     "manager/shell": (["include/opus", "manager/core"], ["zmq", "spdlog", "cli11", "json", "boost"]),
+    "manager/observer": (["include/opus", "manager/core", "manager/shell", "controller/recording"], ["cli11", "json"]),
     "controller/plan": (["include/opus"], []),
     "controller/core": (["include/opus", "controller/plan"], []),
     "controller/fabric": (["include/opus"], ["toml"]),

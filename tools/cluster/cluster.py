@@ -25,6 +25,7 @@ class Build:
         self.folder = pathlib.Path(folder).resolve()
         self.controller = self._find("controller/shell/opus-controller")
         self.manager = self._find("manager/shell/opus-manager")
+        self.observer = self._find("manager/observer/opus-observer")
         self.emulator = self._find("tools/emulator/opus-ocs-emu")
         self.ctl = self._find("tools/ctl/opus-ctl")
         self.replay = self._find("tools/replay/opus-replay")
@@ -45,7 +46,7 @@ class Build:
         return [*self.daemons(), self.replay, self.player, self.shim, *self.emulation()]
 
     def daemons(self) -> list[pathlib.Path]:
-        return [self.controller, self.manager, self.emulator, self.ctl]
+        return [self.controller, self.manager, self.observer, self.emulator, self.ctl]
 
     def emulation(self) -> list[pathlib.Path]:
         names = ("libnccl.so.2", "libcudart.so.12", "libcuda.so.1", "cuda13/libcudart.so.13", "cuda13/libcublas.so.13", "cuda13/libcublasLt.so.13")
@@ -103,11 +104,12 @@ class Loss:
 
 
 class Cluster:
-    """Context manager. `logs`: a folder for logs, kept; without it they go with everything else."""
+    """Context manager. `logs`: a folder for logs, kept; without it they go with everything else. `observe`, without Opus: a folder
+    for recordings, one a node, of what jobs under the shim do (OPUS_MODE=observe)."""
 
     def __init__(self, build: Build, shape: Shape, *, opus: bool = True, logs: pathlib.Path | None = None,
                  mark: str = "", trace: pathlib.Path | None = None, env: dict[str, str] | None = None,
-                 emulator_options: list[str] | None = None, controller_options: list[str] | None = None):
+                 emulator_options: list[str] | None = None, controller_options: list[str] | None = None, observe: pathlib.Path | None = None):
         self.build, self.shape, self.opus, self.trace = build, shape, opus, trace
         self.emulator_options, self.controller_options = emulator_options or [], controller_options or []
         self.folder: pathlib.Path | None = None  # while it stands
@@ -118,6 +120,7 @@ class Cluster:
         self.env = {**keep, MARK: self.mark, **(env or {})}
         self.emulators: list[Child] = []
         self.managers: list[Child] = []
+        self.observe, self.observers = observe, []
         self.controller: Child | None = None
         self.jobs: list[Job] = []
         self.unclean: list[str] = []
@@ -149,6 +152,8 @@ class Cluster:
         self.fabric = self.folder / "fabric.toml"
         self.fabric.write_text(fabric_toml(self.shape, self.scpi))
         if not self.opus:
+            if self.observe:
+                self._start_observers()
             return
         self.start_controller(f"tcp://{HOST}:0", ["--first"])
         for n in range(self.shape.nodes):
@@ -157,6 +162,15 @@ class Cluster:
                 self.managers.append(self._manager(n))
         for m in self.managers:
             m.wait_ready()
+
+    def _start_observers(self) -> None:
+        for n in range(self.shape.nodes):
+            self.runtime(n).mkdir(mode=0o700)
+            with undisturbed():
+                self.observers.append(Child(f"observer of n{n}", [self.build.observer, "--until-signal", "--node", f"n{n}", "--out", self.observe,
+                                                                  "--runtime-dir", self.runtime(n)], self.logs / f"observer{n}.log", self.env))
+        for o in self.observers:
+            o.wait_ready()
 
     def _emulator(self, rail: int, scpi: str, data: str) -> Child:
         options = list(self.emulator_options) if self.opus else ["--always-lit"]
@@ -292,7 +306,7 @@ class Cluster:
                 for job in self.jobs:
                     for rank in job.ranks:
                         rank.kill()
-                daemons = [*self.managers, *([self.controller] if self.controller else [])]
+                daemons = [*self.observers, *self.managers, *([self.controller] if self.controller else [])]
                 self.unclean += stop_all(daemons)
                 self.unclean += stop_all(self.emulators)
             finally:

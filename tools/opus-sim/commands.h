@@ -16,6 +16,7 @@ struct ShowOptions {
     bool json = false;
     double accept = 0.05;  // of an iteration, that photonic rails may cost
     std::string trace;     // file; empty: none
+    std::string log;       // of run; likewise
 };
 int run_command(const std::vector<std::string>& paths, const ReadOptions& read, const RunOptions& options,
                 const ShowOptions& show);

@@ -3,7 +3,6 @@
 #include <sstream>
 
 #include "tools/opus-sim/job_file.h"
-#include "tools/replay/recorded.h"
 
 namespace opus::job {
 
@@ -67,23 +66,6 @@ JobFile read_played(const NamedText& file) {
                       errors.front().text);
     job.figures.files = 1, job.figures.ranks = job.workload.world();
     job.figures.entries = static_cast<std::uint64_t>(std::count(file.text.begin(), file.text.end(), '\n'));
-    count_workload(job.workload, job.figures);
-    return job;
-}
-
-JobFile read_recorded(const NamedText& file) {
-    JobFile job;
-    job.format = "Opus recording";
-    std::istringstream in{std::string(file.text)};
-    std::vector<replay::WorkloadError> errors;
-    job.workload = replay::read_recording(in, errors);
-    if (!errors.empty())
-        throw BadFile(file.name, errors.front().line == 0 ? "" : "line " + std::to_string(errors.front().line),
-                      errors.front().text);
-    job.figures.files = 1, job.figures.ranks = job.workload.world();
-    job.figures.entries = static_cast<std::uint64_t>(std::count(file.text.begin(), file.text.end(), '\n'));
-    job.repeats = false;
-    job.assumed.emplace_back("what is called an iteration is the whole recording");
     count_workload(job.workload, job.figures);
     return job;
 }

@@ -6,10 +6,12 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <memory>
 
 #include "tools/opus-sim/chakra.h"
 #include "tools/opus-sim/inflate.h"
 #include "tools/opus-sim/kineto.h"
+#include "tools/opus-sim/recordings.h"
 
 namespace opus::job {
 namespace {
@@ -147,12 +149,24 @@ JobFile read_kineto(const std::vector<std::string>& paths, const ReadOptions& op
     return from_trace(std::move(trace), std::move(job), options);
 }
 
+JobFile read_recordings(const std::vector<std::string>& paths, const ReadOptions& options) {
+    std::vector<std::unique_ptr<Mapped>> files;
+    std::vector<NamedText> texts;
+    for (const std::string& path : paths) {
+        files.push_back(std::make_unique<Mapped>(path));
+        texts.push_back(files.back()->text());
+    }
+    JobFile job = read_recorded(texts, options);
+    if (job.workload.name == "recorded") job.workload.name = common_name(paths);
+    return job;
+}
+
 }  // namespace
 
 JobFile read_files(const std::vector<std::string>& paths, const ReadOptions& options) {
     const std::vector<std::string> files = in_folders(paths);
     if (files.empty()) throw BadFile(paths.empty() ? "." : paths.front(), "", "there is no file in it");
-    std::vector<std::string> chakra, kineto, other;
+    std::vector<std::string> chakra, kineto, recordings, other;
     std::string communicators;
     Format single = Format::unknown;
     for (const std::string& path : files) {
@@ -160,6 +174,7 @@ JobFile read_files(const std::vector<std::string>& paths, const ReadOptions& opt
         switch (const Format format = format_of(file.text().text)) {
             case Format::chakra: chakra.push_back(path); break;
             case Format::kineto: kineto.push_back(path); break;
+            case Format::recording: recordings.push_back(path); break;
             case Format::communicators:
                 if (!communicators.empty())
                     throw BadFile(path, "",
@@ -179,16 +194,16 @@ JobFile read_files(const std::vector<std::string>& paths, const ReadOptions& opt
             default: other.push_back(path), single = format;
         }
     }
-    if (!chakra.empty() + !kineto.empty() + !other.empty() > 1 || other.size() > 1)
+    if (!chakra.empty() + !kineto.empty() + !recordings.empty() + !other.empty() > 1 || other.size() > 1)
         throw BadFile(files.front(), "",
                       "these files are of more than one job, or of more than one format: give those of one job");
     if (!chakra.empty()) return read_chakra(chakra, communicators, options);
     if (!kineto.empty()) return read_kineto(kineto, options);
+    if (!recordings.empty()) return read_recordings(recordings, options);
     if (other.empty()) throw BadFile(communicators, "", "this is a file of communicators; give the traces with it");
     const Mapped file(other.front());
     switch (single) {
         case Format::workload: return read_played(file.text());
-        case Format::recording: return read_recorded(file.text());
         case Format::simai: return read_simai(file.text(), options);
         default: return read_aicb(file.text(), options);
     }

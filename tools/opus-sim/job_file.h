@@ -67,7 +67,6 @@ JobFile read_files(const std::vector<std::string>& paths, const ReadOptions& opt
 // One format each; what calls them has recognised it. Throw BadFile.
 JobFile read_aicb(const NamedText& file, const ReadOptions& options);
 JobFile read_simai(const NamedText& file, const ReadOptions& options);
-JobFile read_recorded(const NamedText& file);
 JobFile read_played(const NamedText& file);
 
 // Counts what a workload does in one iteration, first-only steps too.

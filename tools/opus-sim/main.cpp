@@ -110,6 +110,8 @@ int main(int argc, char** argv) {
     run_arguments(*run_it, run);
     show_arguments(*run_it, show);
     run_it->add_flag("--json", show.json, "for programs");
+    run_it->add_option("--log", show.log, "write to this file what managers asked for and what switches were told, and when")
+        ->type_name("FILE");
     CLI::App* report_it = app.add_subcommand(
         "report", "play a job likewise, and write a page for people: would photonic rails work for it?");
     read_arguments(*report_it, paths, read);

@@ -1,4 +1,5 @@
 #include <cstdio>
+#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "tools/ctl/table.h"
@@ -163,10 +164,15 @@ int halted(const JobFile& job, const Run& run) {
 
 int run_command(const std::vector<std::string>& paths, const ReadOptions& read, const RunOptions& asked,
                 const ShowOptions& show) {
-    const JobFile job = read_files(paths, read);
     RunOptions options = asked;
+    options.log = !show.log.empty();
+    std::ofstream told;
+    if (options.log) told.open(show.log);
+    if (options.log && !told) throw BadFile(show.log, "", "it cannot be written");
+    const JobFile job = read_files(paths, read);
     if (options.technologies) options.dark_ms = with_technologies(options.dark_ms);
     const Run run = run_job(job, options);
+    for (const Point& p : run.points) told << p.log;
     if (!run.electrical.ended) return halted(job, run);
     trace_run(job, run, options, show);
     if (show.json) {

@@ -35,7 +35,14 @@ Point play_point(const replay::Workload& job, std::uint32_t rails, const sim::Co
     c.dark_ns = static_cast<TimeNs>(dark_ms * 1e6);
     Point p;
     p.dark_ms = dark_ms;
-    const sim::Column demand = play(job, sim::Rails::on_demand, c), ahead = play(job, sim::Rails::provisioned, c);
+    if (o.log) c.rails.log = [&p](const std::string& line) { p.log += line + "\n"; };
+    const auto logged = [&](sim::Rails which, const char* name) {
+        if (o.log) p.log += std::string("# ") + name + ", dark time " + std::to_string(dark_ms) + " ms\n";
+        return play(job, which, c);
+    };
+    const sim::Column demand = logged(sim::Rails::on_demand, "on demand"),
+                      ahead = logged(sim::Rails::provisioned, "provisioned");
+    c.rails.log = nullptr;
     p.demand = variant_of(demand, c.rehearsal.iterations, rails),
     p.provisioned = variant_of(ahead, c.rehearsal.iterations, rails);
     if (seen != nullptr) {

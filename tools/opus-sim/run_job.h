@@ -29,6 +29,7 @@ struct RunOptions {
     bool split = true;               // seek the best split of ports that never moves, too
     bool fold = false;               // where the GPUs of a node all do the same, one rail is played for all
     bool guard = true;               // who is slower for being provisioned goes back
+    bool log = false;                // Point::log
     bool answers = true;             // look closely at each variant, too
     std::vector<std::uint32_t> try_ports;  // of a GPU, that are played as well; empty: as many as seem worth it, {0}: none
     bool technologies = false;             // play the dark times of the technologies that there are, too
@@ -53,6 +54,7 @@ struct Point {
     Variant demand, provisioned;
     double best_ms = 0, bound_ms = 0;  // 0: not sought, or none is known
     Answers demand_answers, provisioned_answers;
+    std::string log;  // what was asked for and what switches were told, on demand and provisioned
 };
 
 // Operations that need more neighbours at a time than a GPU has ports.

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <string>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -30,7 +31,7 @@ public:
     void collective(StepKind kind, const std::string& comm, const std::string& stream, std::uint64_t bytes, DType dtype,
                     std::string name = {}) {
         Step& s = add(kind, std::move(name));
-        s.comm = comm_index(comm), s.stream = index(w_.streams, stream), s.bytes = bytes, s.dtype = dtype;
+        s.comm = comm_index(comm), s.stream = index(w_.streams, streams_, stream), s.bytes = bytes, s.dtype = dtype;
     }
     void transfer(StepKind kind, const std::string& comm, std::uint32_t peer, const std::string& stream,
                   std::uint64_t bytes, std::string name = {}) {
@@ -39,7 +40,7 @@ public:
     }
     void compute(const std::string& stream, std::uint64_t us, std::string name = {}) {
         Step& s = add(StepKind::compute, std::move(name));
-        s.stream = index(w_.streams, stream), s.us = us;
+        s.stream = index(w_.streams, streams_, stream), s.us = us;
     }
     void record(const std::string& stream, const std::string& event) { order(StepKind::record, stream, event); }
     void wait(const std::string& stream, const std::string& event) { order(StepKind::wait, stream, event); }
@@ -71,13 +72,13 @@ private:
     }
     void order(StepKind kind, const std::string& stream, const std::string& event) {
         Step& s = add(kind, {});
-        s.stream = index(w_.streams, stream), s.event = index(w_.events, event);
+        s.stream = index(w_.streams, streams_, stream), s.event = index(w_.events, events_, event);
     }
-    static std::uint32_t index(std::vector<std::string>& names, const std::string& name) {
-        const auto it = std::find(names.begin(), names.end(), name);
-        const auto at = static_cast<std::uint32_t>(it - names.begin());
-        if (it == names.end()) names.push_back(name);
-        return at;
+    using Known = std::unordered_map<std::string, std::uint32_t>;
+    static std::uint32_t index(std::vector<std::string>& names, Known& known, const std::string& name) {
+        const auto [at, fresh] = known.try_emplace(name, static_cast<std::uint32_t>(names.size()));
+        if (fresh) names.push_back(name);
+        return at->second;
     }
     std::uint32_t comm_index(const std::string& name) const {
         std::uint32_t i = 0;
@@ -86,6 +87,7 @@ private:
     }
 
     Workload w_;
+    Known streams_, events_;  // by name: a recording has as many events as launches
     bool first_only_ = false, varies_ = false;
     std::uint32_t every_ = 1;
 };

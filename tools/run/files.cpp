@@ -77,6 +77,8 @@ std::string find_emulation() {
                     X_OK);
 }
 
+std::string find_observer() { return first_of({"/opus-observer", "/../../manager/observer/opus-observer"}, X_OK); }
+
 std::string unreachable(const std::string& program) {
     std::string path = on_path(program);
     // A script is run by its interpreter, which may be a script.

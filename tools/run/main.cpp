@@ -8,10 +8,12 @@
 #include <cstring>
 #include <fstream>
 #include <list>
+#include <optional>
 
 #include "opus/nccl_conf.h"
 #include "tools/run/child.h"
 #include "tools/run/files.h"
+#include "tools/run/observer.h"
 #include "tools/run/road_report.h"
 
 namespace opus::run {
@@ -19,7 +21,8 @@ namespace {
 
 struct Options {
     std::string shim, roads;
-    bool quiet = false, emulate = false, keep_nccl = false;
+    std::string out = "opus-recording", node;
+    bool quiet = false, emulate = false, keep_nccl = false, observe = false;
     std::list<std::pair<const char*, std::string>> settings;  // OPUS_X: what --x was given
     std::vector<std::string> command;
 };
@@ -54,6 +57,12 @@ void define(CLI::App& app, Options& options) {
         ->type_name("FILE");
     app.add_flag("--emulate", options.emulate,
                  "run on emulated GPUs and switches: all else goes to opus-emulate (opus-run --emulate --help)");
+    app.add_flag(
+        "--observe", options.observe,
+        "record what the ranks of this node do, on whatever network they use; needs no manager and no controller");
+    app.add_option("--out", options.out, "with --observe: folder of the recordings, one a node")->type_name("FOLDER")->capture_default_str();
+    app.add_option("--node", options.node, "with --observe: name of this node in the recording; default: the host name")
+        ->type_name("NAME");
 #define OPUS_SETTING(name, type, fallback, who, help) add_setting(app, options, #name, who, help);
 #include "opus/settings.h"
     app.footer(
@@ -129,6 +138,22 @@ std::string make_notes(const Options& options) {
     return name;
 }
 
+// Ranks meet it where they would meet a manager.
+void start_observer(const Options& options, std::optional<ObserverProcess>& observer) {
+    const std::string program = find_observer();
+    std::string fault = program.empty() ? "opus-observer is not there: it belongs beside opus-run" : "";
+    if (fault.empty()) observer.emplace(program, options.node, options.out, fault);
+    if (!fault.empty()) {
+        std::fprintf(stderr, "opus-run: --observe: %s\n", fault.c_str());
+        std::exit(kUsage);
+    }
+    setenv("OPUS_MODE", "observe", 1);
+    setenv("OPUS_RUNTIME_DIR", observer->runtime_directory().c_str(), 1);
+    unsetenv("OPUS_SOCKET");
+    setenv("OPUS_REQUIRE", "1", 1);
+    setenv("OPUS_HOLD_MS", "1000", 0);  // so long a communicator's creation waits for an observer that stands still, once
+}
+
 [[noreturn]] void run(const Options& options) {
     const std::string shim = options.shim.empty() ? find_shim() : options.shim;
     if (shim.empty() || access(shim.c_str(), R_OK) != 0) {
@@ -144,6 +169,8 @@ std::string make_notes(const Options& options) {
     if (!why.empty()) std::fprintf(stderr, "opus-run: %s\n", why.c_str());
     for (const auto& [name, value] : options.settings)
         if (!value.empty()) setenv(name, value.c_str(), 1);
+    std::optional<ObserverProcess> observer;
+    if (options.observe) start_observer(options, observer);
     preload(shim);
     if (!options.keep_nccl) set_nccl(options.quiet);
     const bool notes_wanted = !options.quiet || !options.roads.empty();
@@ -155,6 +182,8 @@ std::string make_notes(const Options& options) {
     const Ending ending = run_child(options.command);
     if (ending.error != 0)
         std::fprintf(stderr, "opus-run: cannot run %s: %s\n", options.command[0].c_str(), std::strerror(ending.error));
+    if (observer)
+        for (const std::string& line : observer->finish()) std::fprintf(stderr, "opus-run: %s\n", line.c_str());
     std::ifstream written(notes);
     if (ending.error == 0 && !options.quiet && why.empty())
         for (const std::string& line : road_report(written)) std::fprintf(stderr, "opus-run: %s\n", line.c_str());
