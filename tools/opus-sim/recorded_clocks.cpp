@@ -22,7 +22,7 @@ struct Seen {
 };
 
 // Of an operation in two files.
-struct Sample {
+struct ClockSample {
     std::int64_t difference_ns = 0;          // of its ends
     std::int64_t least_ns = 0, most_ns = 0;  // it cannot have ended anywhere before everybody had begun
 };
@@ -44,8 +44,8 @@ public:
                     for (const Recording::Operation& o : launch.operations) see(f, files[f].recording, launch, o);
     }
 
-    std::map<Edge, std::vector<Sample>> samples(bool transfers) const {
-        std::map<Edge, std::vector<Sample>> found;
+    std::map<Edge, std::vector<ClockSample>> samples(bool transfers) const {
+        std::map<Edge, std::vector<ClockSample>> found;
         for (const auto& [what, seen] : all_) {
             if (std::get<1>(what) != transfers) continue;
             for (std::size_t i = 1; i < seen.size(); ++i) {
@@ -76,10 +76,10 @@ private:
 };
 
 // Of the second file's clock over the first one's.
-ClockOffset offset_of(const std::vector<Sample>& samples) {
+ClockOffset offset_of(const std::vector<ClockSample>& samples) {
     std::vector<std::int64_t> differences, away;
     std::int64_t least = kNever, most = std::numeric_limits<std::int64_t>::max();
-    for (const Sample& s : samples) {
+    for (const ClockSample& s : samples) {
         differences.push_back(s.difference_ns);
         least = std::max(least, s.least_ns), most = std::min(most, s.most_ns);
     }
@@ -98,13 +98,13 @@ std::vector<ClockOffset> align_clocks(const std::vector<NamedRecording>& files) 
     std::vector<ClockOffset> found(files.size());
     if (files.size() < 2) return found;
     const Operations operations(files);
-    std::map<Edge, std::vector<Sample>> edges = operations.samples(true);
+    std::map<Edge, std::vector<ClockSample>> edges = operations.samples(true);
     for (auto& [edge, samples] : operations.samples(false)) edges[edge] = std::move(samples);
     // From the first on, each time by the pair that has most in common.
     std::vector<bool> known(files.size(), false);
     known[0] = true;
     for (;;) {
-        const std::pair<const Edge, std::vector<Sample>>* best = nullptr;
+        const std::pair<const Edge, std::vector<ClockSample>>* best = nullptr;
         for (const auto& edge : edges)
             if (known[edge.first.first] != known[edge.first.second] &&
                 (best == nullptr || edge.second.size() > best->second.size()))
