@@ -6,7 +6,6 @@
 namespace opus::job {
 namespace {
 
-constexpr double kWorthIt = 0.005;  // of an iteration: less is not spoken of
 
 std::string ports_text(std::uint32_t ports) {
     return std::to_string(ports) + (ports == 1 ? " port" : " ports") + " a GPU";
