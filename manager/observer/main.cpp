@@ -6,7 +6,6 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
@@ -17,17 +16,12 @@
 #include <string>
 
 #include "manager/observer/observer.h"
+#include "manager/shell/host_name.h"
 
 namespace opus::manager {
 namespace {
 
 constexpr unsigned kMostFiles = 1024;  // of one node
-
-std::string host_name() {
-    std::array<char, 256> name{};
-    ::gethostname(name.data(), name.size() - 1);
-    return name.data();
-}
 
 // Where a launcher starts each rank by itself, each has an observer, and a file.
 std::string rank_suffix() {

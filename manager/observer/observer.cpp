@@ -1,10 +1,6 @@
 #include "manager/observer/observer.h"
 
-#include <fcntl.h>
 #include <sys/epoll.h>
-#include <sys/prctl.h>
-#include <sys/signalfd.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -12,11 +8,11 @@
 #include <cerrno>
 #include <csignal>
 #include <cstring>
-#include <ctime>
 #include <stdexcept>
 
-#include "manager/shell/futex.h"
+#include "manager/shell/clock.h"
 #include "manager/shell/host_gpus.h"
+#include "manager/shell/poller.h"
 #include "manager/shell/process_watch.h"
 #include "opus/opus.h"
 
@@ -36,36 +32,6 @@ constexpr TimeNs kShortest = 100 * kUs, kLongest = kMs, kShare = 100, kAwake = k
 constexpr TimeNs kMostStretch = 5;
 constexpr std::uint32_t kAskForWaitsEvery = 32;  // looks
 
-TimeNs clock_ns(clockid_t clock) {
-    timespec t{};
-    ::clock_gettime(clock, &t);
-    return TimeNs(t.tv_sec) * kSecond + t.tv_nsec;
-}
-TimeNs now_ns() { return clock_ns(CLOCK_MONOTONIC); }
-
-Descriptor open_doorbell(const std::string& path) {
-    if (::mkfifo(path.c_str(), 0600) != 0 && errno != EEXIST)
-        throw std::runtime_error("cannot make the doorbell " + path + ": " + std::strerror(errno));
-    Descriptor fifo(::open(path.c_str(), O_RDWR | O_NONBLOCK | O_CLOEXEC));
-    if (!fifo) throw std::runtime_error("cannot open the doorbell " + path + ": " + std::strerror(errno));
-    return fifo;
-}
-
-Descriptor catch_signals() {
-    sigset_t set;
-    sigemptyset(&set);
-    for (const int number : {SIGTERM, SIGINT, SIGHUP, SIGQUIT}) sigaddset(&set, number);
-    ::pthread_sigmask(SIG_BLOCK, &set, nullptr);
-    return Descriptor(::signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC));
-}
-
-void add(int poller, int fd) {
-    epoll_event event{};
-    event.events = EPOLLIN;
-    event.data.fd = fd;
-    ::epoll_ctl(poller, EPOLL_CTL_ADD, fd, &event);
-}
-
 std::string counted(std::uint64_t n, const std::string& one, const std::string& more) {
     return std::to_string(n) + " " + (n == 1 ? one : more);
 }
@@ -77,16 +43,16 @@ Observer::Observer(const ObserverOptions& options, Descriptor lock)
       lock_(std::move(lock)),
       directory_(options.runtime_directory),
       poller_(::epoll_create1(EPOLL_CLOEXEC)),
-      signals_(catch_signals()),
+      signals_(catch_signals({SIGTERM, SIGINT, SIGHUP, SIGQUIT})),
       doorbell_(open_doorbell(directory_.doorbell_path())),
       realtime_offset_(clock_ns(CLOCK_REALTIME) - now_ns()),
       file_(options.file, std::ios::trunc),
       writer_(text_, "", std::string("opus-observer ") + OPUS_PROGRAM_VERSION, real(now_ns()), options.node),
       observation_(writer_, options.node, host_gpus()) {
     if (!file_) throw std::runtime_error("cannot write the recording " + options.file + ": " + std::strerror(errno));
-    add(poller_.get(), signals_.get());
-    add(poller_.get(), doorbell_.get());
-    if (!options.until_signal) add(poller_.get(), STDIN_FILENO);
+    watch(poller_.get(), signals_.get());
+    watch(poller_.get(), doorbell_.get());
+    if (!options.until_signal) watch(poller_.get(), STDIN_FILENO);
     server_ = std::make_unique<AttachServer>(
         directory_.socket_path(), poller_.get(),
         AttachServer::Sink{
@@ -175,21 +141,9 @@ void Observer::perform(const Action& action) {
     if (const auto* retired = std::get_if<Retired>(&action)) {
         with(retired->rank, [&](LocalRank& rank) { rank.ring.retired(*retired); });
     } else if (const auto* free = std::get_if<FreeComm>(&action)) {
-        with(free->rank, [&](LocalRank& rank) {
-            ring::CommEntry& entry = rank.segment.view().comms[free->index];
-            entry.verdict.store(static_cast<std::uint32_t>(Verdict::unknown), std::memory_order_relaxed);
-            entry.freed.store(free->generation, std::memory_order_release);
-            rank.ring.comm_freed(free->index, free->generation);
-        });
+        with(free->rank, [&](LocalRank& rank) { rank.perform(*free); });
     } else if (const auto* set = std::get_if<SetVerdict>(&action)) {
-        with(set->rank, [&](LocalRank& rank) {
-            ring::CommEntry& entry = rank.segment.view().comms[set->index];
-            entry.reason.store(static_cast<std::uint32_t>(set->reason), std::memory_order_relaxed);
-            entry.reason_rank.store(set->reason_rank, std::memory_order_relaxed);
-            entry.known_as = set->known_as;
-            entry.verdict.store(static_cast<std::uint32_t>(set->verdict), std::memory_order_release);
-            futex_wake(entry.verdict);
-        });
+        with(set->rank, [&](LocalRank& rank) { rank.perform(*set); });
     }
 }
 
@@ -202,7 +156,7 @@ void Observer::count(RankId id, const LocalRank& rank) {
 void Observer::beat(TimeNs now) {
     if (now - last_beat_ < kMs) return;
     last_beat_ = now;
-    for (auto& entry : ranks_) entry.second.segment.view().header->heartbeat.fetch_add(1, std::memory_order_relaxed);
+    opus::manager::beat(ranks_);
 }
 
 void Observer::flush() {
@@ -225,15 +179,8 @@ attach::AttachStatus Observer::attach(pid_t pid, const attach::AttachRequest& re
     const std::uint64_t start = start_time_of(pid).value_or(0);
     if (start == 0) return attach::AttachStatus::refused;
     const RankId id = next_rank_;
-    const std::string path = directory_.segment_path(id);
     try {
-        Segment segment = Segment::create(path, {id, static_cast<std::uint32_t>(pid), start}, request);
-        accepted.rank = id;
-        accepted.slots = segment.view().header->slots;
-        accepted.bytes = segment.view().header->bytes;
-        accepted.segment = Descriptor(::open(path.c_str(), O_RDWR | O_CLOEXEC));
-        accepted.doorbell = Descriptor(::open(directory_.doorbell_path().c_str(), O_RDWR | O_NONBLOCK | O_CLOEXEC));
-        if (!accepted.segment || !accepted.doorbell) throw std::runtime_error(path + ": " + std::strerror(errno));
+        Segment segment = accept_rank(directory_, id, pid, start, request, accepted);
         ++next_rank_;
         add_rank(id, std::move(segment), static_cast<std::uint32_t>(pid), start);
         return attach::AttachStatus::ok;
@@ -244,20 +191,13 @@ attach::AttachStatus Observer::attach(pid_t pid, const attach::AttachRequest& re
 }
 
 void Observer::add_rank(RankId id, Segment segment, std::uint32_t pid, std::uint64_t pid_start) {
-    const ring::View view = segment.view();
     RankUp up;
     up.info.rank = id;
     up.info.pid = pid;
     up.info.job = segment.job();
     up.mode = Mode::observe;
-    up.slots = view.mask + 1;
-    LocalRank rank{
-        std::move(segment), RingReader(view, id, false), watch_process(static_cast<pid_t>(pid)), pid, pid_start, false};
-    if (rank.watch) {
-        add(poller_.get(), rank.watch.get());
-        watches_[rank.watch.get()] = id;
-    }
-    ranks_.emplace(id, std::move(rank));
+    up.slots = segment.view().mask + 1;
+    ranks_.emplace(id, serve_rank(std::move(segment), id, pid, pid_start, false, poller_.get(), watches_));
     set_asleep(0);
     last_event_ = now_ns();
     feed({std::move(up)});
@@ -268,7 +208,7 @@ void Observer::check_rank(RankId id, bool ended) {
     const auto at = ranks_.find(id);
     if (at == ranks_.end()) return;
     LocalRank& rank = at->second;
-    if (!ended && owner_of(rank.segment.path(), static_cast<pid_t>(rank.pid), rank.pid_start) != Owner::gone) return;
+    if (!ended && rank.lives()) return;
     // What it did last: its launches that ended, ended.
     std::vector<Event> events;
     rank.ring.look(events, true);
@@ -283,10 +223,7 @@ void Observer::check_rank(RankId id, bool ended) {
 
 // Kernels without pidfd.
 void Observer::check_unwatched() {
-    std::vector<RankId> unwatched;
-    for (const auto& [id, rank] : ranks_)
-        if (!rank.watch) unwatched.push_back(id);
-    for (const RankId id : unwatched) check_rank(id, false);
+    for (const RankId id : unwatched(ranks_)) check_rank(id, false);
 }
 
 // --- waiting --------------------------------------------------------------------------------------
@@ -313,11 +250,7 @@ void Observer::wait() {
     }
     const TimeNs before = measured ? clock_ns(CLOCK_THREAD_CPUTIME_ID) : 0;
     std::array<epoll_event, 64> ready{};
-    const timespec limit{timeout / kSecond, timeout % kSecond};
-    const int room = static_cast<int>(ready.size());
-    int count = ::epoll_pwait2(poller_.get(), ready.data(), room, &limit, nullptr);
-    if (count < 0 && errno == ENOSYS)  // before Linux 5.11: whole milliseconds
-        count = ::epoll_wait(poller_.get(), ready.data(), room, static_cast<int>((timeout + kMs - 1) / kMs));
+    const int count = await(poller_.get(), ready, timeout);
     for (int i = 0; i < count; ++i) handle_ready(ready[static_cast<std::size_t>(i)].data.fd);
     if (!measured) return;
     look(false);
@@ -330,14 +263,14 @@ void Observer::release() {
 }
 
 void Observer::handle_ready(int fd) {
-    std::array<char, 512> bytes{};
     if (fd == STDIN_FILENO) {
+        std::array<char, 512> bytes{};
         const ssize_t n = ::read(fd, bytes.data(), bytes.size());
         if (n > 0 || (n < 0 && (errno == EINTR || errno == EAGAIN))) return;
         ::epoll_ctl(poller_.get(), EPOLL_CTL_DEL, fd, nullptr);
         release();
     } else if (fd == signals_.get() || fd == doorbell_.get()) {
-        while (::read(fd, bytes.data(), bytes.size()) == static_cast<ssize_t>(bytes.size())) {}
+        drain(fd);
         if (fd != signals_.get()) return;
         last_flush_ = 0;  // there may be no time for more
         if (options_.until_signal) release();
@@ -350,10 +283,7 @@ void Observer::handle_ready(int fd) {
 
 void Observer::set_asleep(std::uint32_t value) {
     told_asleep_ = value != 0;
-    for (auto& entry : ranks_) entry.second.segment.view().header->asleep.store(value, std::memory_order_seq_cst);
-#ifndef __SANITIZE_THREAD__  // which does not know fences, and makes every access stronger anyway
-    std::atomic_thread_fence(std::memory_order_seq_cst);
-#endif
+    tell_asleep(ranks_, value);
 }
 
 }  // namespace opus::manager

@@ -13,9 +13,8 @@
 #include "manager/shell/attach_server.h"
 #include "manager/shell/core_waits.h"
 #include "manager/shell/descriptor.h"
-#include "manager/shell/ring_reader.h"
+#include "manager/shell/local_rank.h"
 #include "manager/shell/runtime_directory.h"
-#include "manager/shell/segment.h"
 
 namespace opus::manager {
 
@@ -39,15 +38,6 @@ public:
     bool empty() const { return observation_.totals().ranks == 0; }
 
 private:
-    struct LocalRank {
-        Segment segment;
-        RingReader ring;
-        Descriptor watch;  // pidfd, or empty
-        std::uint32_t pid = 0;
-        std::uint64_t pid_start = 0;
-        bool fault_told = false;
-    };
-
     attach::AttachStatus attach(pid_t pid, const attach::AttachRequest& request, AttachServer::Accepted& accepted);
     void add_rank(RankId id, Segment segment, std::uint32_t pid, std::uint64_t pid_start);
     void check_rank(RankId id, bool ended);  // its socket or its pidfd spoke
@@ -77,7 +67,7 @@ private:
     std::string text_;
     controller::RecordingWriter writer_;
     Observation observation_;
-    std::map<RankId, LocalRank> ranks_;
+    LocalRanks ranks_;
     std::map<int, RankId> watches_;
     RankId next_rank_ = 0;
     std::unique_ptr<AttachServer> server_;

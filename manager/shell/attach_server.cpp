@@ -8,17 +8,13 @@
 #include <cstring>
 #include <stdexcept>
 
+#include "manager/shell/poller.h"
+#include "manager/shell/printable.h"
+
 namespace opus::manager {
 namespace {
 
 constexpr std::size_t kMaxStrangers = 256;
-
-std::string printable(const char* text, std::size_t size) {
-    std::string out(text, ::strnlen(text, size));
-    for (char& c : out)
-        if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
-    return out;
-}
 
 }  // namespace
 
@@ -38,12 +34,7 @@ AttachServer::AttachServer(const std::string& path, int poller, Sink sink)
     watch(listener_.get());
 }
 
-void AttachServer::watch(int fd) {
-    epoll_event event{};
-    event.events = EPOLLIN;
-    event.data.fd = fd;
-    ::epoll_ctl(poller_, EPOLL_CTL_ADD, fd, &event);
-}
+void AttachServer::watch(int fd) { opus::manager::watch(poller_, fd); }
 
 bool AttachServer::handle(int fd) {
     if (fd == listener_.get()) {

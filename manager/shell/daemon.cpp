@@ -1,26 +1,21 @@
 #include "manager/shell/daemon.h"
 
-#include <fcntl.h>
 #include <sched.h>
 #include <spdlog/spdlog.h>
-#include <sys/epoll.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
-#include <sys/stat.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <csignal>
-#include <cstring>
-#include <ctime>
 #include <limits>
-#include <stdexcept>
 #include <utility>
 
+#include "manager/shell/clock.h"
 #include "manager/shell/futex.h"
 #include "manager/shell/go_words.h"
 #include "manager/shell/host_gpus.h"
-#include "manager/shell/process_watch.h"
+#include "manager/shell/host_name.h"
+#include "manager/shell/poller.h"
 
 namespace opus::manager {
 namespace {
@@ -31,27 +26,10 @@ constexpr TimeNs kLongUnrung = 100 * kUs, kBurst = kMs, kFlurry = 100 * kUs;
 constexpr std::uint32_t kMeasureEvery = 16;  // looks: asking for CPU time is a system call
 constexpr std::uint32_t kAskForWaitsEvery = 64;
 
-TimeNs clock_ns(clockid_t clock) {
-    timespec t{};
-    ::clock_gettime(clock, &t);
-    return TimeNs(t.tv_sec) * kSecond + t.tv_nsec;
-}
-TimeNs now_ns() { return clock_ns(CLOCK_MONOTONIC); }
-
-Descriptor open_doorbell(const std::string& path) {
-    if (::mkfifo(path.c_str(), 0600) != 0 && errno != EEXIST)
-        throw std::runtime_error("cannot make the doorbell " + path + ": " + std::strerror(errno));
-    Descriptor fifo(::open(path.c_str(), O_RDWR | O_NONBLOCK | O_CLOEXEC));
-    if (!fifo) throw std::runtime_error("cannot open the doorbell " + path + ": " + std::strerror(errno));
-    return fifo;
-}
-
 // Who we are, to a controller that hears of two.
 CoreOptions core_options(const RuntimeDirectory& directory) {
-    std::array<char, 256> host{};
-    ::gethostname(host.data(), host.size() - 1);
     CoreOptions options;
-    options.where = std::string(host.data()) + ", pid " + std::to_string(::getpid()) + ", " + directory.path();
+    options.where = host_name() + ", pid " + std::to_string(::getpid()) + ", " + directory.path();
     for (char& c : options.where)
         if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
     options.where.resize(std::min<std::size_t>(options.where.size(), wire::kMaxName));
@@ -60,35 +38,19 @@ CoreOptions core_options(const RuntimeDirectory& directory) {
     return options;
 }
 
-Descriptor catch_signals() {
-    sigset_t set;
-    sigemptyset(&set);
-    sigaddset(&set, SIGTERM);
-    sigaddset(&set, SIGINT);
-    ::pthread_sigmask(SIG_BLOCK, &set, nullptr);
-    return Descriptor(::signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC));
-}
-
-void add(int poller, int fd) {
-    epoll_event event{};
-    event.events = EPOLLIN;
-    event.data.fd = fd;
-    ::epoll_ctl(poller, EPOLL_CTL_ADD, fd, &event);
-}
-
 }  // namespace
 
 Daemon::Daemon(const DaemonOptions& options)
     : options_(options),
       directory_(options.runtime_directory),
       poller_(::epoll_create1(EPOLL_CLOEXEC)),
-      signals_(catch_signals()),
+      signals_(catch_signals({SIGTERM, SIGINT})),
       doorbell_(open_doorbell(directory_.doorbell_path())),
       steering_(directory_.steering_path()),
       core_(options.node, core_options(directory_)) {
     ::prctl(PR_SET_TIMERSLACK, 1UL);  // the default adds 50 us to every short sleep
-    add(poller_.get(), signals_.get());
-    add(poller_.get(), doorbell_.get());
+    watch(poller_.get(), signals_.get());
+    watch(poller_.get(), doorbell_.get());
     started_ = now_ns();
     recover_ranks();
     server_ = std::make_unique<AttachServer>(
@@ -134,7 +96,7 @@ bool Daemon::run() {
     set_asleep(0);
     for (auto& entry : ranks_) entry.second.ring.take_back();
     std::erase_if(ranks_, [this](const auto& entry) {
-        if (lives(entry.second)) return false;
+        if (entry.second.lives()) return false;
         ::unlink(entry.second.segment.path().c_str());
         return true;
     });
@@ -250,15 +212,7 @@ void Daemon::perform(Withdraw& a) {
 }
 
 void Daemon::perform(const SetVerdict& a) {
-    const auto it = ranks_.find(a.rank);
-    if (it == ranks_.end()) return;
-    ring::CommEntry& entry = it->second.segment.view().comms[a.index];
-    entry.reason.store(static_cast<std::uint32_t>(a.reason), std::memory_order_relaxed);
-    entry.reason_rank.store(a.reason_rank, std::memory_order_relaxed);
-    entry.known_as = a.known_as;
-    auto& word = entry.verdict;
-    word.store(static_cast<std::uint32_t>(a.verdict), std::memory_order_release);
-    futex_wake(word);
+    if (const auto it = ranks_.find(a.rank); it != ranks_.end()) it->second.perform(a);
 }
 
 void Daemon::perform(const SetOpen& a) {
@@ -278,12 +232,7 @@ void Daemon::perform(const Retired& a) {
 }
 
 void Daemon::perform(const FreeComm& a) {
-    const auto it = ranks_.find(a.rank);
-    if (it == ranks_.end()) return;
-    ring::CommEntry& entry = it->second.segment.view().comms[a.index];
-    entry.verdict.store(static_cast<std::uint32_t>(Verdict::unknown), std::memory_order_relaxed);
-    entry.freed.store(a.generation, std::memory_order_release);
-    it->second.ring.comm_freed(a.index, a.generation);
+    if (const auto it = ranks_.find(a.rank); it != ranks_.end()) it->second.perform(a);
 }
 
 void Daemon::perform(const Steer& a) {
@@ -328,7 +277,7 @@ void Daemon::perform(const Log& a) {
 void Daemon::beat(TimeNs now) {
     if (now - last_beat_ < kMs) return;
     last_beat_ = now;
-    for (auto& entry : ranks_) entry.second.segment.view().header->heartbeat.fetch_add(1, std::memory_order_relaxed);
+    opus::manager::beat(ranks_);
 }
 
 void Daemon::pace_beats() {
@@ -376,11 +325,7 @@ void Daemon::wait() {
     if (link_spoke_ || monitor_spoke_) timeout = 0;
     if (poll && timeout == 0) ::sched_yield();  // what is watched for may be written by one who waits for this core
     std::array<epoll_event, 64> ready{};
-    const timespec limit{timeout / kSecond, timeout % kSecond};
-    const int room = static_cast<int>(ready.size());
-    int count = ::epoll_pwait2(poller_.get(), ready.data(), room, &limit, nullptr);
-    if (count < 0 && errno == ENOSYS)  // before Linux 5.11: whole milliseconds
-        count = ::epoll_wait(poller_.get(), ready.data(), room, static_cast<int>((timeout + kMs - 1) / kMs));
+    const int count = await(poller_.get(), ready, timeout);
     if (count == 0 && timeout > 0) pace_.overslept(now_ns() - now - timeout);
     for (int i = 0; i < count; ++i) handle_ready(ready[static_cast<std::size_t>(i)].data.fd);
     if (now_ns() >= wake_at_) {
@@ -400,8 +345,7 @@ bool Daemon::handle_ready(int fd) {
     if (fd == signals_.get()) {
         on_signal();
     } else if (fd == doorbell_.get()) {
-        char rings[256];
-        while (::read(fd, rings, sizeof rings) == static_cast<ssize_t>(sizeof rings)) {}
+        drain(fd);
     } else if (const auto it = watches_.find(fd); it != watches_.end()) {
         check_rank(RankId(it->second), true);
     } else if (fd == link_descriptors_[0]) {
@@ -429,10 +373,7 @@ void Daemon::calm_bells() {
 
 void Daemon::set_asleep(std::uint32_t value) {
     told_asleep_ = value != 0;
-    for (auto& entry : ranks_) entry.second.segment.view().header->asleep.store(value, std::memory_order_seq_cst);
-#ifndef __SANITIZE_THREAD__  // which does not know fences, and makes every access stronger anyway
-    std::atomic_thread_fence(std::memory_order_seq_cst);
-#endif
+    tell_asleep(ranks_, value);
 }
 
 // ZeroMQ's descriptors change with each new socket; epoll forgets the closed ones by itself. A new socket may
@@ -441,7 +382,7 @@ void Daemon::watch_link() {
     if (link_->opened() == link_opened_) return;
     link_opened_ = link_->opened();
     link_descriptors_ = {link_->descriptor(), link_->monitor_descriptor()};
-    for (const int fd : link_descriptors_) add(poller_.get(), fd);
+    for (const int fd : link_descriptors_) watch(poller_.get(), fd);
     link_spoke_ = monitor_spoke_ = true;
 }
 

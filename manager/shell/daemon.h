@@ -14,10 +14,9 @@
 #include "manager/shell/controller_link.h"
 #include "manager/shell/core_waits.h"
 #include "manager/shell/descriptor.h"
+#include "manager/shell/local_rank.h"
 #include "manager/shell/poll_pace.h"
-#include "manager/shell/ring_reader.h"
 #include "manager/shell/runtime_directory.h"
-#include "manager/shell/segment.h"
 #include "manager/shell/steering_table.h"
 
 namespace opus::manager {
@@ -37,15 +36,6 @@ public:
     bool run();
 
 private:
-    struct LocalRank {
-        Segment segment;
-        RingReader ring;
-        Descriptor watch;  // pidfd, or empty
-        std::uint32_t pid = 0;
-        std::uint64_t pid_start = 0;
-        bool fault_told = false;
-    };
-
     // A segment that lay there when this manager came, and that it could not serve yet.
     struct Unserved {
         RankId id = kNone;
@@ -63,7 +53,6 @@ private:
     attach::AttachStatus attach(pid_t pid, const attach::AttachRequest& request, AttachServer::Accepted& accepted);
     void add_rank(RankId id, Segment segment, std::uint32_t pid, std::uint64_t pid_start, bool recovered);
     void check_rank(RankId id, bool ended);  // its socket or its pidfd spoke
-    bool lives(const LocalRank& rank) const;
     void check_unwatched();
 
     // One look.
@@ -107,7 +96,7 @@ private:
     Descriptor poller_, signals_, doorbell_;
     SteeringTable steering_;
     Core core_;
-    std::map<RankId, LocalRank> ranks_;
+    LocalRanks ranks_;
     std::vector<Unserved> unserved_;
     TimeNs started_ = 0;
     std::uint64_t to_greet_ = 0;  // session; 0: none

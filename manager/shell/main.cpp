@@ -5,13 +5,13 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
-#include <array>
 #include <cstdio>
 #include <stdexcept>
 #include <string>
 #include <string_view>
 
 #include "manager/shell/daemon.h"
+#include "manager/shell/host_name.h"
 #include "opus/opus.h"
 
 namespace {
@@ -37,12 +37,6 @@ CLI::Option* add_setting(CLI::App& app, const std::string& flag, std::string& va
     const Setting& s = setting(variable);
     value = s.value;
     return app.add_option(flag, value, std::string(s.help))->envname(std::string(variable))->capture_default_str();
-}
-
-std::string host_name() {
-    std::array<char, 256> name{};
-    ::gethostname(name.data(), name.size() - 1);
-    return name.data();
 }
 
 void log_to_stderr(const std::string& level) {
@@ -80,7 +74,7 @@ int main(int argc, char** argv) {
         "names both; over 100: wrong arguments.");
     CLI11_PARSE(app, argc, argv);
 
-    if (options.node.empty()) options.node = host_name();
+    if (options.node.empty()) options.node = opus::manager::host_name();
     if (options.runtime_directory.empty()) options.runtime_directory = opus::manager::RuntimeDirectory::default_path();
     ::umask(077);
     log_to_stderr(log_level);

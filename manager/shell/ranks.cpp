@@ -1,15 +1,12 @@
 // Ranks that come, are found again, and go.
-#include <fcntl.h>
 #include <spdlog/spdlog.h>
-#include <sys/epoll.h>
+#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
-#include <ctime>
 #include <stdexcept>
 #include <utility>
 
+#include "manager/shell/clock.h"
 #include "manager/shell/daemon.h"
 #include "manager/shell/process_watch.h"
 
@@ -17,12 +14,6 @@ namespace opus::manager {
 namespace {
 
 constexpr TimeNs kTryAgain = 500'000'000, kLookAgain = 10'000'000'000, kLongestUngreeted = 5'000'000'000;
-
-TimeNs now_monotonic() {
-    timespec t{};
-    ::clock_gettime(CLOCK_MONOTONIC, &t);
-    return TimeNs(t.tv_sec) * 1'000'000'000 + t.tv_nsec;
-}
 
 }  // namespace
 
@@ -68,13 +59,13 @@ bool Daemon::recover(Unserved& segment) {
     if (why != segment.said)
         spdlog::warn("{}; {}", why, segment.soon ? "tried again" : "a living process has it, which is not served: left alone");
     segment.said = why;
-    segment.again_at = now_monotonic() + (segment.soon ? kTryAgain : kLookAgain);
+    segment.again_at = now_ns() + (segment.soon ? kTryAgain : kLookAgain);
     return false;
 }
 
 void Daemon::greet() {
     const bool lacks = std::any_of(unserved_.begin(), unserved_.end(), [](const Unserved& s) { return s.soon; });
-    if (lacks && now_monotonic() - started_ < kLongestUngreeted) return;
+    if (lacks && now_ns() - started_ < kLongestUngreeted) return;
     feed(ControllerUp{std::exchange(to_greet_, 0)});
 }
 
@@ -86,15 +77,8 @@ attach::AttachStatus Daemon::attach(pid_t pid, const attach::AttachRequest& requ
     const std::uint64_t start = start_time_of(pid).value_or(0);
     if (start == 0) return attach::AttachStatus::refused;
     const RankId id = next_rank_;
-    const std::string path = directory_.segment_path(id);
     try {
-        Segment segment = Segment::create(path, {id, static_cast<std::uint32_t>(pid), start}, request);
-        accepted.rank = id;
-        accepted.slots = segment.view().header->slots;
-        accepted.bytes = segment.view().header->bytes;
-        accepted.segment = Descriptor(::open(path.c_str(), O_RDWR | O_CLOEXEC));
-        accepted.doorbell = Descriptor(::open(directory_.doorbell_path().c_str(), O_RDWR | O_NONBLOCK | O_CLOEXEC));
-        if (!accepted.segment || !accepted.doorbell) throw std::runtime_error(path + ": " + std::strerror(errno));
+        Segment segment = accept_rank(directory_, id, pid, start, request, accepted);
         ++next_rank_;
         add_rank(id, std::move(segment), static_cast<std::uint32_t>(pid), start, false);
         return attach::AttachStatus::ok;
@@ -117,34 +101,16 @@ void Daemon::add_rank(RankId id, Segment segment, std::uint32_t pid, std::uint64
     up.mode = header.mode == static_cast<std::uint32_t>(Mode::enforce) ? Mode::enforce : Mode::observe;
     up.recovered = recovered;
     up.slots = view.mask + 1;
-    LocalRank rank{std::move(segment),
-                   RingReader(view, id, recovered),
-                   watch_process(static_cast<pid_t>(pid)),
-                   pid,
-                   pid_start,
-                   false};
-    if (rank.watch) {
-        epoll_event event{};
-        event.events = EPOLLIN;
-        event.data.fd = rank.watch.get();
-        ::epoll_ctl(poller_.get(), EPOLL_CTL_ADD, rank.watch.get(), &event);
-        watches_[rank.watch.get()] = id;
-    }
-    ranks_.emplace(id, std::move(rank));
+    ranks_.emplace(id, serve_rank(std::move(segment), id, pid, pid_start, recovered, poller_.get(), watches_));
     pace_beats();
     set_asleep(0);  // all are told again before we sleep, the new one too
     feed(std::move(up));
 }
 
-// Unless it is known to be gone.
-bool Daemon::lives(const LocalRank& rank) const {
-    return owner_of(rank.segment.path(), static_cast<pid_t>(rank.pid), rank.pid_start) != Owner::gone;
-}
-
 // End of its socket, or (`ended`) of its process. A process that only closed every descriptor it found lives on.
 void Daemon::check_rank(RankId id, bool ended) {
     const auto it = ranks_.find(id);
-    if (it == ranks_.end() || (!ended && lives(it->second))) return;
+    if (it == ranks_.end() || (!ended && it->second.lives())) return;
     // What it did last: its launches that ended, ended.
     events_.clear();
     it->second.ring.look(events_, true);
@@ -155,10 +121,7 @@ void Daemon::check_rank(RankId id, bool ended) {
 
 // Kernels without pidfd.
 void Daemon::check_unwatched() {
-    std::vector<RankId> unwatched;
-    for (const auto& [id, rank] : ranks_)
-        if (!rank.watch) unwatched.push_back(id);
-    for (const RankId id : unwatched) check_rank(id, false);
+    for (const RankId id : unwatched(ranks_)) check_rank(id, false);
 }
 
 }  // namespace opus::manager

@@ -13,6 +13,7 @@
 #include <stdexcept>
 
 #include "manager/shell/descriptor.h"
+#include "manager/shell/printable.h"
 
 namespace opus::manager {
 namespace {
@@ -26,13 +27,7 @@ SegmentFault failure(const std::string& path, const std::string& what, bool pass
 
 }  // namespace
 
-std::string Segment::job() const {
-    const ring::SegmentHeader& header = *view_.header;
-    std::string job(header.job, ::strnlen(header.job, sizeof header.job));
-    for (char& c : job)
-        if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
-    return job;
-}
+std::string Segment::job() const { return printable(view_.header->job, sizeof view_.header->job); }
 
 std::uint32_t slots_for_request(std::uint32_t wanted) {
     if (wanted == 0) return ring::kDefaultSlots;
