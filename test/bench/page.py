@@ -2,16 +2,13 @@
 import datetime
 import os
 import pathlib
-import platform
+import sys
 
 import figure
 import scaling_rows
 
-
-def machine() -> str:
-    lines = pathlib.Path("/proc/cpuinfo").read_text().splitlines()
-    model = next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), platform.machine())
-    return f"{model}, {os.cpu_count()} cores, Linux {platform.release()}"
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tools"))
+from cluster.machine import machine  # noqa: E402
 
 
 def text(figures: list[figure.Figure], groups: list[str], load: tuple[float, float]) -> str:

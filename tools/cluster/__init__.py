@@ -13,6 +13,7 @@ For the demo and for tests; python3 and its standard library only. Everything it
     cluster.py    the daemons and their lives
     columns.py    one job under three kinds of light
     leftovers.py  what a run left behind
+    machine.py    the computer beneath, in a line for pages of results
 """
 from .cluster import Build, Cluster, Light
 from .fabric import Shape
