@@ -396,8 +396,11 @@ bool Rank::is_held_full(std::uint32_t slots) const {
 std::uint64_t Rank::claim(std::uint32_t slots) {
     ring::SegmentHeader& header = *view_.header;
     std::uint64_t seq = 0;
-    if (slots > (view_.mask + 1) / 2) ++world_.outcome().filled_rings;  // for as much as that there is never room
-    if (slots > (view_.mask + 1) / 2 || !has_room(slots, seq)) return kUnrecorded;
+    if (slots > (view_.mask + 1) / 2) {  // for as much as that there is never room
+        ++world_.outcome().filled_rings;
+        return kUnrecorded;
+    }
+    if (!has_room(slots, seq)) return kUnrecorded;
     for (std::uint64_t at = header.head.load(); at < seq; ++at) view_.ready[at & view_.mask].skipped.store(at + 1);
     header.head.store(seq + slots);
     return seq;
