@@ -6,7 +6,6 @@
 namespace opus::job {
 namespace {
 
-
 std::string ports_text(std::uint32_t ports) {
     return std::to_string(ports) + (ports == 1 ? " port" : " ports") + " a GPU";
 }

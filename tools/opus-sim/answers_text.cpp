@@ -5,15 +5,10 @@
 #include "tools/ctl/table.h"
 #include "tools/opus-sim/advice.h"
 #include "tools/opus-sim/commands.h"
+#include "tools/opus-sim/number_text.h"
 
 namespace opus::job {
 namespace {
-
-std::string number(const char* format, double value) {
-    char text[48];
-    std::snprintf(text, sizeof text, format, value);
-    return text;
-}
 
 // Beyond, --json.
 constexpr std::size_t kTransitions = 6, kPhases = 6;
@@ -35,7 +30,7 @@ void print_windows(const Run& run) {
         const Windows::Transition& t = w.transitions[i];
         if (t.sums.count == 0) continue;
         table.add({run.labels[t.from], run.labels[t.to],
-                   number("%.0f", static_cast<double>(t.sums.count) / w.iterations), ctl::duration(t.sums.median_ms),
+                   number_text("%.0f", static_cast<double>(t.sums.count) / w.iterations), ctl::duration(t.sums.median_ms),
                    ctl::duration(t.sums.mean_ms), ctl::bytes(static_cast<unsigned long long>(t.sums.bytes))});
     }
     table.print(stdout);
@@ -53,8 +48,8 @@ void print_phases(const Run& run, const Point& p) {
     ctl::Table table({"before", "operations", "moved for", "dark", "hidden", "waited for"});
     for (std::size_t i = 0; i < phases.size() && i < kPhases; ++i) {
         const DarkPhase& d = *phases[i];
-        table.add({run.labels[d.label], number("%.0f", static_cast<double>(d.operations) / run.counted),
-                   number("%.0f", static_cast<double>(d.moved) / run.counted), ctl::duration(d.dark_ms / run.counted),
+        table.add({run.labels[d.label], number_text("%.0f", static_cast<double>(d.operations) / run.counted),
+                   number_text("%.0f", static_cast<double>(d.moved) / run.counted), ctl::duration(d.dark_ms / run.counted),
                    ctl::duration((d.dark_ms - d.exposed_ms) / run.counted), ctl::duration(d.exposed_ms / run.counted)});
     }
     table.print(stdout);
@@ -87,7 +82,8 @@ void print_spread(const Run& run) {
     ctl::Table table({"dark time", "on demand", "provisioned"});
     const auto text = [&](std::size_t point, double SeedTimes::At::*variant) {
         const Spread s = spread_of(run.seeds, point, variant);
-        return number("%+.2f %%", 100 * s.least) + number("  %+.2f %%", 100 * s.mean) + number("  %+.2f %%", 100 * s.most);
+        return number_text("%+.2f %%", 100 * s.least) + number_text("  %+.2f %%", 100 * s.mean) +
+               number_text("  %+.2f %%", 100 * s.most);
     };
     for (std::size_t i = 0; i < run.points.size(); ++i)
         table.add({dark_text(run.points[i].dark_ms), text(i, &SeedTimes::At::demand_ms),

@@ -10,6 +10,8 @@
 
 #include "tools/ctl/table.h"
 #include "tools/opus-sim/commands.h"
+#include "tools/opus-sim/json_out.h"
+#include "tools/opus-sim/number_text.h"
 #include "tools/opus-sim/price_file.h"
 
 namespace opus::job {
@@ -21,18 +23,7 @@ using namespace cost;
 constexpr Baseline kBaselines[] = {Baseline::fat_tree, Baseline::rail, Baseline::rail_only, Baseline::leaf_spine};
 constexpr std::uint32_t kLevelsShown = 3;
 
-std::string form(const char* format, double value) {
-    char text[48];
-    std::snprintf(text, sizeof text, format, value);
-    return text;
-}
-
-// 1,234,567
-std::string grouped(double value) {
-    std::string digits = form("%.0f", value);
-    for (std::size_t at = digits.size(); at > 3; at -= 3) digits.insert(at - 3, ",");
-    return digits;
-}
+std::string whole(double value) { return grouped(number_text("%.0f", value)); }
 
 Inputs inputs_of(const CostOptions& o) {
     const Generation generation = o.generation == "gb200" ? Generation::gb200 : Generation::h200;
@@ -134,12 +125,12 @@ void print_json(const CostOptions& o, const Inputs& in, const std::vector<Size>&
                 {"sizes", json::array()},
                 {"fabrics", fabrics_json(in)}};
     for (const Size& s : sizes) all["sizes"].push_back(json_of(s));
-    std::printf("%s\n", all.dump(2, ' ', false, json::error_handler_t::replace).c_str());
+    print_for_programs(all);
 }
 
 std::string price_text(const Device& d, bool switch_of_ports) {
-    return (switch_of_ports ? form("%.0f ports, ", d.ports) : std::string()) + grouped(d.usd) + " USD, " +
-           form("%g W", d.watts);
+    return (switch_of_ports ? number_text("%.0f ports, ", d.ports) : std::string()) + whole(d.usd) + " USD, " +
+           number_text("%g W", d.watts);
 }
 
 void print_inputs(const CostOptions& o, const Inputs& in) {
@@ -157,16 +148,16 @@ void print_inputs(const CostOptions& o, const Inputs& in) {
 }
 
 void print_size(const Size& s) {
-    std::printf("%s servers, %s GPUs\n", grouped(s.inputs.servers).c_str(),
-                grouped(static_cast<double>(s.inputs.world())).c_str());
+    std::printf("%s servers, %s GPUs\n", whole(s.inputs.servers).c_str(),
+                whole(static_cast<double>(s.inputs.world())).c_str());
     ctl::Table table({"network", "item", "count", "USD each", "W each", "USD", "W"});
     std::vector<std::string> notes;
     for (const auto* networks : {&s.packets, &s.circuits})
         for (const Network& n : *networks) {
             for (const Term& t : n.terms)
-                table.add({&t == n.terms.data() ? n.name : "", t.item, grouped(t.count), form("%.2f", t.usd_each),
-                           form("%.2f", t.watts_each), grouped(t.usd()), grouped(t.watts())});
-            table.add({"", "all", "", "", "", grouped(n.usd()), grouped(n.watts())});
+                table.add({&t == n.terms.data() ? n.name : "", t.item, whole(t.count), number_text("%.2f", t.usd_each),
+                           number_text("%.2f", t.watts_each), whole(t.usd()), whole(t.watts())});
+            table.add({"", "all", "", "", "", whole(n.usd()), whole(n.watts())});
             notes.insert(notes.end(), n.notes.begin(), n.notes.end());
         }
     table.print(stdout);
@@ -175,8 +166,9 @@ void print_size(const Size& s) {
     ctl::Table ratios({"", "against", "cost", "power", "cost saved", "power saved"});
     for (const Network& c : s.circuits)
         for (const Network& p : s.packets)
-            ratios.add({c.name, p.name, form("%.2fx", p.usd() / c.usd()), form("%.1fx", p.watts() / c.watts()),
-                        form("%.1f %%", 100 * (1 - c.usd() / p.usd())), form("%.2f %%", 100 * (1 - c.watts() / p.watts()))});
+            ratios.add({c.name, p.name, number_text("%.2fx", p.usd() / c.usd()),
+                        number_text("%.1fx", p.watts() / c.watts()), number_text("%.1f %%", 100 * (1 - c.usd() / p.usd())),
+                        number_text("%.2f %%", 100 * (1 - c.watts() / p.watts()))});
     if (!s.packets.empty()) ratios.print(stdout);
     std::printf("\n");
 }
@@ -192,7 +184,7 @@ void print_fabrics(const Inputs& in) {
                                      std::to_string(t.ports)};
         if (t.dark_ns < 1'000) row[1] = std::to_string(t.dark_ns) + " ns";
         for (std::uint32_t levels = 1; levels <= kLevelsShown; ++levels)
-            row.push_back(grouped(static_cast<double>(gpus_of_fabric(t, in.gpus, in.optical_ports(), levels))));
+            row.push_back(whole(static_cast<double>(gpus_of_fabric(t, in.gpus, in.optical_ports(), levels))));
         row.emplace_back(t.note);
         table.add(std::move(row));
     }

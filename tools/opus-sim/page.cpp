@@ -47,15 +47,14 @@ std::string changes_of(const PageInput& in) {
 
 }  // namespace
 
-std::string report_page(const JobFile& job, const Run& run, const RunOptions& options, double accept,
-                        const std::vector<PageSection>& more) {
+std::string report_page(const JobFile& job, const Run& run, const RunOptions& options, double accept) {
     const nlohmann::json data = run_json(job, run, options, accept);
     const PageFigures figures(data);
     const Conclusion conclusion = conclusion_of(run, options, accept);
     const PageInput in{job, run, options, accept, conclusion, figures};
-    std::vector<PageSection> sections{times_section(in), technologies_section(in), ports_section(in)};
-    sections.insert(sections.end(), more.begin(), more.end());
-    for (const auto& section : {timeline_section, way_section, dark_section, windows_section, load_section, basis_section})
+    std::vector<PageSection> sections;
+    for (const auto& section : {times_section, technologies_section, ports_section, timeline_section, way_section,
+                                dark_section, windows_section, load_section, basis_section})
         sections.push_back(section(in));
     std::string out =
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"

@@ -1,7 +1,6 @@
 #include "tools/opus-sim/page_figures.h"
 
 #include <cmath>
-#include <cstdio>
 
 #include "tools/ctl/table.h"
 
@@ -30,18 +29,10 @@ std::string with_micro(std::string text) {
     return text;
 }
 
-std::string number_text(const char* format, double value) {
-    char text[64];
-    std::snprintf(text, sizeof text, format, value);
-    return text;
-}
-
 namespace {
 
 std::string count_text(double value) {
-    std::string text = number_text(value < 100 && value != std::floor(value) ? "%.1f" : "%.0f", value);
-    for (std::size_t at = std::min(text.find('.'), text.size()); at > 3;) text.insert(at -= 3, ",");
-    return text;
+    return grouped(number_text(value < 100 && value != std::floor(value) ? "%.1f" : "%.0f", value));
 }
 
 std::string shown_text(double value, Shown shown) {

@@ -5,12 +5,13 @@
 #include <string>
 #include <vector>
 
+#include "tools/opus-sim/number_text.h"
+
 namespace opus::job {
 
 std::string escaped(const std::string& text);  // for HTML and SVG
 std::string duration_text(double ms);          // "12.5 ms"
 std::string with_micro(std::string text);      // of plain text, which says "7 us"
-std::string number_text(const char* format, double value);
 
 enum class Shown : std::uint8_t {
     over,

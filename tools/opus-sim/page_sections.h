@@ -6,6 +6,11 @@
 
 namespace opus::job {
 
+struct PageSection {
+    std::string id, title;  // of the anchor; for people
+    std::string html;
+};
+
 struct PageInput {
     const JobFile& job;
     const Run& run;

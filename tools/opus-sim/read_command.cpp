@@ -4,18 +4,14 @@
 
 #include "tools/ctl/table.h"
 #include "tools/opus-sim/commands.h"
+#include "tools/opus-sim/json_out.h"
+#include "tools/opus-sim/number_text.h"
 #include "tools/opus-sim/run_json.h"
 
 namespace opus::job {
 namespace {
 
 using nlohmann::json;
-
-std::string number(const char* format, double value) {
-    char text[48];
-    std::snprintf(text, sizeof text, format, value);
-    return text;
-}
 
 std::string groups_text(const Figures& f) {
     std::string text;
@@ -28,8 +24,7 @@ void print_text(const JobFile& job) {
     std::printf("%s: %s, %u file%s, %llu entries\n", job.workload.name.c_str(), job.format.c_str(), f.files,
                 f.files == 1 ? "" : "s", static_cast<unsigned long long>(f.entries));
     if (!job.workload.source.empty()) std::printf("  source: %s\n", job.workload.source.c_str());
-    std::uint32_t nodes = 0;
-    for (const replay::Place& p : job.workload.places) nodes = std::max(nodes, p.node + 1);
+    const std::uint32_t nodes = job.workload.nodes();
     std::printf("  ranks: %u of %u, on %u node%s\n  groups (how many, of how many ranks): %s\n", f.ranks, f.world,
                 nodes, nodes == 1 ? "" : "s", groups_text(f).c_str());
     for (const std::string& line : job.assumed) std::printf("  assumed: %s\n", line.c_str());
@@ -66,10 +61,10 @@ void print_json(const JobFile& job) {
                       {"entries", f.entries},      {"ranks", f.ranks},         {"world", f.world},
                       {"groups_by_size", groups},  {"operations", operations}, {"compute_ms", f.compute_ms},
                       {"span_ms", f.span_ms},      {"assumed", job.assumed}};
-    std::printf("%s\n", all.dump(2, ' ', false, json::error_handler_t::replace).c_str());
+    print_for_programs(all);
 }
 
-std::string percent(double ms, double of) { return number("%+.2f %%", of > 0 ? 100 * (ms / of - 1) : 0); }
+std::string percent(double ms, double of) { return number_text("%+.2f %%", of > 0 ? 100 * (ms / of - 1) : 0); }
 
 bool good(const Run& run) {
     bool all = run.electrical.ended;
@@ -93,12 +88,10 @@ std::string split_text(const StaticSplit& split, const RunOptions& o, double lit
 }
 
 void print_run(const JobFile& job, const Run& run, const RunOptions& o) {
-    std::uint32_t nodes = 0;
-    for (const replay::Place& p : job.workload.places) nodes = std::max(nodes, p.node + 1);
     const double lit = run.electrical.iteration_ms;
     std::printf("%s: %u ranks on %u nodes, %u port%s a GPU, %g Gbit/s a GPU between nodes, %g GB/s within one\n",
-                job.workload.name.c_str(), job.workload.world(), nodes, o.ports, o.ports == 1 ? "" : "s", o.out_gbits,
-                o.node_gbytes);
+                job.workload.name.c_str(), job.workload.world(), run.nodes, o.ports, o.ports == 1 ? "" : "s",
+                o.out_gbits, o.node_gbytes);
     std::printf("%u iteration%s played, %s; on electrical rails one takes %s\n", run.iterations,
                 run.iterations == 1 ? "" : "s",
                 run.iterations == 1 ? "which counts" : ("the last " + std::to_string(run.counted) + " count").c_str(),
@@ -113,12 +106,13 @@ void print_run(const JobFile& job, const Run& run, const RunOptions& o) {
     ctl::Table table({"dark time", "on demand", "provisioned", "best found", "bound", "waited for circuits",
                       "dark time hidden", "reconfigurations"});
     for (const Point& p : run.points)
-        table.add({number("%g ms", p.dark_ms), percent(p.demand.iteration_ms, lit),
+        table.add({number_text("%g ms", p.dark_ms), percent(p.demand.iteration_ms, lit),
                    percent(p.provisioned.iteration_ms, lit), p.best_ms > 0 ? percent(p.best_ms, lit) : "-",
                    p.bound_ms > 0 ? percent(std::max(p.bound_ms, lit), lit) : "-",
                    ctl::duration(p.demand.held_ms) + " -> " + ctl::duration(p.provisioned.held_ms),
-                   number("%.0f %%", 100 * p.provisioned.hidden),
-                   number("%.0f", p.demand.reconfigurations) + " -> " + number("%.0f", p.provisioned.reconfigurations)});
+                   number_text("%.0f %%", 100 * p.provisioned.hidden),
+                   number_text("%.0f", p.demand.reconfigurations) + " -> " +
+                       number_text("%.0f", p.provisioned.reconfigurations)});
     table.print(stdout);
     std::printf(
         "\nIteration time over electrical rails. Waited for: summed over operations, of an iteration. "
@@ -176,8 +170,7 @@ int run_command(const std::vector<std::string>& paths, const ReadOptions& read, 
     if (!run.electrical.ended) return halted(job, run);
     trace_run(job, run, options, show);
     if (show.json) {
-        const nlohmann::json all = run_json(job, run, options, show.accept);
-        std::printf("%s\n", all.dump(2, ' ', false, json::error_handler_t::replace).c_str());
+        print_for_programs(run_json(job, run, options, show.accept));
     } else {
         print_run(job, run, options);
         print_answers(run, options, show.accept);

@@ -4,6 +4,7 @@
 #include <fstream>
 
 #include "tools/opus-sim/commands.h"
+#include "tools/opus-sim/json_out.h"
 #include "tools/opus-sim/page.h"
 #include "tools/opus-sim/trace_out.h"
 
@@ -28,16 +29,14 @@ int report_command(const std::vector<std::string>& paths, const ReadOptions& rea
     if (options.technologies) options.dark_ms = with_technologies(options.dark_ms);
     const Run run = run_job(job, options);
     if (!run.electrical.ended) return halted(job, run);
-    const std::vector<PageSection> more;  // of other rooms' figures
     std::ofstream file(out, std::ios::binary | std::ios::trunc);
-    file << report_page(job, run, options, show.accept, more);
+    file << report_page(job, run, options, show.accept);
     file.close();
     if (!file)
         throw std::invalid_argument(out + ": cannot be written (" + std::strerror(errno) + "): say another --out");
     trace_run(job, run, options, show);
     if (show.json) {
-        const nlohmann::json all = run_json(job, run, options, show.accept);
-        std::printf("%s\n", all.dump(2, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
+        print_for_programs(run_json(job, run, options, show.accept));
     } else {
         std::printf("%s\n%s\n", conclusion_of(run, options, show.accept).sentence.c_str(), out.c_str());
     }

@@ -171,7 +171,7 @@ Run run_job(const JobFile& file, const RunOptions& o) {
     run.electrical = variant_of(lit, c.rehearsal.iterations, run.rails);
     if (!lit.ended) return run;
     if (o.split && job.repeats) run.split = best_static_split(played, o.ports, c.rehearsal);
-    for (const replay::Place& place : job.workload.places) run.nodes = std::max(run.nodes, place.node + 1);
+    run.nodes = job.workload.nodes();
     std::optional<JobLaunches> launches;
     if (o.answers) {
         launches.emplace(played, o.ports, c.rehearsal.iterations);

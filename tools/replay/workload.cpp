@@ -43,6 +43,12 @@ std::size_t size_of(DType type) { return kDTypes[static_cast<std::size_t>(type)]
 const char* name_of(DType type) { return kDTypes[static_cast<std::size_t>(type)].name; }
 const char* name_of(Reduction reduction) { return kReductionNames[static_cast<std::size_t>(reduction)]; }
 
+std::uint32_t Workload::nodes() const {
+    std::uint32_t count = 0;
+    for (const Place& place : places) count = std::max(count, place.node + 1);
+    return count;
+}
+
 const Role& Workload::role_of(std::uint32_t rank) const {
     for (const Role& role : roles)
         if (std::find(role.ranks.begin(), role.ranks.end(), rank) != role.ranks.end()) return role;

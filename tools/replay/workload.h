@@ -102,6 +102,7 @@ struct Workload {
     std::vector<Role> roles;  // every rank has exactly one
 
     std::uint32_t world() const { return static_cast<std::uint32_t>(places.size()); }
+    std::uint32_t nodes() const;
     const Role& role_of(std::uint32_t rank) const;
 };
 

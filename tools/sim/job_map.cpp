@@ -21,11 +21,9 @@ void add_pair(std::vector<GpuPair>& pairs, GpuId x, GpuId y) {
 }
 
 Fabric fabric_of(const replay::Workload& w, std::uint32_t ports, TimeNs dark_ns) {
-    std::uint32_t nodes = 0, gpus = 0;
-    for (const replay::Place& p : w.places) {
-        nodes = std::max(nodes, p.node + 1);
-        gpus = std::max(gpus, p.gpu + 1);
-    }
+    const std::uint32_t nodes = w.nodes();
+    std::uint32_t gpus = 0;
+    for (const replay::Place& p : w.places) gpus = std::max(gpus, p.gpu + 1);
     Fabric fabric;
     fabric.name = w.name;
     for (std::uint32_t g = 0; g < gpus; ++g) {
