@@ -28,6 +28,7 @@ struct Options {
     std::vector<double> darks{10, 50};
     std::vector<std::string> files, noises{"quiet", "noisy"};
     bool all = false, each = false, itself = false;
+    double scale_bytes = 1.0 / 1024;
     ColumnOptions column;
 };
 
@@ -49,7 +50,7 @@ std::vector<Workload> jobs_of(const Options& o) {
 std::vector<AgainstDemand> play_all(const std::vector<Workload>& jobs, const Options& o, const Noise& noise, double dark_ms) {
     ColumnOptions column = o.column;
     column.rehearsal.iterations = o.iterations;
-    column.rehearsal.bytes_per_us *= 1024;
+    column.rehearsal.bytes_per_us /= o.scale_bytes;
     column.rehearsal.jitter = noise.jitter;
     column.rails.late_ns = static_cast<opus::TimeNs>(noise.late_us * 1e3);
     column.rails.seed = column.rehearsal.seed;
@@ -99,9 +100,8 @@ bool print(const std::vector<Workload>& jobs, const std::vector<AgainstDemand>& 
         slower += a.settled_percent() > AgainstDemand::kMostPercent;
         iterations += a.slower();
         worst = std::max(worst, a.worst_percent());
-        const double lost = std::max(a.lost_dark_times(0), a.lost_dark_times(1));
-        most_lost = std::max(most_lost, lost);
-        begins += lost > AgainstDemand::kMostDarkTimes * a.ports;
+        most_lost = std::max({most_lost, a.lost_dark_times(0), a.lost_dark_times(1)});
+        begins += a.loses_much(0) || a.loses_much(1);
     }
     std::sort(settled.begin(), settled.end());
     const auto at = [&](double part) {
@@ -132,6 +132,7 @@ int main(int argc, char** argv) {
     app.add_option("--dark-ms", o.darks, "dark times");
     app.add_option("--noise", o.noises, "quiet, noisy (computation up to 5 % longer, launches seen up to 0.3 ms late)")
         ->check(CLI::IsMember({"quiet", "noisy"}));
+    app.add_option("--scale-bytes", o.scale_bytes, "operations take as long as with so much of their bytes")->check(CLI::PositiveNumber);
     app.add_option("--iterations", o.iterations)->check(CLI::Range(6, 10000));
     app.add_option("--ports", o.column.ports);
     app.add_option("--seed", o.column.rehearsal.seed, "of the noise");

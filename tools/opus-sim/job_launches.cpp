@@ -9,7 +9,7 @@ using replay::Step;
 using replay::StepKind;
 
 JobLaunches::JobLaunches(const replay::Workload& workload, std::uint32_t ports, std::uint32_t iterations)
-    : w_(workload), map_(workload, ports, 0), ports_(ports), roles_(workload.roles.size()), role_of_(workload.world()) {
+    : w_(workload), map_(workload, ports, 0, 1), ports_(ports), roles_(workload.roles.size()), role_of_(workload.world()) {
     for (const replay::Comm& comm : w_.comms) {
         std::vector<std::uint32_t>& of = group_of_.emplace_back(w_.world(), kNone);
         std::vector<std::uint32_t>& in = rank_in_.emplace_back(w_.world(), kNone);

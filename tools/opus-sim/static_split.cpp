@@ -64,7 +64,7 @@ private:
 class SplitSearch {
 public:
     SplitSearch(const replay::Workload& w, std::uint32_t ports, const replay::RehearsalOptions& options)
-        : w_(w), map_(w, ports, 0), ports_(ports), options_(options) {
+        : w_(w), map_(w, ports, 0, options.bytes_per_us), ports_(ports), options_(options) {
         options_.iterations = 2;
         std::vector<std::set<GpuPair>> of_comm(w.comms.size());
         for (const replay::Role& role : w.roles)

@@ -69,13 +69,19 @@ double AgainstDemand::lost_dark_times(std::size_t iteration) const {
     return (ahead_ms[iteration] - demand_ms[iteration]) / dark_ms;
 }
 
+bool AgainstDemand::loses_much(std::size_t iteration) const {
+    return lost_dark_times(iteration) > kMostDarkTimes * ports &&
+           100 * (ahead_ms[iteration] / demand_ms[iteration] - 1) > kMostPercent;
+}
+
 std::string AgainstDemand::broken() const {
     if (!fault.empty()) return fault;
     if (const double p = settled_percent(); p > kMostPercent)
         return text("ends up %.2f %% slower than on demand (at most %.2f)", p, kMostPercent);
     for (const std::size_t i : {0u, 1u})
-        if (const double lost = lost_dark_times(i), most = kMostDarkTimes * ports; lost > most)
-            return (i == 0 ? "first" : "second") + text(" iteration longer by %.1f dark times (at most %.0f)", lost, most);
+        if (loses_much(i))
+            return (i == 0 ? "first" : "second") + text(" iteration longer by %.1f dark times (at most %.0f)",
+                                                        lost_dark_times(i), kMostDarkTimes * ports);
     return {};
 }
 

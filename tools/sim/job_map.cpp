@@ -20,7 +20,7 @@ void add_pair(std::vector<GpuPair>& pairs, GpuId x, GpuId y) {
     if (std::find(pairs.begin(), pairs.end(), pair) == pairs.end()) pairs.push_back(pair);
 }
 
-Fabric fabric_of(const replay::Workload& w, std::uint32_t ports, TimeNs dark_ns) {
+Fabric fabric_of(const replay::Workload& w, std::uint32_t ports, TimeNs dark_ns, double gbps) {
     const std::uint32_t nodes = w.nodes();
     std::uint32_t gpus = 0;
     for (const replay::Place& p : w.places) gpus = std::max(gpus, p.gpu + 1);
@@ -32,7 +32,7 @@ Fabric fabric_of(const replay::Workload& w, std::uint32_t ports, TimeNs dark_ns)
         sw.driver = "null";
         sw.ingress = nodes * ports;
         sw.dark_ns = dark_ns;
-        fabric.rails.push_back({"r" + std::to_string(g), {g}, {}});
+        fabric.rails.push_back({"r" + std::to_string(g), {g}, {}, gbps});
         fabric.switches.push_back(std::move(sw));
     }
     for (std::uint32_t n = 0; n < nodes; ++n) {
@@ -70,8 +70,10 @@ OpKind kind_of(StepKind kind) {
     }
 }
 
-JobMap::JobMap(const replay::Workload& workload, std::uint32_t ports, TimeNs dark_ns)
-    : workload_(&workload), fabric_(fabric_of(workload, ports, dark_ns)), ranks_(fabric_.nodes.size()) {
+JobMap::JobMap(const replay::Workload& workload, std::uint32_t ports, TimeNs dark_ns, double bytes_per_us)
+    : workload_(&workload),
+      fabric_(fabric_of(workload, ports, dark_ns, bytes_per_us * 8 / 1e3 / ports)),
+      ranks_(fabric_.nodes.size()) {
     for (std::uint32_t r = 0; r < workload.world(); ++r) {
         auto& here = ranks_[node_of(r)];
         local_.push_back(static_cast<RankId>(here.size()));

@@ -18,7 +18,8 @@ using GpuPair = std::pair<GpuId, GpuId>;  // first < second
 
 class JobMap {
 public:
-    JobMap(const replay::Workload& workload, std::uint32_t ports, TimeNs dark_ns);
+    // `bytes_per_us`: of all ports of a GPU.
+    JobMap(const replay::Workload& workload, std::uint32_t ports, TimeNs dark_ns, double bytes_per_us);
 
     const replay::Workload& workload() const { return *workload_; }
     const Fabric& fabric() const { return fabric_; }
