@@ -147,10 +147,16 @@ void Core::Impl::hear_ran(NodeIndex n, const wire::LaunchRan& ran) {
     ++counters.run_launches;
     const Rank* rank = rank_of(n, ran.demand.launch.rank);
     if (rank == nullptr) return;
-    std::vector<plan::SeenKey> keys;
+    plan::Seen seen;
+    seen.op = ran.demand.op;
     for (const wire::KeyRange& range : ran.demand.keys)
-        for (Key key = range.first; key.n < range.first.n + range.count; ++key.n) keys.push_back({key, range.mesh});
-    note_seen(n, ran.demand.launch.rank, ran.demand.op, std::move(keys), 0, ran.done);
+        for (Key key = range.first; key.n < range.first.n + range.count; ++key.n)
+            seen.keys.push_back({key, range.mesh});
+    if (!seen.keys.empty())
+        if (const Comm* comm = comms.find(seen.keys.front().key.comm))
+            if (const Key& key = seen.keys.front().key; const Run* run = run_of(*comm, sequence_of(key), key.n, key.n + 1))
+                seen.circuits = run->circuits;
+    note_seen(n, ran.done, std::move(seen), ran.demand.bytes);
     for (const wire::KeyRange& range : ran.demand.keys)
         if (const auto member = rank->comms.find(range.first.comm); member != rank->comms.end())
             did_untold(member->second, range);

@@ -235,10 +235,13 @@ void Core::Impl::fail_gang(Gang& gang) {
 void Core::Impl::grant(Gang& gang) {
     count_grant(gang, use_ahead(gang));
     begin_use(gang);
+    const double bytes = Planner::bytes_of(gang);
+    for (const EdgeId e : gang.edges) inventory.edge(e).most_bytes = std::max(inventory.edge(e).most_bytes, bytes);
     while (runs.count(next_grant) != 0) ++next_grant;  // an older controller's, whose epoch was the same
     const std::uint64_t id = next_grant++;
     const bool claimed = gang.state == Gang::State::programming;
     std::sort(gang.launches.begin(), gang.launches.end(), [](const Launch* x, const Launch* y) { return x->id < y->id; });
+    const std::uint32_t circuits = fewest_circuits(gang.edges);
     auto soft = begin_run(gang, id);
     struct Told {
         NodeIndex node = kNone;
@@ -259,6 +262,7 @@ void Core::Impl::grant(Gang& gang) {
         }
         if (auto it = grants.find(launch->grant); it != grants.end() && --it->second.running == 0) grants.erase(it);
         launch->grant = id;
+        launch->circuits = circuits;
         start_flight(*launch);
     }
     if (!gang.launches.empty()) grants[id] = {gang.ticket, static_cast<std::uint32_t>(gang.launches.size())};

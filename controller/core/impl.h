@@ -189,7 +189,8 @@ struct Core::Impl {
     void follow(Job& job, plan::Lap lap, const plan::Order& order);
     void drop_course(Job& job);
     Job* job_of(const Gang& gang);
-    TimeNs turn_of(Gang& gang);
+    std::optional<plan::Instance> planned_use(const Gang& gang);
+    TimeNs turn_of(Gang& gang, const plan::Instance& i);
     void wait_turn(Gang& gang, TimeNs until);
     void begin_use(const Gang& gang);
     void begin_use(Job& job, const Key& key);
@@ -210,8 +211,9 @@ struct Core::Impl {
     static std::vector<plan::SeenKey> keys_of(const Launch& launch);
     std::vector<plan::Pair> pairs_of(const plan::SeenKey& key);
     bool leaves_out_communicators(const plan::Lap& lap);
-    void note_seen(NodeIndex node, RankId rank, OpKind op, std::vector<plan::SeenKey> keys, std::uint64_t grant,
-                   const wire::LaunchDone& done);
+    void note_seen(NodeIndex node, const wire::LaunchDone& done, plan::Seen seen, std::uint64_t bytes);
+    TimeNs bytes_ns(const Rank& rank, NodeIndex node, const std::vector<plan::SeenKey>& keys, std::uint64_t bytes) const;
+    std::uint32_t fewest_circuits(const std::vector<EdgeId>& edges) const;
     void check_fit(const Launch& launch);
     void join_job(NodeIndex node, Rank& rank);
     void leave_job(NodeIndex node, const Rank& rank);

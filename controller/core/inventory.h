@@ -26,6 +26,7 @@ struct Edge {
     std::uint32_t claims = 0;              // gangs being programmed that need it
     std::vector<KeyState*> holders;   // keys with a launch in flight
     std::vector<std::uint64_t> runs;  // grants whose run may use it at any time
+    double most_bytes = 0;            // that a gang has moved over it
 
     bool held() const { return !holders.empty() || !runs.empty(); }
     bool busy() const { return claims > 0 || held(); }

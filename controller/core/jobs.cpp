@@ -1,5 +1,6 @@
 // Jobs: which ranks are of one, what their launches have done, and what is learned of it (controller/plan/learner.h).
 #include <algorithm>
+#include <limits>
 
 #include "controller/core/impl.h"
 
@@ -7,6 +8,7 @@ namespace opus::controller {
 namespace {
 
 constexpr TimeNs kClockSet = 10'000'000'000;
+constexpr double kMostBytesNs = 1e15;  // of what a launch may say that it moves
 
 }  // namespace
 
@@ -110,10 +112,30 @@ bool Core::Impl::leaves_out_communicators(const plan::Lap& lap) {
     });
 }
 
-void Core::Impl::note_seen(NodeIndex node, RankId id, OpKind op, std::vector<plan::SeenKey> keys, std::uint64_t grant,
-                           const wire::LaunchDone& done) {
-    if (done.ungated || keys.empty() || done.ready_ns <= 0 || done.go_ns < done.ready_ns || done.done_ns < done.go_ns) return;
-    const Rank* rank = rank_of(node, id);
+std::uint32_t Core::Impl::fewest_circuits(const std::vector<EdgeId>& edges) const {
+    std::size_t fewest = edges.empty() ? 0 : std::numeric_limits<std::uint32_t>::max();
+    for (const EdgeId e : edges) fewest = std::min(fewest, inventory.edge(e).up.size());
+    return static_cast<std::uint32_t>(fewest);
+}
+
+// What a pair's bytes of it take over one circuit; 0: not known.
+TimeNs Core::Impl::bytes_ns(const Rank& rank, NodeIndex node, const std::vector<plan::SeenKey>& keys,
+                            std::uint64_t bytes) const {
+    const auto& gpus = fabric.nodes[node].gpus;
+    if (rank.info.gpu >= gpus.size()) return 0;
+    double ns = static_cast<double>(bytes) * 8 / fabric.rails[fabric.gpus[gpus[rank.info.gpu]].rail].gbps;
+    if (const auto mesh = std::ranges::find_if(keys, [](const plan::SeenKey& k) { return k.mesh; }); mesh != keys.end())
+        if (const auto member = rank.comms.find(mesh->key.comm); member != rank.comms.end())
+            ns /= std::max(1u, member->second.comm->size);
+    return static_cast<TimeNs>(std::min(ns, kMostBytesNs));
+}
+
+// `seen`: without its times, and what its bytes take.
+void Core::Impl::note_seen(NodeIndex node, const wire::LaunchDone& done, plan::Seen seen, std::uint64_t bytes) {
+    if (done.ungated || seen.keys.empty() || done.ready_ns <= 0 || done.go_ns < done.ready_ns || done.done_ns < done.go_ns)
+        return;
+    const RankName name{node, done.launch.rank};
+    const Rank* rank = rank_of(name.first, name.second);
     if (rank == nullptr || rank->job == nullptr) return;
     // By this controller's clock: a word takes at least as long as the quickest has.
     NodeState& n = nodes[node];
@@ -121,9 +143,14 @@ void Core::Impl::note_seen(NodeIndex node, RankId id, OpKind op, std::vector<pla
     if (n.behind_ns > late || late - n.behind_ns > kClockSet) n.behind_ns = late;  // a clock may be set
     const TimeNs behind = n.behind_ns;
     Job& job = *rank->job;
-    for (const plan::SeenKey& k : keys)
+    for (const plan::SeenKey& k : seen.keys)
         if (job.course != nullptr) begin_use(job, k.key);  // in a run it was not asked for
-    job.learner->ended({node, id}, {op, std::move(keys), done.launch.seq, grant, done.ready_ns + behind, done.go_ns + behind, done.done_ns + behind});
+    seen.seq = done.launch.seq;
+    seen.ready_ns = done.ready_ns + behind;
+    seen.go_ns = done.go_ns + behind;
+    seen.done_ns = done.done_ns + behind;
+    seen.bytes_ns = bytes_ns(*rank, node, seen.keys, bytes);
+    job.learner->ended(name, std::move(seen));
 }
 
 void Core::Impl::check_fit(const Launch& launch) {

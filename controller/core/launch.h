@@ -42,6 +42,7 @@ struct Launch {
     Gang* gang = nullptr;         // while it waits for circuits
     std::uint32_t gang_pos = 0;
     std::uint64_t grant = 0;
+    std::uint32_t circuits = 0;  // with which it was granted: of each of its gang's pairs, at least
     std::uint64_t suspended_step = 0;
     std::uint64_t awaited = 0;  // whom it waited for when it was suspended (Core::Impl::awaited_by)
     std::uint32_t in_vain = 0;  // times that it was, with nobody having come since the time before

@@ -194,7 +194,12 @@ void Core::Impl::hear_done(NodeIndex node, const wire::LaunchDone& done) {
     }
     trace(std::move(t));
     if (launch == nullptr) return;
-    note_seen(node, done.launch.rank, launch->op, keys_of(*launch), launch->grant, done);
+    plan::Seen seen;
+    seen.op = launch->op;
+    seen.keys = keys_of(*launch);
+    seen.grant = launch->grant;
+    seen.circuits = launch->circuits;
+    note_seen(node, done, std::move(seen), launch->bytes);
     ++counters.launches_done;
     finish(*launch, Presence::done);
 }

@@ -1,6 +1,7 @@
 #include "controller/core/planner.h"
 
 #include <algorithm>
+#include <ranges>
 #include <utility>
 
 namespace opus::controller {
@@ -200,11 +201,11 @@ bool Planner::solve(const std::vector<EdgeId>& edges, bool keep_idle, Plan& plan
     return true;
 }
 
-// What the gang's bytes take less with one circuit more.
-double Planner::saved_ns(EdgeId e, std::size_t circuits) const {
+// What the bytes take less with one circuit more.
+double Planner::saved_ns(EdgeId e, double bytes, std::size_t circuits) const {
     const Fabric& fabric = inventory_->fabric();
     const double gbps = fabric.rails[fabric.gpus[inventory_->edge(e).a].rail].gbps, n = static_cast<double>(circuits);
-    return bytes_ * 8 / gbps * (1 / n - 1 / (n + 1));
+    return bytes * 8 / gbps * (1 / n - 1 / (n + 1));
 }
 
 // Whoever loses light to a parallel circuit may come back for it, and a gang whose pairs are lit would wait for no other
@@ -230,7 +231,7 @@ void Planner::add_parallels(const std::vector<EdgeId>& edges, Plan& plan) {
                 const PortState &x = inventory_->port(p.port), &y = inventory_->port(q.port);
                 if (x.peer == kNone && y.peer == kNone && (moves || x.dark_by_fault || y.dark_by_fault)) return true;
                 const std::size_t circuits = std::max<std::size_t>(1, inventory_->edge(e).up.size()) + round;
-                return saved_ns(e, circuits) > static_cast<double>(fabric.switch_of(p.port).dark_ns);
+                return saved_ns(e, bytes_, circuits) > static_cast<double>(fabric.switch_of(p.port).dark_ns);
             };
             auto &x = at(inventory_->edge(e).a).candidates, &y = at(inventory_->edge(e).b).candidates;
             const auto join = [&] {
@@ -248,7 +249,7 @@ void Planner::add_parallels(const std::vector<EdgeId>& edges, Plan& plan) {
     }
 }
 
-bool Planner::place(const Gang& gang, Plan& plan) {
+bool Planner::place(const Gang& gang, Plan& plan, bool sparing) {
     mode_ = Mode::place;
     gang_ = &gang;
     // Whoever uses a pair holds all its circuits: none of them may be what an earlier gang waits for.
@@ -270,10 +271,37 @@ bool Planner::place(const Gang& gang, Plan& plan) {
         plan.stuck = stuck;
         return false;
     }
-    bytes_ = 0;
-    for (std::size_t i = 0; i < gang.launches.size(); ++i) bytes_ = std::max(bytes_, bytes_of(*gang.launches[i]));
-    add_parallels(gang.edges, plan);
+    bytes_ = bytes_of(gang);
+    if (!sparing) add_parallels(gang.edges, plan);
     return true;
+}
+
+double Planner::bytes_of(const Gang& gang) {
+    double bytes = 0;
+    for (const Launch* launch : gang.launches) bytes = std::max(bytes, controller::bytes_of(*launch));
+    return bytes;
+}
+
+bool Planner::wants_more(const std::vector<EdgeId>& edges) {
+    ++stamp_;
+    mode_ = Mode::fabric;
+    for (const EdgeId e : edges)
+        for (const Circuit& c : inventory_->edge(e).up) {
+            use(c.a);
+            use(c.b);
+        }
+    const Fabric& fabric = inventory_->fabric();
+    return std::ranges::any_of(edges, [&](EdgeId e) {
+        const Edge& edge = inventory_->edge(e);
+        const double saved = saved_ns(e, edge.most_bytes, std::max<std::size_t>(1, edge.up.size()));
+        const auto free = [](const Candidate& c) { return !c.used; };
+        auto &x = at(edge.a).candidates, &y = at(edge.b).candidates;
+        return std::ranges::any_of(x | std::views::filter(free), [&](const Candidate& p) {
+            return saved > static_cast<double>(fabric.switch_of(p.port).dark_ns) &&
+                   std::ranges::any_of(y | std::views::filter(free),
+                                       [&](const Candidate& q) { return fabric.can_join(p.port, q.port); });
+        });
+    });
 }
 
 bool Planner::want(const Gang& gang, Plan& plan) {

@@ -24,11 +24,17 @@ public:
 
     // On ports that are free for `gang` now; circuits that fit are kept. Every further free port that nobody
     // waits for adds a parallel circuit, if not sparing. False: something is in the way, at plan.stuck.
-    bool place(const Gang& gang, Plan& plan);
+    bool place(const Gang& gang, Plan& plan, bool sparing = false);
 
     // The ports to wait for, as if every port that is not fenced could be had; those that can be had sooner
     // are preferred. False only if not routable.
     bool want(const Gang& gang, Plan& plan);
+
+    // If nobody else were there, would one of the pairs have one circuit more than it has, for what gangs have moved over it?
+    bool wants_more(const std::vector<EdgeId>& edges);
+
+    // What the gang moves over a pair.
+    static double bytes_of(const Gang& gang);
 
     // Could it be served if nobody else were there?
     bool routable(const std::vector<EdgeId>& edges);
@@ -68,7 +74,7 @@ private:
     void undo(Todo& t);
     bool search(Plan& plan);
     void add_parallels(const std::vector<EdgeId>& edges, Plan& plan);
-    double saved_ns(EdgeId e, std::size_t circuits) const;
+    double saved_ns(EdgeId e, double bytes, std::size_t circuits) const;
 
     const Inventory* inventory_;
     bool spares_light_ = false;  // in this search a pair's only light comes after what a pair can spare

@@ -26,6 +26,7 @@ struct Run {
     std::vector<RunSequence> sequences;
     std::vector<EdgeId> edges;  // sorted
     std::set<NodeIndex> nodes;  // that hold a part of it, for all we know
+    std::uint32_t circuits = 0;  // of each of its gang's pairs, at least
     bool endless = false;
     bool revoked = false;
     bool unsettled = false;    // adopted, its circuits not known yet: its nodes' ports are all kept

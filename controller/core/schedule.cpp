@@ -46,10 +46,11 @@ void Core::Impl::attempt(Gang& gang) {
     gang.lit = all_lit(gang, reserved);
     if (suspended_now(gang)) return back_off(gang);
     if (gang.lit && (joins_flight(gang) || involves_laggard(gang) || (reserved && may_pass(gang)))) return grant(gang);
-    if (!gang.lit)
-        if (const TimeNs until = turn_of(gang); until > now) return wait_turn(gang, until);
-    // Lit, but perhaps not by all the ports it could have: a phase gets the whole bandwidth (design, section 5.6).
-    if (Plan plan; planner.place(gang, plan)) {
+    const auto planned = planned_use(gang);
+    if (planned)
+        if (const TimeNs until = turn_of(gang, *planned); until > now) return wait_turn(gang, until);
+    // Lit, but perhaps not by all the ports it could have: a phase gets the whole bandwidth (design, section 5.6), or as much as is planned.
+    if (Plan plan; planner.place(gang, plan, planned.has_value())) {
         if (plan.fresh.empty()) return grant(gang);
         if (const TimeNs until = rests_until(plan); until > now) {
             block(gang);

@@ -53,26 +53,35 @@ Job* Core::Impl::job_of(const Gang& gang) {
     return rank == nullptr ? nullptr : rank->job;
 }
 
-// Until when it is to wait for its turn; 0: it is its turn, or it has none.
-TimeNs Core::Impl::turn_of(Gang& gang) {
-    Job* job = job_of(gang);
-    if (job == nullptr || job->course == nullptr || gang.launches.front()->keys.empty()) return 0;
-    plan::Course& course = *job->course;
+// In the plan of its job, and not begun.
+std::optional<plan::Instance> Core::Impl::planned_use(const Gang& gang) {
+    const Job* job = job_of(gang);
+    if (job == nullptr || job->course == nullptr || gang.launches.front()->keys.empty()) return std::nullopt;
+    const plan::Course& course = *job->course;
     const auto i = course.find(gang.launches.front()->keys.front().key->key);
-    if (!i || course.has_begun(*i)) return 0;
+    if (!i || course.has_begun(*i)) return std::nullopt;
     const auto ports = course.ports_of(i->use);
-    if (std::ranges::any_of(ports, [&](PortId p) { return course_at[p] != job; })) return 0;  // another's have no turn
+    if (std::ranges::any_of(ports, [&](PortId p) { return course_at[p] != job; }))
+        return std::nullopt;  // another's have no turn
+    return i;
+}
+
+// Until when it is to wait for its turn, or, where it has light, for the rest of it; 0: it is its turn, or it has none.
+TimeNs Core::Impl::turn_of(Gang& gang, const plan::Instance& i) {
+    Job* job = job_of(gang);
+    plan::Course& course = *job->course;
+    if (gang.lit && fewest_circuits(gang.edges) >= course.circuits_of(i)) return 0;
     TimeNs dark = 0;
     for (const EdgeId e : gang.edges)
         dark = std::max(dark, fabric.switch_of(fabric.gpus[inventory.edge(e).a].ports.front()).dark_ns);
-    const TimeNs until = complete_since(gang) + std::min(course.wait_of(*i), kMostWaits * dark) + dark;
+    const TimeNs until = complete_since(gang) + std::min(course.wait_of(i), kMostWaits * dark) + dark;
     if (until <= now) {
         if (std::exchange(gang.overtook, true)) return 0;
         ++counters.overtakes;
         job->learner->overtaken();
         return 0;
     }
-    job->waiting[*i] = gang.id;
+    job->waiting[i] = gang.id;
     return until;
 }
 

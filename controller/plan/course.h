@@ -41,6 +41,9 @@ public:
     const Lap& lap() const { return lap_; }
     std::optional<Instance> find(const Key& key) const;
     TimeNs wait_of(const Instance& i) const { return order_.wait[i.use]; }
+    std::uint32_t circuits_of(const Instance& i) const {
+        return i.use < order_.circuits.size() ? order_.circuits[i.use] : 1;
+    }  // of each of its pairs
     bool has_begun(const Instance& i) const;
     bool has(PortId port) const { return lines_.contains(port); }
     std::vector<PortId> ports() const;

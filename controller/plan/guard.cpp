@@ -23,6 +23,7 @@ bool Guard::enter(Stage stage) {
     laps_ = slow_laps_ = 0;
     if (stage == Stage::trying) saved_ = {};
     away_sum_ = 0;
+    if (provisions() && !before) suspicion_ = {};
     return provisions() != before;
 }
 
@@ -34,12 +35,13 @@ bool Guard::lasts_too_long(double ratio) {
     return fall_back(ratio);
 }
 
-bool Guard::lap_over(double ratio) {
+bool Guard::lap_over(double ratio, double in_all) {
     ++laps_;
     switch (stage_) {
         case Stage::measuring: return false;
         case Stage::trying:
-        case Stage::provisioned: return provisioned_lap(ratio);
+        case Stage::provisioned: return provisioned_lap(ratio, in_all);
+        case Stage::asking: return asked_lap(in_all);
         case Stage::looking:
             if (laps_ < kLookLaps) return false;
             look_after_ = std::min(2 * look_after_, kLongestLook);
@@ -49,7 +51,38 @@ bool Guard::lap_over(double ratio) {
     return false;
 }
 
-bool Guard::provisioned_lap(double ratio) {
+bool Guard::is_suspect(double in_all) {
+    ++unasked_;
+    if (in_all <= 1 + kWorse) {
+        suspicion_ = {};
+        return false;
+    }
+    Suspicion& s = suspicion_;
+    s.least = s.laps == 0 ? in_all : std::min(s.least, in_all);
+    s.most = std::max(s.most, in_all);
+    s.sum += in_all;
+    ++s.laps;
+    const std::uint32_t enough = again_ && stage_ == Stage::trying ? 1 : kSuspectLaps;
+    const bool alike = s.laps >= enough && s.most - s.least < s.least - 1;
+    return unasked_ >= trusted_ && (alike || s.laps >= kSurelySuspectLaps);
+}
+
+// The first may still suffer from what was done ahead before it.
+bool Guard::asked_lap(double in_all) {
+    if (laps_ > 1) away_sum_ += in_all;
+    if (laps_ < 1 + kLookLaps) return false;
+    const double on_demand = away_sum_ / kLookLaps, longer = suspicion_.mean() / on_demand;
+    unasked_ = 0;
+    if (longer > 1 + kWorse) {
+        lost_ += suspicion_.laps * (longer - 1);
+        trusted_ = 1;
+        return fall_back(longer);
+    }
+    trusted_ = std::min(2 * trusted_, kMostTrusted);
+    return enter(before_asking_);
+}
+
+bool Guard::provisioned_lap(double ratio, double in_all) {
     ratio_ = ratio;
     const bool slow = ratio > 1 + kWorse, proven = stage_ == Stage::provisioned;
     slow_laps_ = slow ? slow_laps_ + 1 : 0;
@@ -57,6 +90,10 @@ bool Guard::provisioned_lap(double ratio) {
     lost_ = std::max(0.0, lost_ + (proven ? std::min(ratio - 1, 0.9 * kFarWorse) : ratio - 1));
     if (slow && (slow_laps_ == 2 || lost_ > kFarWorse || (again_ && !proven))) return fall_back(ratio);
     if (!proven) saved_.add(1 - ratio);
+    if (is_suspect(in_all)) {
+        before_asking_ = stage_;
+        return enter(Stage::asking);
+    }
     if (slow) return false;
     if (!proven && laps_ >= kProven) {
         again_ = false;
@@ -98,6 +135,7 @@ std::string Guard::text() const {
         case Stage::trying: return again_ ? "provisioned, on trial again" : "provisioned, on trial";
         case Stage::provisioned: return "provisioned";
         case Stage::looking: return "on demand for two laps, to be timed anew";
+        case Stage::asking: return "on demand for three laps: provisioned laps were longer, though not for light";
         case Stage::away:
             return "on demand: provisioned, a lap took " + std::to_string(tenths / 10) + "." + std::to_string(tenths % 10) +
                    " % longer; tried again in " + std::to_string(owed_laps_) + " laps";

@@ -42,7 +42,7 @@ TimeNs Kind::longer_ns(const Took& took, const Took& should) {
 }
 
 // Where what it has lost is not known: all that it is longer.
-Kind::Took Kind::took_of(const Watch::Took& took) const {
+Kind::Took Kind::took_of(const Watch::Took& took) {
     const Took should = yardstick();
     return {took.ns, loss_.lost_ns(lap, took.lap).value_or(on_demand_.empty() ? 0 : should.lost_ns + took.ns - should.ns)};
 }
@@ -84,8 +84,15 @@ bool Kind::time_laps(bool planned) {
         took_ = {took_.ns + timed.ns, took_.lost_ns + timed.lost_ns};
         should_ = {should_.ns + should.ns, should_.lost_ns + should.lost_ns};
         if (should_.ns < kLeastCompared) continue;
-        const auto longer = static_cast<double>(longer_ns(std::exchange(took_, {}), should_));
-        changed = guard.lap_over(1 + longer / static_cast<double>(std::exchange(should_, {}).ns));
+        const auto of_should = static_cast<double>(should_.ns);
+        const double for_light = static_cast<double>(longer_ns(took_, should_)) / of_should,
+                     in_all = static_cast<double>(took_.ns) / of_should;
+        compare_anew();
+        const bool asked = guard.stage() == Guard::Stage::asking;
+        changed = guard.lap_over(1 + for_light, in_all);
+        // It does not take longer for its plan: what it took before is no measure any more.
+        if (asked && guard.provisions())
+            while (on_demand_.size() > Guard::kLookLaps) on_demand_.pop_front();
     }
     return changed || (planned && lasts_too_long());
 }

@@ -62,7 +62,7 @@ private:
         Guard before;
     };
 
-    Took took_of(const Watch::Took& took) const;
+    Took took_of(const Watch::Took& took);
     static TimeNs longer_ns(const Took& took, const Took& should);
     bool lasts_too_long();
 

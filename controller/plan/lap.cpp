@@ -9,6 +9,7 @@ namespace opus::controller::plan {
 namespace {
 
 constexpr std::uint64_t kMostLaps = 4096;  // of one rank, in a lap of the job
+constexpr std::uint32_t kMostKnownCircuits = 64;  // of a pair
 constexpr std::int64_t kTimed = 6;         // laps that are looked at
 
 std::uint64_t mix(std::uint64_t h, std::uint64_t v) {
@@ -399,7 +400,10 @@ private:
             of_lap.go_ns = std::max(of_lap.go_ns, lane.at(lap, at)->go_ns);
             of_lap.first_ns = std::min(of_lap.first_ns, lane.at(lap, at)->ready_ns);
             of_lap.ready_ns = std::max(of_lap.ready_ns, lane.at(lap, at)->ready_ns);
-            if (!goes_on) of_lap.done_ns = std::max(of_lap.done_ns, lane.at(lap, at)->done_ns);
+            if (goes_on) continue;
+            of_lap.done_ns = std::max(of_lap.done_ns, lane.at(lap, at)->done_ns);
+            of_lap.bytes_ns = std::max(of_lap.bytes_ns, lane.at(lap, at)->bytes_ns);
+            of_lap.circuits = std::min(of_lap.circuits, lane.at(lap, at)->circuits);
         }
         u.at_ns = std::min(u.at_ns, latest.go_ns - begin_ns_);
         ready_[use] = std::max(ready_[use], latest.ready_ns);
@@ -417,7 +421,23 @@ private:
             }
             lap_.uses[u].apart_ns = apart;
             if (least != std::numeric_limits<TimeNs>::max()) lap_.uses[u].ns = least;
+            note_circuits(u);
         }
+    }
+
+    // What was seen of fewer or more circuits earlier, stays.
+    void note_circuits(std::size_t u) {
+        Use& use = lap_.uses[u];
+        std::vector<TimeNs> took;
+        for (const Times& lap : times_[u]) {
+            if (!lap.whole || lap.done_ns == 0 || lap.circuits == 0 || lap.circuits > kMostKnownCircuits) continue;
+            took.resize(std::max<std::size_t>(took.size(), lap.circuits), std::numeric_limits<TimeNs>::max());
+            took[lap.circuits - 1] = std::min(took[lap.circuits - 1], std::max<TimeNs>(1, lap.done_ns - lap.go_ns));
+            use.bytes_ns = std::max(use.bytes_ns, lap.bytes_ns);
+        }
+        use.took_ns.resize(std::max(use.took_ns.size(), took.size()), 0);
+        for (std::size_t n = 0; n < took.size(); ++n)
+            if (took[n] != std::numeric_limits<TimeNs>::max()) use.took_ns[n] = took[n];
     }
 
     TimeNs held_ns() const {
@@ -487,7 +507,8 @@ private:
     std::int64_t first_ = 0, last_ = 0;  // laps
     std::vector<std::map<std::pair<std::uint32_t, std::uint32_t>, TimeNs>> before_;
     struct Times {  // of a use in a lap: the last of its members
-        TimeNs go_ns = 0, done_ns = 0, ready_ns = 0;
+        TimeNs go_ns = 0, done_ns = 0, ready_ns = 0, bytes_ns = 0;
+        std::uint32_t circuits = std::numeric_limits<std::uint32_t>::max();  // 0: not known
         TimeNs first_ns = std::numeric_limits<TimeNs>::max();  // ready, of its members
         bool whole = true;
     };
@@ -513,6 +534,20 @@ void Log::mark() {
 void Log::drop(const RankName& rank) {
     ranks_.erase(rank);
     marks_.erase(rank);
+}
+
+// As it was seen with as many, or else with about as many: the bytes take the less the more circuits there are.
+TimeNs Use::longer_ns(std::uint32_t circuits) const {
+    if (!until.empty()) return 0;
+    const std::size_t at = circuits - 1;
+    for (std::size_t off = 0; off < std::max(took_ns.size(), at + 1); ++off)
+        for (const std::size_t n : {at - off, at + off}) {
+            if (n >= took_ns.size() || took_ns[n] == 0) continue;
+            const double part = 1.0 / static_cast<double>(circuits) - 1.0 / static_cast<double>(n + 1);
+            const auto bytes = static_cast<TimeNs>(part * static_cast<double>(bytes_ns));
+            return std::max<TimeNs>(took_ns[n] + bytes, std::min(took_ns[n], ns) / 8) - ns;
+        }
+    return 0;
 }
 
 bool Lap::does_as(const Lap& other) const {

@@ -36,6 +36,8 @@ struct Seen {  // a launch that is over; times by one clock
     std::uint64_t seq = 0;    // in the order in which its rank's program has made it
     std::uint64_t grant = 0;  // with which it began, later ones being greater; 0: not known
     TimeNs ready_ns = 0, go_ns = 0, done_ns = 0;
+    std::uint32_t circuits = 0;  // of each pair that it needs light between, at least; 0: not known
+    TimeNs bytes_ns = 0;         // what its bytes take over one circuit of a pair; 0: not known
 };
 
 constexpr std::size_t kMostAhead = 256;  // launches of a rank that are over before one that was posted earlier
@@ -78,10 +80,15 @@ struct Use {
     std::vector<Pair> pairs;  // it needs light between; sorted
     std::vector<Before> before;
     std::vector<Until> until;
-    TimeNs ns = 0;        // from its beginning until it is over
+    TimeNs ns = 0;                // from its beginning until it is over, as it was seen last
+    TimeNs bytes_ns = 0;          // what its bytes take over one circuit of a pair; 0: not known
+    std::vector<TimeNs> took_ns;  // with one circuit a pair, with two, and so on; 0: it was not seen
     TimeNs apart_ns = 0;  // from when the first of its members is ready until the last is
     TimeNs at_ns = 0;  // its start, from the start of the last lap seen
     std::uint64_t grant = 0;  // of the lap that was found
+
+    // With so many circuits a pair, how much longer than `ns`; negative: shorter.
+    TimeNs longer_ns(std::uint32_t circuits) const;
 };
 
 struct Sequence {  // of keys; the n-th of them, from `first` on, is uses[(n - first) % uses.size()]

@@ -210,6 +210,7 @@ void Learner::think(Lap lap) {
     task.trials = static_cast<std::uint32_t>(std::clamp<std::uint64_t>(kTrials / (1 + pairs_in(lap)), kLeastTrials, kMostTrials));
     task.lap = std::move(lap);
     task.place = kind_->order.place;
+    task.circuits = kind_->order.circuits;
     if (options_.guard && kind_->yardstick_ns() > 0)
         task.acceptable_ns = static_cast<TimeNs>((1 + kLittleLonger) * static_cast<double>(kind_->yardstick_ns()));
     task_ = follower_.think(std::move(task));
@@ -240,6 +241,7 @@ void Learner::follow(Lap lap, const Order& order) {
     done_ = {};  // nothing makes it younger
     kind.found_plan();
     kind.lap.links = lap.links;
+    for (std::size_t u = 0; u < lap.uses.size(); ++u) kind.lap.uses[u].took_ns = lap.uses[u].took_ns;
     kind.order = order;
     time_at_ = uses * (kind.plans <= kLearnLaps ? 1 : 1ull << std::min<std::uint64_t>(kind.plans - kLearnLaps, 16));
     overtakes_ = 0;

@@ -1,9 +1,10 @@
 // In which order the uses of a lap are to have their circuits, so that it is short: found by playing orders. Each use
 // takes light that is there, or turns ports as soon as their last use before it is over, however long before it begins
-// itself. Of several free ports it takes the one whose present circuit is needed again latest. One circuit a pair.
+// itself. Of several free ports it takes the one whose present circuit is needed again latest. How many circuits the
+// pairs of a use get is a part of what is sought: with more of them its bytes take less, and more ports are turned.
 //
-// Pure, deterministic; each trial takes about a microsecond for each pair of each use, five times over, and find_order needs a bit
-// for each pair of uses.
+// Pure, deterministic; each trial takes about a microsecond for each pair of each use, five times over, and find_order
+// needs a bit for each pair of uses.
 #pragma once
 
 #include <cstdint>
@@ -20,6 +21,7 @@ struct Order {
     std::vector<std::vector<std::pair<PortId, PortId>>> ports;  // of each use: to be joined
     std::vector<TimeNs> wait;          // how long it is to wait for its circuits once its members are ready
     TimeNs lap_ns = 0;                 // what a lap is to take
+    std::vector<std::uint32_t> circuits = {};  // of each use: of each of its pairs, at least
 };
 
 struct Task {
@@ -27,6 +29,7 @@ struct Task {
     std::vector<bool> usable;  // by port: it may be turned
     std::uint32_t trials = 0;
     std::vector<std::uint32_t> place = {};  // of each use in the order that is followed now; none: there is none
+    std::vector<std::uint32_t> circuits = {};  // likewise, of its pairs
     TimeNs acceptable_ns = 0;  // not 0: where no order promises laps as short, the order in which the uses were seen is taken
 };
 

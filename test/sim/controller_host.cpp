@@ -255,9 +255,14 @@ controller::plan::Order ControllerHost::drawn_order(const controller::plan::Task
                 for (const PortId q : s_.fabric.gpus[pair.second].ports)
                     if (s_.fabric.can_join(p, q) && !taken.contains(p) && !taken.contains(q)) free.emplace_back(p, q);
             if (free.empty()) return {};
-            ports.push_back(free[thoughts_random_.below(free.size())]);
-            taken.insert({ports.back().first, ports.back().second});
+            // And now and then a second circuit, as far as there are ports.
+            for (int i = 0; i < 1 + thoughts_random_.chance(300) && !free.empty(); ++i) {
+                ports.push_back(free[thoughts_random_.below(free.size())]);
+                taken.insert({ports.back().first, ports.back().second});
+                std::erase_if(free, [&](const auto& f) { return taken.contains(f.first) || taken.contains(f.second); });
+            }
         }
+        order.circuits.push_back(static_cast<std::uint32_t>(1 + thoughts_random_.below(2)));
     }
     return order;
 }

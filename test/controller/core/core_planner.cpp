@@ -94,3 +94,25 @@ TEST_CASE("what can be routed is placed where nobody is in the way, whatever lig
     }
     CHECK(missed == 0);
 }
+
+TEST_CASE(
+    "a pair wants one circuit more where that saves its bytes a dark time, and both ends have ports that the gang does "
+    "not use") {
+    Board board(test::Shape{.nodes = 3, .ports = 2, .dark_ns = 10'000'000});
+    Planner planner(board.inventory);
+    const EdgeId e = board.inventory.edge_between(0, 1), other = board.inventory.edge_between(1, 2);
+    const auto port = [&](GpuId gpu, std::size_t p) { return board.fabric.gpus[gpu].ports[p]; };
+    board.inventory.light(make_circuit(port(0, 0), port(1, 0)), 1, 1);
+    const double gbps = board.fabric.rails.front().gbps;
+    const auto bytes_of_ms = [&](double ms) { return ms * 1e6 * gbps / 8; };
+    board.inventory.edge(e).most_bytes = bytes_of_ms(19);
+    CHECK(!planner.wants_more({e}));  // saves half of it
+    board.inventory.edge(e).most_bytes = bytes_of_ms(21);
+    CHECK(planner.wants_more({e}));
+    board.inventory.light(make_circuit(port(1, 1), port(2, 0)), 1, 1);
+    CHECK(planner.wants_more({e}));  // another's light can go
+    CHECK(!planner.wants_more({e, other}));
+    board.inventory.darken(port(1, 1), 1, 1);
+    board.inventory.light(make_circuit(port(0, 1), port(1, 1)), 1, 1);
+    CHECK(!planner.wants_more({e}));
+}

@@ -55,6 +55,44 @@ TEST_CASE("two slow laps in a row end it, one does not") {
     CHECK(g.text().find("4.0 % longer") != std::string::npos);
 }
 
+TEST_CASE("laps that are longer, and not for light by the estimate, are compared with some on demand") {
+    Guard g;
+    g.begin();
+    CHECK(!g.lap_over(1, 1.04));
+    CHECK(g.lap_over(1, 1.04));
+    CHECK(g.stage() == Stage::asking);
+    CHECK(!g.provisions());
+    CHECK(!g.lap_over(1.04, 1.04));  // what was done ahead may still be in its way
+    CHECK(!g.lap_over(1, 1));
+    CHECK(!g.lap_over(1, 1));
+    CHECK(g.stage() == Stage::away);  // it was the plan
+    CHECK(g.fallbacks() == 1);
+    CHECK(g.text().find("4.0 % longer") != std::string::npos);
+}
+
+TEST_CASE("a job that has become slower is not taken off its plan for that, and is asked ever more seldom") {
+    Guard g;
+    g.begin();
+    int on_demand = 0;
+    for (int i = 0; i < 400; ++i) {
+        on_demand += !g.provisions();
+        g.lap_over(1, 1.04);
+    }
+    CHECK(g.fallbacks() == 0);
+    CHECK(on_demand < 40);
+}
+
+TEST_CASE("laps that differ by chance are not taken for longer ones at once") {
+    Guard g;
+    g.begin();
+    for (const double in_all : {1.01, 1.05, 1.004, 0.97, 1.0, 1.0, 1.01, 1.05, 1.004}) {  // the fifth and sixth are looks
+        g.lap_over(1, in_all);
+        CHECK(g.stage() != Stage::asking);
+    }
+    CHECK(g.lap_over(1, 1.03));  // the fourth, one after the other
+    CHECK(g.stage() == Stage::asking);
+}
+
 TEST_CASE("a lap that has taken far too long is not waited for") {
     Guard g;
     g.begin();

@@ -24,19 +24,22 @@ constexpr TimeNs kMs = 1'000'000, kAnyhow = std::numeric_limits<TimeNs>::max();
 constexpr CommId kLeft{1, 0}, kRight{2, 0};  // of ranks 0 and 1, of 1 and 2
 constexpr RankName kRanks[] = {{0, 0}, {1, 0}, {2, 0}};
 
-// Three nodes of one GPU, one port each, one switch.
-Fabric fabric_of(TimeNs dark_ns) {
+// Three nodes of one GPU, a port or more each, one switch.
+Fabric fabric_of(TimeNs dark_ns, std::uint32_t ports = 1) {
     Fabric f;
     Switch sw;
     sw.name = "ocs";
-    sw.ingress = 3;
+    sw.ingress = 3 * ports;
     sw.dark_ns = dark_ns;
     f.switches.push_back(sw);
     f.rails.push_back({"r0", {0}, {0, 1, 2}});
     for (std::uint32_t n = 0; n < 3; ++n) {
         f.nodes.push_back({"n" + std::to_string(n), {n}});
-        f.gpus.push_back({"n" + std::to_string(n) + ".g0", n, 0, 0, {}, {}, {n}});
-        f.ports.push_back({f.gpus[n].name + ".p0", n, 0, 0, n + 1});
+        f.gpus.push_back({"n" + std::to_string(n) + ".g0", n, 0, 0, {}, {}, {}});
+        for (std::uint32_t p = 0; p < ports; ++p) {
+            f.gpus[n].ports.push_back(n * ports + p);
+            f.ports.push_back({f.gpus[n].name + ".p" + std::to_string(p), n, p, 0, n * ports + p + 1});
+        }
     }
     return f;
 }
@@ -248,11 +251,87 @@ TEST_CASE("where no order promises laps as short as wanted, the uses go on as th
     lap.uses[2].before = {{1, 0, 50 * kMs}};
     const Fabric fabric = fabric_of(10 * kMs);
     const std::vector<bool> usable(fabric.ports.size(), true);
-    const Order best = find_order({lap, usable, 50, {}, 0}, fabric), seen = find_order({lap, usable, 50, {}, kMs}, fabric);
+    const Order best = find_order({lap, usable, 50, {}, {}, 0}, fabric),
+                seen = find_order({lap, usable, 50, {}, {}, kMs}, fabric);
     CHECK(best.lap_ns == 52 * kMs);
     CHECK(best.place == std::vector<std::uint32_t>{1, 0, 2});
     CHECK(seen.lap_ns > 70 * kMs);
     CHECK(seen.place == std::vector<std::uint32_t>{0, 1, 2});
+}
+
+TEST_CASE("a use takes as long as it was seen to with as many circuits, else as its bytes take") {
+    Use use;
+    use.ns = 12 * kMs;
+    CHECK(use.longer_ns(1) == 0);  // nothing is known
+    use.took_ns = {12 * kMs};
+    CHECK(use.longer_ns(2) == 0);  // but for its bytes
+    use.bytes_ns = 8 * kMs;
+    CHECK(use.longer_ns(1) == 0);
+    CHECK(use.longer_ns(2) == -4 * kMs);
+    CHECK(use.longer_ns(4) == -6 * kMs);
+    use.took_ns = {0, 12 * kMs};
+    CHECK(use.longer_ns(1) == 4 * kMs);
+    CHECK(use.longer_ns(2) == 0);
+    use.took_ns = {13 * kMs, 12 * kMs};  // the network is not what its bytes say
+    CHECK(use.longer_ns(1) == kMs);
+    use.until = {{1, 0}};  // how long it waits for others is no matter of its circuits
+    CHECK(use.longer_ns(1) == 0);
+}
+
+TEST_CASE("how long a use takes is learned by circuits, and stays known when it has others") {
+    Job job;
+    const auto lap_of = [&](std::uint32_t circuits, TimeNs took) {
+        for (const std::uint32_t r : {0, 1}) {
+            Seen seen{OpKind::none,  {{key_of(kLeft, job.next[0]), false}}, job.seq[r]++, job.grant, job.now, job.now,
+                      job.now + took};
+            seen.circuits = circuits, seen.bytes_ns = 8 * kMs;
+            job.log.add(kRanks[r], seen);
+        }
+        ++job.next[0], ++job.grant;
+        job.now += 50 * kMs;
+    };
+    for (int i = 0; i < 8; ++i) lap_of(2, 5 * kMs);
+    auto lap = find_lap(job.log, pairs_of);
+    REQUIRE(lap);
+    REQUIRE(time_lap(*lap, job.log));
+    REQUIRE(!lap->uses.empty());
+    CHECK(lap->uses[0].bytes_ns == 8 * kMs);
+    CHECK(lap->uses[0].longer_ns(1) == lap->uses[0].took_ns[1] - lap->uses[0].ns + 4 * kMs);
+    for (int i = 0; i < 12; ++i) lap_of(1, 11 * kMs);
+    REQUIRE(time_lap(*lap, job.log));
+    CHECK(lap->uses[0].took_ns == std::vector<TimeNs>{11 * kMs, 5 * kMs});
+    CHECK(lap->uses[0].ns == 11 * kMs);
+    CHECK(lap->uses[0].longer_ns(2) == -6 * kMs);
+}
+
+TEST_CASE(
+    "a pair gets the circuits that make the lap short: more where bytes cost more than dark, one where light can "
+    "stay") {
+    Lap lap;  // of ranks 0 and 1, then of 1 and 2, each right after the other
+    lap.uses.resize(2);
+    for (std::uint32_t u = 0; u < 2; ++u) {
+        Use& use = lap.uses[u];
+        use.ns = 10 * kMs, use.bytes_ns = 10 * kMs, use.took_ns = {10 * kMs};
+        use.pairs = {u == 0 ? Pair{0, 1} : Pair{1, 2}};
+        use.before = {{1 - u, 1 - u, 10 * kMs}};
+        use.at_ns = u * 10 * kMs;
+    }
+    lap.ns = 20 * kMs;
+    const auto best = [&](TimeNs dark_ns) {
+        const Fabric fabric = fabric_of(dark_ns, 2);
+        return find_order({lap, std::vector<bool>(fabric.ports.size(), true), 100}, fabric);
+    };
+    const Order wide = best(kMs / 10), narrow = best(20 * kMs);
+    CHECK(wide.circuits == std::vector<std::uint32_t>{2, 2});
+    CHECK(wide.ports[0].size() == 2);
+    CHECK(wide.lap_ns == 2 * (5 * kMs + kMs / 10));
+    CHECK(narrow.circuits == std::vector<std::uint32_t>{1, 1});
+    CHECK(narrow.lap_ns == 20 * kMs);
+    // Rank 0 alone with rank 1: nobody else wants the ports.
+    lap.uses.resize(1);
+    lap.uses[0].before = {{0, 1, 10 * kMs}};
+    CHECK(best(8 * kMs).circuits == std::vector<std::uint32_t>{2});
+    CHECK(best(11 * kMs).circuits == std::vector<std::uint32_t>{1});  // less than half a dark time is left to chance
 }
 
 TEST_CASE("the order that is followed stays, where none is better") {
@@ -263,7 +342,7 @@ TEST_CASE("the order that is followed stays, where none is better") {
     const std::vector<bool> usable(fabric.ports.size(), true);
     const std::vector<std::uint32_t> other{2, 0, 1};
     CHECK(find_order({lap, usable, 50}, fabric).place != other);
-    CHECK(find_order({lap, usable, 50, other}, fabric).place == other);
+    CHECK(find_order({lap, usable, 50, other, std::vector<std::uint32_t>(other.size(), 1)}, fabric).place == other);
 }
 
 TEST_CASE("what finds its ports kept for other launches comes after these") {
@@ -520,6 +599,26 @@ TEST_CASE("what light has cost of a lap is what it was held for, however long it
         CHECK(*lost <= all + 2 * kMs);  // and what of the lap before comes to rank 0 now
     }
     CHECK(!lost_of(lap, job, number()));
+}
+
+TEST_CASE("what light has cost of a lap is also what its uses took longer by fewer circuits") {
+    Job job;
+    const Lap lap = learned(job, 3, 2);
+    const std::int64_t n = lap.find(key_of(kLeft, job.next[0]))->second;
+    job.use(kLeft);
+    job.use(kLeft);
+    for (const std::uint32_t r : {0, 1})
+        job.log.add(
+            kRanks[r],
+            {OpKind::none, {{key_of(kLeft, job.next[0]), false}}, job.seq[r]++, job.grant, job.now, job.now, job.now + 31 * kMs});
+    ++job.next[0], ++job.grant;
+    job.now += 32 * kMs;
+    job.use(kRight);
+    job.use(kRight);
+    const auto lost = lost_of(lap, job, n);
+    REQUIRE(lost);
+    CHECK(*lost >= 29 * kMs);
+    CHECK(*lost <= 31 * kMs);
 }
 
 TEST_CASE("a hold that delays nothing costs nothing") {
