@@ -242,7 +242,7 @@ void Core::Impl::grant(Gang& gang) {
     const bool claimed = gang.state == Gang::State::programming;
     std::sort(gang.launches.begin(), gang.launches.end(), [](const Launch* x, const Launch* y) { return x->id < y->id; });
     const std::uint32_t circuits = fewest_circuits(gang.edges);
-    auto soft = begin_run(gang, id);
+    auto soft = begin_run(gang, id, circuits);
     struct Told {
         NodeIndex node = kNone;
         std::vector<wire::LocalLaunch> firm, back;

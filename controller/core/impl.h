@@ -323,7 +323,8 @@ struct Core::Impl {
     bool has_rested(const Gang& gang) const;
     void offer_endless(const Launch& launch, std::map<Key, Offer>& offers);
     void offer_planned(const Gang& gang, std::map<Key, Offer>& offers);
-    std::map<NodeIndex, std::vector<wire::KeyRange>> begin_run(const Gang& gang, std::uint64_t grant);
+    std::map<NodeIndex, std::vector<wire::KeyRange>> begin_run(const Gang& gang, std::uint64_t grant,
+                                                               std::uint32_t circuits);
     void join_comm(Comm& comm, std::uint64_t grant);
     void lie_on_edges(Run& run);
     Run* run_of(const Comm& comm, const Key& sequence, std::uint64_t begin, std::uint64_t end);

@@ -123,10 +123,11 @@ TimeNs Core::Impl::bytes_ns(const Rank& rank, NodeIndex node, const std::vector<
                             std::uint64_t bytes) const {
     const auto& gpus = fabric.nodes[node].gpus;
     if (rank.info.gpu >= gpus.size()) return 0;
-    double ns = static_cast<double>(bytes) * 8 / fabric.rails[fabric.gpus[gpus[rank.info.gpu]].rail].gbps;
+    std::size_t members = 0;
     if (const auto mesh = std::ranges::find_if(keys, [](const plan::SeenKey& k) { return k.mesh; }); mesh != keys.end())
         if (const auto member = rank.comms.find(mesh->key.comm); member != rank.comms.end())
-            ns /= std::max(1u, member->second.comm->size);
+            members = member->second.comm->size;
+    const double ns = planner.bytes_ns(gpus[rank.info.gpu], Planner::pair_bytes(bytes, members));
     return static_cast<TimeNs>(std::min(ns, kMostBytesNs));
 }
 

@@ -15,10 +15,9 @@ constexpr int kMovingCost = 1000, kBusyCost = 2000, kReservedCost = 3000, kUnkno
 
 // What a pair carries for the launch.
 double bytes_of(const Launch& launch) {
-    const auto bytes = static_cast<double>(launch.bytes);
     for (const KeyRef& r : launch.keys)
-        if (r.key->mesh) return bytes / static_cast<double>(std::max<std::size_t>(r.key->members.size(), 1));
-    return bytes;
+        if (r.key->mesh) return Planner::pair_bytes(launch.bytes, r.key->members.size());
+    return Planner::pair_bytes(launch.bytes, 0);
 }
 
 }  // namespace
@@ -203,9 +202,8 @@ bool Planner::solve(const std::vector<EdgeId>& edges, bool keep_idle, Plan& plan
 
 // What the bytes take less with one circuit more.
 double Planner::saved_ns(EdgeId e, double bytes, std::size_t circuits) const {
-    const Fabric& fabric = inventory_->fabric();
-    const double gbps = fabric.rails[fabric.gpus[inventory_->edge(e).a].rail].gbps, n = static_cast<double>(circuits);
-    return bytes * 8 / gbps * (1 / n - 1 / (n + 1));
+    const auto n = static_cast<double>(circuits);
+    return bytes_ns(inventory_->edge(e).a, bytes) * (1 / n - 1 / (n + 1));
 }
 
 // Whoever loses light to a parallel circuit may come back for it, and a gang whose pairs are lit would wait for no other
@@ -274,6 +272,15 @@ bool Planner::place(const Gang& gang, Plan& plan, bool sparing) {
     bytes_ = bytes_of(gang);
     if (!sparing) add_parallels(gang.edges, plan);
     return true;
+}
+
+double Planner::pair_bytes(std::uint64_t bytes, std::size_t mesh) {
+    return static_cast<double>(bytes) / static_cast<double>(std::max<std::size_t>(mesh, 1));
+}
+
+double Planner::bytes_ns(GpuId gpu, double bytes) const {
+    const Fabric& fabric = inventory_->fabric();
+    return bytes * 8 / fabric.rails[fabric.gpus[gpu].rail].gbps;
 }
 
 double Planner::bytes_of(const Gang& gang) {

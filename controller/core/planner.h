@@ -33,8 +33,11 @@ public:
     // If nobody else were there, would one of the pairs have one circuit more than it has, for what gangs have moved over it?
     bool wants_more(const std::vector<EdgeId>& edges);
 
-    // What the gang moves over a pair.
+    // What is moved over a pair: of a launch over a mesh of so many members (0: of none), and of a gang.
+    static double pair_bytes(std::uint64_t bytes, std::size_t mesh);
     static double bytes_of(const Gang& gang);
+    // What so many bytes take over one circuit of the GPU, ns.
+    double bytes_ns(GpuId gpu, double bytes) const;
 
     // Could it be served if nobody else were there?
     bool routable(const std::vector<EdgeId>& edges);

@@ -128,7 +128,7 @@ void Core::Impl::offer_planned(const Gang& gang, std::map<Key, Offer>& offers) {
 }
 
 // The soft part of the gang's grant, by node. Called before its launches take off.
-std::map<NodeIndex, std::vector<wire::KeyRange>> Core::Impl::begin_run(const Gang& gang, std::uint64_t grant) {
+std::map<NodeIndex, std::vector<wire::KeyRange>> Core::Impl::begin_run(const Gang& gang, std::uint64_t grant, std::uint32_t circuits) {
     std::map<NodeIndex, std::vector<wire::KeyRange>> soft;
     const bool endless = options.runs && has_rested(gang) && !planner.wants_more(gang.edges);
     if (!runs_apply(gang, endless)) return soft;
@@ -139,7 +139,7 @@ std::map<NodeIndex, std::vector<wire::KeyRange>> Core::Impl::begin_run(const Gan
     Run run;
     run.grant = grant;
     run.endless = endless;
-    run.circuits = fewest_circuits(gang.edges);
+    run.circuits = circuits;
     for (auto& [sequence, offer] : offers) {
         Comm& comm = *offer.comm;
         const bool coll = is_collective(sequence);

@@ -12,8 +12,8 @@ namespace opus::sim {
 struct AgainstDemand {
     static constexpr std::size_t kLearns = 5;    // iterations after which a job must not be slower
     static constexpr double kMostPercent = 0.5;  // slower, on the mean of those that follow
-    static constexpr double kMostDarkTimes =
-        2;  // of each port of a GPU, in each of the first two iterations; or kMostPercent, if that is more
+    // Of each port of a GPU, in each of the first two iterations; or kMostPercent, if that is more.
+    static constexpr double kMostDarkTimes = 2;
 
     std::string fault;                        // it came to a halt, or was not served as it must be; empty: neither
     std::vector<double> demand_ms, ahead_ms;  // each iteration
