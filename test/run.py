@@ -139,6 +139,12 @@ class Runner:
                 "TSAN_OPTIONS": f"log_path={reports}:suppressions={suppressions}"}
 
 
+def ended(number: int, _) -> None:
+    """Once: `timeout` tells us, and so does make, and a second telling would cut short how we end what still runs."""
+    signal.signal(number, signal.SIG_IGN)
+    sys.exit(128 + number)
+
+
 def fix_addresses() -> None:
     """GCC 12's ThreadSanitizer does not start where the kernel scatters mappings wider than it knows of."""
     ctypes.CDLL(None).personality(ADDR_NO_RANDOMIZE)  # of us and of what we start; where it is forbidden, as it was
@@ -179,7 +185,7 @@ def main() -> int:
             print(f"without a second thread there is no race: left out are {', '.join(t['name'] for t in alone)}")
     # Started in the background by a shell, or by nohup, we are deaf to it, and so would be what the tests interrupt.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    signal.signal(signal.SIGTERM, ended)
     runner = Runner(build, sanitizer)
     jobs = int(os.environ.get("TEST_JOBS", min((os.cpu_count() or 1) + 1, MOST_JOBS)))
     tests.sort(key=lambda t: -(t["timeout"] or 0))  # the longest first: none is left over at the end

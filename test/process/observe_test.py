@@ -209,7 +209,8 @@ def stopped(context) -> None:
         for pid in observers:
             os.kill(pid, signal.SIGSTOP)
         (job.marks / "go").touch()
-        job.at(f"step{STEPS - 1}")
+        for rank in range(RANKS):
+            job.at(f"step{STEPS - 1}.{rank}")
         for pid in observers:
             os.kill(pid, signal.SIGCONT)
         job.end(0, 0)

@@ -5,7 +5,7 @@
 
 Two nodes of two GPUs. Once a step, each rank: an all-reduce of 1000 bytes and an all-gather of 40 among all, a reduce-scatter of 4 x 12
 and a broadcast of 20, an all-reduce of 64 among those of its node, and a group of an all-reduce of 8 among all, a send of 100
-bytes to the rank across and a receive of as many. --sick: that rank kills itself. --burst: so many all-reduces without a pause, when FOLDER/go is there. --wait:
+bytes to the rank across and a receive of as many. --sick: that rank kills itself when all have done the step before. --burst: so many all-reduces without a pause, when FOLDER/go is there. --wait:
 the communicators of nodes are made when FOLDER/go is there.
 """
 import argparse
@@ -64,7 +64,8 @@ class Rank(ctypes_rank.Rank):
         who, at = (int(x) for x in self.a.sick.split(":")) if self.a.sick else (-1, -1)
         for step in range(self.a.steps):
             if (self.rank, step) == (who, at):
-                self.cuda.cudaStreamSynchronize(self.stream)
+                for other in range(n):  # it takes the ranks of its node along, and one may still be in its last call
+                    ctypes_rank.await_file(self.a.folder / f"step{step - 1}.{other}")
                 os.kill(os.getpid(), signal.SIGKILL)
             nccl.ncclAllReduce(a, b, 250, FLOAT, SUM, *on)
             nccl.ncclAllGather(a, b, 10, FLOAT, *on)
@@ -77,7 +78,7 @@ class Rank(ctypes_rank.Rank):
             nccl.ncclRecv(b, 25, FLOAT, across, *on)
             nccl.ncclGroupEnd()
             self.cuda.cudaStreamSynchronize(self.stream)
-            (self.a.folder / f"step{step}").touch()
+            (self.a.folder / f"step{step}.{self.rank}").touch()
         if self.a.burst:
             (self.a.folder / f"waiting{self.rank}").touch()
             ctypes_rank.await_file(self.a.folder / "go")
