@@ -33,6 +33,7 @@ struct Membership {
 };
 
 struct Job {
+    std::string_view name;  // by which the core keeps it
     std::set<RankName> ranks;
     std::unique_ptr<plan::Follower> follower;
     std::unique_ptr<plan::Learner> learner;           // what it does, and which plan it is to follow
@@ -78,7 +79,7 @@ struct Explained {
     explicit Explained(HolderTable table) : holders(std::move(table)) {}
     HolderTable holders;
     std::map<std::pair<const KeyState*, bool>, std::vector<std::string>> missing;  // who, to a launch that is open, or not
-    std::map<const Gang*, PortReasons> ports;
+    std::unordered_map<const Gang*, PortReasons> ports;
 };
 
 // What one look at who might be suspended has found of keys, each looked at once.
@@ -499,7 +500,10 @@ struct Core::Impl {
     };
     std::vector<PortUser> users;  // by port
     std::set<PortId> plan_due;    // to be looked at at the end of the step
-    std::set<Job*> jobs_due;      // likewise: is their plan still a good one?
+    struct ByName {
+        bool operator()(const Job* a, const Job* b) const { return a->name < b->name; }
+    };
+    std::set<Job*, ByName> jobs_due;  // likewise: is their plan still a good one?
     std::uint64_t next_thought = 1;
 
     std::map<std::uint64_t, std::unique_ptr<Gang>> gangs;

@@ -1,6 +1,7 @@
 // Jobs: which ranks are of one, what their launches have done, and what is learned of it (controller/plan/learner.h).
 #include <algorithm>
 #include <limits>
+#include <ranges>
 
 #include "controller/core/impl.h"
 
@@ -49,6 +50,7 @@ void Core::Impl::join_job(NodeIndex node, Rank& rank) {
     const auto [at, is_new] = jobs.try_emplace(rank.info.job);
     Job& job = at->second;
     if (is_new) {
+        job.name = at->first;
         job.follower = std::make_unique<PlanFollower>(*this, job);
         job.learner = std::make_unique<plan::Learner>(plan::Learner::Options{options.provision, options.guard}, *job.follower);
     }
@@ -100,13 +102,13 @@ std::vector<plan::Pair> Core::Impl::pairs_of(const plan::SeenKey& seen) {
 
 bool Core::Impl::leaves_out_communicators(const plan::Lap& lap) {
     std::set<CommId> used, split;
-    std::set<Comm*> all;
+    std::map<CommId, Comm*> all;
     for (const auto& [sequence, s] : lap.sequences) used.insert(sequence.comm);
     for (const auto& [name, does] : lap.ranks)
         if (const Rank* rank = rank_of(name.first, name.second))
-            for (const auto& [id, membership] : rank->comms) all.insert(membership.comm);
-    for (const Comm* comm : all) split.insert(comm->parent);
-    return std::ranges::any_of(all, [&](Comm* comm) {
+            for (const auto& [id, membership] : rank->comms) all.emplace(id, membership.comm);
+    for (const auto& [id, comm] : all) split.insert(comm->parent);
+    return std::ranges::any_of(all | std::views::values, [&](Comm* comm) {
         return comm->verdict == Verdict::enforced && !used.contains(comm->id) && !split.contains(comm->id) &&
                !collective_edges(*comm, false, fabric, inventory).empty();
     });
