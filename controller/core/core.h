@@ -245,10 +245,9 @@ struct JobStatus {
     bool guarded = false;  // it goes on on demand where it is slower for its plan
     bool planned = false, runs = false;  // now
     std::string state;                     // one line
-    std::uint32_t laps = 0;                // in this state
-    std::uint32_t fallbacks = 0;           // to on demand, so far
+    std::uint32_t fallbacks = 0;           // to on demand, since plans made it slower
     TimeNs lap_ns = 0;                     // on demand; 0: not known
-    double ratio = 0;                      // of the last provisioned lap to that; 0: none yet
+    double ratio = 0;  // of what planned launches took lately to what they take on demand; 0: not known
     std::size_t lap_phases = 0;            // uses of circuits in the lap that it is in; 0: none is known
     std::uint64_t plans = 0;               // made of that lap so far
 };

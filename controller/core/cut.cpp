@@ -149,6 +149,7 @@ void Core::Impl::hear_ran(NodeIndex n, const wire::LaunchRan& ran) {
     if (rank == nullptr) return;
     plan::Seen seen;
     seen.op = ran.demand.op;
+    seen.unasked = true;
     for (const wire::KeyRange& range : ran.demand.keys)
         for (Key key = range.first; key.n < range.first.n + range.count; ++key.n)
             seen.keys.push_back({key, range.mesh});

@@ -218,7 +218,7 @@ struct Core::Impl {
     void check_fit(const Launch& launch);
     void join_job(NodeIndex node, Rank& rank);
     void leave_job(NodeIndex node, const Rank& rank);
-    void end_job_runs(const Job& job, const std::string& why);
+    void end_job_runs(const Job& job, const std::string& why, bool endless);
 
     // launches.cpp: keys, and who stands where in them
     Launch* launch_of(const LaunchId& id);

@@ -28,7 +28,7 @@ struct Core::Impl::PlanFollower final : plan::Follower {
     const plan::Course* course() const override { return job_.course.get(); }
     void follow(plan::Lap lap, const plan::Order& order) override { impl_.follow(job_, std::move(lap), order); }
     void drop() override { impl_.drop_course(job_); }
-    void end_runs(const std::string& why) override { impl_.end_job_runs(job_, why); }
+    void end_runs(const std::string& why, bool endless) override { impl_.end_job_runs(job_, why, endless); }
     std::shared_ptr<const plan::Task> think(plan::Task task) override {
         task.usable.resize(impl_.fabric.ports.size());
         for (PortId p = 0; p < task.usable.size(); ++p) task.usable[p] = !impl_.inventory.port(p).fenced();
@@ -72,13 +72,13 @@ void Core::Impl::leave_job(NodeIndex node, const Rank& rank) {
     std::erase_if(jobs, [&job](const auto& entry) { return &entry.second == &job; });
 }
 
-// Those without end stay: they are no guess.
-void Core::Impl::end_job_runs(const Job& job, const std::string& why) {
+// Those without end are no guess: they stay unless they are meant, too.
+void Core::Impl::end_job_runs(const Job& job, const std::string& why, bool endless) {
     for (const RankName& who : job.ranks)
         if (const Rank* rank = rank_of(who.first, who.second))
             for (const auto& [id, membership] : rank->comms)
                 for (const std::uint64_t grant : std::vector<std::uint64_t>(membership.comm->runs))
-                    if (Run& run = runs.at(grant); !run.endless) revoke(run, why);
+                    if (Run& run = runs.at(grant); endless || !run.endless) revoke(run, why);
 }
 
 std::vector<plan::SeenKey> Core::Impl::keys_of(const Launch& launch) {
@@ -177,14 +177,13 @@ std::vector<JobStatus> Core::jobs() const {
         s.planned = job.course != nullptr;
         s.runs = s.planned && impl_->options.runs;
         s.state = job.learner->state();
+        s.fallbacks = job.learner->guard().stops();
+        s.ratio = job.learner->guard().ratio();
         const plan::Kind* kind = job.learner->kind();
         if (kind == nullptr) continue;
         s.lap_phases = kind->lap.uses.size();
         s.plans = kind->plans;
-        s.laps = kind->guard.laps();
-        s.fallbacks = kind->guard.fallbacks();
         s.lap_ns = kind->yardstick_ns();
-        s.ratio = kind->guard.ratio();
     }
     return all;
 }

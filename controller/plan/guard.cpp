@@ -2,145 +2,203 @@
 
 #include <algorithm>
 #include <cmath>
-#include <string>
 
 namespace opus::controller::plan {
+namespace {
 
-void Guard::Spread::add(double x) {
-    ++count;
-    sum += x;
-    squares += x * x;
-    least = std::min(least, x);
+std::uint64_t mixed(std::uint64_t a, std::uint64_t b) {
+    a ^= b + 0x9e3779b97f4a7c15ull + (a << 6) + (a >> 2);
+    a *= 0xff51afd7ed558ccdull;
+    return a ^ a >> 32;
 }
 
-double Guard::Spread::mean() const { return sum / count; }
+}  // namespace
 
-double Guard::Spread::deviation() const { return std::sqrt(std::max(0.0, (squares - sum * sum / count) / (count - 1))); }
-
-bool Guard::enter(Stage stage) {
-    const bool before = provisions();
-    stage_ = stage;
-    laps_ = slow_laps_ = 0;
-    if (stage == Stage::trying) saved_ = {};
-    away_sum_ = 0;
-    if (provisions() && !before) suspicion_ = {};
-    return provisions() != before;
+void Guard::Recurrence::add(TimeNs took, TimeNs after) {
+    if (took <= 0 || after <= 0) return;
+    const double at = 2 * std::log2(static_cast<double>(after) / 1000);
+    time_[static_cast<std::size_t>(std::clamp(std::ceil(at), 0.0, 63.0))] += static_cast<double>(took);
+    all_ += static_cast<double>(took);
+    double rest = kMost * all_;
+    std::size_t bucket = 0;
+    while (bucket + 1 < time_.size() && (rest -= time_[bucket]) > 0) ++bucket;
+    most_ns_ = static_cast<TimeNs>(1000 * std::exp2(static_cast<double>(bucket) / 2));
 }
 
-bool Guard::begin() { return stage_ == Stage::measuring && enter(Stage::trying); }
-
-bool Guard::lasts_too_long(double ratio) {
-    if (!provisions() || (stage_ == Stage::provisioned && ratio < 2)) return false;
-    lost_ += ratio - 1;
-    return fall_back(ratio);
+TimeNs Guard::period_ns() const {
+    return std::min(recurrence_.most_ns(), (now_ns_ - std::max<TimeNs>(born_ns_, 0)) / 2);
 }
 
-bool Guard::lap_over(double ratio, double in_all) {
-    ++laps_;
-    switch (stage_) {
-        case Stage::measuring: return false;
-        case Stage::trying:
-        case Stage::provisioned: return provisioned_lap(ratio, in_all);
-        case Stage::asking: return asked_lap(in_all);
-        case Stage::looking:
-            if (laps_ < kLookLaps) return false;
-            look_after_ = std::min(2 * look_after_, kLongestLook);
-            return enter(Stage::provisioned);
-        case Stage::away: return away_lap(ratio);
+TimeNs Guard::scale_ns() const { return std::max(period_ns(), lap_ns_); }
+
+double Guard::open_lost() const {
+    Span all = whole_;
+    all.add(open_);
+    return counted_ == 0 ? 0 : all.lost() / static_cast<double>(counted_);
+}
+
+TimeNs Guard::lost_ns() const { return static_cast<TimeNs>(std::max(0.0, lost_ + (since_ns_ ? open_lost() : 0))); }
+
+void Guard::begin(TimeNs costs_ns, TimeNs pays_ns, TimeNs lap_ns) {
+    costs_ns_ = costs_ns;
+    pays_ns_ = std::max<TimeNs>(1, pays_ns);
+    lap_ns_ = lap_ns;
+    begun_ns_ = now_ns_;
+    stopped_ = false;
+}
+
+double Guard::ratio() const { return before_ratio_ > 0 || whole_.took <= 0 ? before_ratio_ : whole_.ratio(); }
+
+void Guard::stop() {
+    stopped_ = true;
+    ++stops_;
+    Span all = whole_;
+    all.add(open_);
+    stopped_ratio_ = all.all < static_cast<double>(scale_ns()) * static_cast<double>(counted_)
+                         ? std::max(before_ratio_, all.ratio())
+                         : all.ratio();
+}
+
+bool Guard::loses() const {
+    if (!since_ns_ || stopped_ || counted_ == 0) return false;
+    const double gone = static_cast<double>(now_ns_ - begun_ns_) / static_cast<double>(std::max<TimeNs>(1, pays_ns_));
+    const double owed = static_cast<double>(costs_ns_) * std::max(0.0, 1 - gone);
+    const double may = trusted_ * std::min(kMostLost * static_cast<double>(now_ns_ - born_ns_),
+                                           kFarWorse * static_cast<double>(period_ns())) +
+                       owed;
+    return lost_ + whole_.lost() / static_cast<double>(counted_) > may ||
+           lost_ + open_lost() > may + kMidway * static_cast<double>(scale_ns());
+}
+
+std::optional<double> Guard::mean_ns(const Rank& rank, std::uint64_t told) const {
+    const auto at = rank.known.find(told);
+    if (at == rank.known.end() || at->second.epoch < first_epoch_) return std::nullopt;
+    const Known& k = at->second;
+    const double weight = k.epoch == first_epoch_ ? 0 : k.weight;
+    return (k.before_ns * weight + k.sum_ns) / (weight + k.count);
+}
+
+void Guard::learn(Rank& rank, std::uint64_t told, TimeNs took) {
+    const auto mean = mean_ns(rank, told);
+    Known& known = rank.known[told];
+    lately_ns_ += std::max<double>(0, static_cast<double>(took));
+    if (mean) known_ns_ += std::max<double>(0, static_cast<double>(took));
+    if (lately_ns_ > 4 * static_cast<double>(period_ns()) * static_cast<double>(ranks_.size()))
+        lately_ns_ /= 2, known_ns_ /= 2;
+    if (known.epoch == epoch_)
+        recurrence_.add(took, known.after_ns = now_ns_ - known.last_ns);
+    else
+        known = {
+            0,     0, mean.value_or(0), mean ? std::max(1.0, (known.weight + known.count) / 2) : 0, 0, known.after_ns,
+            epoch_};
+    known.sum_ns += static_cast<double>(took);
+    ++known.count;
+    known.last_ns = now_ns_;
+}
+
+// What plans have saved is kept for when they cost something, but not for long.
+void Guard::settle() {
+    if (whole_.took <= 0) return;
+    const double lost = whole_.lost() / static_cast<double>(counted_);
+    lost_ = std::max(-kFarWorse * static_cast<double>(period_ns()), lost_ + lost);
+    before_ratio_ = whole_.ratio();
+    if (lost < 0) trusted_ = std::max(1.0, trusted_);
+    whole_ = {};
+}
+
+// What the rank was in is over.
+void Guard::close(Rank& rank) {
+    whole_.add(rank.open);
+    open_.add({-rank.open.all, -rank.open.took, -rank.open.should});
+    rank.open = {};
+}
+
+void Guard::pass_time() {
+    if (lost_ > 0) lost_ = std::max(0.0, lost_ - kMostLost * static_cast<double>(now_ns_ - paid_until_ns_));
+    paid_until_ns_ = now_ns_;
+}
+
+// A plan was dropped because the job had become slower. Has it, by as much, on demand?
+void Guard::judge_stopped() {
+    if (!again_ || now_ns_ - again_ns_ < period_ns()) return;
+    if (again_->ratio() > 1 + (stopped_ratio_ - 1) / 3) {
+        lost_ = 0;
+        trusted_ = std::min(2 * trusted_, kMostTrusted);
+        first_epoch_ = epoch_;
+    } else {
+        trusted_ = kBurnt;
     }
-    return false;
+    again_.reset();
 }
 
-bool Guard::is_suspect(double in_all) {
-    ++unasked_;
-    if (in_all <= 1 + kWorse) {
-        suspicion_ = {};
-        return false;
+void Guard::ended(const RankName& rank, const Seen& launch, bool planned) {
+    if (launch.keys.empty()) return;
+    if (born_ns_ < 0) born_ns_ = paid_until_ns_ = launch.done_ns;
+    now_ns_ = std::max(now_ns_, launch.done_ns);
+    pass_time();
+    if (planned) planned_ns_ = now_ns_;
+    if (planned && !since_ns_) {
+        since_ns_ = now_ns_;
+        ++phase_;
+        whole_ = open_ = {};
+        counted_ = 0;
+        for (auto& [name, r] : ranks_) r.open = {}, r.anchor = 0, r.is_counted = false;
     }
-    Suspicion& s = suspicion_;
-    s.least = s.laps == 0 ? in_all : std::min(s.least, in_all);
-    s.most = std::max(s.most, in_all);
-    s.sum += in_all;
-    ++s.laps;
-    const std::uint32_t enough = again_ && stage_ == Stage::trying ? 1 : kSuspectLaps;
-    const bool alike = s.laps >= enough && s.most - s.least < s.least - 1;
-    return unasked_ >= trusted_ && (alike || s.laps >= kSurelySuspectLaps);
+    if (since_ns_ && counted_ > 0 && whole_.all >= static_cast<double>(scale_ns()) * static_cast<double>(counted_))
+        settle();
+    if (!planned && since_ns_ && now_ns_ - planned_ns_ >= period_ns()) {
+        for (auto& [name, r] : ranks_) close(r);
+        settle();
+        since_ns_.reset();
+        lap_ns_ = 0;
+        ++epoch_;
+        if (std::exchange(stopped_, false)) again_ = Span{}, again_ns_ = now_ns_;
+    }
+    if (ranks_.size() >= kMostRanks && !ranks_.contains(rank)) return;
+    Rank& own = ranks_[rank];
+    if (own.done_ns != 0 && launch.seq <= own.number) {  // it is late: those like it are waited for from now on
+        own.behind = std::min(2 * own.behind, kMostBehind);
+        return;
+    }
+    const Over over{launch.seq, signature_of(launch.op, launch.keys), launch.done_ns, since_ns_ ? phase_ : 0};
+    own.over.insert(std::ranges::upper_bound(own.over, over.number, {}, &Over::number), over);
+    for (; own.over.size() > own.behind; own.over.erase(own.over.begin())) look(own, own.over.front());
 }
 
-// The first may still suffer from what was done ahead before it.
-bool Guard::asked_lap(double in_all) {
-    if (laps_ > 1) away_sum_ += in_all;
-    if (laps_ < 1 + kLookLaps) return false;
-    const double on_demand = away_sum_ / kLookLaps, longer = suspicion_.mean() / on_demand;
-    unasked_ = 0;
-    if (longer > 1 + kWorse) {
-        lost_ += suspicion_.laps * (longer - 1);
-        trusted_ = 1;
-        return fall_back(longer);
-    }
-    trusted_ = std::min(2 * trusted_, kMostTrusted);
-    return enter(before_asking_);
+void Guard::look(Rank& rank, const Over& launch) {
+    rank.number = launch.number;
+    for (std::size_t i = rank.last.size() - 1; i > 0; --i) rank.last[i] = rank.last[i - 1];
+    rank.last[0] = launch.signature;
+    std::uint64_t told = 0;
+    for (const std::uint64_t signature : rank.last) told = mixed(told, signature);
+    const TimeNs before = std::exchange(rank.done_ns, launch.done_ns);
+    if (before == 0) return;
+    const TimeNs took = launch.done_ns - before;
+    if (launch.phase != 0) return launch.phase == phase_ && since_ns_ ? look_planned(rank, told, took) : void();
+    if (again_)
+        if (const auto should = mean_ns(rank, told))
+            again_->add({static_cast<double>(took), static_cast<double>(took), *should});
+    if (rank.known.size() < kMostKnown) learn(rank, told, took);
+    judge_stopped();
 }
 
-bool Guard::provisioned_lap(double ratio, double in_all) {
-    ratio_ = ratio;
-    const bool slow = ratio > 1 + kWorse, proven = stage_ == Stage::provisioned;
-    slow_laps_ = slow ? slow_laps_ + 1 : 0;
-    // One lap alone never ends what is proven: who knows what else it met.
-    lost_ = std::max(0.0, lost_ + (proven ? std::min(ratio - 1, 0.9 * kFarWorse) : ratio - 1));
-    if (slow && (slow_laps_ == 2 || lost_ > kFarWorse || (again_ && !proven))) return fall_back(ratio);
-    if (!proven) saved_.add(1 - ratio);
-    if (is_suspect(in_all)) {
-        before_asking_ = stage_;
-        return enter(Stage::asking);
+// From where it is told by something that comes again once a period, until it is there again: then as much has been done.
+void Guard::look_planned(Rank& rank, std::uint64_t told, TimeNs took) {
+    Span span{static_cast<double>(took), 0, 0};
+    if (const auto should = mean_ns(rank, told)) span.took = span.all, span.should = *should;
+    rank.open.add(span);
+    open_.add(span);
+    if (!rank.is_counted) rank.is_counted = true, ++counted_;
+    const auto known = rank.known.find(told);
+    if (known == rank.known.end()) return;
+    const auto is_about = [](TimeNs ns, TimeNs of) { return ns >= of / 10 * 7 && ns <= 2 * of; };
+    const TimeNs gone = rank.done_ns - rank.anchored_ns;
+    const bool comes_again = rank.anchor == told && gone >= scale_ns() / 10 * 7, is_lost = gone > 3 * scale_ns();
+    if (rank.anchor == 0 || is_lost ? is_about(known->second.after_ns, period_ns()) : comes_again) {
+        if (rank.anchor != 0) close(rank);
+        rank.anchor = told;
+        rank.anchored_ns = rank.done_ns;
     }
-    if (slow) return false;
-    if (!proven && laps_ >= kProven) {
-        again_ = false;
-        away_laps_ = std::max(kFirstAway, away_laps_ / 2);
-        // Laps that differ because each is better than the one before are no reason for doubt.
-        const bool sure = saved_.mean() > std::max(kLittle, kSure * saved_.deviation()) || saved_.least > kFarWorse;
-        if (look_after_ == 0) look_after_ = sure ? kFirstLookWhereMuch : kFirstLook;
-        return enter(sure ? Stage::provisioned : Stage::looking);
-    }
-    if (proven && laps_ >= look_after_) return enter(Stage::looking);
-    return false;
-}
-
-bool Guard::fall_back(double ratio) {
-    ++fallbacks_;
-    ratio_ = slow_ratio_ = ratio;
-    away_laps_ = again_ ? std::min(2 * away_laps_, kLongestAway) : away_laps_;
-    owed_laps_ = std::min(std::max(away_laps_, static_cast<std::uint32_t>(std::ceil(std::min(lost_ / kMostLost, 1e6)))), kLongestAway);
-    again_ = true;
-    lost_ = 0;
-    return enter(Stage::away);
-}
-
-bool Guard::away_lap(double ratio) {
-    if (laps_ > 1) away_sum_ += ratio;  // the first may still suffer from what was done ahead before it
-    if (owed_laps_ > 0) --owed_laps_;
-    // The job itself has become slower: it was not for being provisioned.
-    if (laps_ == 1 + kLookLaps && slow_ratio_ < away_sum_ / kLookLaps) {
-        away_laps_ = std::max(kFirstAway, away_laps_ / 2);
-        owed_laps_ = 0;
-    }
-    return owed_laps_ == 0 && enter(Stage::trying);
-}
-
-std::string Guard::text() const {
-    const auto tenths = static_cast<std::int64_t>(std::lround(1000 * (slow_ratio_ - 1)));
-    switch (stage_) {
-        case Stage::measuring: return "on demand: its laps are being timed";
-        case Stage::trying: return again_ ? "provisioned, on trial again" : "provisioned, on trial";
-        case Stage::provisioned: return "provisioned";
-        case Stage::looking: return "on demand for two laps, to be timed anew";
-        case Stage::asking: return "on demand for three laps: provisioned laps were longer, though not for light";
-        case Stage::away:
-            return "on demand: provisioned, a lap took " + std::to_string(tenths / 10) + "." + std::to_string(tenths % 10) +
-                   " % longer; tried again in " + std::to_string(owed_laps_) + " laps";
-    }
-    return "";
 }
 
 }  // namespace opus::controller::plan

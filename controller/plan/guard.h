@@ -1,90 +1,127 @@
-// Whether a lap of a job is planned: as long as it is no slower for it. The yardstick is the job itself: its laps are
-// timed on demand first and then planned. Where planned laps come out worse twice in a row, or lose more than a little
-// in all, the job goes on on demand, and then is tried again: after a number of laps that doubles each time, and never
-// before what was lost is less than kMostLost of the time since. A lap is longer for its plan as far as it has lost for
-// light (loss.h), which is an estimate. Where planned laps are longer and the estimate says that they lost nothing, the
-// job is asked: it goes on demand for a moment, and falls back where it is faster so. Now and then a planned job runs
-// on demand for two laps, so that the yardstick stays true; the more seldom, the more there is to lose by it.
+// Whether a job is no slower for its plans than it is on demand, whatever laps they are made of, and however these are cut short. The
+// yardstick is the job itself, launch by launch: a launch is told by what it is and by those before it in its rank's program, and from
+// the end of the one before to its own end it takes a time that is learned on demand. What the same launches take while plans are
+// followed, and until the job has come to rest after one, over what they take on demand, is what plans have cost. The job pays for it
+// with kMostLost of its time; until it has, no plan begins. A plan that costs more than it may is dropped.
 //
-// One a kind of lap; pure, no clock.
+// Pure, no clock: time comes with the launches. Not thread-safe. A launch costs a search by hash, and another one on demand.
 #pragma once
 
+#include <array>
 #include <cstdint>
-#include <string>
+#include <map>
+#include <optional>
+#include <unordered_map>
+#include <vector>
+
+#include "controller/plan/lap.h"
 
 namespace opus::controller::plan {
 
 class Guard {
 public:
-    static constexpr double kWorse = 0.003;           // part of a lap: less cannot be told from noise
-    static constexpr double kFarWorse = 0.05;         // of a lap, lost since it last gained by as much: enough
-    static constexpr double kMostLost = 0.005;        // part of all laps that trials may cost
-    static constexpr std::uint32_t kProven = 4;       // laps, after which one that is slow is not believed at once
-    static constexpr std::uint32_t kFirstAway = 2;    // laps on demand, the first time: what was learned makes the next plan better
-    static constexpr std::uint32_t kLongestAway = 1024;
-    static constexpr std::uint32_t kLookLaps = 2;     // on demand, for a new yardstick
-    static constexpr std::uint32_t kSuspectLaps = 2,
-                                   kSurelySuspectLaps = 4;  // longer one after the other: alike, or however long
-    static constexpr std::uint32_t kMostTrusted = 64;       // laps, before they are suspected again
-    static constexpr double kLittle = 0.003;          // saved: then a look costs nothing, and is taken soon
-    static constexpr double kSure = 3;                // standard deviations of one lap: what saves less may be luck
-    static constexpr std::uint32_t kFirstLook = 8, kFirstLookWhereMuch = 256, kLongestLook = 4096;  // laps before it
+    static constexpr double kMostLost = 0.0025;  // of its time, for plans that do not keep what they promise
+    static constexpr double kFarWorse = 0.05;    // of a period: what may be lost at most before a plan is dropped
+    // Of one that is not over, besides: plans do some things later and others sooner.
+    static constexpr double kMidway = 1.0 / 8;
 
-    enum class Stage : std::uint8_t {
-        measuring,    // on demand, until a lap has been timed
-        trying,       // provisioned, and not proven
-        provisioned,  // proven
-        looking,      // on demand for a moment: a new yardstick
-        asking,       // on demand for a moment: planned laps were longer, is it for the plan?
-        away          // on demand, since provisioned laps were slower
-    };
-
-    bool provisions() const { return stage_ == Stage::trying || stage_ == Stage::provisioned; }
-    // These are true where provisions() is another one now. A lap on demand has been timed.
-    bool begin();
-    // A lap is over: how long it took, as a part of what it takes on demand, so far as light accounts for it, and in all.
-    bool lap_over(double ratio, double in_all);
-    bool lap_over(double ratio) { return lap_over(ratio, ratio); }
-    // So much of it is over, and it goes on.
-    bool lasts_too_long(double ratio);
-
-    Stage stage() const { return stage_; }
-    std::uint32_t laps() const { return laps_; }  // in this stage
-    std::uint32_t laps_owed() const { return owed_laps_; }  // on demand, before it is tried again
-    double ratio() const { return ratio_; }               // of the last provisioned lap to it; 0: none yet
-    std::uint32_t fallbacks() const { return fallbacks_; }
-    std::string text() const;  // for people, one line
+    // A launch is over. `planned`: a plan is followed, or it began unasked.
+    void ended(const RankName& rank, const Seen& launch, bool planned);
+    // A plan of such laps begins. It costs so much, and is to have saved as much after so long.
+    void begin(TimeNs costs_ns, TimeNs pays_ns, TimeNs lap_ns);
+    // Plans cost more than they may; said until they are stopped.
+    bool loses() const;
+    void stop();
+    std::uint32_t stops() const { return stops_; }
+    // What planned launches have taken of what they take on demand, lately; 0: not known.
+    double ratio() const;
+    // It is known what it takes on demand, and next to nothing is left to be paid of what plans have cost.
+    bool may_begin() const {
+        return is_known() && static_cast<double>(lost_ns()) <= kMostLost * static_cast<double>(period_ns());
+    }
+    // Most of what it does on demand it has done before.
+    bool is_known() const { return since_ns_ || (known_ns_ > kLeastKnown * lately_ns_ && period_ns() > 0); }
+    // What is left to be paid, and when it will have been if nothing more is lost.
+    TimeNs lost_ns() const;
+    TimeNs owed_ns() const { return static_cast<TimeNs>(static_cast<double>(lost_ns()) / kMostLost); }
+    // How long nearly all that it does takes to come again, at most.
+    TimeNs period_ns() const;
+    void drop(const RankName& rank) { ranks_.erase(rank); }  // it has left
 
 private:
-    struct Spread {
-        double count = 0, sum = 0, squares = 0, least = 1;
-        void add(double x);
-        double mean() const;
-        double deviation() const;  // standard, of one
-    };
+    static constexpr std::size_t kTold = 8;  // launches by which one is told, itself included
+    static constexpr std::size_t kMostKnown = 1u << 13, kMostBehind = 64, kMostRanks = 64;
+    static constexpr double kLeastKnown = 0.5;  // of what it does on demand, before a plan begins
+    // Times as much may be lost: once it was slower, or had become it itself.
+    static constexpr double kBurnt = 0.5, kMostTrusted = 64;
 
-    bool enter(Stage stage);
-    bool provisioned_lap(double ratio, double in_all);
-    bool is_suspect(double in_all);
-    bool asked_lap(double in_all);
-    bool away_lap(double ratio);
-    bool fall_back(double ratio);
-
-    Stage stage_ = Stage::measuring;
-    bool again_ = false;  // it was slower before: one slow lap is enough
-    std::uint32_t laps_ = 0, slow_laps_ = 0;
-    std::uint32_t away_laps_ = kFirstAway, owed_laps_ = 0, look_after_ = 0, fallbacks_ = 0;
-    double ratio_ = 0, slow_ratio_ = 0, away_sum_ = 0;
-    struct Suspicion {  // laps by plan, one after the other, that were longer
-        std::uint32_t laps = 0;
-        double sum = 0, least = 0, most = 0;
-        double mean() const { return sum / laps; }
+    struct Known {                         // on demand
+        double sum_ns = 0, count = 0;      // in this epoch
+        double before_ns = 0, weight = 0;  // the mean before it, and how many times it counts
+        TimeNs last_ns = 0, after_ns = 0;  // when it was seen last, and after how long again
+        std::uint32_t epoch = 0;
     };
-    Suspicion suspicion_;
-    Stage before_asking_ = Stage::trying;
-    std::uint32_t trusted_ = kSuspectLaps, unasked_ = 0;  // laps for which nothing is suspected, and since it was asked last
-    Spread saved_;  // of the laps of this trial, each a part of a lap on demand
-    double lost_ = 0;  // laps, since it last had gained as much as it had lost
+    // Of its time, how much comes again after how long.
+    class Recurrence {
+    public:
+        void add(TimeNs took, TimeNs after);
+        TimeNs most_ns() const { return most_ns_; }
+
+    private:
+        static constexpr double kMost = 0.95;
+        std::array<double, 64> time_{};  // by the square roots of two of a microsecond
+        double all_ = 0;
+        TimeNs most_ns_ = 0;
+    };
+    struct Span {  // of launches; of those that are known from on demand, how long they took and should have
+        double all = 0, took = 0, should = 0;
+        double ratio() const { return should > 0 ? took / should : 1; }
+        double lost() const { return took > 0 ? all * (1 - should / took) : 0; }  // what is not known, as what is
+        void add(const Span& s) { all += s.all, took += s.took, should += s.should; }
+    };
+    struct Over {
+        std::uint64_t number = 0, signature = 0;
+        TimeNs done_ns = 0;
+        std::uint64_t phase = 0;  // under plans, or coming to rest after one; 0: it was on demand
+    };
+    struct Rank {
+        std::vector<Over> over;    // its last launches by number, until those before them are over, too
+        std::size_t behind = 2;    // so many may be over before one of an earlier number
+        std::uint64_t number = 0;  // of the last that was looked at
+        TimeNs done_ns = 0;        // when it was over; 0: there was none
+        std::array<std::uint64_t, kTold> last{};
+        std::unordered_map<std::uint64_t, Known> known;
+        Span open;  // under plans, since it was last where it is told by `anchor`
+        std::uint64_t anchor = 0;
+        TimeNs anchored_ns = 0;
+        bool is_counted = false;
+    };
+    std::optional<double> mean_ns(const Rank& rank, std::uint64_t told) const;
+    void look(Rank& rank, const Over& launch);
+    void learn(Rank& rank, std::uint64_t told, TimeNs took);
+    void look_planned(Rank& rank, std::uint64_t told, TimeNs took);
+    TimeNs scale_ns() const;
+    double open_lost() const;
+    void close(Rank& rank);
+    void settle();
+    void pass_time();
+    void judge_stopped();
+
+    std::map<RankName, Rank> ranks_;
+    std::uint32_t epoch_ = 1, first_epoch_ = 0;  // what was learned counts half in the next; not at all from before the first
+    TimeNs born_ns_ = -1, now_ns_ = 0, paid_until_ns_ = 0, planned_ns_ = 0;
+    Recurrence recurrence_;
+    double lately_ns_ = 0, known_ns_ = 0;  // on demand, of all ranks: what was done lately, and of it what had been before
+    std::uint64_t phase_ = 0;              // counted
+    std::optional<TimeNs> since_ns_;       // under plans, or coming to rest after one
+    Span whole_, open_;          // of all ranks since then: what they have done to its end, and what they are in
+    std::size_t counted_ = 0;    // ranks of it
+    bool stopped_ = false;       // the plans: since then the job comes to rest
+    std::optional<Span> again_;  // on demand, since it has come to rest after plans that were stopped
+    TimeNs again_ns_ = 0;
+    double lost_ = 0, before_ratio_ = 0, stopped_ratio_ = 1, trusted_ = 1;
+    std::uint32_t stops_ = 0;
+    TimeNs costs_ns_ = 0, begun_ns_ = 0, pays_ns_ = 0, lap_ns_ = 0;
 };
 
 }  // namespace opus::controller::plan

@@ -36,6 +36,7 @@ struct Seen {  // a launch that is over; times by one clock
     std::uint64_t seq = 0;    // in the order in which its rank's program has made it
     std::uint64_t grant = 0;  // with which it began, later ones being greater; 0: not known
     TimeNs ready_ns = 0, go_ns = 0, done_ns = 0;
+    bool unasked = false;        // it began in a run
     std::uint32_t circuits = 0;  // of each pair that it needs light between, at least; 0: not known
     TimeNs bytes_ns = 0;         // what its bytes take over one circuit of a pair; 0: not known
 };

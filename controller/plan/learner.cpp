@@ -14,6 +14,7 @@ constexpr std::size_t kMostInterludes = 8;                   // of a lap
 constexpr std::size_t kMostUses = 4096, kMostPairs = 65536;  // of a lap that is planned
 constexpr TimeNs kBeginCosts = 4;                            // dark times; docs/decisions/011-each-begin-pays.md
 constexpr std::int64_t kRestLaps = 2, kRestPartLaps = 8;     // for which light is up before it is at rest; docs/decisions/012
+constexpr double kWorthwhile = 0.005;                        // of a lap, that a plan may save
 constexpr std::uint64_t kYoung = 3;  // times as many launches as it had done when something was new; docs/decisions/013
 constexpr std::size_t kMostKindsOfLaunch = 1u << 16;
 constexpr double kLittleLonger = 0.02;  // than laps on demand; where no order promises less, uses go on as they were seen
@@ -40,8 +41,10 @@ std::string laps_of(const Lap& lap) { return "laps of " + std::to_string(lap.use
 void Learner::ended(const RankName& rank, Seen launch) {
     const std::uint64_t number = launch.seq;
     note_novelty(rank, launch);
+    if (options_.guard) guard_.ended(rank, launch, follower_.course() != nullptr || launch.unasked);
     if (kind_ != nullptr) kind_->ended(rank, launch);
     log_.add(rank, std::move(launch));
+    if (options_.guard) heed_guard();
     if (kind_ != nullptr) {
         if (aside_) note_aside(rank, number);
         time_laps();
@@ -102,9 +105,6 @@ void Learner::learn() {
         if (kind_->lap.does_as(*lap)) return;
         stop_plan();
     }
-    TimeNs owed = 0;
-    for (const auto& kind : kinds_)
-        if (kind->lap.is_part_of(*lap)) owed = std::max(owed, kind->guard.laps_owed() * kind->yardstick_ns());
     forget_kinds([&](const Kind& kind) { return kind.lap.is_part_of(*lap); });
     const auto known = std::find_if(kinds_.begin(), kinds_.end(), [&](const auto& kind) { return kind->lap.does_as(*lap); });
     if (known != kinds_.end()) {
@@ -115,7 +115,6 @@ void Learner::learn() {
     if (const Kind* oldest = kinds_.size() == kMostKinds ? kinds_.front().get() : nullptr)
         forget_kinds([oldest](const Kind& kind) { return &kind == oldest; });
     Kind& kind = *kinds_.emplace_back(std::make_unique<Kind>(std::move(*lap)));
-    kind.owed_ns = owed;
     come_to(kind);
 }
 
@@ -141,7 +140,6 @@ void Learner::come_to(Kind& kind) {
     kind.watch_anew();
     kind.since = 1;  // the lap before it may have been something else
     kind.again = 0;
-    kind.compare_anew();
     for (const auto& [rank, launches] : log_.ranks())
         for (const Seen& launch : launches)
             if (launch.seq >= log_.marked(rank)) kind.ended(rank, launch);
@@ -153,21 +151,33 @@ void Learner::come_to(Kind& kind) {
 void Learner::time_laps() {
     Kind& kind = *kind_;
     const bool planned = follower_.course() != nullptr;
-    const bool changed = kind.time_laps(planned);
+    const bool over = kind.time_laps(planned);
     debt_ns_ -= std::min(debt_ns_, std::exchange(kind.saved_ns, 0));
-    if (!changed) {
-        if (kind.any_over() && !planned && may_plan() && kind.unbegun() >= kind.again) follow_rule();
-        return;
-    }
-    if (options_.guard) follower_.log(kind.guard.stage() == Guard::Stage::away, laps_of(kind.lap) + ": " + kind.guard.text());
-    follow_rule();
+    if (over && !planned && may_plan() && kind.unbegun() >= kind.again) follow_rule();
 }
 
-bool Learner::may_plan() const { return options_.provision && kind_ != nullptr && (!options_.guard || kind_->guard.provisions()); }
+// Whatever its laps are: plans make it slower.
+void Learner::heed_guard() {
+    if (!guard_.loses()) return;
+    guard_.stop();
+    follower_.log(true, "plans have made it slower by " + std::to_string(guard_.lost_ns() / 1000) +
+                            " us: on demand; tried again in " + std::to_string(guard_.owed_ns() / 1'000'000) + " ms");
+    task_.reset();
+    if (kind_ != nullptr && follower_.course() != nullptr) kind_->since = std::max(kind_->since, kind_->unbegun());
+    follower_.drop();
+    follower_.end_runs("its job goes on on demand", true);
+}
+
+// What plans have cost is paid.
+bool Learner::may_begin() const { return !options_.guard || guard_.may_begin(); }
+
+bool Learner::may_plan() const {
+    return options_.provision && kind_ != nullptr && (!options_.guard || kind_->yardstick_ns() > 0);
+}
 
 // A plan saves no more of a lap than what launches were held for in it.
 bool Learner::is_worth_a_plan() const {
-    return static_cast<double>(kind_->lap.held_ns) >= Guard::kMostLost * static_cast<double>(kind_->yardstick_ns());
+    return static_cast<double>(kind_->lap.held_ns) >= kWorthwhile * static_cast<double>(kind_->yardstick_ns());
 }
 
 // To come to a plan's light from where the job's light is costs some dark times. As far as can be known a job goes on
@@ -176,9 +186,8 @@ bool Learner::is_worth_a_plan() const {
 // so there a plan is not believed to save more than light has cost (docs/decisions/015).
 std::optional<std::int64_t> Learner::pays_from(const Order& order) const {
     if (!options_.guard) return 0;
-    const Kind::Took on_demand = kind_->yardstick();
-    TimeNs saved = on_demand.ns - order.lap_ns;
-    if (kind_->may_be_part) saved = std::min(saved, on_demand.lost_ns);
+    TimeNs saved = kind_->yardstick_ns() - order.lap_ns;
+    if (kind_->may_be_part) saved = std::min(saved, kind_->lost_ns());
     if (saved <= 0) return std::nullopt;
     const std::int64_t pays = (debt_ns_ + begin_costs(order) + saved - 1) / saved;
     if (!is_young()) return pays;
@@ -190,16 +199,11 @@ TimeNs Learner::begin_costs(const Order& order) const { return kBeginCosts * fol
 
 void Learner::follow_rule() {
     Kind& kind = *kind_;
-    kind.compare_anew();
     kind.may_be_part = follower_.leaves_out_communicators(kind.lap);
     if (aside_) return;
     const bool planned = follower_.course() != nullptr;
-    if (!may_plan()) {
-        if (planned) kind.since = std::max(kind.since, kind.unbegun());
-        follower_.drop();
-        return follower_.end_runs("its job goes on on demand");
-    }
-    if (planned || task_ != nullptr || (!time_lap(kind.lap, log_) && kind.plans == 0)) return;
+    if (planned || task_ != nullptr || !may_plan() || !may_begin() || (!time_lap(kind.lap, log_) && kind.plans == 0))
+        return;
     if (!is_worth_a_plan()) return kind.look_later();
     think(kind.lap);
 }
@@ -227,7 +231,11 @@ void Learner::found(const Order& order) {
         kind_->again = *from - 1;
         return;
     }
-    if (follower_.course() == nullptr) debt_ns_ += begin_costs(order);
+    if (follower_.course() == nullptr) {
+        if (!may_begin()) return;
+        debt_ns_ += begin_costs(order);
+        guard_.begin(begin_costs(order), *from * kind_->yardstick_ns(), kind_->yardstick_ns());
+    }
     follow(task->lap, order);
 }
 
@@ -262,7 +270,6 @@ void Learner::stop_plan() {
 void Learner::leave_kind(const std::string& why) {
     follower_.log(false, laps_of(kind_->lap) + " are left: " + why);
     stop_plan();
-    kind_->forget_long();
     kind_ = nullptr;
     log_.mark();
     left_at_ = log_.added();
@@ -302,7 +309,6 @@ bool Learner::turn_aside(const std::vector<Strange>& strange) {
             !std::ranges::all_of(strange, [&](const Strange& s) { return interlude.fits(s.rank, s.number, s.signature); }))
             continue;
         stop_plan();
-        kind.forget_long();
         interlude.skip(from);
         kind.lap.ranks = std::move(from.ranks);
         kind.lap.sequences = std::move(from.sequences);
@@ -332,22 +338,27 @@ void Learner::come_back() {
     aside_.reset();
     if (log_.added() >= learn_at_) learn();
     if (follower_.course() != nullptr || task_ != nullptr) return;
-    if (may_plan() && !kind_->order.ports.empty()) return follow(kind_->lap, kind_->order);
+    if (may_plan() && may_begin() && !kind_->order.ports.empty()) return follow(kind_->lap, kind_->order);
     follow_rule();
 }
 
 TimeNs Learner::rest_ns() const {
-    if (kind_ == nullptr || is_young()) return 0;
+    if (kind_ == nullptr || is_young() || !may_begin()) return 0;
     return (kind_->may_be_part ? kRestPartLaps : kRestLaps) * lap_ns();
 }
 
 std::string Learner::state() const {
     if (!options_.provision) return "on demand: the controller provisions nothing";
     if (kind_ == nullptr) return "on demand: it has done nothing twice yet";
-    if (follower_.course() == nullptr && may_plan())
+    if (follower_.course() == nullptr && (!may_plan() || (options_.guard && !guard_.is_known())))
+        return "on demand: its laps are being timed";
+    if (follower_.course() == nullptr && !may_begin())
+        return "on demand: plans have cost it " + std::to_string(guard_.lost_ns() / 1000) + " us; tried again in " +
+               std::to_string((guard_.owed_ns() + 999'999'999) / 1'000'000'000) + " s";
+    if (follower_.course() == nullptr)
         return is_worth_a_plan() ? "on demand: no plan yet that promises laps as short"
                                  : "on demand: its launches wait for light for less than 0.5 % of a lap";
-    return options_.guard ? kind_->guard.text() : "provisioned, whatever it costs";
+    return options_.guard ? "provisioned" : "provisioned, whatever it costs";
 }
 
 }  // namespace opus::controller::plan

@@ -1,6 +1,6 @@
 // What a job does again and again, learned from what its launches have done, and which plan it is to follow.
 //
-//     measured on demand -> a plan is sought -> followed -> slower than on demand: on demand for a while (guard.h)
+//     measured on demand -> a plan is sought -> followed -> slower than on demand: on demand until that is paid for (guard.h)
 //                                                        -> a launch that is not in the lap: an interlude that is known, or another lap
 //
 // One a job; pure, no clock, time comes with the launches. Not thread-safe. A launch costs a search for its key; now and then one costs
@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "controller/plan/course.h"
+#include "controller/plan/guard.h"
 #include "controller/plan/kind.h"
 
 namespace opus::controller::plan {
@@ -35,7 +36,7 @@ public:
     virtual const Course* course() const = 0;
     virtual void follow(Lap lap, const Order& order) = 0;
     virtual void drop() = 0;                            // the plan
-    virtual void end_runs(const std::string& why) = 0;  // that it had foretold
+    virtual void end_runs(const std::string& why, bool endless = false) = 0;  // that it had foretold; and those without end
     // An order is to be found (find_order), beside everything else. Answered by Learner::found.
     virtual std::shared_ptr<const Task> think(Task task) = 0;
     virtual void look_soon() = 0;  // Learner::look, at the end of the step
@@ -60,9 +61,13 @@ public:
     void look();
     // The order that it asked for.
     void found(const Order& order);
-    void rank_left(const RankName& rank) { log_.drop(rank); }
+    void rank_left(const RankName& rank) {
+        log_.drop(rank);
+        guard_.drop(rank);
+    }
 
     const Log& log() const { return log_; }
+    const Guard& guard() const { return guard_; }
     const Kind* kind() const { return kind_; }                                      // of the laps that it does now; nullptr: of none
     TimeNs lap_ns() const { return kind_ != nullptr ? kind_->yardstick_ns() : 0; }  // on demand; 0: not known
     // Light that has not been up for so long is not at rest; 0: it is not known how long.
@@ -97,11 +102,13 @@ private:
     void note_aside(const RankName& rank, std::uint64_t number);
     void come_back();
     void time_laps();
+    void heed_guard();
     void follow_rule();
     void think(Lap lap);
     void follow(Lap lap, const Order& order);
     void stop_plan();
     bool may_plan() const;
+    bool may_begin() const;
     bool is_young() const;
     bool is_worth_a_plan() const;
     TimeNs begin_costs(const Order& order) const;
@@ -110,6 +117,7 @@ private:
     Options options_;
     Follower& follower_;
     Log log_;
+    Guard guard_;
     std::vector<std::unique_ptr<Kind>> kinds_;  // that are remembered
     Kind* kind_ = nullptr;                      // the one that it is in
     std::optional<Aside> aside_;                // the interlude that it is in

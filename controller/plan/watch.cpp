@@ -16,7 +16,6 @@ Watch::Watch(const Lap& lap) {
 }
 
 void Watch::ended(const RankName& name, std::uint64_t number, TimeNs done_ns) {
-    since_ = {};
     const auto at = ranks_.find(name);
     if (at == ranks_.end()) return;
     Rank& rank = at->second;
@@ -34,7 +33,6 @@ void Watch::ended(const RankName& name, std::uint64_t number, TimeNs done_ns) {
     if (lap == rank.at - 1) rank.before[i] = done_ns;
     if (lap != rank.at) return;
     rank.ended[i] = done_ns;
-    if (rank.before[i] != 0) since_ = {lap, done_ns - rank.before[i]};
 }
 
 // By its last launch of which both are known.

@@ -29,8 +29,6 @@ public:
     std::optional<Took> next();
     // The first lap that no rank has begun.
     std::int64_t unbegun() const { return latest_ + 1; }
-    // Of the launch that was told of last: its lap, and how long ago the same one of the lap before had ended; 0: not known.
-    Took since_lap_before() const { return since_; }
 
 private:
     struct Rank {
@@ -45,7 +43,6 @@ private:
     std::int64_t latest_ = -1;
     std::int64_t told_ = -1;  // the last that was told of
     std::map<std::int64_t, std::vector<TimeNs>> open_;  // by lap: of each rank that has left it behind
-    Took since_;
 };
 
 }  // namespace opus::controller::plan

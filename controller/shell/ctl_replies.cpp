@@ -182,8 +182,11 @@ void add_guards(const ControllerView& view, json& phases) {
     for (const JobStatus& s : view.core.jobs())
         for (json& job : phases["jobs"]) {
             if (job.value("job", "") != s.job || job.value("ended", false)) continue;
-            job["provision"] = {{"state", s.state}, {"guarded", s.guarded}, {"provision", s.planned},
-                                {"runs", s.runs},   {"laps", s.laps},       {"fallbacks", s.fallbacks}};
+            job["provision"] = {{"state", s.state},
+                                {"guarded", s.guarded},
+                                {"provision", s.planned},
+                                {"runs", s.runs},
+                                {"fallbacks", s.fallbacks}};
             if (s.lap_ns > 0) job["provision"]["lap_ms"] = static_cast<double>(s.lap_ns) / 1e6;
             if (s.ratio > 0) job["provision"]["provisioned_to_on_demand"] = s.ratio;
             if (s.lap_phases > 0) job["plan"] = {{"phases", s.lap_phases}, {"made", s.plans}, {"followed", s.planned}};

@@ -17,9 +17,10 @@ using opus::replay::Workload;
 
 struct Noise {
     const char* name;
-    double jitter, late_us;  // computation lasts up to so much longer; launches are seen so late
+    double jitter, uneven;  // computation lasts up to so much longer, each by itself, and all of an iteration
+    double late_us;         // launches are seen so late
 };
-constexpr Noise kQuiet{"quiet", 0, 0}, kNoisy{"noisy", 0.05, 300};
+constexpr Noise kNoises[] = {{"quiet", 0, 0, 0}, {"noisy", 0.05, 0, 300}, {"uneven", 0.02, 0.3, 300}};
 
 struct Options {
     std::uint64_t from = 1, to = 200;
@@ -52,6 +53,7 @@ std::vector<AgainstDemand> play_all(const std::vector<Workload>& jobs, const Opt
     column.rehearsal.iterations = o.iterations;
     column.rehearsal.bytes_per_us /= o.scale_bytes;
     column.rehearsal.jitter = noise.jitter;
+    column.rehearsal.uneven = noise.uneven;
     column.rails.late_ns = static_cast<opus::TimeNs>(noise.late_us * 1e3);
     column.rails.seed = column.rehearsal.seed;
     column.dark_ns = static_cast<opus::TimeNs>(dark_ms * 1e6);
@@ -130,8 +132,10 @@ int main(int argc, char** argv) {
     app.add_option("--to", o.to, "seed of the last job");
     app.add_option("--file", o.files, "workload files instead");
     app.add_option("--dark-ms", o.darks, "dark times");
-    app.add_option("--noise", o.noises, "quiet, noisy (computation up to 5 % longer, launches seen up to 0.3 ms late)")
-        ->check(CLI::IsMember({"quiet", "noisy"}));
+    app.add_option("--noise", o.noises,
+                   "quiet, noisy (computation up to 5 % longer, launches seen up to 0.3 ms late), uneven (iterations "
+                   "up to 30 % longer)")
+        ->check(CLI::IsMember({"quiet", "noisy", "uneven"}));
     app.add_option("--scale-bytes", o.scale_bytes, "operations take as long as with so much of their bytes")->check(CLI::PositiveNumber);
     app.add_option("--iterations", o.iterations)->check(CLI::Range(6, 10000));
     app.add_option("--ports", o.column.ports);
@@ -147,7 +151,7 @@ int main(int argc, char** argv) {
     bool good = true;
     try {
         const std::vector<Workload> jobs = jobs_of(o);
-        for (const Noise& noise : {kQuiet, kNoisy})
+        for (const Noise& noise : kNoises)
             for (const double dark : o.darks)
                 if (std::find(o.noises.begin(), o.noises.end(), noise.name) != o.noises.end())
                     good &= print(jobs, play_all(jobs, o, noise, dark), o, noise, dark);

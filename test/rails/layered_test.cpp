@@ -85,6 +85,20 @@ TEST_CASE("a job with much to carry never ends up slower for having been provisi
     }
 }
 
+// Plans of laps that something else cuts short again and again: no lap of theirs is ever timed.
+TEST_CASE("a job whose laps are cut never ends up slower for having been provisioned" * layered) {
+    replay::GenerateOptions g;
+    for (const std::uint64_t seed : {230, 279}) {
+        if (sanitized() && seed > 230) break;
+        g.seed = seed;
+        const replay::Workload job = replay::generate("layered", g);
+        ColumnOptions o = guarded({"quiet", 0, 0}, 0.1);
+        o.rehearsal.bytes_per_us /= 1024;
+        CAPTURE(job.name);
+        CHECK(against_demand(job, o).broken() == "");
+    }
+}
+
 // What NCCL allows, and no training job does: communicators that come and go, uses in the first iteration only, iterations of
 // several kinds, hosts that are busy for minutes.
 TEST_CASE("programs drawn at random end on demand and provisioned, and are served as they must be" * layered) {

@@ -151,7 +151,7 @@ void show_summary(const json& body) {
 
 // Whether it is provisioned, and by how much that is better than on demand.
 static void show_guard(const json& guard) {
-    std::printf("%s, for %.0f laps", guard.value("state", "").c_str(), number(guard, "laps"));
+    std::printf("%s", guard.value("state", "").c_str());
     if (guard.contains("lap_ms")) std::printf("; a lap on demand: %s", duration(number(guard, "lap_ms")).c_str());
     if (guard.contains("provisioned_to_on_demand"))
         std::printf(", provisioned %+.2f %%", 100 * (number(guard, "provisioned_to_on_demand") - 1));

@@ -44,6 +44,7 @@ struct RehearsalOptions {
     double node_bytes_per_us = 0;  // of what stays on a node; 0: as between nodes
     double node_latency_us = 0;    // with it; of each step of a ring, where there are rings
     double jitter = 0;             // each computation lasts up to so much longer, as a part of it
+    double uneven = 0;             // all of an iteration does, for all ranks: sequences of other lengths
     std::uint64_t seed = 1;
     Gates* gates = nullptr;
 };

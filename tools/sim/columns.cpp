@@ -71,7 +71,7 @@ Known play_known(const replay::Workload& workload, const std::vector<const Colum
     for (const Column* c : columns) orders.push_back(&c->run);
     Known known;
     known.best = best_found(map, options.ports, options.dark_ns, rehearsal, orders, how);
-    if (rehearsal.jitter == 0 && bound)
+    if (rehearsal.jitter == 0 && rehearsal.uneven == 0 && bound)
         known.least_ms = least_iteration_ms(map, options.ports, options.dark_ns, rehearsal, how.sparing,
                                              known.best.iteration_ms);
     return known;

@@ -1,150 +1,178 @@
-// A lap is planned as long as it is no slower for it.
+// What plans have cost a job is known whatever its laps are, and it pays for it before another one begins.
 #define DOCTEST_CONFIG_IMPLEMENT_WITH_MAIN
 #include "controller/plan/guard.h"
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
+#include <random>
+#include <vector>
+
 using namespace opus;
-using controller::plan::Guard;
-using Stage = Guard::Stage;
+using namespace opus::controller::plan;
 
 namespace {
 
-// Of laps that take so much of one on demand while they are planned: how many are, of `laps`, and what all of them take.
-struct Result {
-    int planned = 0;
-    double took = 0;
-};
-Result play(Guard& guard, int laps, double planned, double on_demand = 1) {
-    Result r;
-    guard.begin();
-    for (int i = 0; i < laps; ++i) {
-        const double took = guard.provisions() ? planned : on_demand;
-        r.planned += guard.provisions();
-        r.took += took;
-        guard.lap_over(took);
+constexpr TimeNs kMs = 1'000'000;
+
+// A job of two ranks: iterations of a few short launches and a long one, and now and then, at random, something else.
+struct Job {
+    Guard guard;
+    TimeNs now = kMs;
+    std::uint64_t seq = 0;
+    double by_plan = 1, itself = 1;  // what a launch takes of what it took at first
+    bool odd = false;                // one iteration in four, at random, has more in it
+    bool out_of_order = false;
+    std::mt19937 random{1};
+    std::uniform_real_distribution<double> noise{1, 1};
+
+    void launch(OpKind op, std::uint64_t comm, TimeNs ns, bool planned) {
+        now += static_cast<TimeNs>(static_cast<double>(ns) * itself * (planned ? by_plan : 1) * noise(random));
+        Key key;
+        key.comm = CommId{comm, 0};
+        for (std::uint32_t r = 0; r < 2; ++r)
+            ended.push_back({r, {op, {{key, false}}, seq, 0, now, now, now}, planned});
+        ++seq;
+        if (out_of_order && seq % 4 != 0) return;
+        if (out_of_order) std::shuffle(ended.begin(), ended.end(), random);
+        for (const Ended& e : ended) guard.ended({e.rank, 0}, e.launch, e.planned);
+        ended.clear();
     }
-    return r;
-}
+    void iteration(bool planned) {
+        for (int i = 0; i < 6; ++i)
+            launch(OpKind::send, 1, 5 * kMs, planned), launch(OpKind::recv, 2, 3 * kMs, planned);
+        if (odd && random() % 4 == 0)
+            for (int i = 0; i < 5; ++i) launch(OpKind::all_gather, 4, 40 * kMs, planned);
+        launch(OpKind::all_reduce, 3, 50 * kMs, planned);
+    }
+    void on_demand(int iterations) {
+        while (iterations-- > 0) iteration(false);
+    }
+    // Planned until it loses; how many iterations.
+    int planned(int most) {
+        for (int i = 0; i < most; ++i) {
+            iteration(true);
+            if (guard.loses()) return guard.stop(), i + 1;
+        }
+        return most;
+    }
+
+    struct Ended {
+        std::uint32_t rank = 0;
+        Seen launch;
+        bool planned = false;
+    };
+    std::vector<Ended> ended;
+};
 
 }  // namespace
 
-TEST_CASE("a job begins on demand, and is planned once a lap of it is timed") {
-    Guard g;
-    CHECK(!g.provisions());
-    CHECK(g.begin());
-    CHECK(g.provisions());
-}
-
-TEST_CASE("one that is faster for it stays planned") {
-    Guard g;
-    const Result r = play(g, 250, 0.9);
-    CHECK(r.planned >= 249 - int(Guard::kLookLaps));
-    CHECK(g.fallbacks() == 0);
-}
-
-TEST_CASE("two slow laps in a row end it, one does not") {
-    Guard g;
-    g.begin();
-    CHECK(!g.lap_over(1.04));
-    CHECK(!g.lap_over(0.95));
-    CHECK(!g.lap_over(1.04));
-    CHECK(g.lap_over(1.04));
-    CHECK(g.stage() == Stage::away);
-    CHECK(!g.provisions());
-    CHECK(g.text().find("4.0 % longer") != std::string::npos);
-}
-
-TEST_CASE("laps that are longer, and not for light by the estimate, are compared with some on demand") {
-    Guard g;
-    g.begin();
-    CHECK(!g.lap_over(1, 1.04));
-    CHECK(g.lap_over(1, 1.04));
-    CHECK(g.stage() == Stage::asking);
-    CHECK(!g.provisions());
-    CHECK(!g.lap_over(1.04, 1.04));  // what was done ahead may still be in its way
-    CHECK(!g.lap_over(1, 1));
-    CHECK(!g.lap_over(1, 1));
-    CHECK(g.stage() == Stage::away);  // it was the plan
-    CHECK(g.fallbacks() == 1);
-    CHECK(g.text().find("4.0 % longer") != std::string::npos);
-}
-
-TEST_CASE("a job that has become slower is not taken off its plan for that, and is asked ever more seldom") {
-    Guard g;
-    g.begin();
-    int on_demand = 0;
-    for (int i = 0; i < 400; ++i) {
-        on_demand += !g.provisions();
-        g.lap_over(1, 1.04);
+TEST_CASE("what comes again after how long is known, and something seldom does not matter") {
+    Job job;
+    job.on_demand(30);
+    CHECK(job.guard.period_ns() >= 98 * kMs);
+    CHECK(job.guard.period_ns() <= 98 * kMs * 3 / 2);
+    for (int i = 0; i < 3; ++i) {
+        job.launch(OpKind::broadcast, 9, kMs, false);
+        job.on_demand(40);
     }
-    CHECK(g.fallbacks() == 0);
-    CHECK(on_demand < 40);
+    CHECK(job.guard.period_ns() <= 98 * kMs * 3 / 2);
 }
 
-TEST_CASE("laps that differ by chance are not taken for longer ones at once") {
-    Guard g;
-    g.begin();
-    for (const double in_all : {1.01, 1.05, 1.004, 0.97, 1.0, 1.0, 1.01, 1.05, 1.004}) {  // the fifth and sixth are looks
-        g.lap_over(1, in_all);
-        CHECK(g.stage() != Stage::asking);
+TEST_CASE("a job that takes as long by plan has lost nothing, whatever its iterations are") {
+    for (const bool odd : {false, true}) {
+        Job job;
+        job.odd = odd;
+        job.on_demand(40);
+        CHECK(job.planned(300) == 300);
+        CHECK(job.guard.may_begin());
     }
-    CHECK(g.lap_over(1, 1.03));  // the fourth, one after the other
-    CHECK(g.stage() == Stage::asking);
 }
 
-TEST_CASE("a lap that has taken far too long is not waited for") {
-    Guard g;
-    g.begin();
-    CHECK(g.lasts_too_long(1.2));
-    CHECK(g.stage() == Stage::away);
+TEST_CASE("one that is longer by plan is stopped, and pays before it may begin again") {
+    for (const bool odd : {false, true})
+        for (const bool out_of_order : {false, true}) {
+            CAPTURE(odd);
+            CAPTURE(out_of_order);
+            Job job;
+            job.odd = odd, job.out_of_order = out_of_order;
+            job.on_demand(40);
+            job.by_plan = 1.04;
+            const int ran = job.planned(100);
+            CHECK(ran <= (odd ? 45 : 5));  // what is seldom in it makes its period long
+            CHECK_FALSE(job.guard.may_begin());
+            const TimeNs stopped = job.now, owed = job.guard.owed_ns();
+            CHECK(owed >= 300 * kMs);
+            while (!job.guard.may_begin() && job.now < stopped + 100 * owed) job.iteration(false);
+            CHECK(job.now - stopped >= owed / 2);
+            CHECK(job.now - stopped <= 2 * owed);
+            // It was slower before: less is enough.
+            job.guard.begin(0, 0, 0);
+            CHECK(job.planned(100) <= ran + (odd ? 6 : 0));
+        }
 }
 
-TEST_CASE("what is slower each time is tried ever more seldom: in the end it costs next to nothing") {
-    Guard g;
-    const Result r = play(g, 2000, 1.2);
-    CHECK(r.planned < 20);
-    CHECK(r.took < 2000 * 1.002);
-    CHECK(g.fallbacks() > 4);
+TEST_CASE("a begin may cost what it promised to, until it should have paid") {
+    Job job;
+    job.on_demand(40);
+    job.by_plan = 1.1;
+    job.guard.begin(60 * kMs, 3000 * kMs, 98 * kMs);
+    CHECK(job.planned(3) == 3);  // 30 ms
+    job.by_plan = 1;
+    CHECK(job.planned(12) == 12);
+    CHECK(job.guard.lost_ns() > 0);
+    CHECK(job.planned(300) < 30);  // it has not: the time is over
 }
 
-TEST_CASE("a job that has become slower itself is planned again, for that was not why") {
-    Guard g;
-    play(g, 20, 0.9);
-    Result r;
-    for (int i = 0; i < 12; ++i) {  // its sequences are twice as long from now on; the yardstick is the old one at first
-        r.planned += g.provisions();
-        g.lap_over(g.provisions() ? 1.8 : 2.0);
-        if (g.stage() == Stage::trying) break;
-    }
-    CHECK(g.stage() == Stage::trying);
+TEST_CASE("what was saved pays for a little that is lost, and for no more") {
+    Job job;
+    job.on_demand(40);
+    job.by_plan = 0.8;
+    CHECK(job.planned(200) == 200);
+    job.by_plan = 1.02;
+    CHECK(job.planned(1) == 1);
+    job.by_plan = 1.2;
+    CHECK(job.planned(100) <= 2);
 }
 
-TEST_CASE("where little is saved, the yardstick is taken anew now and then") {
-    Guard g;
-    int looked = 0;
-    g.begin();
-    for (int i = 0; i < 60; ++i) {
-        looked += g.stage() == Stage::looking;
-        g.lap_over(1.0);
-    }
-    CHECK(looked >= int(Guard::kLookLaps));
-    CHECK(looked <= 4 * int(Guard::kLookLaps));
+TEST_CASE("a job that has become slower itself is forgiven") {
+    Job job;
+    job.on_demand(40);
+    job.itself = 1.06;
+    CHECK(job.planned(100) < 20);
+    int away = 0;
+    while (!job.guard.may_begin() && away < 400) job.iteration(false), ++away;
+    CHECK(away < 10);
+    CHECK(job.planned(100) == 100);
 }
 
-TEST_CASE("laps that lose now and then end it as two in a row do") {
-    Guard g;
-    g.begin();
-    bool away = false;
-    for (int i = 0; i < 40 && !away; ++i) away = g.lap_over(i % 2 == 0 ? 1.02 : 0.998) && g.stage() == Stage::away;
-    CHECK(away);
+TEST_CASE("noise is no loss") {
+    Job job;
+    job.noise = std::uniform_real_distribution<double>{1, 1.05};
+    job.on_demand(40);
+    job.by_plan = 0.98;
+    CHECK(job.planned(2000) == 2000);
 }
 
-TEST_CASE("what may be luck is looked at again before it is believed") {
-    for (const double spread : {0.0, 0.04}) {
-        Guard g;
-        g.begin();
-        for (std::uint32_t i = 0; i < Guard::kProven; ++i) g.lap_over(0.95 + (i % 2 == 0 ? spread : -spread));
-        CHECK(g.stage() == (spread > 0 ? Stage::looking : Stage::provisioned));
-    }
+TEST_CASE("a job that comes to rest after a plan is not taken for what it is on demand") {
+    Job job;
+    job.on_demand(40);
+    job.by_plan = 0.9;
+    CHECK(job.planned(20) == 20);
+    job.itself = 1.5;  // its light lies otherwise
+    job.on_demand(1);
+    job.itself = 1;
+    while (!job.guard.may_begin()) job.on_demand(1);
+    CHECK(job.planned(20) == 20);
+    job.by_plan = 1.04;
+    CHECK(job.planned(40) < 20);
+}
+
+TEST_CASE("a rank that has left and comes again is another one") {
+    Job job;
+    job.on_demand(40);
+    job.guard.drop({1, 0});
+    job.now += 10'000 * kMs;
+    job.on_demand(2);
+    CHECK(job.planned(50) == 50);
 }

@@ -27,7 +27,7 @@ struct Followed final : Follower {
         ++begun;
     }
     void drop() override { plan.reset(); }
-    void end_runs(const std::string&) override {}
+    void end_runs(const std::string&, bool endless) override { ended_endless |= endless; }
     std::shared_ptr<const Task> think(Task task) override { return asked = std::make_shared<const Task>(std::move(task)); }
     void look_soon() override { due = true; }
     void log(bool warning, const std::string& text) override { said.push_back({warning, text}); }
@@ -41,7 +41,7 @@ struct Followed final : Follower {
     std::shared_ptr<const Task> asked;
     int begun = 0;
     bool due = false;
-    bool part = false;
+    bool part = false, ended_endless = false;
 };
 
 // A job of laps of 300 ms: a collective of ranks 0 and 1, one of 1 and 2; each is held for light for `held`.
@@ -193,25 +193,53 @@ TEST_CASE("without the guard a plan begins at once, whatever it promises") {
     CHECK(job.follower.begun == 1);
 }
 
-TEST_CASE("laps that come out longer by plan, because of their light, go on on demand") {
+TEST_CASE("what takes longer by plan goes on on demand, pays for it, and is tried again") {
     Job job;
     job.follow();
     job.held = 5 * kDark;
     for (int i = 0; i < 4 && job.follower.plan != nullptr; ++i) job.laps(1);
     CHECK(job.follower.plan == nullptr);
-    CHECK(job.learner.kind()->guard.stage() == Guard::Stage::away);
-    // A warning, once, in the words of `opus-ctl phases`: how much longer, and when it is tried again.
-    const auto fell_back = [](const Followed::Said& s) { return s.text.find("% longer") != std::string::npos; };
+    CHECK(job.follower.ended_endless);
+    CHECK(job.learner.guard().stops() == 1);
+    CHECK(job.learner.guard().ratio() > 1);
+    // A warning, once: how much longer, and when it is tried again.
     const auto& said = job.follower.said;
-    REQUIRE(std::count_if(said.begin(), said.end(), fell_back) == 1);
-    const Followed::Said& it = *std::find_if(said.begin(), said.end(), fell_back);
-    CAPTURE(it.text);
-    CHECK(it.warning);
-    CHECK(it.text.find("on demand: provisioned, a lap took ") != std::string::npos);
-    CHECK(it.text.find(" % longer; tried again in ") != std::string::npos);
-    CHECK(it.text.ends_with(" laps"));
-    CHECK(std::none_of(said.begin(), said.end(), [&](const Followed::Said& s) { return s.warning && !fell_back(s); }));
-    CHECK(job.learner.state().find(job.learner.kind()->guard.text()) != std::string::npos);
+    REQUIRE(std::ranges::count_if(said, &Followed::Said::warning) == 1);
+    const std::string& text = std::ranges::find_if(said, &Followed::Said::warning)->text;
+    CAPTURE(text);
+    CHECK(text.find("plans have made it slower by ") != std::string::npos);
+    CHECK(text.find(" us: on demand; tried again in ") != std::string::npos);
+    CHECK(job.learner.rest_ns() == 0);  // nor does light come to rest
+    CHECK(job.learner.state().find("on demand: plans have cost it ") == 0);
+    job.held = kDark;
+    job.follower.asked.reset();
+    const TimeNs stopped = job.now, owed = job.learner.guard().owed_ns();
+    while (job.follower.asked == nullptr && job.now < stopped + 10 * owed) job.laps(1);
+    CHECK(job.now >= stopped + owed / 2);
+    CHECK(job.now <= stopped + 2 * owed);
+    CHECK(job.learner.rest_ns() > 0);
+}
+
+TEST_CASE(
+    "what a plan has cost is known though its laps are cut by something else, and none begins before it is paid") {
+    Job job;
+    job.follow();
+    job.held = 4 * kDark;
+    job.laps(1);
+    job.use(kLeft), job.use(kRight, OpKind::all_to_all);  // instead of the second half of the lap
+    CHECK(job.follower.plan == nullptr);
+    CHECK(job.learner.guard().stops() == 0);
+    job.held = kDark;
+    job.laps(4);
+    const TimeNs owed = job.learner.guard().owed_ns();
+    CHECK(owed >= 10'000 * kMs);
+    const TimeNs left = job.now;
+    while (job.follower.begun == 1 && job.now < left + 10 * owed) {
+        if (job.follower.asked != nullptr) job.find(10 * kMs);
+        job.laps(1);
+    }
+    CHECK(job.follower.begun == 2);
+    CHECK(job.now - left >= owed / 2);
 }
 
 TEST_CASE("laps that come out shorter by plan go on by plan") {
@@ -220,7 +248,7 @@ TEST_CASE("laps that come out shorter by plan go on by plan") {
     job.held = 0;
     job.laps(8);
     CHECK(job.follower.plan != nullptr);
-    CHECK(job.learner.kind()->guard.fallbacks() == 0);
+    CHECK(job.learner.guard().stops() == 0);
 }
 
 TEST_CASE("a launch that is in no lap ends the plan, and the same laps again are known") {

@@ -545,8 +545,6 @@ TEST_CASE("each lap is timed once, by where its ranks were in the one before, wh
     CHECK(took->ns == usual);
     CHECK(!watch.next());
     next_lap(5 * kMs, true);
-    CHECK(watch.since_lap_before().lap == 3);
-    CHECK(watch.since_lap_before().ns == usual + 5 * kMs);
     took = watch.next();
     REQUIRE(took);
     CHECK(took->ns == usual);
