@@ -23,4 +23,6 @@ class Ring:
 
 
 def rings(cluster, node: int) -> list[Ring]:
-    return [Ring(path) for path in cluster.runtime(node).glob("rank-*.seg")]
+    """Those that are laid out: a segment is there a moment before it has a size, and then its header."""
+    laid_out = [Ring(path) for path in cluster.runtime(node).glob("rank-*.seg") if path.stat().st_size > 0]
+    return [ring for ring in laid_out if ring.slots > 0]
