@@ -41,7 +41,8 @@ std::string laps_of(const Lap& lap) { return "laps of " + std::to_string(lap.use
 void Learner::ended(const RankName& rank, Seen launch) {
     const std::uint64_t number = launch.seq;
     note_novelty(rank, launch);
-    if (options_.guard) guard_.ended(rank, launch, follower_.course() != nullptr || launch.unasked);
+    // Before its first plan it may be in its first iteration still, where nothing tells what runs without end have cost.
+    if (options_.guard) guard_.ended(rank, launch, follower_.course() != nullptr || (launch.unasked && has_begun_));
     if (kind_ != nullptr) kind_->ended(rank, launch);
     log_.add(rank, std::move(launch));
     if (options_.guard) heed_guard();

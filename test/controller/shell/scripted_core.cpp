@@ -150,8 +150,8 @@ WhyPage Core::why(TimeNs, const WhyQuestion& question) const {
     return page;
 }
 std::vector<JobStatus> Core::jobs() const {
-    return {{"train", 1, true, false, false, "on demand: plans have cost it 5000 us; tried again in 2 s", 1, 250'000'000,
-             1.02}};
+    return {{"train", 1, true, false, false, "on demand: plans have cost it 5000 us; tried again in 2 s", 1,
+             250'000'000, 1.02}};
 }
 std::string Core::check() const { return ""; }
 
