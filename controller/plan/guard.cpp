@@ -4,15 +4,6 @@
 #include <cmath>
 
 namespace opus::controller::plan {
-namespace {
-
-std::uint64_t mixed(std::uint64_t a, std::uint64_t b) {
-    a ^= b + 0x9e3779b97f4a7c15ull + (a << 6) + (a >> 2);
-    a *= 0xff51afd7ed558ccdull;
-    return a ^ a >> 32;
-}
-
-}  // namespace
 
 void Guard::Recurrence::add(TimeNs took, TimeNs after) {
     if (took <= 0 || after <= 0) return;
@@ -31,13 +22,15 @@ TimeNs Guard::period_ns() const {
 
 TimeNs Guard::scale_ns() const { return std::max(period_ns(), lap_ns_); }
 
-double Guard::open_lost() const {
+Guard::Span Guard::under_plans() const {
     Span all = whole_;
     all.add(open_);
-    return counted_ == 0 ? 0 : all.lost() / static_cast<double>(counted_);
+    return all;
 }
 
-TimeNs Guard::lost_ns() const { return static_cast<TimeNs>(std::max(0.0, lost_ + (since_ns_ ? open_lost() : 0))); }
+double Guard::open_lost() const { return counted_ == 0 ? 0 : under_plans().lost() / static_cast<double>(counted_); }
+
+TimeNs Guard::lost_ns() const { return static_cast<TimeNs>(std::max(0.0, lost_ + (in_phase_ ? open_lost() : 0))); }
 
 void Guard::begin(TimeNs costs_ns, TimeNs pays_ns, TimeNs lap_ns) {
     costs_ns_ = costs_ns;
@@ -52,15 +45,14 @@ double Guard::ratio() const { return before_ratio_ > 0 || whole_.took <= 0 ? bef
 void Guard::stop() {
     stopped_ = true;
     ++stops_;
-    Span all = whole_;
-    all.add(open_);
+    const Span all = under_plans();
     stopped_ratio_ = all.all < static_cast<double>(scale_ns()) * static_cast<double>(counted_)
                          ? std::max(before_ratio_, all.ratio())
                          : all.ratio();
 }
 
 bool Guard::loses() const {
-    if (!since_ns_ || stopped_ || counted_ == 0) return false;
+    if (!in_phase_ || stopped_ || counted_ == 0) return false;
     const double gone = static_cast<double>(now_ns_ - begun_ns_) / static_cast<double>(std::max<TimeNs>(1, pays_ns_));
     const double owed = static_cast<double>(costs_ns_) * std::max(0.0, 1 - gone);
     const double may = trusted_ * std::min(kMostLost * static_cast<double>(now_ns_ - born_ns_),
@@ -81,16 +73,18 @@ std::optional<double> Guard::mean_ns(const Rank& rank, std::uint64_t told) const
 void Guard::learn(Rank& rank, std::uint64_t told, TimeNs took) {
     const auto mean = mean_ns(rank, told);
     Known& known = rank.known[told];
-    lately_ns_ += std::max<double>(0, static_cast<double>(took));
-    if (mean) known_ns_ += std::max<double>(0, static_cast<double>(took));
+    const double passed = std::max<double>(0, static_cast<double>(took));
+    lately_ns_ += passed;
+    if (mean) known_ns_ += passed;
     if (lately_ns_ > 4 * static_cast<double>(period_ns()) * static_cast<double>(ranks_.size()))
         lately_ns_ /= 2, known_ns_ /= 2;
     if (known.epoch == epoch_)
         recurrence_.add(took, known.after_ns = now_ns_ - known.last_ns);
     else
-        known = {
-            0,     0, mean.value_or(0), mean ? std::max(1.0, (known.weight + known.count) / 2) : 0, 0, known.after_ns,
-            epoch_};
+        known = {.before_ns = mean.value_or(0),
+                 .weight = mean ? std::max(1.0, (known.weight + known.count) / 2) : 0,
+                 .after_ns = known.after_ns,
+                 .epoch = epoch_};
     known.sum_ns += static_cast<double>(took);
     ++known.count;
     known.last_ns = now_ns_;
@@ -104,6 +98,13 @@ void Guard::settle() {
     before_ratio_ = whole_.ratio();
     if (lost < 0) trusted_ = std::max(1.0, trusted_);
     whole_ = {};
+}
+
+void Guard::drop(const RankName& rank) {
+    const auto at = ranks_.find(rank);
+    if (at == ranks_.end()) return;
+    close(at->second);  // what it was in is in no rank's any more
+    ranks_.erase(at);
 }
 
 // What the rank was in is over.
@@ -137,19 +138,19 @@ void Guard::ended(const RankName& rank, const Seen& launch, bool planned) {
     now_ns_ = std::max(now_ns_, launch.done_ns);
     pass_time();
     if (planned) planned_ns_ = now_ns_;
-    if (planned && !since_ns_) {
-        since_ns_ = now_ns_;
+    if (planned && !in_phase_) {
+        in_phase_ = true;
         ++phase_;
         whole_ = open_ = {};
         counted_ = 0;
         for (auto& [name, r] : ranks_) r.open = {}, r.anchor = 0, r.is_counted = false;
     }
-    if (since_ns_ && counted_ > 0 && whole_.all >= static_cast<double>(scale_ns()) * static_cast<double>(counted_))
+    if (in_phase_ && counted_ > 0 && whole_.all >= static_cast<double>(scale_ns()) * static_cast<double>(counted_))
         settle();
-    if (!planned && since_ns_ && now_ns_ - planned_ns_ >= period_ns()) {
+    if (!planned && in_phase_ && now_ns_ - planned_ns_ >= period_ns()) {
         for (auto& [name, r] : ranks_) close(r);
         settle();
-        since_ns_.reset();
+        in_phase_ = false;
         lap_ns_ = 0;
         ++epoch_;
         if (std::exchange(stopped_, false)) again_ = Span{}, again_ns_ = now_ns_;
@@ -160,7 +161,7 @@ void Guard::ended(const RankName& rank, const Seen& launch, bool planned) {
         own.behind = std::min(2 * own.behind, kMostBehind);
         return;
     }
-    const Over over{launch.seq, signature_of(launch.op, launch.keys), launch.done_ns, since_ns_ ? phase_ : 0};
+    const Over over{launch.seq, signature_of(launch.op, launch.keys), launch.done_ns, in_phase_ ? phase_ : 0};
     own.over.insert(std::ranges::upper_bound(own.over, over.number, {}, &Over::number), over);
     for (; own.over.size() > own.behind; own.over.erase(own.over.begin())) look(own, own.over.front());
 }
@@ -169,12 +170,15 @@ void Guard::look(Rank& rank, const Over& launch) {
     rank.number = launch.number;
     for (std::size_t i = rank.last.size() - 1; i > 0; --i) rank.last[i] = rank.last[i - 1];
     rank.last[0] = launch.signature;
-    std::uint64_t told = 0;
-    for (const std::uint64_t signature : rank.last) told = mixed(told, signature);
+    std::size_t told = 0;
+    for (const std::uint64_t signature : rank.last) told = hash_mix(told, signature);
     const TimeNs before = std::exchange(rank.done_ns, launch.done_ns);
     if (before == 0) return;
     const TimeNs took = launch.done_ns - before;
-    if (launch.phase != 0) return launch.phase == phase_ && since_ns_ ? look_planned(rank, told, took) : void();
+    if (launch.phase != 0) {
+        if (in_phase_ && launch.phase == phase_) look_planned(rank, told, took);
+        return;
+    }
     if (again_)
         if (const auto should = mean_ns(rank, told))
             again_->add({static_cast<double>(took), static_cast<double>(took), *should});

@@ -40,13 +40,13 @@ public:
         return is_known() && static_cast<double>(lost_ns()) <= kMostLost * static_cast<double>(period_ns());
     }
     // Most of what it does on demand it has done before.
-    bool is_known() const { return since_ns_ || (known_ns_ > kLeastKnown * lately_ns_ && period_ns() > 0); }
+    bool is_known() const { return in_phase_ || (known_ns_ > kLeastKnown * lately_ns_ && period_ns() > 0); }
     // What is left to be paid, and when it will have been if nothing more is lost.
     TimeNs lost_ns() const;
     TimeNs owed_ns() const { return static_cast<TimeNs>(static_cast<double>(lost_ns()) / kMostLost); }
     // How long nearly all that it does takes to come again, at most.
     TimeNs period_ns() const;
-    void drop(const RankName& rank) { ranks_.erase(rank); }  // it has left
+    void drop(const RankName& rank);  // it has left
 
 private:
     static constexpr std::size_t kTold = 8;  // launches by which one is told, itself included
@@ -101,6 +101,7 @@ private:
     void learn(Rank& rank, std::uint64_t told, TimeNs took);
     void look_planned(Rank& rank, std::uint64_t told, TimeNs took);
     TimeNs scale_ns() const;
+    Span under_plans() const;  // what was done and what is being done, in this phase
     double open_lost() const;
     void close(Rank& rank);
     void settle();
@@ -113,8 +114,8 @@ private:
     Recurrence recurrence_;
     double lately_ns_ = 0, known_ns_ = 0;  // on demand, of all ranks: what was done lately, and of it what had been before
     std::uint64_t phase_ = 0;              // counted
-    std::optional<TimeNs> since_ns_;       // under plans, or coming to rest after one
-    Span whole_, open_;          // of all ranks since then: what they have done to its end, and what they are in
+    bool in_phase_ = false;                // under plans, or coming to rest after one
+    Span whole_, open_;                    // of all ranks in it: what they have done to its end, and what they are in
     std::size_t counted_ = 0;    // ranks of it
     bool stopped_ = false;       // the plans: since then the job comes to rest
     std::optional<Span> again_;  // on demand, since it has come to rest after plans that were stopped

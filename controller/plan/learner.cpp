@@ -154,7 +154,7 @@ void Learner::time_laps() {
     const bool planned = follower_.course() != nullptr;
     const bool over = kind.time_laps(planned);
     debt_ns_ -= std::min(debt_ns_, std::exchange(kind.saved_ns, 0));
-    if (over && !planned && may_plan() && kind.unbegun() >= kind.again) follow_rule();
+    if (over && !planned && may_plan() && may_begin() && kind.unbegun() >= kind.again) follow_rule();
 }
 
 // Whatever its laps are: plans make it slower.
