@@ -20,7 +20,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
         order_trace(trace);
         Figures figures;
         count_trace(trace, figures);
-        workload_of(trace, 1);
+        workload_of(trace, choose_places(trace, {}, assumed));
     } catch (const BadFile&) { return 0; }
     return 0;
 }

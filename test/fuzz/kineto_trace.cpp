@@ -17,7 +17,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
         std::vector<std::string> assumed;
         check_trace(trace, true, assumed);
         reader.assumed(trace);
-        workload_of(trace, 1);
+        workload_of(trace, choose_places(trace, {}, assumed));
     } catch (const BadFile&) {}
     try {
         read_communicators({"groups.json", text});

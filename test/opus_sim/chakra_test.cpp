@@ -31,7 +31,7 @@ replay::Workload played(JobTrace trace) {
     std::vector<std::string> assumed;
     check_trace(trace, false, assumed);
     order_trace(trace);
-    return workload_of(trace, 1);
+    return workload_of(trace, choose_places(trace, {.gpus_per_node = 1}, assumed));
 }
 
 std::string refused(const std::vector<std::string>& files, const std::string& groups = R"({"1":[0,1]})") {

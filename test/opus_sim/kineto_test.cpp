@@ -58,6 +58,11 @@ std::string refused(const std::string& text) {
 
 }  // namespace
 
+replay::Workload played(const JobTrace& trace) {
+    std::vector<std::string> assumed;
+    return workload_of(trace, choose_places(trace, {.gpus_per_node = 1}, assumed));
+}
+
 TEST_CASE("what overlapped when it was recorded overlaps when it is played") {
     KinetoReader reader;
     reader.read({"a", overlapped(0)});
@@ -69,7 +74,7 @@ TEST_CASE("what overlapped when it was recorded overlaps when it is played") {
     CHECK(f.operations.at({StepKind::all_reduce, 2}).bytes == 2 * 2048);
     CHECK(f.operations.at({StepKind::all_reduce, 2}).recorded_ms == doctest::Approx(16));
     CHECK(reader.span_ms() == doctest::Approx(15));
-    const replay::Workload w = workload_of(trace, 1);
+    const replay::Workload w = played(trace);
     // As slow as then: as long as then. Faster: only what computes counts. Slower: all of it is waited for.
     CHECK(lasts_ms(w, 8000) == doctest::Approx(15).epsilon(0.01));
     CHECK(lasts_ms(w, 100) == doctest::Approx(12).epsilon(0.01));
@@ -82,7 +87,7 @@ TEST_CASE("time in which the host was late is kept, and time in which peers were
         kernel("gemm", 7, 1e9, 1000) + "," + kernel("gemm", 7, 1e9 + 4000, 1000) + "," + nccl(1e9 + 5000, 50'000);
     reader.read({"a", file(0, late)});
     reader.read({"b", file(1, late)});
-    CHECK(lasts_ms(workload_of(checked(reader), 1), 1000) == doctest::Approx(6).epsilon(0.01));
+    CHECK(lasts_ms(played(checked(reader)), 1000) == doctest::Approx(6).epsilon(0.01));
 }
 
 TEST_CASE("clocks that disagree are told of, and do not matter") {
@@ -93,7 +98,7 @@ TEST_CASE("clocks that disagree are told of, and do not matter") {
     const std::vector<std::string> said = reader.assumed(trace);
     REQUIRE(said.size() == 1);
     CHECK(said[0].find("4000000 ms apart") != std::string::npos);
-    CHECK(lasts_ms(workload_of(trace, 1), 8000) == doctest::Approx(15).epsilon(0.01));
+    CHECK(lasts_ms(played(trace), 8000) == doctest::Approx(15).epsilon(0.01));
 }
 
 TEST_CASE("older traces tell of a collective by the annotation that launched it") {

@@ -107,8 +107,7 @@ std::string common_name(const std::vector<std::string>& paths) {
 JobFile from_trace(JobTrace trace, JobFile job, const ReadOptions& options) {
     check_trace(trace, options.fill, job.assumed);
     order_trace(trace);
-    const std::uint32_t gpus = choose_gpus_per_node(trace.world, trace.groups, options, job.assumed);
-    job.workload = workload_of(trace, gpus);
+    job.workload = workload_of(trace, choose_places(trace, options, job.assumed));
     return job;
 }
 

@@ -34,6 +34,7 @@ struct JobTrace {
     std::string name;
     std::uint32_t world = 0;
     bool ordered = false;  // items lie in the order in which they begin; else only their needs order them
+    bool neighbours_share_nodes = false;  // of a job that has run: launchers number ranks node by node
     std::vector<std::vector<std::uint32_t>> groups;  // ranks of the world, in their order
     std::vector<std::string> group_names;            // of each
     std::vector<TraceRank> ranks;                    // by rank
@@ -46,7 +47,9 @@ void check_trace(JobTrace& trace, bool fill, std::vector<std::string>& assumed);
 // ranks wait for each other in a circle. Afterwards `ordered`.
 void order_trace(JobTrace& trace);
 void count_trace(const JobTrace& trace, Figures& figures);
+// Which ranks share a node, as far as groups tell. Says what it assumes.
+std::vector<replay::Place> choose_places(const JobTrace& trace, const ReadOptions& options, std::vector<std::string>& assumed);
 // The trace must be ordered and checked.
-replay::Workload workload_of(const JobTrace& trace, std::uint32_t gpus_per_node);
+replay::Workload workload_of(const JobTrace& trace, std::vector<replay::Place> places);
 
 }  // namespace opus::job

@@ -209,7 +209,7 @@ JobTrace KinetoReader::trace() {
     JobTrace trace = trace_;
     for (auto& group : trace.groups)
         if (group.empty()) group.resize(trace.world), std::iota(group.begin(), group.end(), 0u);
-    trace.ordered = true;
+    trace.ordered = trace.neighbours_share_nodes = true;
     return trace;
 }
 

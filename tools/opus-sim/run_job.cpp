@@ -15,7 +15,8 @@ namespace {
 // Beyond so many tasks a schedule takes so long to play that few are, and the bound's arithmetic does not end.
 constexpr double kTasksTried = 3e7;
 constexpr std::size_t kMostUses = 3000;
-constexpr std::uint32_t kSmallWorld = 64;  // beyond, the controller's check of all that it knows would take most of the time
+// Beyond, the controller's check of all that it knows would take most of the time, and one rail stands for those that are alike.
+constexpr std::uint32_t kSmallWorld = 64;
 
 Variant variant_of(const sim::Column& c, std::uint32_t iterations, std::uint32_t rails) {
     Variant v;
@@ -164,7 +165,8 @@ Run run_job(const JobFile& file, const RunOptions& o) {
     Run run;
     run.iterations = c.rehearsal.iterations, run.counted = c.rehearsal.iterations - c.learned;
     std::optional<replay::Workload> one;
-    if (o.fold && o.jitter == 0 && o.late_us == 0) one = one_rail(job.workload, c.rehearsal);
+    const bool fold = o.fold.value_or(job.workload.world() > kSmallWorld);
+    if (fold && o.jitter == 0 && o.late_us == 0) one = one_rail(job.workload, c.rehearsal);
     if (one) run.rails = job.workload.world() / one->world();
     const replay::Workload& played = one ? *one : job.workload;
     const sim::Column lit = play(played, sim::Rails::lit, c);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -27,7 +28,8 @@ struct RunOptions {
     double late_us = 0;              // launches are seen to be reached up to so much later
     std::uint64_t seed = 1;          // of both
     bool split = true;               // seek the best split of ports that never moves, too
-    bool fold = false;               // where the GPUs of a node all do the same, one rail is played for all
+    // Where the GPUs of a node all do the same, one rail is played for all; by default where there are many.
+    std::optional<bool> fold;
     bool guard = true;               // who is slower for being provisioned goes back
     bool log = false;                // Point::log
     bool answers = true;             // look closely at each variant, too

@@ -1,8 +1,12 @@
 // Puts the items of a trace that only their needs order into an order that all ranks can keep: the one in which they
 // begin when the trace is played with every link lit. What begins in this order may lie on streams that keep it.
+//
+// What is over at one time goes by the number of its item, all ranks together, and what ranks do together begins after what they do
+// alone: so ranks that have the same items get the same order.
 #include <algorithm>
 #include <numeric>
 #include <queue>
+#include <tuple>
 
 #include "tools/opus-sim/meetings.h"
 
@@ -38,10 +42,11 @@ public:
         for (std::uint32_t r = 0; r < ranks_.size(); ++r)
             for (std::uint32_t i = 0; i < ranks_[r].waits.size(); ++i)
                 if (ranks_[r].waits[i] == 0) ready(r, i);
-        while (!ends_.empty()) {
+        while (!ends_.empty() || !complete_.empty()) {
+            if (ends_.empty() || ends_.top().ns != now_ || ends_.top().round != round_) begin_meetings();
             const End end = ends_.top();
             ends_.pop();
-            now_ = end.ns;
+            now_ = end.ns, round_ = end.round;
             if (end.rank != kMeeting) {
                 ranks_[end.rank].busy = false;
                 over(end.rank, end.item);
@@ -72,9 +77,18 @@ private:
     };
     struct End {
         std::int64_t ns = 0;
-        std::uint32_t number = 0, rank = 0, item = 0;
-        bool operator<(const End& o) const { return ns != o.ns ? ns > o.ns : number > o.number; }
+        std::uint32_t round = 0;   // of what is over at that time: one more than what it waited for
+        std::uint32_t number = 0;  // of the item; of a meeting's, the least
+        std::uint32_t rank = 0, item = 0;
+        bool operator<(const End& o) const {
+            return std::tie(ns, round, number, rank, item) > std::tie(o.ns, o.round, o.number, o.rank, o.item);
+        }
     };
+
+    void end(std::int64_t after, std::uint32_t number, std::uint32_t rank, std::uint32_t item) {
+        ends_.push({now_ + after, after == 0 ? round_ + 1 : 0, number, rank, item});
+        ++begun_;
+    }
 
     void ready(std::uint32_t r, std::uint32_t i) {
         State& s = ranks_[r];
@@ -86,10 +100,20 @@ private:
         const std::uint32_t m = meetings_.of(r, i);
         parts_[m].emplace_back(r, i);
         if (++there_[m] < meetings_.sides(m)) return;
-        for (const auto& [rank, part] : parts_[m]) ranks_[rank].begun[part] = number_;
-        ends_.push({now_ + 1000 + static_cast<std::int64_t>(static_cast<double>(item.bytes) / kBytesPerNs), number_,
-                    kMeeting, m});
-        ++number_;
+        std::uint32_t least = i;
+        for (const auto& [rank, part] : parts_[m]) least = std::min(least, part);
+        complete_.emplace_back(least, m);
+    }
+
+    void begin_meetings() {
+        std::sort(complete_.begin(), complete_.end());
+        for (const auto& [least, m] : complete_) {
+            for (const auto& [rank, part] : parts_[m]) ranks_[rank].begun[part] = begun_;
+            const auto& [rank, part] = parts_[m].front();
+            const double bytes = static_cast<double>(trace_.ranks[rank].items[part].bytes);
+            end(1000 + static_cast<std::int64_t>(bytes / kBytesPerNs), least, kMeeting, m);
+        }
+        complete_.clear();
     }
 
     void compute(std::uint32_t r) {
@@ -98,9 +122,8 @@ private:
         const std::uint32_t i = s.due.front();
         s.due.pop();
         s.busy = true;
-        s.begun[i] = number_;
-        ends_.push({now_ + trace_.ranks[r].items[i].ns, number_, r, i});
-        ++number_;
+        s.begun[i] = begun_;
+        end(trace_.ranks[r].items[i].ns, i, r, i);
     }
 
     void over(std::uint32_t r, std::uint32_t i) {
@@ -135,8 +158,9 @@ private:
     std::vector<std::vector<std::pair<std::uint32_t, std::uint32_t>>> parts_;
     std::vector<State> ranks_;
     std::priority_queue<End> ends_;
+    std::vector<std::pair<std::uint32_t, std::uint32_t>> complete_;  // meetings that are to begin, by the least of their items
     std::int64_t now_ = 0;
-    std::uint32_t number_ = 0;
+    std::uint32_t round_ = 0, begun_ = 0;
 };
 
 void reorder(TraceRank& rank, const std::vector<std::uint32_t>& order) {

@@ -48,9 +48,9 @@ private:
 
 class Writer {
 public:
-    Writer(const JobTrace& trace, std::uint32_t gpus_per_node) : trace_(trace), comms_(w_, trace.world) {
+    Writer(const JobTrace& trace, std::vector<replay::Place> places) : trace_(trace), comms_(w_, trace.world) {
         w_.name = trace.name;
-        for (std::uint32_t r = 0; r < trace.world; ++r) w_.places.push_back({r / gpus_per_node, r % gpus_per_node});
+        w_.places = std::move(places);
         w_.streams.push_back("compute");
         std::vector<bool> used(trace.groups.size(), false);
         std::map<std::pair<std::uint32_t, std::uint32_t>, bool> pairs;
@@ -183,8 +183,8 @@ private:
 
 }  // namespace
 
-replay::Workload workload_of(const JobTrace& trace, std::uint32_t gpus_per_node) {
-    return Writer(trace, gpus_per_node).workload();
+replay::Workload workload_of(const JobTrace& trace, std::vector<replay::Place> places) {
+    return Writer(trace, std::move(places)).workload();
 }
 
 void count_trace(const JobTrace& trace, Figures& figures) {
