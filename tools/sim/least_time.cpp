@@ -13,8 +13,7 @@ constexpr std::int64_t kApart = -1;
 
 class Between {
 public:
-    Between(const TaskGraph& graph, std::int64_t dark_ns) : graph_(graph), dark_ns_(dark_ns) {
-        sort_tasks();
+    Between(const TaskGraph& graph, std::int64_t dark_ns) : graph_(graph), dark_ns_(dark_ns), order_(graph.in_order()) {
         if (!choose_ends()) return;
         collect();
         measure();
@@ -42,70 +41,60 @@ private:
         std::uint32_t a = 0, b = 0;
     };
 
-    void sort_tasks() {
-        std::vector<std::uint32_t> waits(graph_.tasks().size());
-        for (std::uint32_t t = 0; t < waits.size(); ++t)
-            if ((waits[t] = graph_.tasks()[t].waits) == 0) order_.push_back(t);
-        for (std::size_t i = 0; i < order_.size(); ++i)
-            for (const std::uint32_t next : graph_.tasks()[order_[i]].next)
-                if (--waits[next] == 0) order_.push_back(next);
-    }
-
     // The same use in the second and the third iteration: the last of those that need most circuits.
     bool choose_ends() {
         std::uint32_t best = TaskGraph::kNoUse;
         for (const std::uint32_t t : order_) {
-            const std::uint32_t u = graph_.tasks()[t].use;
+            const std::uint32_t u = graph_.moments()[t].use;
             if (u == TaskGraph::kNoUse || graph_.uses()[u].iteration != 1) continue;
             if (best == TaskGraph::kNoUse || graph_.uses()[u].needs.size() >= graph_.uses()[best].needs.size())
                 best = u;
         }
         if (best == TaskGraph::kNoUse) return false;
-        first_ = graph_.uses()[best].task;
+        first_ = graph_.uses()[best].moment;
         for (const TaskGraph::Use& use : graph_.uses())
-            if (use.iteration == 2 && use.number == graph_.uses()[best].number) last_ = use.task;
+            if (use.iteration == 2 && use.number == graph_.uses()[best].number) last_ = use.moment;
         return last_ != 0;
     }
 
     // What follows the one and goes before the other.
     void collect() {
-        const std::size_t n = graph_.tasks().size();
+        const std::size_t n = graph_.moments().size();
         std::vector<bool> after(n, false), before(n, false);
         after[first_] = before[last_] = true;
         for (const std::uint32_t t : order_)
             if (after[t])
-                for (const std::uint32_t next : graph_.tasks()[t].next) after[next] = true;
+                for (const TaskGraph::Edge& edge : graph_.edges(t)) after[edge.to] = true;
         for (std::size_t i = n; i-- > 0;)
-            for (const std::uint32_t next : graph_.tasks()[order_[i]].next)
-                if (before[next]) before[order_[i]] = true;
+            for (const TaskGraph::Edge& edge : graph_.edges(order_[i]))
+                if (before[edge.to]) before[order_[i]] = true;
         place_.assign(n, kNone);
         for (const std::uint32_t t : order_) {
             if (!after[t] || !before[t]) continue;
-            place_[t] = static_cast<std::uint32_t>(tasks_.size());
-            tasks_.push_back(t);
-            if (graph_.tasks()[t].use == TaskGraph::kNoUse) continue;
+            place_[t] = static_cast<std::uint32_t>(moments_.size());
+            moments_.push_back(t);
+            if (graph_.moments()[t].use == TaskGraph::kNoUse) continue;
             use_at_.push_back(place_[t]);
-            uses_.push_back(graph_.tasks()[t].use);
+            uses_.push_back(graph_.moments()[t].use);
         }
     }
 
     // Longest ways from use to use that lead by no other.
     void measure() {
-        std::vector<std::uint32_t> use_of(tasks_.size(), kNone);
+        std::vector<std::uint32_t> use_of(moments_.size(), kNone);
         for (std::uint32_t u = 0; u < uses_.size(); ++u) use_of[use_at_[u]] = u;
         std::vector<std::int64_t> way;
         for (std::uint32_t u = 0; u < uses_.size(); ++u) {
-            way.assign(tasks_.size(), kApart);
+            way.assign(moments_.size(), kApart);
             way[use_at_[u]] = 0;
-            for (std::size_t i = use_at_[u]; i < tasks_.size(); ++i) {
+            for (std::size_t i = use_at_[u]; i < moments_.size(); ++i) {
                 if (way[i] == kApart) continue;
                 if (use_of[i] != kNone && use_of[i] != u) {
                     arcs_.push_back({u, use_of[i], way[i]});
                     continue;
                 }
-                const TaskGraph::Task& task = graph_.tasks()[tasks_[i]];
-                for (const std::uint32_t next : task.next)
-                    if (const std::uint32_t p = place_[next]; p != kNone) way[p] = std::max(way[p], way[i] + task.ns);
+                for (const TaskGraph::Edge& edge : graph_.edges(moments_[i]))
+                    if (const std::uint32_t p = place_[edge.to]; p != kNone) way[p] = std::max(way[p], way[i] + edge.ns);
             }
         }
     }
@@ -220,8 +209,8 @@ private:
     const TaskGraph& graph_;
     std::int64_t dark_ns_;
     std::uint32_t first_ = 0, last_ = 0;
-    std::vector<std::uint32_t> order_;          // all tasks, each after those before it
-    std::vector<std::uint32_t> tasks_, place_;  // between the two; where each task of the graph is among them
+    std::vector<std::uint32_t> order_;          // all moments, each after those before it
+    std::vector<std::uint32_t> moments_, place_;  // between the two; where each moment of the graph is among them
     std::vector<std::uint32_t> uses_, use_at_;  // in that order
     std::vector<Arc> arcs_;
     std::vector<Choice> choices_;

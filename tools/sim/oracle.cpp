@@ -39,17 +39,14 @@ public:
 
     // Uses that have the longest way to go come first.
     std::vector<double> critical() const {
-        const auto& tasks = graph_.tasks();
-        std::vector<std::int64_t> tail(tasks.size(), 0);
-        const auto order = topological(graph_);
-        for (std::size_t i = order.size(); i-- > 0;) {
-            const std::uint32_t t = order[i];
-            for (const std::uint32_t next : tasks[t].next) tail[t] = std::max(tail[t], tail[next]);
-            tail[t] += tasks[t].ns;
-        }
+        std::vector<std::int64_t> tail(graph_.moments().size(), 0);
+        const auto order = graph_.in_order();
+        for (std::size_t i = order.size(); i-- > 0;)
+            for (const TaskGraph::Edge& edge : graph_.edges(order[i]))
+                tail[order[i]] = std::max(tail[order[i]], edge.ns + tail[edge.to]);
         std::vector<double> rank(graph_.numbers(), 0);
         for (const TaskGraph::Use& use : graph_.uses())
-            if (use.iteration <= typical_) rank[use.number] = -static_cast<double>(tail[use.task]);
+            if (use.iteration <= typical_) rank[use.number] = -static_cast<double>(tail[use.moment]);
         return rank;
     }
 
@@ -74,16 +71,6 @@ public:
     }
 
     const std::vector<double>& best() const { return best_; }
-
-    static std::vector<std::uint32_t> topological(const TaskGraph& graph) {
-        std::vector<std::uint32_t> order, waits(graph.tasks().size());
-        for (std::uint32_t t = 0; t < waits.size(); ++t)
-            if ((waits[t] = graph.tasks()[t].waits) == 0) order.push_back(t);
-        for (std::size_t i = 0; i < order.size(); ++i)
-            for (const std::uint32_t next : graph.tasks()[order[i]].next)
-                if (--waits[next] == 0) order.push_back(next);
-        return order;
-    }
 
 private:
     Score play(const std::vector<double>& rank) {
@@ -113,8 +100,8 @@ private:
         for (const std::uint32_t x : in_iteration_) {
             const std::uint32_t n = graph_.uses()[x].number;
             if (rank[n] < at || rank[n] > to) continue;
-            if (n == u.number || before_[u.number][n]) {
-                if (n == w.number || before_[n][w.number]) return {};  // it cannot
+            if (n == u.number || is_before(n, u.number)) {
+                if (n == w.number || is_before(w.number, n)) return {};  // it cannot
                 moved[n] = at - 1 + (rank[n] - at + 0.5) / (to - at + 1);
             }
         }
@@ -159,25 +146,29 @@ private:
         const auto& uses = graph_.uses();
         for (std::uint32_t u = 0; u < uses.size(); ++u)
             if (uses[u].iteration == typical_) in_iteration_.push_back(u);
-        before_.assign(graph_.numbers(), std::vector<bool>(graph_.numbers(), false));
-        std::vector<std::vector<bool>> of_task(graph_.tasks().size());
-        for (const std::uint32_t t : topological(graph_)) {
-            auto& mine = of_task[t];
-            const std::uint32_t u = graph_.tasks()[t].use;
+        const std::size_t words = (graph_.numbers() + 63) / 64;
+        before_.assign(graph_.numbers(), {});
+        std::vector<std::vector<std::uint64_t>> of_moment(graph_.moments().size());
+        for (const std::uint32_t m : graph_.in_order()) {
+            auto mine = std::move(of_moment[m]);
+            const std::uint32_t u = graph_.moments()[m].use;
             if (u != TaskGraph::kNoUse && uses[u].iteration == typical_) {
-                if (mine.empty()) mine.assign(graph_.numbers(), false);
+                mine.resize(words, 0);
                 before_[uses[u].number] = mine;
-                mine[uses[u].number] = true;
+                mine[uses[u].number / 64] |= std::uint64_t{1} << uses[u].number % 64;
             }
             if (mine.empty()) continue;
-            for (const std::uint32_t next : graph_.tasks()[t].next) {
-                auto& theirs = of_task[next];
-                if (theirs.empty()) theirs.assign(graph_.numbers(), false);
-                for (std::size_t i = 0; i < mine.size(); ++i)
-                    if (mine[i]) theirs[i] = true;
+            for (const TaskGraph::Edge& edge : graph_.edges(m)) {
+                auto& theirs = of_moment[edge.to];
+                theirs.resize(words, 0);
+                for (std::size_t i = 0; i < words; ++i) theirs[i] |= mine[i];
             }
-            mine = {};
         }
+    }
+
+    bool is_before(std::uint32_t number, std::uint32_t other) const {
+        const auto& all = before_[other];
+        return !all.empty() && (all[number / 64] >> number % 64 & 1) != 0;
     }
 
     std::uint64_t draw() {
@@ -190,7 +181,7 @@ private:
     SerialSchedule schedule_;
     std::uint32_t typical_ = 0, trials_ = 0;
     std::vector<std::uint32_t> in_iteration_;
-    std::vector<std::vector<bool>> before_;  // by number: what a use waits for
+    std::vector<std::vector<std::uint64_t>> before_;  // by number: what a use waits for, a bit each
     std::vector<double> best_;
     Score score_;
     std::uint64_t state_ = 88172645463325252ull;

@@ -14,17 +14,16 @@ constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max() / 2;
 SerialSchedule::SerialSchedule(const TaskGraph& graph, std::int64_t dark_ns) : graph_(graph), dark_ns_(dark_ns) {}
 
 void SerialSchedule::play(const std::vector<double>& rank) {
-    const auto& tasks = graph_.tasks();
-    ready_.assign(tasks.size(), 0);
-    end_.assign(tasks.size(), 0);
-    waits_.resize(tasks.size());
+    const auto& moments = graph_.moments();
+    time_.assign(moments.size(), 0);
+    waits_.resize(moments.size());
     ports_.assign(std::size_t{graph_.gpus()} * graph_.ports(), {});
     begun_.assign(graph_.uses().size(), {});
     order_.clear();
     due_.clear();
     done_.clear();
-    for (std::uint32_t t = 0; t < tasks.size(); ++t)
-        if ((waits_[t] = tasks[t].waits) == 0) done_.push_back(t);
+    for (std::uint32_t m = 0; m < moments.size(); ++m)
+        if ((waits_[m] = moments[m].waits) == 0) done_.push_back(m);
     const auto later = [&](std::uint32_t x, std::uint32_t y) {
         const auto key = [&](std::uint32_t u) {
             const TaskGraph::Use& use = graph_.uses()[u];
@@ -34,13 +33,13 @@ void SerialSchedule::play(const std::vector<double>& rank) {
     };
     while (!done_.empty() || !due_.empty()) {
         while (!done_.empty()) {
-            const std::uint32_t t = done_.back();
+            const std::uint32_t m = done_.back();
             done_.pop_back();
-            if (tasks[t].use == kNoUse) {
-                finish(t, ready_[t] + tasks[t].ns);
+            if (moments[m].use == kNoUse) {
+                pass(m, time_[m]);
                 continue;
             }
-            due_.push_back(tasks[t].use);
+            due_.push_back(moments[m].use);
             std::push_heap(due_.begin(), due_.end(), later);
         }
         if (due_.empty()) break;
@@ -49,15 +48,15 @@ void SerialSchedule::play(const std::vector<double>& rank) {
         due_.pop_back();
         begun_[u].place = static_cast<std::uint32_t>(order_.size());
         order_.push_back(u);
-        serve(u, ready_[graph_.uses()[u].task]);
+        serve(u, time_[graph_.uses()[u].moment]);
     }
 }
 
-void SerialSchedule::finish(std::uint32_t task, std::int64_t ns) {
-    end_[task] = ns;
-    for (const std::uint32_t next : graph_.tasks()[task].next) {
-        ready_[next] = std::max(ready_[next], ns);
-        if (--waits_[next] == 0) done_.push_back(next);
+void SerialSchedule::pass(std::uint32_t moment, std::int64_t ns) {
+    time_[moment] = ns;
+    for (const TaskGraph::Edge& edge : graph_.edges(moment)) {
+        time_[edge.to] = std::max(time_[edge.to], ns + edge.ns);
+        if (--waits_[edge.to] == 0) done_.push_back(edge.to);
     }
 }
 
@@ -100,7 +99,7 @@ void SerialSchedule::serve(std::uint32_t u, std::int64_t full) {
         ports_[p].last = u;
         ports_[p].free_ns = std::max({ports_[p].free_ns, ports_[p].lit_ns, b.begin_ns + use.ns});
     }
-    finish(use.task, b.begin_ns);
+    pass(use.moment, b.begin_ns);
 }
 
 std::uint32_t SerialSchedule::earliest(GpuId gpu) const {
@@ -134,7 +133,7 @@ std::int64_t SerialSchedule::turn(const TaskGraph::Need& need, Begun& b, bool fi
 
 std::int64_t SerialSchedule::end_of(std::uint32_t iteration) const {
     std::int64_t end = 0;
-    for (const std::uint32_t t : graph_.ends()[iteration]) end = std::max(end, end_[t]);
+    for (const std::uint32_t m : graph_.ends()[iteration]) end = std::max(end, time_[m]);
     return end;
 }
 

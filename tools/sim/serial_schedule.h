@@ -42,14 +42,14 @@ private:
         bool taken = false;
     };
 
-    void finish(std::uint32_t task, std::int64_t ns);
+    void pass(std::uint32_t moment, std::int64_t ns);
     void serve(std::uint32_t use, std::int64_t full);
     std::int64_t turn(const TaskGraph::Need& need, Begun& b, bool first);
     std::uint32_t earliest(GpuId gpu) const;
 
     const TaskGraph& graph_;
     std::int64_t dark_ns_;
-    std::vector<std::int64_t> ready_, end_;  // of tasks
+    std::vector<std::int64_t> time_;  // of moments: the latest of what is before them, until they have come themselves
     std::vector<std::uint32_t> waits_, done_;
     std::vector<Port> ports_;
     std::vector<std::uint32_t> taken_;
