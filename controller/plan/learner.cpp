@@ -14,6 +14,7 @@ constexpr std::size_t kMostInterludes = 8;                   // of a lap
 constexpr std::size_t kMostUses = 4096, kMostPairs = 65536;  // of a lap that is planned
 constexpr TimeNs kBeginCosts = 4;                            // dark times; docs/decisions/011-each-begin-pays.md
 constexpr std::int64_t kRestLaps = 2, kRestPartLaps = 8;     // for which light is up before it is at rest; docs/decisions/012
+constexpr std::int64_t kRestOwed = 8;                        // times as long, while what plans have cost is paid for
 constexpr double kWorthwhile = 0.005;                        // of a lap, that a plan may save
 constexpr std::uint64_t kYoung = 3;  // times as many launches as it had done when something was new; docs/decisions/013
 constexpr std::size_t kMostKindsOfLaunch = 1u << 16;
@@ -344,8 +345,8 @@ void Learner::come_back() {
 }
 
 TimeNs Learner::rest_ns() const {
-    if (kind_ == nullptr || is_young() || !may_begin()) return 0;
-    return (kind_->may_be_part ? kRestPartLaps : kRestLaps) * lap_ns();
+    if (kind_ == nullptr || is_young()) return 0;
+    return (kind_->may_be_part ? kRestPartLaps : kRestLaps) * (may_begin() ? 1 : kRestOwed) * lap_ns();
 }
 
 std::string Learner::state() const {

@@ -209,7 +209,7 @@ TEST_CASE("what takes longer by plan goes on on demand, pays for it, and is trie
     CAPTURE(text);
     CHECK(text.find("plans have made it slower by ") != std::string::npos);
     CHECK(text.find(" us: on demand; tried again in ") != std::string::npos);
-    CHECK(job.learner.rest_ns() == 0);  // nor does light come to rest
+    CHECK(job.learner.rest_ns() == 8 * 2 * job.learner.lap_ns());  // nor does light come to rest as soon as else
     CHECK(job.learner.state().find("on demand: plans have cost it ") == 0);
     job.held = kDark;
     job.follower.asked.reset();
@@ -217,7 +217,7 @@ TEST_CASE("what takes longer by plan goes on on demand, pays for it, and is trie
     while (job.follower.asked == nullptr && job.now < stopped + 10 * owed) job.laps(1);
     CHECK(job.now >= stopped + owed / 2);
     CHECK(job.now <= stopped + 2 * owed);
-    CHECK(job.learner.rest_ns() > 0);
+    CHECK(job.learner.rest_ns() == 2 * job.learner.lap_ns());
 }
 
 TEST_CASE(
