@@ -18,13 +18,12 @@ std::optional<Launches> launches_of(const Log& log, const RankName& rank, std::u
         if (s.seq >= begin && s.seq < end) launches.push_back(&s);
     }
     if (!reaches) return std::nullopt;
-    std::sort(launches.begin(), launches.end(), [](const Seen* x, const Seen* y) { return x->seq < y->seq; });
     return launches;
 }
 
 bool is_lap(const RankLap& lap, const Launches& launches, std::uint64_t begin) {
     return std::ranges::equal(lap.launches, launches, [begin](const RankLap::Launch& l, const Seen* s) {
-        return l.offset == s->seq - begin && l.signature == signature_of(s->op, s->keys);
+        return l.offset == s->seq - begin && l.signature == s->signature;
     });
 }
 
@@ -57,7 +56,7 @@ std::optional<Interlude> Interlude::find(const Lap& left, Lap& found, const Log&
         RankLap& once = between.ranks_[name];
         once.seq = begin;
         once.seqs = rank.seq - begin;
-        for (const Seen* s : *launches) once.launches.push_back({s->seq - begin, signature_of(s->op, s->keys), {}});
+        for (const Seen* s : *launches) once.launches.push_back({s->seq - begin, s->signature, {}});
     }
     return between;
 }
@@ -85,7 +84,7 @@ bool Interlude::fits(const Log& log) const {
         const auto seen = log.ranks().find(entry.first);
         if (seen == log.ranks().end()) return true;
         for (auto s = seen->second.rbegin(); s != seen->second.rend() && s->seq + kMostAhead >= entry.second.seq; ++s)
-            if (!fits(entry.first, s->seq, signature_of(s->op, s->keys))) return false;
+            if (!fits(entry.first, s->seq, s->signature)) return false;
         return true;
     });
 }

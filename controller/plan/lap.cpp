@@ -36,14 +36,12 @@ std::size_t period_of(const std::vector<std::uint64_t>& list) {
     return 0;
 }
 
-std::uint64_t signature_of(const Seen& s) { return plan::signature_of(s.op, s.keys); }
-
 using Launches = std::vector<const Seen*>;  // of a rank, as its program has made them
 
 Launches in_order(const std::deque<Seen>& seen) {
     Launches launches;
+    launches.reserve(seen.size());
     for (const Seen& s : seen) launches.push_back(&s);
-    std::stable_sort(launches.begin(), launches.end(), [](const Seen* x, const Seen* y) { return x->seq < y->seq; });
     return launches;
 }
 
@@ -83,7 +81,7 @@ private:
         for (Rank& rank : ranks_) {
             std::vector<std::uint64_t> list;
             list.reserve(rank.launches.size());
-            for (const Seen* s : rank.launches) list.push_back(signature_of(*s));
+            for (const Seen* s : rank.launches) list.push_back(s->signature);
             rank.period = period_of(list);
             if (rank.period == 0 && cut_at_open(rank.launches)) {
                 list.resize(rank.launches.size());
@@ -101,7 +99,7 @@ private:
         const std::size_t n = rank.launches.size();
         if (launches > n) return false;
         for (std::size_t i = n - launches; i + rank.period < n; ++i)
-            if (signature_of(*rank.launches[i]) != signature_of(*rank.launches[i + rank.period])) return false;
+            if (rank.launches[i]->signature != rank.launches[i + rank.period]->signature) return false;
         return true;
     }
 
@@ -201,7 +199,7 @@ private:
             const Seen& s = *rank.launches[i];
             RankLap::Launch& launch = lap.launches.emplace_back();
             launch.offset = s.seq - lap.seq;
-            launch.signature = signature_of(s);
+            launch.signature = s.signature;
             for (const SeenKey& k : s.keys)
                 launch.keys.push_back(static_cast<std::int64_t>(k.key.n - lap_.sequences.at(sequence_of(k.key)).first));
         }
@@ -521,7 +519,10 @@ private:
 
 void Log::add(const RankName& rank, Seen seen) {
     auto& list = ranks_[rank];
-    list.push_back(std::move(seen));
+    seen.signature = signature_of(seen.op, seen.keys);
+    auto at = list.end();
+    while (at != list.begin() && std::prev(at)->seq > seen.seq) --at;
+    list.insert(at, std::move(seen));
     if (list.size() > kMostOfARank) list.pop_front();
     ++added_;
 }
@@ -626,7 +627,7 @@ std::vector<Again> find_again(const Lap& lap, const RankLap& rank, const Launche
     for (std::size_t place = 0; place < n; ++place) {
         bool same = true;
         for (std::size_t i = 0; i < n && same; ++i)
-            same = signature_of(*launches[from + i]) == rank.launches[(place + i) % n].signature;
+            same = launches[from + i]->signature == rank.launches[(place + i) % n].signature;
         Again again;
         for (std::size_t i = 0; i < n && same; ++i) {
             const std::size_t at = (place + i) % n;

@@ -39,11 +39,12 @@ struct Seen {  // a launch that is over; times by one clock
     bool unasked = false;        // it began in a run
     std::uint32_t circuits = 0;  // of each pair that it needs light between, at least; 0: not known
     TimeNs bytes_ns = 0;         // what its bytes take over one circuit of a pair; 0: not known
+    std::uint64_t signature = 0;  // signature_of(op, keys), of those in a log
 };
 
 constexpr std::size_t kMostAhead = 256;  // launches of a rank that are over before one that was posted earlier
 
-// The last launches of each rank of a job, as they were told of.
+// The last launches of each rank of a job, in the order of its program.
 class Log {
 public:
     static constexpr std::size_t kMostOfARank = 8192;
