@@ -4,6 +4,7 @@
 
 #include "test/opus_sim/trace_bytes.h"
 #include "tools/opus-sim/chakra.h"
+#include "tools/opus-sim/fold_rails.h"
 #include "tools/replay/rehearsal.h"
 
 using namespace opus;
@@ -32,6 +33,12 @@ replay::Workload played(JobTrace trace) {
     check_trace(trace, false, assumed);
     order_trace(trace);
     return workload_of(trace, choose_places(trace, {.gpus_per_node = 1}, assumed));
+}
+
+// Two groups of eight, every other rank each, gather much, beside what a rank computes as long; neighbours reduce little.
+std::string strided(std::uint32_t rank) {
+    return metadata() + compute(1, 10) + collective(2, "gather", kAllGather, 1 << 20, rank % 2 == 0 ? "even" : "odd") + compute(3, 10) +
+           collective(4, "reduce", kAllReduce, 4096, "pair" + std::to_string(rank / 2), {1, 3}) + compute(5, 10, {2, 4});
 }
 
 std::string refused(const std::vector<std::string>& files, const std::string& groups = R"({"1":[0,1]})") {
@@ -155,4 +162,35 @@ TEST_CASE("ranks are told by the names of files") {
     CHECK(chakra_rank("a/b.c/workload.12.et") == 12);
     CHECK_THROWS_AS(chakra_rank("workload.et"), BadFile);
     CHECK_THROWS_AS(chakra_rank("1.x/workload"), BadFile);
+}
+
+TEST_CASE("a node has the groups that carry most, and its ranks get the same order: one rail stands for all") {
+    std::vector<std::string> files;
+    std::string groups = R"({"even":[0,2,4,6,8,10,12,14],"odd":[1,3,5,7,9,11,13,15])";
+    for (std::uint32_t r = 0; r < 16; ++r) files.push_back(strided(r));
+    for (int r = 0; r < 16; r += 2)
+        groups += ",\"pair" + std::to_string(r / 2) + "\":[" + std::to_string(r) + "," + std::to_string(r + 1) + "]";
+    JobTrace trace = read(files, groups + "}");
+    std::vector<std::string> assumed;
+    check_trace(trace, false, assumed);
+    order_trace(trace);
+    const std::vector<replay::Place> places = choose_places(trace, {}, assumed);
+    for (std::uint32_t r = 0; r < 16; ++r) {
+        CHECK(places[r].node == r % 2);
+        CHECK(places[r].gpu == r / 2);
+    }
+    REQUIRE(!assumed.empty());
+    CHECK(assumed.back().find("groups of 8") != std::string::npos);
+    const replay::Workload w = workload_of(trace, places);
+    CHECK(w.roles.size() == 1);
+    replay::RehearsalOptions times;
+    times.rings = true;
+    const auto one = one_rail(w, times);
+    REQUIRE(one);
+    CHECK(one->world() == 2);
+    // As launchers number ranks, neighbours share a node.
+    trace.neighbours_share_nodes = true;
+    CHECK(choose_places(trace, {}, assumed)[1].node == 0);
+    trace.neighbours_share_nodes = false;
+    CHECK(choose_places(trace, {.gpus_per_node = 8}, assumed)[1].node == 0);
 }

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <map>
-#include <tuple>
 
 namespace opus::job {
 namespace {
@@ -10,14 +9,6 @@ namespace {
 using replay::kNobody;
 using replay::Step;
 using replay::StepKind;
-
-bool same(const Step& a, const Step& b) {
-    const auto of = [](const Step& s) {
-        return std::tie(s.kind, s.first_only, s.varies, s.dtype, s.reduction, s.comm, s.stream, s.event, s.peer,
-                        s.times, s.every, s.bytes, s.us, s.jitter_us);
-    };
-    return of(a) == of(b);
-}
 
 class Fold {
 public:
@@ -30,7 +21,7 @@ public:
     }
 
 private:
-    enum class Reach : std::uint8_t { node, rail };
+    enum class Reach : std::uint8_t { node, rail, nodes };  // GPUs of one node, of one rail, all of several nodes
 
     // As many GPUs on each node, and more than one.
     bool places() {
@@ -42,23 +33,27 @@ private:
         return std::find(at_.begin(), at_.end(), kNobody) == at_.end();
     }
 
-    // Each within nodes, or on rails, and on all rails alike.
+    // Each within nodes, or on rails, and on all rails alike, or of all GPUs of its nodes: NCCL's rings of those come into a node and
+    // leave it by one rail each (include/opus/ways.h).
     bool communicators() {
         for (const replay::Comm& comm : w_.comms) {
             if (comm.later) return false;
-            bool node = true, rail = true;
+            bool node = true, rail = true, whole = true;
             std::map<std::vector<std::uint32_t>, std::uint32_t> rails;  // by nodes in their order
             for (const auto& group : comm.groups) {
                 std::vector<std::uint32_t> nodes;
+                std::map<std::uint32_t, std::uint32_t> of_node;
                 for (const std::uint32_t r : group) {
+                    ++of_node[w_.places[r].node];
                     node &= w_.places[r].node == w_.places[group.front()].node;
                     rail &= w_.places[r].gpu == w_.places[group.front()].gpu;
                     nodes.push_back(w_.places[r].node);
                 }
                 ++rails[nodes];
+                whole &= std::all_of(of_node.begin(), of_node.end(), [&](const auto& of) { return of.second == gpus_; });
             }
             rail &= std::all_of(rails.begin(), rails.end(), [&](const auto& of) { return of.second == gpus_; });
-            reach_.push_back(node ? Reach::node : Reach::rail);
+            reach_.push_back(node ? Reach::node : whole ? Reach::nodes : Reach::rail);
             used_by_rails_.push_back(rail);
         }
         return true;
@@ -73,18 +68,20 @@ private:
                 const std::uint32_t a = role_of[at_[n * gpus_]], b = role_of[at_[n * gpus_ + g]];
                 if (a != b && !alike(a, b)) return false;
             }
-        // Of what is called, only; others may join what they like. A ring of all GPUs of several nodes goes in and out by different rails.
-        for (const replay::Role& role : w_.roles)
-            for (const Step& s : role.steps)
-                if (is_operation(s.kind) && reach_[s.comm] == Reach::rail && !used_by_rails_[s.comm]) return false;
-        return true;
+        // Of what is called, only; others may join what they like.
+        const auto folds = [&](const Step& s) {
+            if (!is_operation(s.kind) || reach_[s.comm] == Reach::node) return true;
+            if (reach_[s.comm] == Reach::rail) return static_cast<bool>(used_by_rails_[s.comm]);
+            return s.kind != StepKind::send && s.kind != StepKind::recv && !is_rooted(s.kind);
+        };
+        return std::ranges::all_of(w_.roles, [&](const replay::Role& role) { return std::ranges::all_of(role.steps, folds); });
     }
 
     bool alike(std::uint32_t a, std::uint32_t b) {
         const auto [at, fresh] = alike_.try_emplace({a, b}, false);
         if (fresh) {
             const auto &x = w_.roles[a].steps, &y = w_.roles[b].steps;
-            at->second = x.size() == y.size() && std::equal(x.begin(), x.end(), y.begin(), same);
+            at->second = std::ranges::equal(x, y, [](const Step& s, const Step& t) { return s.does_as(t); });
         }
         return at->second;
     }
@@ -95,6 +92,7 @@ private:
         for (std::uint32_t n = 0; n < nodes_; ++n) out_.places.push_back({n, 0});
         for (std::uint32_t c = 0; c < w_.comms.size(); ++c) {
             replay::Comm comm{w_.comms[c].name, "", {}};
+            if (reach_[c] == Reach::nodes) comm.gpus_each = gpus_;
             for (const auto& group : w_.comms[c].groups) {
                 if (reach_[c] == Reach::node) continue;
                 std::vector<std::uint32_t> nodes;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <future>
 #include <set>
 #include <thread>
 
@@ -36,14 +37,19 @@ Point play_point(const replay::Workload& job, std::uint32_t rails, const sim::Co
     c.dark_ns = static_cast<TimeNs>(dark_ms * 1e6);
     Point p;
     p.dark_ms = dark_ms;
-    if (o.log) c.rails.log = [&p](const std::string& line) { p.log += line + "\n"; };
-    const auto logged = [&](sim::Rails which, const char* name) {
-        if (o.log) p.log += std::string("# ") + name + ", dark time " + std::to_string(dark_ms) + " ms\n";
-        return play(job, which, c);
+    const auto logged = [&](sim::Rails which, const char* name, std::string& log) {
+        sim::ColumnOptions with = c;
+        if (o.log) log = std::string("# ") + name + ", dark time " + std::to_string(dark_ms) + " ms\n";
+        if (o.log) with.rails.log = [&log](const std::string& line) { log += line + "\n"; };
+        return play(job, which, with);
     };
-    const sim::Column demand = logged(sim::Rails::on_demand, "on demand"),
-                      ahead = logged(sim::Rails::provisioned, "provisioned");
-    c.rails.log = nullptr;
+    const bool both_cores = o.at_once > o.dark_ms.size();
+    std::string second;
+    auto beside = std::async(both_cores ? std::launch::async : std::launch::deferred,
+                             [&] { return logged(sim::Rails::provisioned, "provisioned", second); });
+    const sim::Column demand = logged(sim::Rails::on_demand, "on demand", p.log), ahead = beside.get();
+    p.log += second;
+    c.oracle.both_cores = both_cores;
     p.demand = variant_of(demand, c.rehearsal.iterations, rails),
     p.provisioned = variant_of(ahead, c.rehearsal.iterations, rails);
     if (seen != nullptr) {

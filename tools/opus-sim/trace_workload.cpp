@@ -2,8 +2,10 @@
 // what computes and one for each communicator, and an event for each need from stream to stream.
 #include <algorithm>
 #include <map>
+#include <unordered_map>
 
 #include "tools/opus-sim/job_trace.h"
+#include "tools/replay/pattern.h"
 
 namespace opus::job {
 namespace {
@@ -66,7 +68,10 @@ public:
     }
 
     replay::Workload workload() {
-        for (const TraceRank& rank : trace_.ranks) role(rank);
+        for (const TraceRank& rank : trace_.ranks) {
+            role(rank);
+            join_alike();
+        }
         return std::move(w_);
     }
 
@@ -133,6 +138,23 @@ private:
         while (w_.events.size() < next) w_.events.push_back("e" + std::to_string(w_.events.size()));
     }
 
+    // Ranks that do the same have one role.
+    void join_alike() {
+        const std::vector<Step>& mine = steps();
+        std::uint64_t hash = mine.size();
+        for (const Step& s : mine)
+            hash = replay::mix(hash, std::uint64_t{s.comm} << 32 | s.event) + replay::mix(s.bytes, s.us) + static_cast<std::uint64_t>(s.kind);
+        const auto last = static_cast<std::uint32_t>(w_.roles.size() - 1);
+        std::vector<std::uint32_t>& like = by_hash_[hash];
+        for (const std::uint32_t r : like) {
+            if (!std::ranges::equal(w_.roles[r].steps, mine, [](const Step& s, const Step& t) { return s.does_as(t); })) continue;
+            w_.roles[r].ranks.push_back(w_.roles.back().ranks.front());
+            w_.roles.pop_back();
+            return;
+        }
+        like.push_back(last);
+    }
+
     std::vector<Step>& steps() { return w_.roles.back().steps; }
 
     Step& add(StepKind kind, std::uint32_t stream) {
@@ -179,6 +201,7 @@ private:
     std::vector<bool> awaited_;
     std::vector<std::uint32_t> touched_, busy_, events_;
     std::vector<std::int64_t> left_ns_;
+    std::unordered_map<std::uint64_t, std::vector<std::uint32_t>> by_hash_;  // roles, by what they do
 };
 
 }  // namespace

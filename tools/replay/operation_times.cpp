@@ -40,7 +40,7 @@ OperationTimes::OperationTimes(const Workload& workload, const RehearsalOptions&
             const bool crosses =
                 std::any_of(ranks.begin(), ranks.end(), [&](std::uint32_t r) { return workload.places[r].node != node; });
             for (const std::uint32_t r : ranks) of[r] = static_cast<std::uint32_t>(groups.size());
-            groups.push_back({static_cast<std::uint32_t>(ranks.size()), crosses});
+            groups.push_back({static_cast<std::uint32_t>(ranks.size()) * comm.gpus_each, crosses});
         }
     }
 }

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <deque>
 #include <limits>
-#include <map>
 #include <queue>
 #include <tuple>
+#include <unordered_map>
 
 #include "tools/replay/pattern.h"
 
@@ -15,18 +15,46 @@ namespace {
 struct Launch {
     std::uint32_t rank = 0;
     std::vector<std::uint32_t> streams, comms;
-    RehearsedLaunch seen;
-    bool held = false, arrived = false, open = false, begun = false;
+    std::vector<std::uint32_t> meetings;  // until it is let pass
+    RehearsedLaunch seen;                 // until it begins; then it is in the result
+    std::size_t begun = kNotBegun;        // there, of those of its rank
+    bool held = false, arrived = false, open = false;
     std::uint32_t waits_for = 0;  // meetings that are not complete
+
+    static constexpr std::size_t kNotBegun = ~std::size_t{0};
 };
 
 struct Item {
     StepKind kind = StepKind::compute;
-    std::int64_t ns = 0;
     bool running = false;
     std::uint32_t event = 0;
-    std::uint64_t version = 0;  // of the event
-    Launch* launch = nullptr;
+    union {
+        std::int64_t ns;        // of what computes
+        std::uint64_t version;  // of the event
+        Launch* launch;
+    };
+
+    static Item compute(std::int64_t ns) { return {StepKind::compute, false, 0, {.ns = ns}}; }
+    static Item of_event(StepKind kind, std::uint32_t event, std::uint64_t version) {
+        return {kind, false, event, {.version = version}};
+    }
+    static Item of(Launch* launch) { return {StepKind::send, false, 0, {.launch = launch}}; }  // whatever its operations are
+    bool is(const Launch& l) const { return kind == StepKind::send && launch == &l; }
+};
+
+// First in, first out. Its memory is kept: each iteration of a rank comes to an end of it.
+class Stream {
+public:
+    bool empty() const { return head_ == items_.size(); }
+    Item& front() { return items_[head_]; }
+    void push(const Item& item) { items_.push_back(item); }
+    void pop() {
+        if (++head_ == items_.size()) items_.clear(), head_ = 0;
+    }
+
+private:
+    std::vector<Item> items_;
+    std::size_t head_ = 0;
 };
 
 struct RankState {
@@ -38,12 +66,33 @@ struct RankState {
     bool awaits = false, in_group = false;
     Launch* open = nullptr;         // the group being collected
     std::vector<Launch*> launches;  // by seq
-    std::vector<std::deque<Item>> streams;
+    std::vector<Stream> streams;
     std::vector<std::deque<Launch*>> comms;        // launches of each communicator, in order
     std::vector<std::uint64_t> recorded, reached;  // versions of each event
 };
 
+struct Key {  // of a meeting
+    std::uint32_t comm = 0, group = 0, from = 0, to = 0;
+    std::uint64_t n = 0;
+    bool operator==(const Key&) const = default;
+};
+
+struct Side {  // who comes to meetings
+    Key key;   // the first one's
+    std::uint32_t rank = 0;
+    bool sends = false;
+    bool operator==(const Side&) const = default;
+};
+
+struct Hash {
+    std::size_t operator()(const Key& k) const {
+        return mix(mix(std::uint64_t{k.comm} << 32 | k.group, std::uint64_t{k.from} << 32 | k.to), k.n);
+    }
+    std::size_t operator()(const Side& s) const { return mix((*this)(s.key), std::uint64_t{s.rank} << 1 | s.sends); }
+};
+
 struct Meeting {
+    Key key;
     std::uint32_t there = 0, open = 0, wanted = 0;
     std::int64_t full_ns = 0;
     const Step* step = nullptr;
@@ -117,7 +166,7 @@ private:
         if (m.launch != nullptr) {
             end(*m.launch);
         } else if (m.stream != kNobody) {
-            s.streams[m.stream].pop_front();
+            s.streams[m.stream].pop();
         } else {
             s.asleep = false;
         }
@@ -140,11 +189,11 @@ private:
         switch (item.kind) {
             case StepKind::record:
                 s.reached[item.event] = item.version;
-                s.streams[stream].pop_front();
+                s.streams[stream].pop();
                 return true;
             case StepKind::wait:
                 if (s.reached[item.event] < item.version) return false;
-                s.streams[stream].pop_front();
+                s.streams[stream].pop();
                 return true;
             case StepKind::compute:
                 if (!item.running) at(now_ + item.ns, rank, stream, nullptr);
@@ -178,14 +227,14 @@ private:
     }
 
     void enqueue(std::uint32_t rank, RankState& s, const Step& step) {
-        const std::int64_t ns = gap_ns(w_, o_, step, rank, s.iteration, s.at);
+        const auto ns = [&] { return gap_ns(w_, o_, step, rank, s.iteration, s.at); };
         switch (step.kind) {
-            case StepKind::compute: return s.streams[step.stream].push_back({step.kind, ns, false, 0, 0, nullptr});
-            case StepKind::host: s.asleep = true; return at(now_ + ns, rank, kNobody, nullptr);
+            case StepKind::compute: return s.streams[step.stream].push(Item::compute(ns()));
+            case StepKind::host: s.asleep = true; return at(now_ + ns(), rank, kNobody, nullptr);
             case StepKind::record:
-                return s.streams[step.stream].push_back({step.kind, 0, false, step.event, ++s.recorded[step.event], nullptr});
+                return s.streams[step.stream].push(Item::of_event(step.kind, step.event, ++s.recorded[step.event]));
             case StepKind::wait:
-                return s.streams[step.stream].push_back({step.kind, 0, false, step.event, s.recorded[step.event], nullptr});
+                return s.streams[step.stream].push(Item::of_event(step.kind, step.event, s.recorded[step.event]));
             case StepKind::sync: s.awaits = true, s.awaited = step.stream; return;
             case StepKind::create:
             case StepKind::destroy: return;  // takes no time here
@@ -224,23 +273,43 @@ private:
         Key key{step.comm, m.group, kNobody, kNobody, 0};
         if (p2p) {
             const std::uint32_t peer = group[step.peer];
-            std::get<2>(key) = step.kind == StepKind::send ? rank : peer;
-            std::get<3>(key) = step.kind == StepKind::send ? peer : rank;
+            key.from = step.kind == StepKind::send ? rank : peer;
+            key.to = step.kind == StepKind::send ? peer : rank;
         }
         // Both sides of a transfer count for themselves, as members do.
-        auto counter = std::make_tuple(key, rank, step.kind == StepKind::send);
-        std::get<4>(key) = counts_[counter]++;
-        Meeting& meeting = meetings_[key];
+        key.n = counts_[{key, rank, step.kind == StepKind::send}]++;
+        const auto [at, fresh] = open_meetings_.try_emplace(key, 0);
+        if (fresh) at->second = new_meeting(key);
+        Meeting& meeting = meetings_[at->second];
         meeting.wanted = p2p ? 2 : static_cast<std::uint32_t>(group.size());
         meeting.step = &step;
         meeting.launches.push_back(&l);
         ++l.waits_for;
-        keys_[&l].push_back(key);
+        l.meetings.push_back(at->second);
+    }
+
+    std::uint32_t new_meeting(const Key& key) {
+        std::uint32_t m = static_cast<std::uint32_t>(meetings_.size());
+        if (free_meetings_.empty())
+            meetings_.emplace_back();
+        else
+            m = free_meetings_.back(), free_meetings_.pop_back();
+        meetings_[m].key = key;
+        return m;
+    }
+
+    // All have met.
+    void end_meeting(std::uint32_t m) {
+        Meeting& meeting = meetings_[m];
+        open_meetings_.erase(meeting.key);
+        meeting.there = meeting.open = 0;
+        meeting.launches.clear();
+        free_meetings_.push_back(m);
     }
 
     void close(RankState& s) {
         if (s.open == nullptr) return;
-        for (std::uint32_t i : s.open->streams) s.streams[i].push_back({StepKind::send, 0, false, 0, 0, s.open});
+        for (std::uint32_t i : s.open->streams) s.streams[i].push(Item::of(s.open));
         for (std::uint32_t c : s.open->comms) s.comms[c].push_back(s.open);
         s.open->held = o_.gates != nullptr && o_.gates->recorded({s.open->rank, s.open->seen.seq}, s.open->seen, now_);
         s.open = nullptr;
@@ -249,13 +318,13 @@ private:
     void arrive(RankState& s, Launch& l) {
         if (l.arrived) return;
         for (std::uint32_t i : l.streams)
-            if (s.streams[i].front().launch != &l) return;
+            if (!s.streams[i].front().is(l)) return;
         for (std::uint32_t c : l.comms)
             if (s.comms[c].front() != &l) return;
         l.arrived = true;
         l.seen.ready_ns = now_;
-        for (const Key& key : keys_[&l]) {
-            Meeting& meeting = meetings_.at(key);
+        for (const std::uint32_t m : l.meetings) {
+            Meeting& meeting = meetings_[m];
             if (++meeting.there == meeting.wanted) meeting.full_ns = now_;
         }
         l.held ? o_.gates->reached({l.rank, l.seen.seq}, now_) : pass(l);
@@ -264,49 +333,48 @@ private:
     void pass(Launch& l) {
         if (!l.arrived || l.open) return;
         l.open = true;
-        for (const Key& key : keys_[&l]) {
-            const auto found = meetings_.find(key);
-            Meeting& meeting = found->second;
+        for (const std::uint32_t m : l.meetings) {
+            Meeting& meeting = meetings_[m];
             if (++meeting.open < meeting.wanted) continue;
             if (meeting.full_ns < now_) {
-                const Launch& first = *meeting.launches.front();
-                result_.held.push_back({first.rank, first.seen.iteration, meeting.step, meeting.full_ns, now_});
+                Launch& first = *meeting.launches.front();
+                result_.held.push_back({first.rank, seen(first).iteration, meeting.step, meeting.full_ns, now_});
             }
             for (Launch* other : meeting.launches) join(*other);
-            meetings_.erase(found);
+            end_meeting(m);
         }
-        keys_.erase(&l);
+        l.meetings = {};
+    }
+
+    RehearsedLaunch& seen(Launch& l) {
+        return l.begun == Launch::kNotBegun ? l.seen : result_.ranks[l.rank][l.begun];
     }
 
     void join(Launch& l) {
-        if (!l.begun) {
-            l.begun = true;
+        if (l.begun == Launch::kNotBegun) {
             l.seen.begin_ns = now_;
-            begun_[&l] = result_.ranks[l.rank].size();
-            result_.ranks[l.rank].push_back(l.seen);
+            l.begun = result_.ranks[l.rank].size();
+            result_.ranks[l.rank].push_back(std::move(l.seen));
         }
         if (--l.waits_for == 0) at(now_ + length_ns(l), l.rank, kNobody, &l);
     }
 
-    std::int64_t length_ns(const Launch& l) const {
-        const double share = l.held ? o_.gates->share({l.rank, l.seen.seq}) : 1;
+    std::int64_t length_ns(Launch& l) {
+        const RehearsedLaunch& is = seen(l);
+        const double share = l.held ? o_.gates->share({l.rank, is.seq}) : 1;
         std::int64_t ns = 0;
-        for (std::size_t i = 0; i < l.seen.operations.size(); ++i)
-            ns = std::max(ns, times_.ns(*l.seen.operations[i], l.rank, l.seen.lengths[i], share));
+        for (std::size_t i = 0; i < is.operations.size(); ++i)
+            ns = std::max(ns, times_.ns(*is.operations[i], l.rank, is.lengths[i], share));
         return ns;
     }
 
     void end(Launch& l) {
         RankState& s = ranks_[l.rank];
-        const auto index = begun_.find(&l);
-        result_.ranks[l.rank][index->second].end_ns = now_;
-        begun_.erase(index);
-        for (std::uint32_t i : l.streams) s.streams[i].pop_front();
+        seen(l).end_ns = now_;
+        for (std::uint32_t i : l.streams) s.streams[i].pop();
         for (std::uint32_t c : l.comms) s.comms[c].pop_front();
-        if (l.held) o_.gates->ended({l.rank, l.seen.seq}, now_);
+        if (l.held) o_.gates->ended({l.rank, seen(l).seq}, now_);
     }
-
-    using Key = std::tuple<std::uint32_t, std::uint32_t, std::uint32_t, std::uint32_t, std::uint64_t>;
 
     const Workload& w_;
     const RehearsalOptions& o_;
@@ -318,10 +386,10 @@ private:
     std::priority_queue<Moment> queue_;
     std::vector<RankState> ranks_;
     std::deque<Launch> launches_;
-    std::map<std::tuple<Key, std::uint32_t, bool>, std::uint64_t> counts_;
-    std::map<Key, Meeting> meetings_;
-    std::map<const Launch*, std::vector<Key>> keys_;  // of launches that have not arrived
-    std::map<const Launch*, std::size_t> begun_;      // index in the result, of launches under way
+    std::unordered_map<Side, std::uint64_t, Hash> counts_;  // of the operations of a communicator, or of a pair in it
+    std::vector<Meeting> meetings_;
+    std::vector<std::uint32_t> free_meetings_;
+    std::unordered_map<Key, std::uint32_t, Hash> open_meetings_;
     Rehearsal result_;
 };
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <tuple>
 
 namespace opus::replay {
 namespace {
@@ -30,6 +31,14 @@ constexpr std::array<DTypeInfo, 10> kDTypes = {{{"int8", 1},
 constexpr std::array kReductionNames = {"sum", "prod", "max", "min"};
 
 }  // namespace
+
+bool Step::does_as(const Step& o) const {
+    const auto of = [](const Step& s) {
+        return std::tie(s.kind, s.first_only, s.varies, s.dtype, s.reduction, s.comm, s.stream, s.event, s.peer,
+                        s.times, s.every, s.bytes, s.us, s.jitter_us);
+    };
+    return of(*this) == of(o);
+}
 
 bool is_operation(StepKind kind) { return kind <= StepKind::recv; }
 bool is_rooted(StepKind kind) {

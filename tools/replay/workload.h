@@ -68,6 +68,8 @@ struct Step {
     std::uint64_t jitter_us = 0;  // up to so much is added, drawn from (seed, rank, iteration, step)
     std::string name;             // for people and traces; may be empty
     std::uint32_t line = 0;
+
+    bool does_as(const Step& other) const;  // whatever it is called and wherever it stands
 };
 
 struct Comm {
@@ -77,6 +79,7 @@ struct Comm {
     bool later = false;                              // made by a step, not before the first iteration
     bool non_blocking = false;                       // config.blocking = 0; its children are so, too
     bool shrink = false;                             // of its parent, by ncclCommShrink: who is left out does not call
+    std::uint32_t gpus_each = 1;                     // that each rank stands for, of its node; not in files
 };
 
 struct Place {

@@ -1,6 +1,7 @@
 #include "tools/sim/oracle.h"
 
 #include <algorithm>
+#include <future>
 #include <numeric>
 
 namespace opus::sim {
@@ -188,27 +189,15 @@ private:
 };
 
 // What the schedule holds back, by name.
-void name_held(const TaskGraph& graph, const replay::Rehearsal& run, std::uint32_t learned, OracleSchedule& found) {
-    std::vector<std::vector<const replay::Step*>> steps(run.ranks.size());
-    for (std::size_t r = 0; r < run.ranks.size(); ++r)
-        for (const replay::RehearsedLaunch& l : run.ranks[r]) {
-            if (steps[r].size() <= l.seq) steps[r].resize(l.seq + 1, nullptr);
-            if (!l.operations.empty()) steps[r][l.seq] = l.operations.front();
-        }
+void name_held(const TaskGraph& graph, std::uint32_t learned, OracleSchedule& found) {
     for (std::size_t u = 0; u < found.uses.size(); ++u) {
         const TaskGraph::Use& use = graph.uses()[u];
         const SerialSchedule::Begun& b = found.uses[u];
         if (use.iteration < learned || b.begin_ns == b.full_ns) continue;
-        const auto& of_rank = steps[use.member.rank];
-        const replay::Step* step = use.member.seq < of_rank.size() ? of_rank[use.member.seq] : nullptr;
         found.held.push_back({use.member.rank, use.iteration, nullptr, b.full_ns, b.begin_ns});
-        found.names.push_back(step != nullptr ? step->name : "?");
+        found.names.push_back(use.step->name);
     }
 }
-
-}  // namespace
-
-namespace {
 
 OracleSchedule best_found_with(TaskGraph::Circuits circuits, const JobMap& map, std::uint32_t ports, std::int64_t dark_ns,
                                const replay::RehearsalOptions& rehearsal,
@@ -234,7 +223,7 @@ OracleSchedule best_found_with(TaskGraph::Circuits circuits, const JobMap& map, 
     found.iteration_ms = static_cast<double>(schedule.end_of(iterations - 1) - begin) / 1e6 / counted;
     found.held_ms = static_cast<double>(schedule.held_ns(learned)) / 1e6 / counted;
     found.uses = schedule.uses();
-    name_held(whole, rehearse(map.workload(), all), learned, found);
+    name_held(whole, learned, found);
     return found;
 }
 
@@ -243,9 +232,11 @@ OracleSchedule best_found_with(TaskGraph::Circuits circuits, const JobMap& map, 
 OracleSchedule best_found(const JobMap& map, std::uint32_t ports, std::int64_t dark_ns,
                           const replay::RehearsalOptions& rehearsal,
                           const std::vector<const replay::Rehearsal*>& orders, const OracleOptions& options) {
-    OracleSchedule all = best_found_with(TaskGraph::Circuits::all, map, ports, dark_ns, rehearsal, orders, options);
-    if (!options.sparing) return all;
-    OracleSchedule one = best_found_with(TaskGraph::Circuits::one, map, ports, dark_ns, rehearsal, orders, options);
+    const auto with = [&](TaskGraph::Circuits circuits) { return best_found_with(circuits, map, ports, dark_ns, rehearsal, orders, options); };
+    if (!options.sparing) return with(TaskGraph::Circuits::all);
+    const auto how = options.both_cores ? std::launch::async : std::launch::deferred;
+    std::future<OracleSchedule> beside = std::async(how, with, TaskGraph::Circuits::one);
+    OracleSchedule all = with(TaskGraph::Circuits::all), one = beside.get();
     return one.iteration_ms < all.iteration_ms ? one : all;
 }
 

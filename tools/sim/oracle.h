@@ -17,6 +17,7 @@ struct OracleOptions {
     std::uint32_t trials = 600;  // schedules that are played while better ones are looked for
     std::uint32_t horizon = 5;   // iterations that are played meanwhile
     bool sparing = false;        // one circuit a pair will do, where that is better than all that ports allow
+    bool both_cores = false;     // both are looked for beside each other
 };
 
 struct OracleSchedule {

@@ -31,12 +31,12 @@ public:
         : g_(graph), map_(map), w_(map.workload()), o_(options), times_(map.workload(), options), circuits_(circuits) {
         iterations_ = o_.iterations != 0 ? o_.iterations : w_.iterations;
         g_.ends_.resize(iterations_);
-        for (const replay::Role& role : w_.roles) steps_.push_back(replay::unrolled(role.steps));
+        for (const replay::Role& role : w_.roles) g_.steps_.push_back(replay::unrolled(role.steps));
     }
 
     void build() {
         for (std::size_t r = 0; r < w_.roles.size(); ++r)
-            for (const std::uint32_t rank : w_.roles[r].ranks) play(rank, steps_[r]);
+            for (const std::uint32_t rank : w_.roles[r].ranks) play(rank, g_.steps_[r]);
         for (auto& [key, meeting] : meetings_) make_use(meeting);
         number();
         condense();
@@ -228,6 +228,7 @@ private:
         if (pairs.empty()) return;
         use.moment = begin;
         use.member = launches_[meeting.launches.front()].name;
+        use.step = launches_[meeting.launches.front()].operations.front().first;
         use.needs = layout(pairs);
         nodes_[begin].use = static_cast<std::uint32_t>(g_.uses_.size());
         nodes_[begin].stays = true;
@@ -331,7 +332,6 @@ private:
     replay::OperationTimes times_;
     TaskGraph::Circuits circuits_;
     std::uint32_t iterations_ = 0;
-    std::vector<std::vector<Step>> steps_;
     std::vector<Node> nodes_;
     std::vector<Launch> launches_;
     std::map<Key, Meeting> meetings_;

@@ -39,9 +39,12 @@ public:
         std::int64_t ns = 0;       // the longest of its launches, once begun
         std::vector<Need> needs;
         replay::Gates::Name member;  // one of its launches
+        const replay::Step* step = nullptr;  // the first of that one; lasts as long as the graph
     };
 
     TaskGraph(const JobMap& map, std::uint32_t ports, const replay::RehearsalOptions& options, Circuits circuits);
+    TaskGraph(const TaskGraph&) = delete;
+    TaskGraph& operator=(const TaskGraph&) = delete;
 
     const std::vector<Moment>& moments() const { return moments_; }
     std::span<const Edge> edges(std::uint32_t moment) const {
@@ -63,6 +66,7 @@ private:
     std::vector<Edge> edges_;
     std::vector<Use> uses_;
     std::vector<std::vector<std::uint32_t>> ends_;
+    std::vector<std::vector<replay::Step>> steps_;  // of each role
     std::uint32_t numbers_ = 0, gpus_ = 0, ports_ = 0;
 };
 
