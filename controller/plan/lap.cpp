@@ -38,10 +38,10 @@ std::size_t period_of(const std::vector<std::uint64_t>& list) {
 
 using Launches = std::vector<const Seen*>;  // of a rank, as its program has made them
 
-Launches in_order(const std::deque<Seen>& seen) {
+Launches in_order(const std::deque<Seen>& seen, std::size_t last = Log::kMostOfARank) {
     Launches launches;
-    launches.reserve(seen.size());
-    for (const Seen& s : seen) launches.push_back(&s);
+    launches.reserve(std::min(seen.size(), last));
+    for (auto s = seen.end() - static_cast<std::ptrdiff_t>(std::min(seen.size(), last)); s != seen.end(); ++s) launches.push_back(&*s);
     return launches;
 }
 
@@ -658,7 +658,7 @@ bool find_again(Lap& lap, const Log& log) {
     for (auto& [name, rank] : lap.ranks) {
         const auto seen = log.ranks().find(name);
         if (seen == log.ranks().end()) return false;
-        Launches launches = in_order(seen->second);
+        Launches launches = in_order(seen->second, rank.launches.size() + kMostAhead);
         std::erase_if(launches, [&, upto = log.marked(name)](const Seen* s) { return s->seq < upto; });
         if (launches.size() < rank.launches.size()) return false;
         open.push_back({&rank, find_again(lap, rank, launches)});

@@ -101,7 +101,7 @@ struct Meeting {
 
 class Stage {
 public:
-    Stage(const Workload& w, const RehearsalOptions& o) : w_(w), o_(o), times_(w, o) {
+    Stage(const Workload& w, const RehearsalOptions& o) : w_(w), o_(o), times_(w, o), members_(w) {
         iterations_ = o.iterations ? o.iterations : w.iterations;
         result_.steps.resize(w.roles.size());
         result_.ranks.resize(w.world());
@@ -267,7 +267,7 @@ private:
 
     void meet(std::uint32_t rank, const Step& step, Launch& l) {
         const Comm& comm = w_.comms[step.comm];
-        const Membership m = membership(comm, rank);
+        const Membership m = members_.of(step.comm, rank);
         const auto& group = comm.groups[m.group];
         const bool p2p = step.kind == StepKind::send || step.kind == StepKind::recv;
         Key key{step.comm, m.group, kNobody, kNobody, 0};
@@ -379,6 +379,7 @@ private:
     const Workload& w_;
     const RehearsalOptions& o_;
     OperationTimes times_;
+    const Memberships members_;
     std::uint32_t iterations_ = 0;
     std::size_t finished_ = 0;  // ranks
     std::int64_t now_ = 0;

@@ -86,6 +86,15 @@ Membership membership(const Comm& comm, std::uint32_t rank) {
     return {};
 }
 
+Memberships::Memberships(const Workload& workload) {
+    for (const Comm& comm : workload.comms) {
+        std::vector<Membership>& of = of_.emplace_back(workload.world());
+        for (std::uint32_t g = static_cast<std::uint32_t>(comm.groups.size()); g-- > 0;)  // of several, the first
+            for (std::uint32_t i = static_cast<std::uint32_t>(comm.groups[g].size()); i-- > 0;)
+                of.at(comm.groups[g][i]) = {g, i};
+    }
+}
+
 std::size_t element_count(const Step& step, std::size_t comm_size, double scale_bytes) {
     if (step.bytes == 0) return 0;
     double bytes = static_cast<double>(step.bytes) * scale_bytes;

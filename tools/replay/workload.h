@@ -124,6 +124,16 @@ struct Membership {
 };
 Membership membership(const Comm& comm, std::uint32_t rank);
 
+// The same for all communicators of a workload, found once.
+class Memberships {
+public:
+    explicit Memberships(const Workload& workload);
+    Membership of(std::uint32_t comm, std::uint32_t rank) const { return of_[comm][rank]; }
+
+private:
+    std::vector<std::vector<Membership>> of_;
+};
+
 // Elements of an operation after scaling: of one rank's part where the whole is cut (reduce_scatter,
 // all_to_all, gather, scatter, all_gather), else of the buffer. At least 1 where bytes is not 0.
 std::size_t element_count(const Step& step, std::size_t comm_size, double scale_bytes);

@@ -38,7 +38,7 @@ bool is_life(StepKind kind) { return kind == StepKind::create || kind == StepKin
 
 class Agreement {
 public:
-    Agreement(const Workload& w, std::vector<WorkloadError>& errors) : w_(w), errors_(errors) {}
+    Agreement(const Workload& w, std::vector<WorkloadError>& errors) : w_(w), members_(w), errors_(errors) {}
 
     void run() {
         for (const Role& role : w_.roles) {
@@ -70,11 +70,11 @@ private:
     void add_life(std::uint32_t rank, const Step& s) {
         const Comm& comm = w_.comms[s.comm];
         const Collective it{s.kind, 0, s.comm, DType::int8, Reduction::sum, when_of(s), s.line};
-        const bool member = membership(comm, rank).group != kNobody;
+        const bool member = members_.of(s.comm, rank).group != kNobody;
         if (member) colls_[{s.comm, rank}].push_back(it);
         if (s.kind == StepKind::create) ++creations_[{s.comm, rank}];
         const std::uint32_t parent = s.kind == StepKind::create ? parent_of(comm) : kNobody;
-        if (parent != kNobody && membership(w_.comms[parent], rank).group != kNobody)
+        if (parent != kNobody && members_.of(parent, rank).group != kNobody)
             colls_[{parent, rank}].push_back(it);
         else if (!member)
             fail(s.line, "rank " + std::to_string(rank) + " has nothing to do with " + comm.name);
@@ -90,7 +90,8 @@ private:
     void lives(std::uint32_t rank, const std::vector<Step>& steps) {
         const bool some = std::any_of(steps.begin(), steps.end(), [](const Step& s) { return is_life(s.kind); });
         std::vector<bool> there;
-        for (const Comm& comm : w_.comms) there.push_back(!comm.later && membership(comm, rank).group != kNobody);
+        for (std::uint32_t c = 0; c < w_.comms.size(); ++c)
+            there.push_back(!w_.comms[c].later && members_.of(c, rank).group != kNobody);
         const std::uint32_t last = some ? std::min(w_.iterations, kMostIterations) : 1;
         for (std::uint32_t i = 0; i < last && errors_.empty(); ++i)
             for (const Step& s : steps)
@@ -99,7 +100,7 @@ private:
 
     void live(std::uint32_t rank, const Step& s, std::vector<bool>& there) {
         const std::string& name = w_.comms[s.comm].name;
-        const bool creates = s.kind == StepKind::create, member = membership(w_.comms[s.comm], rank).group != kNobody;
+        const bool creates = s.kind == StepKind::create, member = members_.of(s.comm, rank).group != kNobody;
         const std::uint32_t parent = creates ? parent_of(w_.comms[s.comm]) : kNobody;
         if (member && there[s.comm] == creates) {
             const std::string what = creates ? " is there already" : " is not there";
@@ -112,7 +113,7 @@ private:
 
     void add(std::uint32_t rank, const Step& s) {
         const Comm& comm = w_.comms[s.comm];
-        const Membership m = membership(comm, rank);
+        const Membership m = members_.of(s.comm, rank);
         if (m.group == kNobody) return fail(s.line, "rank " + std::to_string(rank) + " is not in " + comm.name);
         const auto& ranks = comm.groups[m.group];
         const bool p2p = s.kind == StepKind::send || s.kind == StepKind::recv;
@@ -158,6 +159,7 @@ private:
     }
 
     const Workload& w_;
+    const Memberships members_;
     std::vector<WorkloadError>& errors_;
     std::map<std::pair<std::uint32_t, std::uint32_t>, std::vector<Collective>> colls_;
     std::map<Pair, std::vector<Transfer>> sends_, recvs_;

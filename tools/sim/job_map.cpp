@@ -72,6 +72,7 @@ OpKind kind_of(StepKind kind) {
 
 JobMap::JobMap(const replay::Workload& workload, std::uint32_t ports, TimeNs dark_ns, double bytes_per_us)
     : workload_(&workload),
+      members_(workload),
       fabric_(fabric_of(workload, ports, dark_ns, bytes_per_us * 8 / 1e3 / ports)),
       ranks_(fabric_.nodes.size()) {
     for (std::uint32_t r = 0; r < workload.world(); ++r) {
@@ -83,13 +84,13 @@ JobMap::JobMap(const replay::Workload& workload, std::uint32_t ports, TimeNs dar
 
 std::uint32_t JobMap::comm_entry(std::uint32_t rank, std::uint32_t comm) const {
     std::uint32_t entry = 0;
-    for (std::uint32_t c = 0; c < comm; ++c) entry += membership(workload_->comms[c], rank).group != replay::kNobody;
+    for (std::uint32_t c = 0; c < comm; ++c) entry += members_.of(c, rank).group != replay::kNobody;
     return entry;
 }
 
 const std::vector<std::uint32_t>& JobMap::group_of(const replay::Step& step, std::uint32_t rank) const {
     const replay::Comm& comm = workload_->comms[step.comm];
-    return comm.groups[membership(comm, rank).group];
+    return comm.groups[members_.of(step.comm, rank).group];
 }
 
 bool JobMap::crosses(const replay::Step& step, std::uint32_t rank) const {
@@ -107,7 +108,7 @@ void JobMap::add_pairs(const replay::Step& step, std::uint32_t rank, std::vector
         add_pair(pairs, fabric_.nodes[from.node].gpus[from.gpu], fabric_.nodes[to.node].gpus[to.gpu]);
     };
     if (!is_transfer(step)) return ways_of_collective(places, is_mesh(step), kNone, add);
-    const std::uint32_t me = membership(workload_->comms[step.comm], rank).rank;
+    const std::uint32_t me = members_.of(step.comm, rank).rank;
     const auto [src, dst] = step.kind == StepKind::send ? std::pair(me, step.peer) : std::pair(step.peer, me);
     add(sending_nic(places, src, dst), nic_of(places[dst]));
 }

@@ -42,6 +42,7 @@ private:
     const std::vector<std::uint32_t>& group_of(const replay::Step& step, std::uint32_t rank) const;
 
     const replay::Workload* workload_;
+    replay::Memberships members_;
     Fabric fabric_;
     std::vector<RankId> local_;
     std::vector<std::vector<std::uint32_t>> ranks_;  // by node
