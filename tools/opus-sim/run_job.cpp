@@ -159,7 +159,7 @@ sim::ColumnOptions columns_of(const JobFile& job, const RunOptions& o) {
     c.rehearsal.jitter = o.jitter, c.rehearsal.seed = c.rails.seed = o.seed;
     c.rails.late_ns = static_cast<TimeNs>(o.late_us * 1e3);
     c.rails.guard = o.guard;
-    if (job.workload.world() > kSmallWorld) c.rails.check_every = 256;
+    if (job.workload.world() > kSmallWorld) c.rails.check_every = 4 * job.workload.world();
     return c;
 }
 

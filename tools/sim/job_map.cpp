@@ -144,4 +144,19 @@ std::vector<std::uint32_t> most_circuits(const std::vector<GpuPair>& pairs, std:
     return circuits;
 }
 
+const LaunchPairs::Pairs& LaunchPairs::of(const std::vector<const replay::Step*>& operations, std::uint32_t rank) {
+    name_.clear();
+    for (const replay::Step* step : operations) {
+        const replay::Membership m = map_.membership(*step, rank);
+        const std::uint64_t mine = m.rank + 1, peer = step->peer + 1;
+        name_.push_back(std::uint64_t{step->comm} << 32 | m.group);
+        name_.push_back(!is_transfer(*step) ? is_mesh(*step) : step->kind == StepKind::send ? mine << 32 | peer : peer << 32 | mine);
+    }
+    const auto [at, fresh] = known_.try_emplace(name_);
+    if (!fresh) return at->second;
+    for (const replay::Step* step : operations) map_.add_pairs(*step, rank, at->second.all);
+    at->second.most = most_circuits(at->second.all, ports_);
+    return at->second;
+}
+
 }  // namespace opus::sim

@@ -33,6 +33,7 @@ public:
     // Adds to `pairs`; nothing of what stays on a node.
     void add_pairs(const replay::Step& step, std::uint32_t rank, std::vector<GpuPair>& pairs) const;
     bool crosses(const replay::Step& step, std::uint32_t rank) const;
+    replay::Membership membership(const replay::Step& step, std::uint32_t rank) const { return members_.of(step.comm, rank); }
     // Counts: each call is the next operation of the rank.
     ring::OpEntry record(const replay::Step& step, std::uint32_t rank, double length);
 
@@ -54,5 +55,24 @@ OpKind kind_of(replay::StepKind kind);
 // How many circuits each pair can have at a time: one, then more in turn while both its ends have ports left. Empty: not
 // even one.
 std::vector<std::uint32_t> most_circuits(const std::vector<GpuPair>& pairs, std::uint32_t ports);
+
+// The pairs of launches, found once for all that are alike. Not thread-safe.
+class LaunchPairs {
+public:
+    struct Pairs {
+        std::vector<GpuPair> all;
+        std::vector<std::uint32_t> most;  // most_circuits
+    };
+
+    LaunchPairs(const JobMap& map, std::uint32_t ports) : map_(map), ports_(ports) {}
+    // Of all its operations; lasts as long as this.
+    const Pairs& of(const std::vector<const replay::Step*>& operations, std::uint32_t rank);
+
+private:
+    const JobMap& map_;
+    std::uint32_t ports_;
+    std::map<std::vector<std::uint64_t>, Pairs> known_;  // by communicators and sides of the operations
+    std::vector<std::uint64_t> name_;
+};
 
 }  // namespace opus::sim

@@ -16,7 +16,8 @@ constexpr std::int64_t kRealtime = 1'700'000'000'000'000'000;
 
 }  // namespace
 
-SwitchedRails::SwitchedRails(JobMap& map, const RailsOptions& options) : map_(map), options_(options) {
+SwitchedRails::SwitchedRails(JobMap& map, const RailsOptions& options)
+    : map_(map), options_(options), launch_pairs_(map, static_cast<std::uint32_t>(map.fabric().gpus.front().ports.size())) {
     controller::CoreOptions core;
     core.node_silence_ns = core.node_grace_ns = core.register_timeout_ns = kForever;  // nobody dies
     core.map_period_ns = 0;
@@ -92,8 +93,7 @@ bool SwitchedRails::recorded(Name name, const replay::RehearsedLaunch& launch, s
         event.ops.push_back(map_.record(step, name.rank, launch.lengths[i]));
     }
     if (!crosses) return false;
-    std::vector<GpuPair>& pairs = pairs_[{name.rank, name.seq}];
-    for (const replay::Step* step : launch.operations) map_.add_pairs(*step, name.rank, pairs);
+    pairs_[{name.rank, name.seq}] = &launch_pairs_.of(launch.operations, name.rank);
     if (options_.late_ns > 0) streams_[{name.rank, name.seq}] = event.stream;
     std::uint64_t& needs = phases_[name.rank].needs[name.seq];
     for (const ring::OpEntry& op : event.ops) {
@@ -123,15 +123,15 @@ void SwitchedRails::ended(Name name, std::int64_t now) {
 }
 
 double SwitchedRails::share(Name name) {
-    const std::vector<GpuPair>& pairs = pairs_.at({name.rank, name.seq});
-    const std::vector<std::uint32_t> most =
-        most_circuits(pairs, static_cast<std::uint32_t>(map_.fabric().gpus.front().ports.size()));
-    double share = 1;
-    for (std::size_t i = 0; i < most.size(); ++i) {
-        const auto lit = lit_.find(pairs[i]);
-        if (lit != lit_.end() && lit->second != 0) share = std::min(share, static_cast<double>(lit->second) / most[i]);
+    const LaunchPairs::Pairs& pairs = *pairs_.at({name.rank, name.seq});
+    Share& share = shares_[&pairs];
+    if (std::exchange(share.changes, changes_) == changes_) return share.of_all;
+    share.of_all = 1;
+    for (std::size_t i = 0; i < pairs.most.size(); ++i) {
+        const auto lit = lit_.find(pairs.all[i]);
+        if (lit != lit_.end() && lit->second != 0) share.of_all = std::min(share.of_all, static_cast<double>(lit->second) / pairs.most[i]);
     }
-    return share;
+    return share.of_all;
 }
 
 // What one stream does is seen in order.
@@ -365,6 +365,7 @@ void SwitchedRails::program(const controller::Program& p) {
         for (const PortId end : {port_at(p.sw, c.first), port_at(p.sw, c.second)}) {
             const PortId other = std::exchange(leads_[end], kNone);
             if (other == kNone) continue;
+            ++changes_;
             --lit_[pair_of(end, other)];
             leads_[other] = kNone;
         }
@@ -372,6 +373,7 @@ void SwitchedRails::program(const controller::Program& p) {
         for (const CrossConnect& c : made) {
             const PortId x = port_at(sw, c.first), y = port_at(sw, c.second);
             leads_[x] = y, leads_[y] = x;
+            ++changes_;
             ++lit_[pair_of(x, y)];
         }
         decide(controller::SwitchEvent{sw, Applied{op, DriverError::none, {}, sent, sent, now_}});

@@ -12,6 +12,7 @@
 #include <queue>
 #include <set>
 #include <string>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -114,7 +115,14 @@ private:
     std::vector<std::vector<PortId>> port_at_;   // by switch and its port
     std::vector<PortId> leads_;                  // by port: where its light leads
     std::map<GpuPair, std::uint32_t> lit_;       // circuits
-    std::map<Launch, std::vector<GpuPair>> pairs_;  // of launches that have not ended
+    LaunchPairs launch_pairs_;
+    std::map<Launch, const LaunchPairs::Pairs*> pairs_;  // of launches that have not ended
+    struct Share {
+        std::uint64_t changes = 0;  // of circuits, when it was this
+        double of_all = 1;
+    };
+    std::unordered_map<const LaunchPairs::Pairs*, Share> shares_;
+    std::uint64_t changes_ = 1;  // of circuits
     std::set<Launch> ahead_;                                          // let go, and their gates not reached
     std::set<Launch> waiting_;                                        // at their gates, and not let go
     std::map<Launch, std::uint64_t> streams_;                         // of launches, while some are seen late

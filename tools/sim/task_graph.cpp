@@ -28,7 +28,8 @@ class TaskGraphBuilder {
 public:
     TaskGraphBuilder(TaskGraph& graph, const JobMap& map, const replay::RehearsalOptions& options,
                      TaskGraph::Circuits circuits)
-        : g_(graph), map_(map), w_(map.workload()), o_(options), times_(map.workload(), options), circuits_(circuits) {
+        : g_(graph), map_(map), w_(map.workload()), o_(options), times_(map.workload(), options),
+          launch_pairs_(map, graph.ports_), circuits_(circuits) {
         iterations_ = o_.iterations != 0 ? o_.iterations : w_.iterations;
         g_.ends_.resize(iterations_);
         for (const replay::Role& role : w_.roles) g_.steps_.push_back(replay::unrolled(role.steps));
@@ -47,9 +48,10 @@ private:
     struct Launch {
         std::uint32_t arrival = 0, end = 0, iteration = 0;
         std::int64_t ns = 0;
-        std::vector<std::pair<const Step*, double>> operations;  // and the factor of its bytes
+        std::vector<const Step*> operations;
+        std::vector<double> lengths;  // of each: the factor of its bytes
         std::vector<std::uint32_t> streams, comms;
-        std::vector<GpuPair> pairs;
+        const LaunchPairs::Pairs* pairs = nullptr;
         replay::Gates::Name name;
     };
     struct Meeting {
@@ -176,8 +178,8 @@ private:
         };
         once(l.streams, step.stream);
         once(l.comms, step.comm);
-        l.operations.emplace_back(&step, length_of(w_, step, s.iteration));
-        map_.add_pairs(step, s.rank, l.pairs);
+        l.operations.push_back(&step);
+        l.lengths.push_back(length_of(w_, step, s.iteration));
         const replay::Membership m = membership(w_.comms[step.comm], s.rank);
         Key key{step.comm, m.group, kNobody, kNobody, 0};
         if (step.kind == StepKind::send || step.kind == StepKind::recv) {
@@ -198,10 +200,11 @@ private:
         Launch& l = launches_[s.open];
         s.open = kNone;
         double share = 1;
+        l.pairs = &launch_pairs_.of(l.operations, s.rank);
         if (circuits_ == TaskGraph::Circuits::one)
-            for (const std::uint32_t most : most_circuits(l.pairs, g_.ports_)) share = std::min(share, 1.0 / most);
-        for (const auto& [step, length] : l.operations)
-            l.ns = std::max(l.ns, times_.ns(*step, s.rank, length, share));
+            for (const std::uint32_t most : l.pairs->most) share = std::min(share, 1.0 / most);
+        for (std::size_t i = 0; i < l.operations.size(); ++i)
+            l.ns = std::max(l.ns, times_.ns(*l.operations[i], s.rank, l.lengths[i], share));
         Terms before = s.host;
         for (const std::uint32_t i : l.streams) join(before, s.streams[i].terms);
         for (const std::uint32_t c : l.comms) join(before, s.comms[c]);
@@ -215,20 +218,23 @@ private:
     void make_use(Meeting& meeting) {
         const std::uint32_t begin = add({});
         TaskGraph::Use use;
-        std::vector<GpuPair> pairs;
+        LaunchPairs::Pairs pairs = *launches_[meeting.launches.front()].pairs;
+        bool merged = false;
         for (const std::size_t i : meeting.launches) {
             const Launch& l = launches_[i];
             nodes_[begin].before.push_back({l.arrival, 0});
             nodes_[l.end].before.push_back({begin, l.ns});
             use.ns = std::max(use.ns, l.ns);
             use.iteration = l.iteration;
-            for (const GpuPair& p : l.pairs)
-                if (std::find(pairs.begin(), pairs.end(), p) == pairs.end()) pairs.push_back(p);
+            if (l.pairs == launches_[meeting.launches.front()].pairs) continue;
+            for (const GpuPair& p : l.pairs->all)
+                if (std::find(pairs.all.begin(), pairs.all.end(), p) == pairs.all.end()) pairs.all.push_back(p), merged = true;
         }
-        if (pairs.empty()) return;
+        if (pairs.all.empty()) return;
+        if (merged) pairs.most = most_circuits(pairs.all, g_.ports_);
         use.moment = begin;
         use.member = launches_[meeting.launches.front()].name;
-        use.step = launches_[meeting.launches.front()].operations.front().first;
+        use.step = launches_[meeting.launches.front()].operations.front();
         use.needs = layout(pairs);
         nodes_[begin].use = static_cast<std::uint32_t>(g_.uses_.size());
         nodes_[begin].stays = true;
@@ -296,11 +302,10 @@ private:
     }
 
     // None where no layout serves it.
-    std::vector<TaskGraph::Need> layout(const std::vector<GpuPair>& pairs) const {
+    std::vector<TaskGraph::Need> layout(const LaunchPairs::Pairs& pairs) const {
         std::vector<TaskGraph::Need> needs;
-        const std::vector<std::uint32_t> most = most_circuits(pairs, g_.ports_);
-        for (std::size_t i = 0; i < most.size(); ++i)
-            needs.push_back({pairs[i], circuits_ == TaskGraph::Circuits::all ? most[i] : 1});
+        for (std::size_t i = 0; i < pairs.most.size(); ++i)
+            needs.push_back({pairs.all[i], circuits_ == TaskGraph::Circuits::all ? pairs.most[i] : 1});
         return needs;
     }
 
@@ -330,6 +335,7 @@ private:
     const replay::Workload& w_;
     const replay::RehearsalOptions& o_;
     replay::OperationTimes times_;
+    LaunchPairs launch_pairs_;
     TaskGraph::Circuits circuits_;
     std::uint32_t iterations_ = 0;
     std::vector<Node> nodes_;
