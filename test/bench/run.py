@@ -25,6 +25,7 @@ import page
 import path_rows
 import pickup_rows
 import scaling_rows
+import sim_rows
 import startup_rows
 from stage import NotBuilt
 
@@ -39,6 +40,7 @@ GROUPS = {
     "demo": demo_rows.rows,
     "emulation": emulation_rows.rows,
     "agreement": agreement_rows.rows,
+    "sim": sim_rows.rows,
 }
 # Parts of these, by themselves with --only.
 PARTS = {"observe": emulation_rows.observe_rows}
