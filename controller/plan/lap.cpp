@@ -41,7 +41,8 @@ using Launches = std::vector<const Seen*>;  // of a rank, as its program has mad
 Launches in_order(const std::deque<Seen>& seen, std::size_t last = Log::kMostOfARank) {
     Launches launches;
     launches.reserve(std::min(seen.size(), last));
-    for (auto s = seen.end() - static_cast<std::ptrdiff_t>(std::min(seen.size(), last)); s != seen.end(); ++s) launches.push_back(&*s);
+    for (auto s = seen.end() - static_cast<std::ptrdiff_t>(std::min(seen.size(), last)); s != seen.end(); ++s)
+        launches.push_back(&*s);
     return launches;
 }
 

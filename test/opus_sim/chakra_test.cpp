@@ -37,8 +37,9 @@ replay::Workload played(JobTrace trace) {
 
 // Two groups of eight, every other rank each, gather much, beside what a rank computes as long; neighbours reduce little.
 std::string strided(std::uint32_t rank) {
-    return metadata() + compute(1, 10) + collective(2, "gather", kAllGather, 1 << 20, rank % 2 == 0 ? "even" : "odd") + compute(3, 10) +
-           collective(4, "reduce", kAllReduce, 4096, "pair" + std::to_string(rank / 2), {1, 3}) + compute(5, 10, {2, 4});
+    return metadata() + compute(1, 10) + collective(2, "gather", kAllGather, 1 << 20, rank % 2 == 0 ? "even" : "odd") +
+           compute(3, 10) + collective(4, "reduce", kAllReduce, 4096, "pair" + std::to_string(rank / 2), {1, 3}) +
+           compute(5, 10, {2, 4});
 }
 
 std::string refused(const std::vector<std::string>& files, const std::string& groups = R"({"1":[0,1]})") {

@@ -33,8 +33,8 @@ private:
         return std::find(at_.begin(), at_.end(), kNobody) == at_.end();
     }
 
-    // Each within nodes, or on rails, and on all rails alike, or of all GPUs of its nodes: NCCL's rings of those come into a node and
-    // leave it by one rail each (include/opus/ways.h).
+    // Each within nodes, or on rails, and on all rails alike, or of all GPUs of its nodes: NCCL's rings of those come
+    // into a node and leave it by one rail each (include/opus/ways.h).
     bool communicators() {
         for (const replay::Comm& comm : w_.comms) {
             if (comm.later) return false;
@@ -74,7 +74,8 @@ private:
             if (reach_[s.comm] == Reach::rail) return static_cast<bool>(used_by_rails_[s.comm]);
             return s.kind != StepKind::send && s.kind != StepKind::recv && !is_rooted(s.kind);
         };
-        return std::ranges::all_of(w_.roles, [&](const replay::Role& role) { return std::ranges::all_of(role.steps, folds); });
+        return std::ranges::all_of(w_.roles,
+                                   [&](const replay::Role& role) { return std::ranges::all_of(role.steps, folds); });
     }
 
     bool alike(std::uint32_t a, std::uint32_t b) {

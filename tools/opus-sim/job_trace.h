@@ -34,7 +34,7 @@ struct JobTrace {
     std::string name;
     std::uint32_t world = 0;
     bool ordered = false;  // items lie in the order in which they begin; else only their needs order them
-    bool neighbours_share_nodes = false;  // of a job that has run: launchers number ranks node by node
+    bool neighbours_share_nodes = false;             // of a job that has run: launchers number ranks node by node
     std::vector<std::vector<std::uint32_t>> groups;  // ranks of the world, in their order
     std::vector<std::string> group_names;            // of each
     std::vector<TraceRank> ranks;                    // by rank

@@ -51,9 +51,10 @@ void run_arguments(CLI::App& app, RunOptions& o) {
     app.add_flag(
         "--guard,!--no-guard", o.guard,
         "a job that is slower for being provisioned goes back to on demand (the default, as the controller's)");
-    app.add_flag_function("--fold,!--no-fold", [&o](std::int64_t times) { o.fold = times > 0; },
-                 "where the GPUs of a node all do the same, play one rail for all: faster; when a job is provisioned "
-                 "may differ (the default beyond 64 ranks)");
+    app.add_flag_function(
+        "--fold,!--no-fold", [&o](std::int64_t times) { o.fold = times > 0; },
+        "where the GPUs of a node all do the same, play one rail for all: faster; when a job is provisioned "
+        "may differ (the default beyond 64 ranks)");
     app.add_flag("--answers,!--no-answers", o.answers,
                  "look closely at each variant: windows, dark time by phase, the longest way, ports, what to change "
                  "(the default)");

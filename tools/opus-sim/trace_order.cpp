@@ -1,8 +1,8 @@
 // Puts the items of a trace that only their needs order into an order that all ranks can keep: the one in which they
 // begin when the trace is played with every link lit. What begins in this order may lie on streams that keep it.
 //
-// What is over at one time goes by the number of its item, all ranks together, and what ranks do together begins after what they do
-// alone: so ranks that have the same items get the same order.
+// What is over at one time goes by the number of its item, all ranks together, and what ranks do together begins after
+// what they do alone: so ranks that have the same items get the same order.
 #include <algorithm>
 #include <numeric>
 #include <queue>

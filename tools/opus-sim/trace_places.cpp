@@ -14,7 +14,8 @@ using Families = std::map<std::size_t, std::vector<const std::vector<std::uint32
 Families families_of(const JobTrace& trace) {
     Families families;
     for (const auto& group : trace.groups) families[group.size()].push_back(&group);
-    for (auto& [size, family] : families) std::sort(family.begin(), family.end(), [](const auto* a, const auto* b) { return *a < *b; });
+    for (auto& [size, family] : families)
+        std::sort(family.begin(), family.end(), [](const auto* a, const auto* b) { return *a < *b; });
     std::erase_if(families, [&](const auto& family) {
         std::vector<std::uint32_t> ranks;
         for (const auto* group : family.second) ranks.insert(ranks.end(), group->begin(), group->end());
@@ -34,14 +35,16 @@ std::map<std::size_t, double> bytes_by_size(const JobTrace& trace) {
         for (const TraceItem& item : rank.items) {
             if (item.group == replay::kNobody) continue;
             const std::size_t members = trace.groups[item.group].size();
-            bytes[members] += static_cast<double>(item.bytes) * replay::ring_passes(item.kind, static_cast<double>(members));
+            bytes[members] +=
+                static_cast<double>(item.bytes) * replay::ring_passes(item.kind, static_cast<double>(members));
         }
     return bytes;
 }
 
 }  // namespace
 
-std::vector<replay::Place> choose_places(const JobTrace& trace, const ReadOptions& options, std::vector<std::string>& assumed) {
+std::vector<replay::Place> choose_places(const JobTrace& trace, const ReadOptions& options,
+                                         std::vector<std::string>& assumed) {
     const std::uint32_t gpus = choose_gpus_per_node(trace.world, trace.groups, options, assumed);
     std::vector<replay::Place> places(trace.world);
     for (std::uint32_t r = 0; r < trace.world; ++r) places[r] = {r / gpus, r % gpus};
@@ -67,7 +70,8 @@ std::vector<replay::Place> choose_places(const JobTrace& trace, const ReadOption
         for (std::uint32_t r = 0; r < trace.world; ++r) places[r] = {r / gpus, r % gpus};
         return places;
     }
-    assumed.back() = "nodes of " + std::to_string(gpus) + " GPUs, and on each of them groups of " + std::to_string(most->first) +
+    assumed.back() = "nodes of " + std::to_string(gpus) + " GPUs, and on each of them groups of " +
+                     std::to_string(most->first) +
                      ", which have the most to say to each other; --gpus-per-node N puts N neighbours on each";
     return places;
 }

@@ -38,7 +38,9 @@ struct Item {
     static Item of_event(StepKind kind, std::uint32_t event, std::uint64_t version) {
         return {kind, false, event, {.version = version}};
     }
-    static Item of(Launch* launch) { return {StepKind::send, false, 0, {.launch = launch}}; }  // whatever its operations are
+    static Item of(Launch* launch) {
+        return {StepKind::send, false, 0, {.launch = launch}};
+    }  // whatever its operations are
     bool is(const Launch& l) const { return kind == StepKind::send && launch == &l; }
 };
 
@@ -346,9 +348,7 @@ private:
         l.meetings = {};
     }
 
-    RehearsedLaunch& seen(Launch& l) {
-        return l.begun == Launch::kNotBegun ? l.seen : result_.ranks[l.rank][l.begun];
-    }
+    RehearsedLaunch& seen(Launch& l) { return l.begun == Launch::kNotBegun ? l.seen : result_.ranks[l.rank][l.begun]; }
 
     void join(Launch& l) {
         if (l.begun == Launch::kNotBegun) {

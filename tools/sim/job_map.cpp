@@ -150,7 +150,9 @@ const LaunchPairs::Pairs& LaunchPairs::of(const std::vector<const replay::Step*>
         const replay::Membership m = map_.membership(*step, rank);
         const std::uint64_t mine = m.rank + 1, peer = step->peer + 1;
         name_.push_back(std::uint64_t{step->comm} << 32 | m.group);
-        name_.push_back(!is_transfer(*step) ? is_mesh(*step) : step->kind == StepKind::send ? mine << 32 | peer : peer << 32 | mine);
+        name_.push_back(!is_transfer(*step)            ? is_mesh(*step)
+                        : step->kind == StepKind::send ? mine << 32 | peer
+                                                       : peer << 32 | mine);
     }
     const auto [at, fresh] = known_.try_emplace(name_);
     if (!fresh) return at->second;

@@ -33,7 +33,9 @@ public:
     // Adds to `pairs`; nothing of what stays on a node.
     void add_pairs(const replay::Step& step, std::uint32_t rank, std::vector<GpuPair>& pairs) const;
     bool crosses(const replay::Step& step, std::uint32_t rank) const;
-    replay::Membership membership(const replay::Step& step, std::uint32_t rank) const { return members_.of(step.comm, rank); }
+    replay::Membership membership(const replay::Step& step, std::uint32_t rank) const {
+        return members_.of(step.comm, rank);
+    }
     // Counts: each call is the next operation of the rank.
     ring::OpEntry record(const replay::Step& step, std::uint32_t rank, double length);
 

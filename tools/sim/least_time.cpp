@@ -94,7 +94,8 @@ private:
                     continue;
                 }
                 for (const TaskGraph::Edge& edge : graph_.edges(moments_[i]))
-                    if (const std::uint32_t p = place_[edge.to]; p != kNone) way[p] = std::max(way[p], way[i] + edge.ns);
+                    if (const std::uint32_t p = place_[edge.to]; p != kNone)
+                        way[p] = std::max(way[p], way[i] + edge.ns);
             }
         }
     }
@@ -209,7 +210,7 @@ private:
     const TaskGraph& graph_;
     std::int64_t dark_ns_;
     std::uint32_t first_ = 0, last_ = 0;
-    std::vector<std::uint32_t> order_;          // all moments, each after those before it
+    std::vector<std::uint32_t> order_;            // all moments, each after those before it
     std::vector<std::uint32_t> moments_, place_;  // between the two; where each moment of the graph is among them
     std::vector<std::uint32_t> uses_, use_at_;  // in that order
     std::vector<Arc> arcs_;

@@ -232,7 +232,9 @@ OracleSchedule best_found_with(TaskGraph::Circuits circuits, const JobMap& map, 
 OracleSchedule best_found(const JobMap& map, std::uint32_t ports, std::int64_t dark_ns,
                           const replay::RehearsalOptions& rehearsal,
                           const std::vector<const replay::Rehearsal*>& orders, const OracleOptions& options) {
-    const auto with = [&](TaskGraph::Circuits circuits) { return best_found_with(circuits, map, ports, dark_ns, rehearsal, orders, options); };
+    const auto with = [&](TaskGraph::Circuits circuits) {
+        return best_found_with(circuits, map, ports, dark_ns, rehearsal, orders, options);
+    };
     if (!options.sparing) return with(TaskGraph::Circuits::all);
     const auto how = options.both_cores ? std::launch::async : std::launch::deferred;
     std::future<OracleSchedule> beside = std::async(how, with, TaskGraph::Circuits::one);

@@ -129,7 +129,8 @@ double SwitchedRails::share(Name name) {
     share.of_all = 1;
     for (std::size_t i = 0; i < pairs.most.size(); ++i) {
         const auto lit = lit_.find(pairs.all[i]);
-        if (lit != lit_.end() && lit->second != 0) share.of_all = std::min(share.of_all, static_cast<double>(lit->second) / pairs.most[i]);
+        if (lit != lit_.end() && lit->second != 0)
+            share.of_all = std::min(share.of_all, static_cast<double>(lit->second) / pairs.most[i]);
     }
     return share.of_all;
 }

@@ -122,7 +122,7 @@ private:
         double of_all = 1;
     };
     std::unordered_map<const LaunchPairs::Pairs*, Share> shares_;
-    std::uint64_t changes_ = 1;  // of circuits
+    std::uint64_t changes_ = 1;                                       // of circuits
     std::set<Launch> ahead_;                                          // let go, and their gates not reached
     std::set<Launch> waiting_;                                        // at their gates, and not let go
     std::map<Launch, std::uint64_t> streams_;                         // of launches, while some are seen late

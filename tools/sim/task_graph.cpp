@@ -22,14 +22,18 @@ using Terms = std::vector<Term>;  // after all of them
 
 }  // namespace
 
-// Ranks one after the other, step by step. When a stream, an event or the host is through is written as terms: how long after which
-// moments. So a computation costs nothing but a sum, and only launches are moments.
+// Ranks one after the other, step by step. When a stream, an event or the host is through is written as terms: how long
+// after which moments. So a computation costs nothing but a sum, and only launches are moments.
 class TaskGraphBuilder {
 public:
-    TaskGraphBuilder(TaskGraph& graph, const JobMap& map, const replay::RehearsalOptions& options,
-                     TaskGraph::Circuits circuits)
-        : g_(graph), map_(map), w_(map.workload()), o_(options), times_(map.workload(), options),
-          launch_pairs_(map, graph.ports_), circuits_(circuits) {
+    TaskGraphBuilder(TaskGraph& graph, const JobMap& map, const replay::RehearsalOptions& options, TaskGraph::Circuits circuits)
+        : g_(graph),
+          map_(map),
+          w_(map.workload()),
+          o_(options),
+          times_(map.workload(), options),
+          launch_pairs_(map, graph.ports_),
+          circuits_(circuits) {
         iterations_ = o_.iterations != 0 ? o_.iterations : w_.iterations;
         g_.ends_.resize(iterations_);
         for (const replay::Role& role : w_.roles) g_.steps_.push_back(replay::unrolled(role.steps));
@@ -93,14 +97,16 @@ private:
         if (depth == 0 || later.moment < term.moment) return false;
         const Node& n = nodes_[later.moment];
         const Terms& before = n.arrival != kNobody ? nodes_[n.arrival].before : n.before;
-        return std::any_of(before.begin(), before.end(),
-                           [&](const Term& b) { return is_after({b.moment, b.ns + n.ns + later.ns}, term, depth - 1); });
+        return std::any_of(before.begin(), before.end(), [&](const Term& b) {
+            return is_after({b.moment, b.ns + n.ns + later.ns}, term, depth - 1);
+        });
     }
 
     void join(Terms& terms, const Terms& others) {
         constexpr int kLook = 2;
         for (const Term& other : others) {
-            if (std::any_of(terms.begin(), terms.end(), [&](const Term& t) { return is_after(t, other, kLook); })) continue;
+            if (std::any_of(terms.begin(), terms.end(), [&](const Term& t) { return is_after(t, other, kLook); }))
+                continue;
             std::erase_if(terms, [&](const Term& t) { return is_after(other, t, kLook); });
             terms.push_back(other);
         }
@@ -228,7 +234,8 @@ private:
             use.iteration = l.iteration;
             if (l.pairs == launches_[meeting.launches.front()].pairs) continue;
             for (const GpuPair& p : l.pairs->all)
-                if (std::find(pairs.all.begin(), pairs.all.end(), p) == pairs.all.end()) pairs.all.push_back(p), merged = true;
+                if (std::find(pairs.all.begin(), pairs.all.end(), p) == pairs.all.end())
+                    pairs.all.push_back(p), merged = true;
         }
         if (pairs.all.empty()) return;
         if (merged) pairs.most = most_circuits(pairs.all, g_.ports_);
