@@ -56,12 +56,12 @@ std::string refused(const std::string& text) {
     return "";
 }
 
-}  // namespace
-
 replay::Workload played(const JobTrace& trace) {
     std::vector<std::string> assumed;
     return workload_of(trace, choose_places(trace, {.gpus_per_node = 1}, assumed));
 }
+
+}  // namespace
 
 TEST_CASE("what overlapped when it was recorded overlaps when it is played") {
     KinetoReader reader;

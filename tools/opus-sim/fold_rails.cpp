@@ -82,7 +82,7 @@ private:
         const auto [at, fresh] = alike_.try_emplace({a, b}, false);
         if (fresh) {
             const auto &x = w_.roles[a].steps, &y = w_.roles[b].steps;
-            at->second = std::ranges::equal(x, y, [](const Step& s, const Step& t) { return s.does_as(t); });
+            at->second = std::ranges::equal(x, y, &Step::does_as);
         }
         return at->second;
     }

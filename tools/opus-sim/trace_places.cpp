@@ -58,22 +58,20 @@ std::vector<replay::Place> choose_places(const JobTrace& trace, const ReadOption
         if (most == families.end() || of->second >= bytes.at(most->first)) most = f;
     }
     if (most == families.end()) return places;
+    std::vector<replay::Place> grouped(trace.world);
     std::uint32_t next = 0;
     bool neighbours = true;
     for (const auto* group : most->second)
         for (const std::uint32_t r : *group) {
             neighbours &= r / gpus == next / gpus;
-            places[r] = {next / gpus, next % gpus};
+            grouped[r] = {next / gpus, next % gpus};
             ++next;
         }
-    if (neighbours) {
-        for (std::uint32_t r = 0; r < trace.world; ++r) places[r] = {r / gpus, r % gpus};
-        return places;
-    }
+    if (neighbours) return places;
     assumed.back() = "nodes of " + std::to_string(gpus) + " GPUs, and on each of them groups of " +
                      std::to_string(most->first) +
                      ", which have the most to say to each other; --gpus-per-node N puts N neighbours on each";
-    return places;
+    return grouped;
 }
 
 }  // namespace opus::job

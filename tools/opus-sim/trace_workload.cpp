@@ -145,16 +145,14 @@ private:
         for (const Step& s : mine)
             hash = replay::mix(hash, std::uint64_t{s.comm} << 32 | s.event) + replay::mix(s.bytes, s.us) +
                    static_cast<std::uint64_t>(s.kind);
-        const auto last = static_cast<std::uint32_t>(w_.roles.size() - 1);
         std::vector<std::uint32_t>& like = by_hash_[hash];
         for (const std::uint32_t r : like) {
-            if (!std::ranges::equal(w_.roles[r].steps, mine, [](const Step& s, const Step& t) { return s.does_as(t); }))
-                continue;
+            if (!std::ranges::equal(w_.roles[r].steps, mine, &Step::does_as)) continue;
             w_.roles[r].ranks.push_back(w_.roles.back().ranks.front());
             w_.roles.pop_back();
             return;
         }
-        like.push_back(last);
+        like.push_back(static_cast<std::uint32_t>(w_.roles.size() - 1));
     }
 
     std::vector<Step>& steps() { return w_.roles.back().steps; }

@@ -32,8 +32,8 @@ OracleSchedule best_found(const JobMap& map, std::uint32_t ports, std::int64_t d
                           const replay::RehearsalOptions& rehearsal,
                           const std::vector<const replay::Rehearsal*>& orders, const OracleOptions& options);
 
-// What an iteration lasts at least: by the tasks that wait for each other, with the dark time between any two uses of
-// a GPU for different circuits. Between meetings of all ranks; 0 where a job has none.
+// What an iteration lasts at least: by the moments that come after each other, with the dark time between any two uses
+// of a GPU for different circuits. Between meetings of all ranks; 0 where a job has none.
 double least_iteration_ms(const JobMap& map, std::uint32_t ports, std::int64_t dark_ns,
                           const replay::RehearsalOptions& rehearsal, bool sparing, double at_most_ms);
 
