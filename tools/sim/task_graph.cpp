@@ -11,17 +11,6 @@ using replay::kNobody;
 using replay::Step;
 using replay::StepKind;
 
-namespace {
-
-// A moment, and so long after it.
-struct Term {
-    std::uint32_t moment = 0;
-    std::int64_t ns = 0;
-};
-using Terms = std::vector<Term>;  // after all of them
-
-}  // namespace
-
 // Ranks one after the other, step by step. When a stream, an event or the host is through is written as terms: how long
 // after which moments. So a computation costs nothing but a sum, and only launches are moments.
 class TaskGraphBuilder {
@@ -48,6 +37,12 @@ public:
     }
 
 private:
+    // A moment, and so long after it.
+    struct Term {
+        std::uint32_t moment = 0;
+        std::int64_t ns = 0;
+    };
+    using Terms = std::vector<Term>;  // after all of them
     using Key = std::tuple<std::uint32_t, std::uint32_t, std::uint32_t, std::uint32_t, std::uint64_t>;
     struct Launch {
         std::uint32_t arrival = 0, end = 0, iteration = 0;
