@@ -2,7 +2,7 @@
 #pragma once
 
 #include <cstdint>
-#include <utility>
+#include <tuple>
 #include <vector>
 
 #include "controller/core/launch.h"
@@ -20,6 +20,7 @@ struct Gang {
 
     std::uint64_t id = 0;
     std::uint64_t ticket = 0;  // of its oldest part
+    bool in_call = false;      // a launch of it is: it goes before all that are not, which may wait for the ports of that call
     State state = State::waiting;
     std::vector<Launch*> launches;
 
@@ -69,7 +70,8 @@ struct Gang {
     bool revoked_for = false;  // a run gave way to it: its own has a quantum
     bool queued = false;
 
-    std::pair<std::uint64_t, std::uint64_t> order() const { return {ticket, id}; }
+    using Order = std::tuple<bool, std::uint64_t, std::uint64_t>;
+    Order order() const { return {!in_call, ticket, id}; }
 };
 
 }  // namespace opus::controller

@@ -49,6 +49,7 @@ void Core::Impl::join(Gang& gang, Launch& launch) {
     launch.gang = &gang;
     launch.gang_pos = static_cast<std::uint32_t>(gang.launches.size());
     gang.launches.push_back(&launch);
+    if (launch.in_call && !gang.in_call) goes_earlier(gang, [&] { gang.in_call = true; });
     if (launch.complete_ns == 0) launch.complete_ns = now;
     queue(gang, false);
     if (launch.open) return;
@@ -57,11 +58,20 @@ void Core::Impl::join(Gang& gang, Launch& launch) {
     if (gang.hold_at_ns == 0 || at < gang.hold_at_ns) hold(gang, at);
 }
 
+// It changes its place among those that wait.
+template <class Change>
+void Core::Impl::goes_earlier(Gang& gang, Change change) {
+    unwatch(gang);
+    if (std::exchange(gang.queued, false)) queued.erase({gang.order(), &gang});
+    change();
+    queue(gang, true);
+}
+
 Gang& Core::Impl::merge(Gang& x, Gang& y) {
     Gang& into = x.launches.size() >= y.launches.size() ? x : y;
     Gang& from = &into == &x ? y : x;
     for (Launch* launch : from.launches) join(into, *launch);
-    const bool older = from.order() < into.order();
+    const bool older = from.ticket < into.ticket;
     const std::uint64_t ticket = std::min(into.ticket, from.ticket);
     into.failures = std::max(into.failures, from.failures);
     if (into.blocked_ns < 0 || (from.blocked_ns >= 0 && from.blocked_ns < into.blocked_ns))
@@ -69,13 +79,7 @@ Gang& Core::Impl::merge(Gang& x, Gang& y) {
     into.revoked_for |= from.revoked_for;
     from.launches.clear();
     erase_gang(from);
-    if (older) {
-        unwatch(into);
-        queued.erase({into.order(), &into});
-        into.queued = false;
-        into.ticket = ticket;
-        queue(into, true);
-    }
+    if (older) goes_earlier(into, [&] { into.ticket = ticket; });
     return into;
 }
 

@@ -224,6 +224,7 @@ struct Core::Impl {
     Launch* launch_of(const LaunchId& id);
     Rank* rank_of(NodeIndex node, RankId rank);
     KeyState& key_state(Comm& comm, const Key& key);
+    static bool is_connecting_before(const Rank& rank, const Launch& launch);
     Launch* add_launch(NodeIndex node, const wire::LaunchDemand& demand, bool runs = false);
     void demand(NodeIndex node, const wire::LaunchDemand& demand);
     void enter(Launch& launch);
@@ -245,6 +246,8 @@ struct Core::Impl {
     // gangs.cpp: who must start together
     Gang& gang_for(Launch& launch);
     void join(Gang& gang, Launch& launch);
+    template <class Change>
+    void goes_earlier(Gang& gang, Change change);
     Gang& merge(Gang& x, Gang& y);
     void leave(Launch& launch);
     void gather(KeyState& key);
@@ -508,9 +511,9 @@ struct Core::Impl {
 
     std::map<std::uint64_t, std::unique_ptr<Gang>> gangs;
     std::uint64_t next_gang = 1, next_ticket = 1, next_stamp = 1, next_grant = 1, next_op = 1;
-    std::set<std::pair<std::pair<std::uint64_t, std::uint64_t>, Gang*>> queued;  // to be attempted, by ticket
+    std::set<std::pair<Gang::Order, Gang*>> queued;  // to be attempted
     std::vector<std::vector<Gang*>> watchers;                                    // by GPU
-    std::set<std::pair<std::uint64_t, std::uint64_t>> watching_all;              // (ticket, id)
+    std::set<Gang::Order> watching_all;
     std::unordered_map<std::uint64_t, GrantRecord> grants;
     std::map<std::uint64_t, Run> runs;  // by grant
     std::set<std::uint64_t> kept_runs;  // that have a quantum

@@ -99,6 +99,14 @@ bool Core::Impl::misses_gone_member(const Launch& launch) {
     return std::any_of(launch.keys.begin(), launch.keys.end(), [](const KeyRef& r) { return misses_gone_member(*r.key); });
 }
 
+// A call asks for its connections first, and returns when they are made: not before its own gate is open, perhaps.
+bool Core::Impl::is_connecting_before(const Rank& rank, const Launch& launch) {
+    return std::any_of(rank.launches.begin(), rank.launches.lower_bound(launch.id.seq), [](const auto& before) {
+        const Launch& l = *before.second;
+        return l.connects && l.stage == Stage::in_flight;
+    });
+}
+
 // Null: known already. Keys of communicators that this process is no member of are left out, and of those that
 // pass, unless it `runs` over circuits since these were held.
 Launch* Core::Impl::add_launch(NodeIndex node, const wire::LaunchDemand& demand, bool runs) {
@@ -113,6 +121,7 @@ Launch* Core::Impl::add_launch(NodeIndex node, const wire::LaunchDemand& demand,
     launch.bytes = demand.bytes;
     launch.mixed = demand.mixed;
     launch.behind = demand.behind;
+    launch.in_call = demand.behind && is_connecting_before(rank, launch);
     launch.since_ns = now;
     for (const wire::KeyRange& range : demand.keys) {
         const auto it = rank.comms.find(range.first.comm);
@@ -138,6 +147,9 @@ Launch* Core::Impl::add_launch(NodeIndex node, const wire::LaunchDemand& demand,
             launch.keys.push_back({&state, slot});
         }
     }
+    launch.connects = !launch.keys.empty() && std::all_of(launch.keys.begin(), launch.keys.end(), [](const KeyRef& r) {
+        return is_connection(r.key->key.kind);
+    });
     return &launch;
 }
 
@@ -250,6 +262,7 @@ void Core::Impl::finish(Launch& launch, Presence how) {
 void Core::Impl::start_flight(Launch& launch) {
     launch.stage = Stage::in_flight;
     launch.open = true;
+    launch.in_call = false;  // what keeps its call now is no gate of its own
     launch.start_ns = now;
     for (const KeyRef& r : launch.keys) {
         ++r.key->in_flight;

@@ -45,7 +45,8 @@ void Core::Impl::register_member(NodeIndex node, const wire::CommMember& m) {
         upto = std::max(upto, range.first.n + range.count);
     }
     if (!m.done.empty()) tell_finished(*comm, m.rank_in_comm);
-    if (comm->verdict == Verdict::unknown && (m.verdict == Verdict::degraded || m.verdict == Verdict::passes))
+    // All on one node, too: others of it may have left before this controller, or any, heard of them.
+    if (comm->verdict == Verdict::unknown && m.verdict != Verdict::unknown && m.verdict != Verdict::enforced)
         comm->inherited = comm->inherited == Verdict::degraded ? comm->inherited : m.verdict;
 
     // One that is no longer held stays so: what its members have launched since, nobody here has seen.
@@ -179,7 +180,7 @@ std::string Core::Impl::words_of(const Comm& comm, const Judgement& judged) cons
                                       "(NCCL before 2.22.3, NCCL_RUNTIME_CONNECT=0, NCCL_CUMEM_ENABLE=0, or a GPU without cuMem)";
         case Reason::left: return who + " left before all had come";
         case Reason::observe: return "the controller runs with --observe";
-        default: return comm.inherited == judged.verdict ? "an earlier controller, or its manager, decided so" : "";
+        default: return comm.inherited == judged.verdict && judged.verdict != Verdict::intra ? "an earlier controller, or its manager, decided so" : "";
     }
 }
 

@@ -47,7 +47,7 @@ void Core::Impl::attempt(Gang& gang) {
     if (suspended_now(gang)) return back_off(gang);
     if (gang.lit && (joins_flight(gang) || involves_laggard(gang) || (reserved && may_pass(gang)))) return grant(gang);
     const auto planned = planned_use(gang);
-    if (planned)
+    if (planned && !gang.in_call)
         if (const TimeNs until = turn_of(gang, *planned); until > now) return wait_turn(gang, until);
     // Lit, but perhaps not by all the ports it could have: a phase gets the whole bandwidth (design, section 5.6), or as much as is planned.
     if (Plan plan; planner.place(gang, plan, planned.has_value())) {
@@ -279,7 +279,7 @@ void Core::Impl::wake(GpuId gpu) {
     for (const PortId p : fabric.gpus[gpu].ports)
         if (course_at[p] != nullptr) plan_due.insert(p);
     for (const auto& order : watching_all)
-        if (Gang* gang = find_gang(order.second)) queue(*gang, true);
+        if (Gang* gang = find_gang(std::get<2>(order))) queue(*gang, true);
 }
 
 void Core::Impl::wake_edge(EdgeId e) {

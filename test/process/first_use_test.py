@@ -69,11 +69,11 @@ def workload(order: str, early: bool) -> Workload:
     return w
 
 
-def play(context, gate: str, early: bool) -> None:
+def play(context, gate: str, early: bool, **env: str) -> None:
     with context.cluster(SHAPE) as cluster:
         for order in ORDERS:
             path = workload(order, early).write(cluster.folder / "first.jsonl")
-            job = cluster.start_job(Play(path, timeout_s=PATIENCE_S * SLOW, env=ENV | {"OPUS_GATE": gate}),
+            job = cluster.start_job(Play(path, timeout_s=PATIENCE_S * SLOW, env=ENV | env | {"OPUS_GATE": gate}),
                                     f"order {order}")
             job.wait(2 * PATIENCE_S * SLOW)
             nothing_in_the_dark(cluster, job)
@@ -88,6 +88,11 @@ def stream(context) -> None:
 @case("first uses have their light under the host gate, in any order")
 def host(context) -> None:
     play(context, "host", early=False)
+
+
+@case("a call that makes connections may wait for the whole device: its own gate opens all the same")
+def drained(context) -> None:
+    play(context, "stream", early=False, STANDIN_DRAINS="1")
 
 
 def play_one(context, shape: Shape, w: Workload) -> None:

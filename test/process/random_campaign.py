@@ -46,7 +46,8 @@ def late_rank(seed: int, ranks: int) -> tuple[int, float] | None:
 
 class Campaign:
     def __init__(self, context, name: str, gate: str, reorder: bool, seeds: range, *, shapes: list[Shape] = SHAPES, jobs: int = 1,
-                 journal: pathlib.Path | None = None, patience_s: float = PATIENCE_S):
+                 journal: pathlib.Path | None = None, patience_s: float = PATIENCE_S, env: dict[str, str] | None = None):
+        self.env = env or {}
         self.context, self.name, self.gate, self.reorder, self.shapes, self.jobs = context, name, gate, reorder, shapes, jobs
         self.seeds, self.patience_s = seeds, patience_s
         self.played = self.lost = self.losers = self.suspensions = 0
@@ -142,7 +143,7 @@ class Campaign:
 
     def plays(self, cluster, seed: int) -> list[Play]:
         shape = cluster.shape
-        env = {"OPUS_GATE": self.gate, "OPUS_REQUIRE": "1", "CUDA_DEVICE_MAX_CONNECTIONS": "32"}
+        env = self.env | {"OPUS_GATE": self.gate, "OPUS_REQUIRE": "1", "CUDA_DEVICE_MAX_CONNECTIONS": "32"}
         if slots := ring_slots(seed):  # a busy machine is no full ring
             env |= {"OPUS_RING_SLOTS": str(slots), "OPUS_RING_WAIT_MS": str(int(500 * self.patience_s * SLOW))}
         out = []

@@ -41,6 +41,11 @@ def stream(context) -> None:
     campaign(context, "under stream gates", "stream", reorder=True).run()
 
 
+@case("random jobs lose nothing where calls that make connections wait for the whole device")
+def drained(context) -> None:
+    campaign(context, "where calls wait for the device", "stream", reorder=False, env={"STANDIN_DRAINS": "1"}).run()
+
+
 @case("random jobs lose nothing under host gates, in one order")
 def host(context) -> None:
     campaign(context, "under host gates", "host", reorder=False).run()

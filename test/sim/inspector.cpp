@@ -549,17 +549,15 @@ bool Inspector::is_through(LaunchIndex index, PairIndex pair) const {
     });
 }
 
-// A node that has not reported to a new controller for the grace time is given up: nobody can tell which launches of
-// others are joined to it.
+// A node that has not reported for the grace time is given up, and with it what others had with it. Nobody can tell a new
+// controller which launches these are.
 bool Inspector::leads_to_stranger(PairIndex pair) const {
-    if (world_.controller.life() <= 1 || !world_.controller.alive()) return false;
+    if (!world_.controller.alive()) return false;
     const auto gpus = static_cast<PairIndex>(s_.fabric.gpus.size());
     const NodeIndex a = s_.fabric.gpus[pair / gpus].node, b = s_.fabric.gpus[pair % gpus].node;
-    if (known_[a] && known_[b]) return false;
     const auto nodes = world_.controller.core()->nodes();
-    return std::any_of(nodes.begin(), nodes.end(), [&](const controller::NodeStatus& n) {
-        return (n.node == a || n.node == b) && n.given_up && !known_[n.node];
-    });
+    return std::any_of(nodes.begin(), nodes.end(),
+                       [&](const controller::NodeStatus& n) { return (n.node == a || n.node == b) && n.given_up; });
 }
 
 void Inspector::decided_to_cut(PairIndex pair, bool in_order) {

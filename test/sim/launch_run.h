@@ -31,6 +31,7 @@ struct LaunchRun {
     bool suspended = false;       // by a controller's decision
     bool told_suspended = false;  // as its manager has heard
     bool forgotten = false;       // by a shim that is wrong (Mutation): unrecorded, and needs light all the same
+    bool connects = false;        // its call makes connections
     bool called = true;           // the real call has returned: its kernels stand in their streams
     bool free() const { return passed || (seq == kUnrecorded && !forgotten); }
     bool runs() const { return state == State::running; }

@@ -256,11 +256,29 @@ bool Rank::launch(const Call& call) {
         if (!call_nccl(call)) return false;
         step_ = Step::call;
     }
-    for (const LaunchIndex connections : {connecting_, forgotten_})
-        if (connections != kNone && world_.launches[connections].state != LaunchRun::State::done) return false;
+    for (const LaunchIndex connections : {connecting_, forgotten_}) {
+        if (connections == kNone) continue;
+        const LaunchRun& run = world_.launches[connections];
+        if (run.runs() && run.left == 0 && is_drained()) finish(connections);
+        if (run.state != LaunchRun::State::done) return false;
+    }
     for (LaunchIndex launch = first_; launch < last_; ++launch) world_.launches[launch].called = true;
     run_streams();
     return true;
+}
+
+bool Rank::drains() const { return s_.jobs[plan_.job].drains; }
+
+// Of all that stands before the kernels of the call, its own gates among it.
+bool Rank::is_drained() const {
+    if (!drains()) return true;
+    return std::all_of(streams_.begin(), streams_.end(), [this](const StreamState& stream) {
+        for (const Item& item : stream.items) {
+            if (item.kind == Item::Kind::kernel && kernels_[item.index].launch >= first_) return true;
+            if (item.kind == Item::Kind::compute || item.kind == Item::Kind::gate || item.kind == Item::Kind::kernel) return false;
+        }
+        return true;
+    });
 }
 
 bool Rank::call_nccl(const Call& call) {
@@ -444,6 +462,7 @@ void Rank::enqueue(const LaunchPlan& plan, bool called) {
     run.rank = index_;
     run.plan = &plan;
     run.called = called;
+    run.connects = !called;
     run.parts = &plan.parts;
     run.left = static_cast<std::uint32_t>(plan.kernels.size());
     note_unheld(run);
@@ -579,7 +598,7 @@ void Rank::part_done(LaunchIndex index, std::uint32_t kernel) {
     if (kernel != kNone) {
         if (--kernels_[kernel].parts_left == 0) finish_kernel(kernel);
     } else if (--world_.launches[index].left == 0) {
-        finish(index);
+        drains() ? wake_host() : finish(index);
     }
 }
 
@@ -629,7 +648,7 @@ void Rank::run_streams() {
             }
     }
     running_streams_ = false;
-    if (drained) wake_host();
+    if (drained || (drains() && step_ == Step::call && is_drained())) wake_host();
 }
 
 // True: the head of the stream is over. Kernels leave by finish().

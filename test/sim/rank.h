@@ -83,6 +83,8 @@ private:
     bool have_arrived(std::uint32_t comm) const;
     bool launch(const Call& call);
     bool call_nccl(const Call& call);
+    bool drains() const;
+    bool is_drained() const;
     bool records(std::uint32_t comm) const;
     void note_unheld(LaunchRun& run) const;
     void ask_for_first_uses(const Call& call);

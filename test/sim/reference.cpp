@@ -1,5 +1,6 @@
 // The reference execution: does a job end without Opus, on a packet network? Played without time: nothing that can
 // happen ever makes something else impossible, so any order of playing gives the answer.
+#include <algorithm>
 #include <deque>
 #include <map>
 
@@ -10,7 +11,8 @@ namespace {
 
 struct Kernel {
     const KernelPlan* plan = nullptr;
-    bool started = false, done = false;
+    bool reached = false, started = false, done = false;
+    std::uint32_t first = 0, last = 0;  // of a call that waits for the device: none of its kernels starts before all might
 };
 
 struct Item {
@@ -30,7 +32,7 @@ struct Player {
 
 class Reference {
 public:
-    Reference(const Scenario& s, std::uint32_t job) : s_(s), started_(s.flows.size()), arrived_(s.creations.size()) {
+    Reference(const Scenario& s, std::uint32_t job) : s_(s), drains_(s.jobs[job].drains), reached_(s.flows.size()), started_(s.flows.size()), arrived_(s.creations.size()) {
         for (const std::uint32_t r : s.jobs[job].ranks) {
             Player& p = players_.emplace_back();
             p.plan = &s.ranks[r];
@@ -53,11 +55,11 @@ public:
     }
 
 private:
-    bool full(const std::vector<Part>& parts) const {
-        for (const Part& part : parts)
-            if (started_[part.flow] < s_.flows[part.flow].members) return false;
-        return true;
+    bool full(const std::vector<Part>& parts, const std::vector<std::uint32_t>& there) const {
+        return std::all_of(parts.begin(), parts.end(),
+                           [&](const Part& part) { return there[part.flow] >= s_.flows[part.flow].members; });
     }
+    bool full(const std::vector<Part>& parts) const { return full(parts, started_); }
 
     bool host(Player& p) {
         bool moved = false;
@@ -74,8 +76,18 @@ private:
                     break;
                 }
                 case Call::Kind::launch:
-                    if (!connects(p, call, moved)) return moved;
-                    for (const LaunchPlan& launch : call.launches) enqueue(p, launch);
+                    if (p.step < 3 && !connects(p, call, moved)) return moved;
+                    if (drains_ && !call.first_parts.empty() && !is_drained(p)) return moved;  // before its kernels, and behind
+                    if (p.step == 2) {
+                        const auto first = static_cast<std::uint32_t>(p.kernels.size());
+                        for (const LaunchPlan& launch : call.launches) enqueue(p, launch);
+                        const auto last = static_cast<std::uint32_t>(p.kernels.size());
+                        if (drains_ && !call.first_parts.empty())
+                            for (std::uint32_t k = first; k < last; ++k) p.kernels[k].first = first, p.kernels[k].last = last;
+                        ++p.step;
+                        moved = true;
+                    }
+                    if (drains_ && !call.first_parts.empty() && !is_drained(p)) return moved;
                     break;
                 case Call::Kind::record: p.streams[call.stream].push_back({Item::record, call.index}); break;
                 case Call::Kind::wait: p.streams[call.stream].push_back({Item::wait, call.index}); break;
@@ -106,6 +118,10 @@ private:
             if (!full(parts)) return false;
         }
         return true;
+    }
+
+    static bool is_drained(const Player& p) {
+        return std::all_of(p.streams.begin(), p.streams.end(), [](const auto& stream) { return stream.empty(); });
     }
 
     void enqueue(Player& p, const LaunchPlan& launch) {
@@ -143,8 +159,14 @@ private:
         if (item.kind == Item::wait) return p.events[item.index];
         Kernel& kernel = p.kernels[item.index];
         auto& family = p.families[s_.comms[kernel.plan->comm].family];
-        if (!kernel.started) {
+        if (!kernel.reached) {
             if (family.front() != item.index) return false;
+            kernel.reached = moved = true;
+            for (const Part& part : kernel.plan->parts) ++reached_[part.flow];
+        }
+        if (!kernel.started) {
+            for (std::uint32_t k = kernel.first; k < kernel.last; ++k)
+                if (!p.kernels[k].reached || !full(p.kernels[k].plan->parts, reached_)) return false;
             kernel.started = moved = true;
             for (const Part& part : kernel.plan->parts) ++started_[part.flow];
         }
@@ -155,8 +177,9 @@ private:
     }
 
     const Scenario& s_;
+    bool drains_;
     std::vector<Player> players_;
-    std::vector<std::uint32_t> started_, arrived_;
+    std::vector<std::uint32_t> reached_, started_, arrived_;
 };
 
 }  // namespace

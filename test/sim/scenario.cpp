@@ -21,7 +21,8 @@ enum Stream : std::uint64_t {
     kRing,
     kGuard,
     kRest,
-    kRings
+    kRings,
+    kDrains
 };
 
 void add_job(Scenario& s, Random& random) {
@@ -282,7 +283,11 @@ Scenario make_scenario(std::uint64_t seed, FaultClass fault_class, Mutation muta
     if (Random rings(seed, kRings); rings.chance(400)) s.ring_slots = 8u << rings.between(0, 2);
     if (Random rest(seed, kRest); rest.chance(600)) s.timing.rest_ns = rest.chance(500) ? 0 : rest.spread(1, 100 * kMs);
     add_jobs(s, Random(seed, kJobs));
-    for (std::uint32_t i = 0; i < s.jobs.size(); ++i) write_programs(s, i, Random(seed, kPrograms + i));
+    for (std::uint32_t i = 0; i < s.jobs.size(); ++i) {
+        s.jobs[i].drains = Random(seed, kDrains).chance(500);
+        write_programs(s, i, Random(seed, kPrograms + i));
+        s.jobs[i].drains = s.jobs[i].drains && ends_without_opus(s, i);
+    }
     if (early)  // in the midst of what is there
         for (std::uint32_t i = 1; i < s.jobs.size(); ++i)
             if (s.jobs[i].after == kNone) s.jobs[i].start_ns = early_random.between(0, s.about_ns);

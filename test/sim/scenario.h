@@ -179,6 +179,10 @@ struct JobPlan {
     JobShape shape = JobShape::any;
     std::uint32_t early_receives = 0;  // posted before others of their rank, on a stream of their own
     bool odd_iterations = false;       // every n-th is another one
+    // A call that makes connections waits for all that its GPU was given before its kernels, its own gates too: CUDA may
+    // synchronise the device for what NCCL does on the host (seen on an H200, docs/gpu.md). Its program ends where each
+    // such call waits for its own kernels as well.
+    bool drains = false;
 };
 
 // Time constants: the daemons' own in proportion, shorter, so that a schedule has fewer heartbeats.

@@ -189,6 +189,8 @@ std::string Turns::judge(const std::vector<LaunchIndex>& gang, const std::vector
     for (const LaunchIndex index : gang) {
         oldest = std::min(oldest, entry(index).oldest);
         for (const PairIndex pair : pairs_of(index)) taken.push_back(pair);
+        // Its call holds ports until it returns, and may not return before it is granted.
+        if (world_.launches[index].connects) return {};
         // They are one gang, or this one joins them.
         for (const LaunchIndex r : resumed_)
             if (share_key(index, r)) return {};

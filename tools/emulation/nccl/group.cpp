@@ -5,7 +5,9 @@
 #include <utility>
 
 #include "comm.h"
+#include "engine/engine.h"
 #include "engine/graph.h"
+#include "settings.h"
 #include "transport.h"
 
 namespace opus::standin {
@@ -77,8 +79,8 @@ std::shared_ptr<Connecting> connections(ncclComm& comm, const Tasks& tasks, bool
     return making;
 }
 
-// Blocks until all first uses of the group have their connections.
-ncclResult_t connect(std::vector<CommTasks>& comms, bool transfers) {
+// Blocks until all first uses of the group have their connections; `made`: there were some.
+ncclResult_t connect(std::vector<CommTasks>& comms, bool transfers, bool& made) {
     std::vector<std::pair<ncclComm*, std::future<int>>> waiting;
     for (auto& [comm, tasks] : comms) {
         auto making = connections(*comm, tasks, transfers);
@@ -86,6 +88,7 @@ ncclResult_t connect(std::vector<CommTasks>& comms, bool transfers) {
         waiting.emplace_back(comm, making->result.get_future());
         Transport::get().post([making] { making->start(); });
     }
+    made |= !waiting.empty();
     ncclResult_t first = ncclSuccess;
     for (auto& [comm, result] : waiting) {
         const auto got = static_cast<ncclResult_t>(result.get());
@@ -145,8 +148,10 @@ void launch(ncclComm& comm, const Tasks& tasks) {
 
 ncclResult_t launch_all(std::vector<CommTasks> comms) {
     const int device = current_device();
-    ncclResult_t result = connect(comms, true);
-    if (result == ncclSuccess) result = connect(comms, false);
+    bool made = false;
+    ncclResult_t result = connect(comms, true, made);
+    if (result == ncclSuccess) result = connect(comms, false, made);
+    if (made && Settings::get().drains) sync_device(device);
     if (result == ncclSuccess) {
         for (auto& [comm, tasks] : comms) {
             set_current_device(comm->device);
