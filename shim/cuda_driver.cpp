@@ -4,6 +4,7 @@
 
 #include "shim/library.h"
 #include "shim/lock.h"
+#include "shim/message.h"
 #include "shim/process.h"
 #include "shim/stream_gate.h"
 
@@ -60,8 +61,15 @@ void register_segment() {
     void* base = process.view.header;
     const std::size_t bytes = process.view.header->bytes;
     CUdeviceptr at = 0;
-    if (driver.cuMemHostRegister(base, bytes, CU_MEMHOSTREGISTER_DEVICEMAP | CU_MEMHOSTREGISTER_PORTABLE) != CUDA_SUCCESS)
+    const CUresult result = driver.cuMemHostRegister(base, bytes, CU_MEMHOSTREGISTER_DEVICEMAP | CU_MEMHOSTREGISTER_PORTABLE);
+    if (result != CUDA_SUCCESS) {
+        // Linux has pinned no pages of files for long, but of tmpfs and hugetlbfs, since 6.5 (mm/gup: FOLL_LONGTERM).
+        say_once(Level::warn,
+                 "the CUDA driver does not map the launch ring (cuMemHostRegister: error %d), so the GPU neither waits for circuits nor "
+                 "says what has ended: put the manager's runtime directory on a tmpfs, such as /run/opus or /dev/shm/opus",
+                 int(result));
         return;
+    }
     if (driver.cuMemHostGetDevicePointer(&at, base, 0) != CUDA_SUCCESS) return;
     device_offset = at - reinterpret_cast<std::uintptr_t>(base);
     registered = true;

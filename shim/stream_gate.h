@@ -8,7 +8,7 @@
 namespace opus::shim {
 
 // Whether a launch on `stream` of a communicator with stream gates may be held by one: not, where the
-// choice is ours, if more streams than the device has hardware queues were gated before.
+// choice is ours, if all hardware queues of the device but one have a gated stream already.
 bool stream_gate_serves(cudaStream_t stream);
 
 // Loads the kernel into a context and runs it once, open, so that no launch pays for loading. Called

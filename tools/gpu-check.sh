@@ -1,32 +1,40 @@
 #!/usr/bin/env bash
 # Runs a real NCCL job with and without Opus on the GPU of this machine, and prints one table (docs/gpu.md).
-#   gpu-check.sh [--libs FOLDER]... [--nodes N] [--iterations N] [--seconds N] [--logs FOLDER]
-# --libs: where libnccl.so.2 and libcudart.so.* lie, before all other places. --seconds: the limit of a row.
+#   gpu-check.sh [--libs FOLDER]... [--nodes N] [--iterations N] [--drawn N] [--calls N] [--torch NAMES] [--seconds N] [--mps] [--logs FOLDER]
+# --libs: where libnccl.so.2 and libcudart.so.* lie, before all other places. --drawn: of 24 random jobs, with each kind of gate.
+# --calls: rounds of 100 calls. --torch: which of docs/examples/pytorch ('none': none). --seconds: the limit of a job.
+# --mps: a CUDA multi-process server of its own, so that kernels of different ranks run at one time.
 # --stand-ins FOLDER: the test doubles of a build folder in place of GPU and NCCL: tries this script, proves nothing of
 # a GPU. Exit code 0: every row as it should be; 1: some row is not; 77: something is missing, and it says what.
 set -uo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
-libs=() nodes=4 iterations=5 seconds=120 logs= standins=
+libs=() nodes=4 iterations=5 drawn=24 calls=20 seconds=120 logs= standins= mps= control=
+torch="fsdp2 ddp hsdp pipeline tensor_parallel context_parallel expert_parallel graph groups accumulate_evaluate mix_3d"
 while [ $# -gt 0 ]; do
   case $1 in
     --libs) libs+=("$2"); shift 2 ;;
     --nodes) nodes=$2; shift 2 ;;
     --iterations) iterations=$2; shift 2 ;;
+    --drawn) drawn=$2; shift 2 ;;
+    --calls) calls=$2; shift 2 ;;
+    --torch) torch=$2; shift 2 ;;
     --seconds) seconds=$2; shift 2 ;;
+    --mps) mps=1; shift ;;
     --logs) logs=$2; shift 2 ;;
     --stand-ins) standins=$2; libs+=("$2"); shift 2 ;;
-    --help) sed -n '2,7s/^# //p' "$0"; exit 0 ;;
+    --help) sed -n '2,9s/^# //p' "$0"; exit 0 ;;
     *) echo "gpu-check: $1 is not known; see --help" >&2; exit 2 ;;
   esac
 done
 [ -e "$here/MANIFEST" ] || { echo "gpu-check: run it from a bundle (make gpu-bundle)" >&2; exit 2; }
 
 work=$(mktemp -d "${TMPDIR:-/tmp}/opus-gpu-check.XXXXXX")
+rings=$(mktemp -d /dev/shm/opus-gpu-check.XXXXXX) || exit 1  # a GPU maps files of a tmpfs only
 logs=${logs:-$work/logs}
 mkdir -p "$logs" "$work/libs"
 children=()
 stop() { [ ${#children[@]} = 0 ] || kill "$@" "${children[@]}" 2>/dev/null; }
-clean() { stop; sleep 0.3; stop -KILL; wait 2>/dev/null; rm -rf "$work"; }
+clean() { [ -z "$mps" ] || echo quit | "$control" > /dev/null 2>&1; stop; sleep 0.3; stop -KILL; wait 2>/dev/null; rm -rf "$work" "$rings"; }
 trap clean EXIT
 trap 'exit 130' INT TERM HUP
 
@@ -95,6 +103,14 @@ for n in $queues; do
   [ $code = 0 ] || { echo "  queue_probe ended with $code"; failed=1; }
 done
 
+if [ -n "$mps" ]; then
+  export CUDA_MPS_PIPE_DIRECTORY=$work/mps CUDA_MPS_LOG_DIRECTORY=$work/mps-log
+  mkdir "$CUDA_MPS_PIPE_DIRECTORY" "$CUDA_MPS_LOG_DIRECTORY"
+  control=$(command -v nvidia-cuda-mps-control /usr/local/nvidia/bin/nvidia-cuda-mps-control | head -1)
+  [ -n "$control" ] && "$control" -d || { echo "gpu-check: no nvidia-cuda-mps-control that starts: leave out --mps"; exit 77; }
+  echo "gpu-check: ranks share the GPU through a multi-process server: their kernels run at one time"
+fi
+
 # --- a fabric of one rail, its controller, a manager a node ---------------------------------------------------------
 
 # Waits for a daemon's line 'NAME: ready what=address ...' and gives the address of `what`.
@@ -111,6 +127,8 @@ begin() {
   local log=$1; shift
   "$@" > "$log" 2>&1 < /dev/null &
   children+=($!)
+  began=$!
+  disown  # nobody is told when it is killed
 }
 ports=2
 begin "$logs/emulator.log" "$here/bin/opus-ocs-emu" --size $((nodes * ports)) --scpi 127.0.0.1:0 --data 127.0.0.1:0 --dark-ms 5
@@ -118,10 +136,16 @@ scpi=$(ready "$logs/emulator.log" scpi) && data=$(ready "$logs/emulator.log" dat
 "$here/bin/opus-ctl" fabric make --nodes "$nodes" --gpus 1 --ports $ports --dark-ms 5 --address "$scpi" \
   -o "$work/fabric.toml" > "$logs/fabric.log" 2>&1 || { cat "$logs/fabric.log"; exit 1; }
 begin "$logs/controller.log" "$here/bin/opus-controller" --fabric "$work/fabric.toml" --bind tcp://127.0.0.1:0 --first
+controller_pid=$began
+managers=()
 controller=$(ready "$logs/controller.log" '[a-z]*' | grep -o 'tcp://.*') || exit 1
+start_manager() {
+  begin "$logs/manager$1.log" "$here/bin/opus-manager" --node "n$1" --controller "$controller" --runtime-dir "$rings/n$1"
+  managers[$1]=$began
+}
 for n in $(seq 0 $((nodes - 1))); do
-  mkdir -m 700 "$work/n$n"
-  begin "$logs/manager$n.log" "$here/bin/opus-manager" --node "n$n" --controller "$controller" --runtime-dir "$work/n$n"
+  mkdir -m 700 "$rings/n$n"
+  start_manager "$n"
   for p in $(seq 0 $((ports - 1))); do echo "$n 0 $p $data $((n * ports + p + 1))"; done >> "$work/ports"
 done
 for n in $(seq 0 $((nodes - 1))); do ready "$logs/manager$n.log" '[a-z]*' > /dev/null || exit 1; done
@@ -133,72 +157,104 @@ counter() { "$here/bin/opus-ctl" -c "$controller" --json status 2>/dev/null | gr
 "$here/bin/opus-replay" generate cp --nodes "$nodes" --gpus 1 --layers 4 --iterations "$iterations" --out "$work/job" || exit 1
 
 # Several ranks on one GPU: each says that it is a host of its own, so all goes through the network (loopback).
-rank() {
-  local r=$1 folder=$2; shift 2
-  env NCCL_HOSTID="node$r" NCCL_NET=Socket NCCL_IB_DISABLE=1 NCCL_SOCKET_IFNAME=lo NCCL_MNNVL_ENABLE=0 NCCL_ALGO=Ring \
-    NCCL_MAX_CTAS=1 NCCL_CROSS_NIC=0 NCCL_PXN_DISABLE=1 NCCL_DEBUG=WARN OPUS_RUNTIME_DIR="$work/n$r" OPUS_GPU=0 \
-    OPUS_JOB=gpu-check OPUS_REQUIRE=1 ${standins:+STANDIN_NODE=$r STANDIN_GPU=0 STANDIN_PORTS=$work/ports} "$@" \
-    timeout -k 2 "$seconds" "$here/bin/opus-replay" play "$work/job" --rank "$r" --rendezvous "file:$folder/ids" "${options[@]}" \
-    --scale-bytes 1/64 --scale-time 1/20 --timeout $((seconds / 2)) --out "$folder/rank$r.json"
+as_host() {
+  export NCCL_HOSTID="node$1" NCCL_NET=Socket NCCL_IB_DISABLE=1 NCCL_SOCKET_IFNAME=lo NCCL_MNNVL_ENABLE=0 NCCL_ALGO=Ring \
+    NCCL_MAX_CTAS=1 NCCL_CROSS_NIC=0 NCCL_PXN_DISABLE=1 NCCL_DEBUG=WARN OPUS_RUNTIME_DIR="$rings/n$1" OPUS_GPU=0 OPUS_REQUIRE=1
+  [ -z "$standins" ] || export STANDIN_NODE="$1" STANDIN_GPU=0 STANDIN_PORTS="$work/ports"
 }
+# What rank $1 runs; its logs go into folder $2.
+replay() {
+  timeout -k 2 "$seconds" "$here/bin/opus-replay" play "$job" --rank "$1" --rendezvous "file:$2/ids" "${options[@]}" \
+    --timeout $((seconds / 2)) --out "$2/rank$1.json"
+}
+small_calls() { timeout -k 2 "$seconds" "$here/bin/call_cost" "$1" "$nodes" "$2/ids" "$calls"; }
 
-base=
-# row NAME SHIM WHAT-MUST-BE-SEEN [VARIABLE=VALUE]...
-row() {
-  local name=$1 shim=$2 wanted=$3 r code=0 pids=() folder
+# run WHAT SHIM FOLDER [VARIABLE=VALUE]...: all ranks of WHAT, to their ends: `ended` has each one's exit code, `code` one that
+# is not 0. Where `fault` names a function, it is called as soon as circuits were asked for, and `fault_at` says if ranks ran then.
+ended=() code=0 fault= fault_at=
+run() {
+  local what=$1 shim=$2 folder=$3 r one pids=() more before
   shift 3
-  folder=$logs/$(tr -c 'a-z0-9\n' '-' <<< "$name")
+  rm -rf "$folder"
   mkdir -p "$folder"
-  rm -f "$folder"/*
-  local demands grants moves suspensions
-  demands=$(counter demands) grants=$(counter grants) moves=$(counter circuits_moved) suspensions=$(counter suspensions)
+  before=$(counter demands)
   for r in $(seq 0 $((nodes - 1))); do
-    local more=("$@")
+    more=("$@")
     [ "$shim" = no ] || more+=("LD_PRELOAD=$here/lib/libopus_shim.so")
     # Always lit only where there is no steering to wait for: the doubles send where light is.
-    if [ -n "$standins" ] && [[ $wanted == asks ]]; then more+=("STANDIN_STEERING=$work/n$r/steering"); fi
-    rank "$r" "$folder" "${more[@]}" > "$folder/rank$r.log" 2>&1 < /dev/null &
+    if [ -n "$standins" ] && [ "$shim" != no ]; then more+=("STANDIN_STEERING=$rings/n$r/steering"); fi
+    (
+      as_host "$r"
+      export "${more[@]}" "RANK=$r"
+      "$what" "$r" "$folder"
+    ) > "$folder/rank$r.log" 2>&1 < /dev/null &
     pids+=($!)
     children+=($!)
   done
-  local ended=() one
+  if [ -n "$fault" ]; then
+    for r in $(seq 200); do [ $(($(counter demands) - before)) -lt 12 ] || break; sleep 0.05; done
+    "$fault"
+    fault_at="after the end"
+    kill -0 "${pids[0]}" 2>/dev/null && fault_at=running
+  fi
+  ended=() code=0
   for r in "${!pids[@]}"; do wait "${pids[$r]}"; one=$?; ended+=("$one"); [ $one = 0 ] || code=$one; done
+}
+ways() {
+  case $1 in
+    0) echo ok ;;
+    1) echo "WRONG RESULTS" ;;
+    4) echo "NO PROGRESS" ;;
+    124|137) echo "NOT ENDED in $seconds s" ;;
+    *) echo "FAILED ($1)" ;;
+  esac
+}
+complain() {
+  local r
+  for r in "${!ended[@]}"; do
+    [ "${ended[$r]}" = 0 ] && continue
+    echo "    rank $r ended with ${ended[$r]}:"
+    tail -n 4 "$1/rank$r.log" | sed 's/^/      /'
+    break
+  done
+}
+named() { tr -c 'a-z0-9_\n' '-' <<< "$1"; }
+
+base=
+print_row() { printf '%-40s %9s %9s %8s %8s %8s %6s  %s\n' "$@"; }
+# row NAME SHIM WHAT-MUST-BE-SEEN [VARIABLE=VALUE]...
+row() {
+  local name=$1 shim=$2 wanted=$3 folder verdict took over=
+  shift 3
+  folder=$logs/$(named "$name")
+  local demands grants moves suspensions
+  demands=$(counter demands) grants=$(counter grants) moves=$(counter circuits_moved) suspensions=$(counter suspensions)
+  run replay "$shim" "$folder" OPUS_JOB=gpu-check "$@"
   demands=$(($(counter demands) - demands)) grants=$(($(counter grants) - grants))
   moves=$(($(counter circuits_moved) - moves)) suspensions=$(($(counter suspensions) - suspensions))
   # The mean of the iterations after the first, of rank 0.
-  local took verdict=ok
   took=$(grep -oE '"seconds": *[0-9.e-]+' "$folder/rank0.json" 2>/dev/null | awk -F: 'NR > 1 {s += $2; n++} END {if (n) printf "%.4f", s / n}')
-  case $code in
-    0) ;;
-    1) verdict="WRONG RESULTS" ;;
-    4) verdict="NO PROGRESS" ;;
-    124|137) verdict="NOT ENDED in $seconds s" ;;
-    *) verdict="FAILED ($code)" ;;
-  esac
+  verdict=$(ways $code)
   if [ "$verdict" = ok ]; then
     grep -qs 'no manager answers' "$folder"/*.log && verdict="NO MANAGER"
     [ "$wanted" = asks ] && [ "$demands" = 0 ] && verdict="NEVER ASKED"
     [ "$wanted" = silent ] && [ "$demands" != 0 ] && verdict="ASKED"
     [[ $name == *stream* ]] && grep -qs 'held on the host' "$folder"/*.log && verdict="NOT BY STREAM GATES"
+    [ "$wanted" = fault ] && [ "$fault_at" != running ] && verdict="THE FAULT CAME $fault_at"
   fi
   [ "$verdict" = ok ] || failed=1
   [ -n "$base" ] || base=$took
-  local over=
   [ -n "$took" ] && [ -n "$base" ] && over=$(awk -v a="$took" -v b="$base" 'BEGIN {printf "%+.1f %%", 100 * (a / b - 1)}')
-  printf '%-34s %9s %9s %8s %8s %8s %6s  %s\n' "$name" "${took:--}" "${over:--}" "$demands" "$grants" "$moves" "$suspensions" "$verdict"
-  if [ "$verdict" != ok ]; then
-    for r in "${!ended[@]}"; do
-      [ "${ended[$r]}" = 0 ] && continue
-      echo "    rank $r ended with ${ended[$r]}:"
-      tail -n 4 "$folder/rank$r.log" | sed 's/^/      /'
-      break
-    done
-  fi
+  [ "$wanted" != fault ] || demands=- grants=- moves=- suspensions=- over=
+  print_row "$name" "${took:--}" "${over:--}" "$demands" "$grants" "$moves" "$suspensions" "$verdict"
+  [ "$verdict" = ok ] || complain "$folder"
 }
 
-options=()
+job=$work/job
+scales=(--scale-bytes 1/64 --scale-time 1/20)
+options=("${scales[@]}")
 echo "gpu-check: $nodes ranks on one GPU, each a node of its own; ring attention and FSDP, results checked bit for bit"
-printf '%-34s %9s %9s %8s %8s %8s %6s  %s\n' row s/iter over asked granted moved susp. result
+print_row row s/iter over asked granted moved susp. result
 [ -n "$standins" ] || row "no shim" no silent
 if [ -z "$standins" ]; then
   row "mode off" yes silent OPUS_MODE=off
@@ -208,33 +264,56 @@ row "enforce, host gate" yes asks OPUS_GATE=host
 row "enforce, stream gate, 32 queues" yes asks OPUS_GATE=stream CUDA_DEVICE_MAX_CONNECTIONS=32
 row "enforce, stream gate, 8 queues" yes asks OPUS_GATE=stream CUDA_DEVICE_MAX_CONNECTIONS=8
 row "enforce, as Opus chooses" yes asks OPUS_GATE=auto
-options=(--graph)
+options+=(--graph)
 row "graph, stream gate" yes asks OPUS_GATE=stream CUDA_DEVICE_MAX_CONNECTIONS=32
-options=()
 
-# --- what a call costs its thread -----------------------------------------------------------------------------------------
+# --- random jobs --------------------------------------------------------------------------------------------------------
 
-# The same all-reduces of a few bytes, without gaps: their mean time in the stream is that of an iteration over their number.
-calls=2000
-[ -z "$standins" ] || calls=50
-{
-  echo "{\"workload\":1,\"name\":\"calls\",\"iterations\":$((iterations + 1)),\"places\":[$(seq -s, 0 $((nodes - 1)) | sed 's/[0-9][0-9]*/[&,0]/g')]}"
-  echo "{\"comm\":\"world\",\"groups\":[[$(seq -s, 0 $((nodes - 1)))]]}"
-  echo "{\"role\":\"all\",\"ranks\":[$(seq -s, 0 $((nodes - 1)))]}"
-  echo "{\"role\":\"all\",\"do\":\"repeat\",\"times\":$calls}"
-  echo '{"role":"all","do":"all_reduce","comm":"world","stream":"s","bytes":256,"dtype":"float32"}'
-  echo '{"role":"all","do":"end"}'
-} > "$work/calls"
-mv "$work/calls" "$work/job"
-options=(--no-check)
-base=
-if [ -z "$standins" ]; then
-  row "cost a call, no shim" no silent
-  row "cost a call, observe" yes silent OPUS_MODE=observe
-fi
-row "cost a call, host gate" yes asks OPUS_GATE=host
-row "cost a call, stream gate" yes asks OPUS_GATE=stream CUDA_DEVICE_MAX_CONNECTIONS=32
-options=()
+# drawn_row NAME ORDER GATE: the first jobs of share/drawn/ORDER. What fails is played again without Opus.
+drawn_row() {
+  local name=$1 order=$2 gate=$3 seed folder right=0 played=0 bad=() demands grants moves suspensions file
+  demands=$(counter demands) grants=$(counter grants) moves=$(counter circuits_moved) suspensions=$(counter suspensions)
+  for seed in $(seq "$drawn"); do
+    file=$(ls "$here/share/drawn/$order/$seed".jsonl "$here/share/drawn/$order/$seed".graph.jsonl 2>/dev/null)
+    [ -n "$file" ] || break
+    job=$file options=(--seed "$seed")
+    [[ $file != *.graph.jsonl ]] || options+=(--graph)
+    folder=$logs/drawn-$order-$seed
+    run replay yes "$folder" OPUS_JOB="drawn-$order-$seed" OPUS_GATE="$gate" CUDA_DEVICE_MAX_CONNECTIONS=32
+    played=$((played + 1))
+    [ $code = 0 ] && right=$((right + 1)) && continue
+    bad+=("  job $order/$seed: $(ways $code); its logs: $folder" "$(complain "$folder")")
+    run replay no "$folder-bare" CUDA_DEVICE_MAX_CONNECTIONS=32
+    bad+=("    without Opus: $(ways $code)")
+  done
+  [ $right = $played ] && [ $played != 0 ] || failed=1
+  print_row "$name" - - $(($(counter demands) - demands)) $(($(counter grants) - grants)) $(($(counter circuits_moved) - moves)) \
+    $(($(counter suspensions) - suspensions)) "$right of $played right"
+  [ ${#bad[@]} = 0 ] || printf '%s\n' "${bad[@]}"
+}
+[ "$drawn" = 0 ] || drawn_row "random jobs, stream gate" any stream
+[ "$drawn" = 0 ] || drawn_row "random jobs, host gate" one host
+job=$work/job
+
+# --- what a call costs its thread and its stream ----------------------------------------------------------------------------
+
+[ -z "$standins" ] || calls=1
+# cost_row NAME SHIM [VARIABLE=VALUE]...
+cost_row() {
+  local name=$1 shim=$2 folder verdict
+  shift 2
+  folder=$logs/$(named "$name")
+  run small_calls "$shim" "$folder" OPUS_JOB=cost "$@"
+  verdict=$(ways $code)
+  [ "$verdict" = ok ] || failed=1
+  printf '%-40s %s  %s\n' "$name" "$(grep -h '^host ' "$folder/rank0.log" || echo -)" "$verdict"
+  [ "$verdict" = ok ] || complain "$folder"
+}
+echo "gpu-check: small all-reduces one behind the other, 100 at a time: median of $calls times"
+[ -n "$standins" ] || cost_row "cost a call, no shim" no
+[ -n "$standins" ] || cost_row "cost a call, observe" yes OPUS_MODE=observe
+cost_row "cost a call, host gate" yes OPUS_GATE=host
+cost_row "cost a call, stream gate" yes OPUS_GATE=stream CUDA_DEVICE_MAX_CONNECTIONS=32
 
 # --- PyTorch, where a Python has it ----------------------------------------------------------------------------------------
 
@@ -245,39 +324,58 @@ torch_python() {
   done
   return 1
 }
-# The last loss that each step printed, without and with Opus: they must be the same to the digit.
+script() { timeout -k 2 $((3 * seconds)) "$python" -u "$here/share/pytorch/$1.py" --steps 20 "${arguments[@]}"; }
+# What each step printed of its loss, without and with Opus: they must be the same to the digit.
 torch_row() {
-  local script=$1 python=$2 way folder r pids code losses=() before=0 asked=0 port=0
+  local script=$1 way folder more losses=() before=0 asked=0 verdict=ok took=()
+  arguments=()
+  [ "$script" != mix_3d ] || arguments=(--tensor 1)
+  torch_rank() { LOCAL_RANK=0 script "$script"; }
   for way in without with; do
     folder=$logs/torch-$script-$way
-    mkdir -p "$folder"
-    before=$(counter demands) pids=() code=0
-    for r in 0 1; do
-      [ $r != 0 ] || port=$((29500 + RANDOM % 2000))
-      local more=("RANK=$r" WORLD_SIZE=2 LOCAL_RANK=0 MASTER_ADDR=127.0.0.1 "MASTER_PORT=$port")
-      [ $way = without ] || more+=("LD_PRELOAD=$here/lib/libopus_shim.so" OPUS_GATE=auto)
-      env NCCL_HOSTID="node$r" NCCL_NET=Socket NCCL_IB_DISABLE=1 NCCL_SOCKET_IFNAME=lo NCCL_MNNVL_ENABLE=0 NCCL_ALGO=Ring NCCL_MAX_CTAS=1 \
-        NCCL_CROSS_NIC=0 NCCL_PXN_DISABLE=1 OPUS_RUNTIME_DIR="$work/n$r" OPUS_GPU=0 OPUS_JOB="torch-$script" OPUS_REQUIRE=1 "${more[@]}" \
-        timeout -k 2 "$((3 * seconds))" "$python" -u "$here/share/pytorch/$script.py" --steps 20 > "$folder/rank$r.log" 2>&1 < /dev/null &
-      pids+=($!)
-      children+=($!)
-    done
-    for r in "${pids[@]}"; do wait "$r" || code=$?; done
+    before=$(counter demands) more=(WORLD_SIZE="$nodes" MASTER_ADDR=127.0.0.1 "MASTER_PORT=$((29500 + RANDOM % 2000))" "OPUS_JOB=torch-$script")
+    local at=$SECONDS
+    if [ $way = without ]; then run torch_rank no "$folder" "${more[@]}"; else run torch_rank yes "$folder" "${more[@]}" OPUS_GATE=auto; fi
+    took+=($((SECONDS - at)))
     [ $way = with ] && asked=$(($(counter demands) - before))
     losses+=("$(grep -hE '^(step|loss)' "$folder"/rank*.log | grep loss | sort)")
-    [ $code = 0 ] || { printf '%-34s %s\n' "PyTorch, $script" "FAILED ($code) $way Opus"; tail -n 4 "$folder/rank0.log" | sed 's/^/      /'; failed=1; return; }
+    [ $code = 0 ] || verdict="$(ways $code) $way Opus"
+    [ $code = 0 ] || break
   done
-  local verdict=ok
-  [ -n "${losses[0]}" ] || verdict="NO LOSSES"
-  [ "${losses[0]}" = "${losses[1]}" ] || verdict="OTHER LOSSES"
-  [ "$asked" != 0 ] || verdict="NEVER ASKED"
+  if [ "$verdict" = ok ]; then
+    [ -n "${losses[0]}" ] || verdict="NO LOSSES"
+    [ "${losses[0]}" = "${losses[1]}" ] || verdict="OTHER LOSSES"
+    [ "$asked" != 0 ] || verdict="NEVER ASKED"
+  fi
   [ "$verdict" = ok ] || failed=1
-  printf '%-34s %9s %9s %8s %8s %8s %6s  %s\n' "PyTorch, $script" - - "$asked" - - - "$verdict"
+  print_row "PyTorch, $script" - - "$asked" - - - "$verdict (${took[*]} s in all)"
+  [ $code = 0 ] || complain "$folder"
 }
 if python=$(torch_python); then
-  for script in fsdp2 pipeline; do torch_row "$script" "$python"; done
+  [ "$torch" = none ] || for name in $torch; do torch_row "$name"; done
 else
   echo "PyTorch: SKIP, no Python here has torch with CUDA (OPUS_TORCH_PYTHON names one)"
 fi
+
+# --- faults: what runs goes on, and nothing starts them again ----------------------------------------------------------------
+
+echo "gpu-check: ranks run, and then daemons are killed (SIGKILL); the last job waits 2 s for a controller that never comes"
+options=("${scales[@]}" --iterations $((4 * iterations))) base=
+one_manager() { kill -KILL "${managers[0]}"; }
+the_controller() { kill -KILL "$controller_pid"; }
+another_controller() {
+  the_controller
+  sleep 1
+  begin "$logs/controller2.log" "$here/bin/opus-controller" --fabric "$work/fabric.toml" --bind "$controller"
+  controller_pid=$began
+}
+fault=one_manager
+row "a manager dies, stream gate" yes fault OPUS_GATE=stream CUDA_DEVICE_MAX_CONNECTIONS=32 OPUS_HOLD_MS=3000
+start_manager 0
+ready "$logs/manager0.log" '[a-z]*' > /dev/null || exit 1
+fault=another_controller
+row "another controller, stream gate" yes fault OPUS_GATE=stream CUDA_DEVICE_MAX_CONNECTIONS=32
+fault=the_controller
+row "no controller any more, stream gate" yes fault OPUS_GATE=stream CUDA_DEVICE_MAX_CONNECTIONS=32 OPUS_HOLD_MS=2000
 [ $failed = 0 ] && echo "gpu-check: every row is as it should be" || { echo "gpu-check: some row is not; logs: $logs"; [ "$logs" = "$work/logs" ] && cp -r "$logs" "./gpu-check-logs.$$" && echo "gpu-check: kept as ./gpu-check-logs.$$"; }
 exit $failed

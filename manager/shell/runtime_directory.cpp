@@ -1,8 +1,10 @@
 #include "manager/shell/runtime_directory.h"
 
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -69,6 +71,11 @@ std::vector<std::pair<RankId, std::string>> RuntimeDirectory::segments() const {
     }
     std::sort(found.begin(), found.end());
     return found;
+}
+
+bool RuntimeDirectory::on_tmpfs() const {
+    struct statfs at {};
+    return ::statfs(path_.c_str(), &at) == 0 && (at.f_type == TMPFS_MAGIC || at.f_type == HUGETLBFS_MAGIC);
 }
 
 std::uint64_t RuntimeDirectory::seat() const {

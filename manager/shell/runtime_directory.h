@@ -26,6 +26,9 @@ public:
     std::string steering_path() const { return path_ + "/steering"; }
     std::string segment_path(RankId rank) const { return path_ + "/rank-" + std::to_string(rank) + ".seg"; }
 
+    // A GPU can map what lies here: Linux lets no driver pin the pages of other files (since 6.5).
+    bool on_tmpfs() const;
+
     // Tells it from every other directory of every machine: two managers never have the same at one time. Not 0.
     std::uint64_t seat() const;
 

@@ -37,7 +37,8 @@ def main() -> None:
         with model.no_sync():
             for _ in range(args.accumulate - 1):
                 loss_of_a_batch().backward()
-        loss_of_a_batch().backward()
+        loss = loss_of_a_batch()
+        loss.backward()
         optimizer.step()
         optimizer.zero_grad()
         if step % args.evaluate_every == args.evaluate_every - 1:
@@ -48,7 +49,7 @@ def main() -> None:
             model.train()
         torch.cuda.synchronize()
         if dist.get_rank() == 0:
-            print(f"step {step}", flush=True)
+            print(f"step {step}, loss {loss.item():.9g}", flush=True)
 
     folder = [args.checkpoint or (tempfile.mkdtemp() if dist.get_rank() == 0 else None)]
     dist.broadcast_object_list(folder)

@@ -29,13 +29,13 @@ def main() -> None:
 
     for step in range(args.steps):
         data = torch.randn(32, args.width, device="cuda")
-        loss = model(data).square().mean()
+        loss = nn.functional.mse_loss(model(data), data)
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()
         torch.cuda.synchronize()
         if dist.get_rank() == 0:
-            print(f"step {step}", flush=True)
+            print(f"step {step}, loss {loss.item():.9g}", flush=True)
 
     dist.destroy_process_group()
 

@@ -30,7 +30,8 @@ def main() -> None:
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
 
     for step in range(args.steps):
-        loss = model(torch.randn(32, args.width, device="cuda")).square().mean()
+        batch = torch.randn(32, args.width, device="cuda")
+        loss = nn.functional.mse_loss(model(batch), batch)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm=1.0)
         optimizer.step()

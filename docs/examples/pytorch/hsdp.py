@@ -32,13 +32,14 @@ def main() -> None:
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
 
     for step in range(args.steps):
-        loss = model(torch.randn(32, args.width, device="cuda")).square().mean()
+        batch = torch.randn(32, args.width, device="cuda")
+        loss = nn.functional.mse_loss(model(batch), batch)
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()
         torch.cuda.synchronize()
         if dist.get_rank() == 0:
-            print(f"step {step}", flush=True)
+            print(f"step {step}, loss {loss.item():.9g}", flush=True)
 
     dist.destroy_process_group()
 

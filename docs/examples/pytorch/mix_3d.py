@@ -67,7 +67,8 @@ def main() -> None:
         if index == 0:
             schedule.step(batch)
         elif index == last:
-            schedule.step(target=batch, losses=[])
+            losses: list = []
+            schedule.step(target=batch, losses=losses)
         else:
             schedule.step()
         optimizer.step()
@@ -75,6 +76,8 @@ def main() -> None:
         torch.cuda.synchronize()
         if dist.get_rank() == 0:
             print(f"step {step}", flush=True)
+        if index == last:
+            print(f"loss of step {step}: {torch.stack(losses).mean().item():.9g}", flush=True)
 
     dist.destroy_process_group()
 

@@ -57,7 +57,7 @@ def main() -> None:
         optimizer.zero_grad()
         torch.cuda.synchronize()
         if dist.get_rank() == 0:
-            print(f"step {step}", flush=True)
+            print(f"step {step}, loss {loss.item():.9g}", flush=True)
 
     dist.destroy_process_group()
 
