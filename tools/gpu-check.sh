@@ -29,7 +29,8 @@ done
 [ -e "$here/MANIFEST" ] || { echo "gpu-check: run it from a bundle (make gpu-bundle)" >&2; exit 2; }
 
 work=$(mktemp -d "${TMPDIR:-/tmp}/opus-gpu-check.XXXXXX")
-rings=$(mktemp -d /dev/shm/opus-gpu-check.XXXXXX) || exit 1  # a GPU maps files of a tmpfs only
+rings=$work
+[ -n "$standins" ] || rings=$(mktemp -d /dev/shm/opus-gpu-check.XXXXXX) || exit 1  # a GPU maps files of a tmpfs only
 logs=${logs:-$work/logs}
 mkdir -p "$logs" "$work/libs"
 children=()

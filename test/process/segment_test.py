@@ -1,9 +1,13 @@
 """What a manager finds in its runtime directory when it comes: a living rank's segment is never removed, whatever the
 manager makes of it; what a dead rank left is."""
+import os
+import pathlib
 import resource
 import signal
 import struct
+import subprocess
 import sys
+import tempfile
 
 from cases import SANITIZED, SLOW, Skip, case, expect, run, wait_for
 from cluster import Play, Shape
@@ -112,6 +116,21 @@ def descriptors(context) -> None:
             expect(segments(cluster) == living, f"with {most} descriptors a living rank's segment was removed: {said}")
         cluster.restart_manager(0)
         must_end_well(cluster, job)
+
+
+@case("a manager says if no GPU can map what lies in its runtime directory")
+def on_disk(context) -> None:
+    with context.cluster(SHAPE) as cluster, tempfile.TemporaryDirectory(dir="/dev/shm") as memory:
+        for folder in (cluster.folder / "of-its-own", pathlib.Path(memory) / "of-its-own"):
+            folder.mkdir()
+            kind = subprocess.check_output(["stat", "-f", "-c", "%T", folder], text=True).strip()
+            manager = Child("manager-elsewhere", [cluster.build.manager, "--node", "n1", "--controller", "tcp://127.0.0.1:1", "--runtime-dir",
+                                                  folder], cluster.logs / "manager-elsewhere.log", {**os.environ, "OPUS_LOG": "warn"})
+            wait_for(lambda: "ready socket" in manager.output() or not manager.running(), "a manager to serve")
+            said = manager.output()
+            manager.kill()
+            expect(("is not on a tmpfs" in said) == (kind != "tmpfs"), f"{folder} is {kind}:\n{said}")
+            expect(kind == "tmpfs" or str(folder) in said, said)
 
 
 @case("a segment that cannot be mapped now is mapped later")

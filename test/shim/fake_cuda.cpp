@@ -86,7 +86,9 @@ FAKE_EXPORT CUresult cuLaunchHostFunc(CUstream s, CUhostFn function, void* data)
     function(data);
     return CUDA_SUCCESS;
 }
-FAKE_EXPORT CUresult cuMemHostRegister_v2(void*, size_t, unsigned) { return unless_captured("cuMemHostRegister"); }
+FAKE_EXPORT CUresult cuMemHostRegister_v2(void*, size_t, unsigned) {
+    return fails("cuMemHostRegister") ? CUDA_ERROR_INVALID_VALUE : unless_captured("cuMemHostRegister");
+}
 FAKE_EXPORT CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode* mode) {
     std::swap(capture_mode, *mode);
     return CUDA_SUCCESS;

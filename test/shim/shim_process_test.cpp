@@ -458,6 +458,18 @@ TEST_CASE("auto chooses the stream gate only where it is safe") {
             CHECK(line.find("launches are held on the host, where a program stops") != std::string::npos);
         }
     }
+    {  // the launch ring lies where no driver can map it
+        MiniManager manager;
+        Program program = scenario("calls", with(with(at(manager), kWithCuda), {{"FAKE_CUDA_FAILS", "cuMemHostRegister"}}), 2);
+        CHECK(program.finish() == 0);
+        for (const Captured& launch : manager.rank(0).launches) CHECK(launch.gate == ring::Gate::host);
+        const auto lines = lines_of(program.errors);
+        REQUIRE(lines.size() == 2);
+        CHECK(lines[0].find("cuMemHostRegister: error 1") != std::string::npos);
+        CHECK(lines[0].find("on a tmpfs") != std::string::npos);
+        CHECK(lines[1].find("the GPU cannot see the launch ring") != std::string::npos);
+        CHECK(lines[1].find("launches are held on the host") != std::string::npos);
+    }
     MiniManager manager;
     CHECK(scenario("calls", with(with(at(manager), kWithCuda), {{"CUDA_LAUNCH_BLOCKING", "1"}, {"OPUS_GATE", "stream"}}), 2)
               .finish() == 0);
