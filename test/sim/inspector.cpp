@@ -632,7 +632,12 @@ void Inspector::at_rest(bool all_ended) {
             return world_.fail("all programs are over, and a launch is not");
     if (const auto why = core.why(world_.now); !why.empty())
         return world_.fail("all programs are over, and something waits");
-    if (!core.groups().empty()) return world_.fail("all programs are over, and a communicator is kept");
+    for (const controller::GroupStatus& group : core.groups()) {
+        std::size_t c = 0;
+        while (c < s_.comms.size() && s_.comms[c].id != group.comm) ++c;
+        return world_.fail("all programs are over, and communicator c" + std::to_string(c) + " is kept: " + std::to_string(group.registered) +
+                           " of " + std::to_string(group.size) + " ranks, verdict " + std::to_string(static_cast<int>(group.verdict)));
+    }
 }
 
 }  // namespace opus::sim
