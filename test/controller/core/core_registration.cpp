@@ -186,6 +186,26 @@ TEST_CASE("a communicator that a member has destroyed before others have registe
     CHECK(h.told(kChild, 1) == Verdict::enforced);
 }
 
+TEST_CASE("who was the last to leave a communicator of which others never came leaves none behind, held or not") {
+    Hands h(2);
+    h.member(0, kRoot, 0, 2, kReturned);
+    REQUIRE(h.core.groups().size() == 1);
+    h.say(0, wire::Retire{{}, {{kRoot, 0}}, {{kRoot, 0}}});  // its launches went unrecorded, and it has destroyed it
+    h.say(0, wire::Retire{{0}, {}, {}});
+    h.advance(10 * kSecond);
+    CHECK(h.core.groups().empty());
+}
+
+TEST_CASE("what its manager knows to be on one node waits for nobody, though others have left it before this controller came") {
+    Hands h(2);
+    h.lose(0);
+    h.members[0].push_back({kRoot, {}, 1, 2, 0, 0, Mode::enforce, 1, {}, Verdict::intra, kReturned});
+    h.connect(0);
+    CHECK(h.told(kRoot) == Verdict::intra);
+    h.advance(10 * kSecond);
+    CHECK(h.told(kRoot) == Verdict::intra);
+}
+
 TEST_CASE("nobody waits for a member whose creation failed, or whose process ended in it") {
     Hands h(2);
     h.enter(0, kChild);
