@@ -1,6 +1,7 @@
 #include "shim/cuda_driver.h"
 
 #include <cstring>
+#include <utility>
 
 #include "shim/library.h"
 #include "shim/lock.h"
@@ -61,12 +62,17 @@ void register_segment() {
     void* base = process.view.header;
     const std::size_t bytes = process.view.header->bytes;
     CUdeviceptr at = 0;
-    const CUresult result = driver.cuMemHostRegister(base, bytes, CU_MEMHOSTREGISTER_DEVICEMAP | CU_MEMHOSTREGISTER_PORTABLE);
+    static bool tried = false;
+    if (std::exchange(tried, true)) return;
+    const CUresult result =
+        driver.cuMemHostRegister(base, bytes, CU_MEMHOSTREGISTER_DEVICEMAP | CU_MEMHOSTREGISTER_PORTABLE);
     if (result != CUDA_SUCCESS) {
         // Linux has pinned no pages of files for long, but of tmpfs and hugetlbfs, since 6.5 (mm/gup: FOLL_LONGTERM).
         say_once(Level::warn,
-                 "the CUDA driver does not map the launch ring (cuMemHostRegister: error %d), so the GPU neither waits for circuits nor "
-                 "says what has ended: put the manager's runtime directory on a tmpfs, such as /run/opus or /dev/shm/opus",
+                 "the CUDA driver does not map the launch ring (cuMemHostRegister: error %d), so the GPU neither waits "
+                 "for circuits nor "
+                 "says what has ended. The usual cause: the manager's runtime directory is on no tmpfs; put it below "
+                 "/run or /dev/shm",
                  int(result));
         return;
     }

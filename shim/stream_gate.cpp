@@ -13,8 +13,8 @@ namespace opus::shim {
 
 namespace {
 
-// Hardware queues of the device: streams beyond their number share them, and a gate stops its queue. With closed gates on as
-// many streams nothing else runs; with one less all else does (measured: docs/results/gpu.md). Set before the first context has a gate.
+// Hardware queues of the device: streams beyond their number share them, and a gate stops its queue. With closed gates
+// on as many streams nothing else ran (docs/results/gpu.md). Set before the first context has a gate.
 std::uint64_t queues = 8;
 
 std::uint64_t hardware_queues() {
@@ -43,8 +43,8 @@ bool environment_allows() {
     return false;
 }
 
-// The streams that were gated so far: one less than there are queues, at most. Those that are never gated are not seen: the
-// program may have others that share a queue with a gate. Lock-free: entries are only added.
+// The streams that were gated so far: one less than there are queues, at most. Those that are never gated are not seen:
+// the program may have others that share a queue with a gate. Lock-free: entries are only added.
 bool within_queues(cudaStream_t stream) {
     static std::atomic<cudaStream_t> seen[32];
     const auto key = reinterpret_cast<cudaStream_t>(reinterpret_cast<std::uintptr_t>(stream) + 1);
@@ -55,9 +55,9 @@ bool within_queues(cudaStream_t stream) {
         if (at == key) return true;
     }
     say_once(Level::warn,
-             "launches come on as many streams as the GPU has hardware queues (%llu), or more, and one must be left for all else; on the "
-             "last of them " OPUS_HELD_ON_HOST
-             " (set CUDA_DEVICE_MAX_CONNECTIONS=32, or OPUS_GATE=stream)",
+             "launches come on as many streams as the GPU has hardware queues (%llu), or more, and one must be left "
+             "for all else; on the "
+             "last of them " OPUS_HELD_ON_HOST " (set CUDA_DEVICE_MAX_CONNECTIONS=32, or OPUS_GATE=stream)",
              static_cast<unsigned long long>(queues));
     return false;
 }
@@ -130,7 +130,8 @@ void prepare_gate(DriverContext& context) {
         if (context.gate != nullptr) touch(context);
     }
     if (context.gate == nullptr && device_address(process.view.header) == 0)
-        say_once(Level::warn, "the GPU cannot see the launch ring (OPUS_GATE=%s); so " OPUS_HELD_ON_HOST, process.settings.OPUS_GATE);
+        say_once(Level::warn, "the GPU cannot see the launch ring (OPUS_GATE=%s); so " OPUS_HELD_ON_HOST,
+                 process.settings.OPUS_GATE);
     else if (context.gate == nullptr)
         say_once(Level::warn, "the CUDA driver refuses the gate kernel (OPUS_GATE=%s); so " OPUS_HELD_ON_HOST,
                  process.settings.OPUS_GATE);

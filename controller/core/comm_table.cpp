@@ -62,7 +62,7 @@ static bool has_domains(const Comm& comm, const Fabric& fabric) {
 
 Judgement judge(const Comm& comm, const Fabric& fabric) {
     if (comm.conflict) return {Verdict::passes, Reason::size};
-    if (comm.inherited == Verdict::intra) return {Verdict::intra};  // its node has seen them all
+    if (comm.inherited == Verdict::intra) return {Verdict::intra};  // who decided that has seen them all
     if (!comm.complete()) return {};
     if (comm.inherited != Verdict::unknown) return {comm.inherited};
     const bool domains = has_domains(comm, fabric);

@@ -144,7 +144,6 @@ void Core::Impl::hear(NodeIndex n, const wire::Retire& m) {
         if (comm == nullptr || rank == nullptr || rank->comms.count(lost.comm) == 0) continue;
         degrade(*comm, Policy::proceed, Reason::unrecorded,
                 fabric.nodes[n].name + ".r" + std::to_string(lost.rank) + " let launches pass unrecorded or alone");
-        if (Comm* judged = comms.find(lost.comm)) erase_comm_if_gone(*judged);  // it was kept until then, for who had not come
     }
     for (const RankId rank : m.ranks) end_rank(n, rank, "ended");
 }

@@ -49,7 +49,7 @@ void Core::Impl::join(Gang& gang, Launch& launch) {
     launch.gang = &gang;
     launch.gang_pos = static_cast<std::uint32_t>(gang.launches.size());
     gang.launches.push_back(&launch);
-    if (launch.in_call && !gang.in_call) goes_earlier(gang, [&] { gang.in_call = true; });
+    if (launch.in_call && !gang.in_call) change_place(gang, [&] { gang.in_call = true; });
     if (launch.complete_ns == 0) launch.complete_ns = now;
     queue(gang, false);
     if (launch.open) return;
@@ -60,7 +60,7 @@ void Core::Impl::join(Gang& gang, Launch& launch) {
 
 // It changes its place among those that wait.
 template <class Change>
-void Core::Impl::goes_earlier(Gang& gang, Change change) {
+void Core::Impl::change_place(Gang& gang, Change change) {
     unwatch(gang);
     if (std::exchange(gang.queued, false)) queued.erase({gang.order(), &gang});
     change();
@@ -79,7 +79,7 @@ Gang& Core::Impl::merge(Gang& x, Gang& y) {
     into.revoked_for |= from.revoked_for;
     from.launches.clear();
     erase_gang(from);
-    if (older) goes_earlier(into, [&] { into.ticket = ticket; });
+    if (older) change_place(into, [&] { into.ticket = ticket; });
     return into;
 }
 
@@ -171,6 +171,9 @@ void Core::Impl::leave(Launch& launch) {
     if (gang.launches.empty() && gang.state == Gang::State::waiting) return erase_gang(gang);
     if (gang.state == Gang::State::programming) return;  // what it claimed stays claimed until its switches answer
     restamp(gang);
+    const auto is_in_call = [](const Launch* l) { return l->in_call; };
+    if (gang.in_call && std::none_of(gang.launches.begin(), gang.launches.end(), is_in_call))
+        change_place(gang, [&] { gang.in_call = false; });
     queue(gang, true);
 }
 

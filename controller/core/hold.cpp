@@ -191,6 +191,7 @@ void Core::Impl::pass_launches(const std::vector<Launch*>& launches, Policy how,
         if (launch->open) continue;
         if (launch->gang != nullptr && launch->waits()) leave(*launch);
         launch->open = launch->passed = true;
+        launch->in_call = false;
         launch->alone = launch->keys.size() > 1;  // it needs no one to start with
         if (launch->stage == Stage::ready) {
             launch->stage = Stage::suspended;
@@ -231,6 +232,7 @@ void Core::Impl::expired(NodeIndex node, const wire::Expired& message) {
         std::vector<Launch*> gang = launch->gang != nullptr ? launch->gang->launches : std::vector<Launch*>{};
         if (launch->gang != nullptr && launch->waits()) leave(*launch);
         launch->open = launch->passed = true;
+        launch->in_call = false;
         launch->alone = launch->keys.size() > 1;
         if (launch->stage == Stage::ready) launch->stage = Stage::suspended;
         launch->no_light = policy_of({launch}) == Policy::abort;

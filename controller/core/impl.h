@@ -247,7 +247,7 @@ struct Core::Impl {
     Gang& gang_for(Launch& launch);
     void join(Gang& gang, Launch& launch);
     template <class Change>
-    void goes_earlier(Gang& gang, Change change);
+    void change_place(Gang& gang, Change change);
     Gang& merge(Gang& x, Gang& y);
     void leave(Launch& launch);
     void gather(KeyState& key);
@@ -511,7 +511,7 @@ struct Core::Impl {
 
     std::map<std::uint64_t, std::unique_ptr<Gang>> gangs;
     std::uint64_t next_gang = 1, next_ticket = 1, next_stamp = 1, next_grant = 1, next_op = 1;
-    std::set<std::pair<Gang::Order, Gang*>> queued;  // to be attempted
+    std::set<std::pair<Gang::Order, Gang*>> queued;                              // to be attempted
     std::vector<std::vector<Gang*>> watchers;                                    // by GPU
     std::set<Gang::Order> watching_all;
     std::unordered_map<std::uint64_t, GrantRecord> grants;

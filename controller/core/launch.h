@@ -37,8 +37,8 @@ struct Launch {
     bool no_light = false;        // no circuits are brought: aborted, or impossible
     bool mixed = false;           // part of it is of a communicator that is not held: whom it meets there is not seen
     bool behind = false;          // may wait for kernels that nobody here is told of, granted or not
-    bool connects = false;        // connections alone: over when its call returns, for which CUDA may wait for the whole device
-    bool in_call = false;         // its call still makes its connections, which hold their ports until it returns
+    bool connects = false;  // first uses alone: over when their call returns, for which CUDA may wait for the whole device
+    bool in_call = false;  // its gate is closed, and first uses of its rank hold their ports until their call returns
     bool unsettled = false;       // adopted in flight, its circuits not known yet
     bool kept = false;            // until then the lit ports of its nodes stay
     Gang* gang = nullptr;         // while it waits for circuits

@@ -148,7 +148,8 @@ Launch* Core::Impl::add_launch(NodeIndex node, const wire::LaunchDemand& demand,
         }
     }
     launch.connects = !launch.keys.empty() && std::all_of(launch.keys.begin(), launch.keys.end(), [](const KeyRef& r) {
-        return is_connection(r.key->key.kind);
+        return is_connection(r.key->key.kind) &&
+               r.key->key.kind != KeyKind::conn_mesh;  // which may last as long as a device communicator
     });
     return &launch;
 }

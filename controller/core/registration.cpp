@@ -180,7 +180,10 @@ std::string Core::Impl::words_of(const Comm& comm, const Judgement& judged) cons
                                       "(NCCL before 2.22.3, NCCL_RUNTIME_CONNECT=0, NCCL_CUMEM_ENABLE=0, or a GPU without cuMem)";
         case Reason::left: return who + " left before all had come";
         case Reason::observe: return "the controller runs with --observe";
-        default: return comm.inherited == judged.verdict && judged.verdict != Verdict::intra ? "an earlier controller, or its manager, decided so" : "";
+        default:
+            return comm.inherited == judged.verdict && judged.verdict != Verdict::intra
+                       ? "an earlier controller, or its manager, decided so"
+                       : "";
     }
 }
 

@@ -1,4 +1,4 @@
-// The schedule: gangs in ticket order. A gang that cannot have its ports now reserves them, and later ones
+// The schedule: gangs in ticket order, those first whose calls hold ports (Gang::in_call). A gang that cannot have its ports now reserves them, and later ones
 // leave them to it, unless all their circuits are up and a launch in flight waits for them (joiners).
 #include <algorithm>
 

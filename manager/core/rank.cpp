@@ -60,9 +60,9 @@ void Rank::set_untold(Launch& launch) {
 }
 
 // Connections are made on the host, whatever kernels run: one that waited for an earlier receive would keep the
-// host from posting what lets that receive end. Later launches wait for them all the same. Behind a host gate they are
-// one launch with the call. A host gate keeps the host likewise, whatever comes after it: once all that comes before has
-// been let go, NCCL keeps the order.
+// host from posting what lets that receive end. Later launches wait for their light alone (Launch::lets_pass). Behind a
+// host gate they are one launch with the call. A host gate keeps the host likewise, whatever comes after it: once all
+// that comes before has been let go, NCCL keeps the order.
 bool Rank::has_turn(const Launch& launch) const {
     if (launch.connects() || launch.families.empty() || is_replay(launch.seq)) return true;
     if (launch.gate == ring::Gate::stream)

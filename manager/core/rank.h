@@ -75,7 +75,9 @@ struct Launch {
     }
     // Several communicators behind one stream gate, and it is open: what comes next on one of them need not wait for all.
     // Connections that are being made: their call returns when CUDA lets it, which may be after the gate of that very call.
-    bool lets_pass() const { return running() && ((gate == ring::Gate::stream && stands_apart()) || (flags & ring::kLaunchConn) != 0); }
+    bool lets_pass() const {
+        return running() && ((gate == ring::Gate::stream && stands_apart()) || (flags & ring::kLaunchConn) != 0);
+    }
     bool stands_apart() const { return families.size() > 1 || mixed(); }
     bool mixed() const { return (flags & ring::kLaunchMixed) != 0; }  // also of a communicator that is not held
     std::uint64_t end() const { return seq + slots; }  // in the ring

@@ -49,8 +49,11 @@ Daemon::Daemon(const DaemonOptions& options)
       steering_(directory_.steering_path()),
       core_(options.node, core_options(directory_)) {
     if (!directory_.on_tmpfs())
-        spdlog::warn("{} is not on a tmpfs: no GPU can map the launch rings there (Linux 6.5 and later), and launches are held on "
-                     "the host; choose a folder of /run or /dev/shm with --runtime-dir or OPUS_RUNTIME_DIR", directory_.path());
+        spdlog::warn(
+            "{} is not on a tmpfs: no GPU can map the launch rings there (Linux 6.5 and later), and launches are held "
+            "on "
+            "the host; choose a folder of /run or /dev/shm with --runtime-dir or OPUS_RUNTIME_DIR",
+            directory_.path());
     ::prctl(PR_SET_TIMERSLACK, 1UL);  // the default adds 50 us to every short sleep
     watch(poller_.get(), signals_.get());
     watch(poller_.get(), doorbell_.get());

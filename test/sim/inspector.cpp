@@ -21,7 +21,6 @@ Inspector::Inspector(World& world, const Scenario& scenario)
       dropped_(scenario.flows.size()),
       given_up_(scenario.fabric.nodes.size()),
       reported_(scenario.fabric.nodes.size()),
-      known_(scenario.fabric.nodes.size()),
       open_(scenario.comms.size()) {}
 
 LaunchIndex Inspector::launch_of(NodeIndex node, RankId id, std::uint64_t seq) const {
@@ -141,7 +140,6 @@ void Inspector::note_given_up() {
     for (const controller::NodeStatus& node : world_.controller.core()->nodes()) {
         if (reported_[node.node] && !node.reported) disturbed();
         reported_[node.node] = node.reported;
-        if (node.reported) known_[node.node] = true;
         if (node.given_up && !given_up_[node.node])
             for (LaunchRun& run : world_.launches) {
                 if (s_.ranks[run.rank].node != node.node) continue;
@@ -260,7 +258,6 @@ void Inspector::disturbed() {
 }
 
 void Inspector::controller_died() {
-    std::fill(known_.begin(), known_.end(), false);
     for (auto& asked : asked_) asked.clear();
     for (LaunchRun& run : world_.launches) {
         if (run.state == LaunchRun::State::done) continue;
@@ -549,9 +546,8 @@ bool Inspector::is_through(LaunchIndex index, PairIndex pair) const {
     });
 }
 
-// A node that has not reported for the grace time is given up, and with it what others had with it. Nobody can tell a new
-// controller which launches these are.
-bool Inspector::leads_to_stranger(PairIndex pair) const {
+// A node that has not reported for the grace time is given up, and with it what others had with it.
+bool Inspector::leads_to_given_up(PairIndex pair) const {
     if (!world_.controller.alive()) return false;
     const auto gpus = static_cast<PairIndex>(s_.fabric.gpus.size());
     const NodeIndex a = s_.fabric.gpus[pair / gpus].node, b = s_.fabric.gpus[pair % gpus].node;
@@ -565,7 +561,7 @@ void Inspector::decided_to_cut(PairIndex pair, bool in_order) {
     if (world_.glass.darkened_by_others(pair)) return;
     check_half_done(pair);
     for (const LaunchIndex index : held_for_[pair])
-        if (!is_excused(world_.launches[index]) && !is_through(index, pair) && !leads_to_stranger(pair) &&
+        if (!is_excused(world_.launches[index]) && !is_through(index, pair) && !leads_to_given_up(pair) &&
             (in_order || world_.launches[index].granted_ns < world_.now))
             return world_.fail("I2: a circuit is to be moved under " + name(index));
 }
@@ -575,7 +571,7 @@ void Inspector::cut(PairIndex pair, std::uint64_t life, TimeNs decided_ns) {
     if (world_.glass.darkened_by_others(pair)) return;
     for (const LaunchIndex index : held_for_[pair]) {
         const LaunchRun& run = world_.launches[index];
-        if (is_excused(run) || is_through(index, pair) || leads_to_stranger(pair) ||
+        if (is_excused(run) || is_through(index, pair) || leads_to_given_up(pair) ||
             (run.grant_life == life && run.granted_ns >= decided_ns))
             continue;
         return world_.fail("I2: a circuit is moved under " + name(index));
@@ -635,8 +631,9 @@ void Inspector::at_rest(bool all_ended) {
     for (const controller::GroupStatus& group : core.groups()) {
         std::size_t c = 0;
         while (c < s_.comms.size() && s_.comms[c].id != group.comm) ++c;
-        return world_.fail("all programs are over, and communicator c" + std::to_string(c) + " is kept: " + std::to_string(group.registered) +
-                           " of " + std::to_string(group.size) + " ranks, verdict " + std::to_string(static_cast<int>(group.verdict)));
+        return world_.fail("all programs are over, and communicator c" + std::to_string(c) +
+                           " is kept: " + std::to_string(group.registered) + " of " + std::to_string(group.size) +
+                           " ranks, verdict " + std::to_string(static_cast<int>(group.verdict)));
     }
 }
 

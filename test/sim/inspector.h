@@ -78,7 +78,7 @@ private:
     void note_given_up();
     void note_robbed(NodeIndex node, const wire::Revoke& revoke);
     bool is_through(LaunchIndex launch, PairIndex pair) const;
-    bool leads_to_stranger(PairIndex pair) const;
+    bool leads_to_given_up(PairIndex pair) const;
     void note_half_done(LaunchIndex launch);
     void note_waited();
     void check_half_done(PairIndex pair);
@@ -106,7 +106,6 @@ private:
     std::vector<bool> dropped_;   // by flow: a launch of it was suspended, or somebody has waited for it
     std::vector<bool> given_up_;  // by node
     std::vector<bool> reported_;  // by node
-    std::vector<bool> known_;     // by node: has reported to the controller that lives
     std::vector<bool> open_;      // by communicator: no longer held, by the controller's word
 };
 

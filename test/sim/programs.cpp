@@ -36,6 +36,8 @@ public:
         if (!leaves || random_.chance(600)) barrier_and_destroy();
         come_late();
         draft_.resolve();
+        if (JobPlan& job = s_.jobs[job_]; job.drains)
+            job.drains = ends_without_opus(s_, job_);  // else no move would be kept
         const std::uint32_t moves = random_.below(6);
         for (std::uint32_t i = 0; i < moves; ++i) move_something();
     }

@@ -275,7 +275,8 @@ bool Rank::is_drained() const {
     return std::all_of(streams_.begin(), streams_.end(), [this](const StreamState& stream) {
         for (const Item& item : stream.items) {
             if (item.kind == Item::Kind::kernel && kernels_[item.index].launch >= first_) return true;
-            if (item.kind == Item::Kind::compute || item.kind == Item::Kind::gate || item.kind == Item::Kind::kernel) return false;
+            if (item.kind == Item::Kind::compute || item.kind == Item::Kind::gate || item.kind == Item::Kind::kernel)
+                return false;
         }
         return true;
     });

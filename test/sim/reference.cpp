@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <deque>
 #include <map>
+#include <utility>
 
 #include "test/sim/programs.h"
 
@@ -13,6 +14,7 @@ struct Kernel {
     const KernelPlan* plan = nullptr;
     bool reached = false, started = false, done = false;
     std::uint32_t first = 0, last = 0;  // of a call that waits for the device: none of its kernels starts before all might
+    std::uint32_t behind = 0, before = 0;  // of its launch: one gate stands before them
 };
 
 struct Item {
@@ -32,7 +34,8 @@ struct Player {
 
 class Reference {
 public:
-    Reference(const Scenario& s, std::uint32_t job) : s_(s), drains_(s.jobs[job].drains), reached_(s.flows.size()), started_(s.flows.size()), arrived_(s.creations.size()) {
+    Reference(const Scenario& s, std::uint32_t job)
+        : s_(s), drains_(s.jobs[job].drains), reached_(s.flows.size()), started_(s.flows.size()), arrived_(s.creations.size()) {
         for (const std::uint32_t r : s.jobs[job].ranks) {
             Player& p = players_.emplace_back();
             p.plan = &s.ranks[r];
@@ -77,13 +80,15 @@ private:
                 }
                 case Call::Kind::launch:
                     if (p.step < 3 && !connects(p, call, moved)) return moved;
-                    if (drains_ && !call.first_parts.empty() && !is_drained(p)) return moved;  // before its kernels, and behind
+                    if (drains_ && !call.first_parts.empty() && !is_drained(p))
+                        return moved;  // before its kernels, and behind
                     if (p.step == 2) {
                         const auto first = static_cast<std::uint32_t>(p.kernels.size());
                         for (const LaunchPlan& launch : call.launches) enqueue(p, launch);
                         const auto last = static_cast<std::uint32_t>(p.kernels.size());
                         if (drains_ && !call.first_parts.empty())
-                            for (std::uint32_t k = first; k < last; ++k) p.kernels[k].first = first, p.kernels[k].last = last;
+                            for (std::uint32_t k = first; k < last; ++k)
+                                p.kernels[k].first = first, p.kernels[k].last = last;
                         ++p.step;
                         moved = true;
                     }
@@ -131,9 +136,11 @@ private:
             p.streams[other].push_back({Item::record, before});
             p.streams[launch.stream].push_back({Item::wait, before});
         }
+        const auto behind = static_cast<std::uint32_t>(p.kernels.size());
+        const auto before = static_cast<std::uint32_t>(behind + launch.kernels.size());
         for (const KernelPlan& kernel : launch.kernels) {
             const auto k = static_cast<std::uint32_t>(p.kernels.size());
-            p.kernels.push_back({&kernel});
+            p.kernels.push_back({.plan = &kernel, .behind = behind, .before = before});
             p.streams[launch.stream].push_back({Item::kernel, k});
             p.families[s_.comms[kernel.comm].family].push_back(k);
         }
@@ -161,10 +168,14 @@ private:
         auto& family = p.families[s_.comms[kernel.plan->comm].family];
         if (!kernel.reached) {
             if (family.front() != item.index) return false;
-            kernel.reached = moved = true;
-            for (const Part& part : kernel.plan->parts) ++reached_[part.flow];
+            for (std::uint32_t k = kernel.behind; k < kernel.before; ++k) {
+                if (std::exchange(p.kernels[k].reached, true)) continue;
+                for (const Part& part : p.kernels[k].plan->parts) ++reached_[part.flow];
+            }
+            moved = true;
         }
         if (!kernel.started) {
+            if (family.front() != item.index) return false;
             for (std::uint32_t k = kernel.first; k < kernel.last; ++k)
                 if (!p.kernels[k].reached || !full(p.kernels[k].plan->parts, reached_)) return false;
             kernel.started = moved = true;

@@ -284,7 +284,7 @@ Scenario make_scenario(std::uint64_t seed, FaultClass fault_class, Mutation muta
     if (Random rest(seed, kRest); rest.chance(600)) s.timing.rest_ns = rest.chance(500) ? 0 : rest.spread(1, 100 * kMs);
     add_jobs(s, Random(seed, kJobs));
     for (std::uint32_t i = 0; i < s.jobs.size(); ++i) {
-        s.jobs[i].drains = Random(seed, kDrains).chance(500);
+        s.jobs[i].drains = Random(seed, kDrains + i).chance(500);
         write_programs(s, i, Random(seed, kPrograms + i));
         s.jobs[i].drains = s.jobs[i].drains && ends_without_opus(s, i);
     }

@@ -180,7 +180,7 @@ struct JobPlan {
     std::uint32_t early_receives = 0;  // posted before others of their rank, on a stream of their own
     bool odd_iterations = false;       // every n-th is another one
     // A call that makes connections waits for all that its GPU was given before its kernels, its own gates too: CUDA may
-    // synchronise the device for what NCCL does on the host (seen on an H200, docs/gpu.md). Its program ends where each
+    // synchronise the device for what NCCL does on the host (decision 019). Its program ends where each
     // such call waits for its own kernels as well.
     bool drains = false;
 };

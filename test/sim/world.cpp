@@ -128,7 +128,8 @@ void World::start_job(std::uint32_t job) {
     JobState& state = jobs_[job];
     state.started = true;
     state.living = static_cast<std::uint32_t>(scenario.jobs[job].ranks.size());
-    const TimeNs patience = scenario.jobs[job].drains ? 3 * kPatienceNs : kPatienceNs;  // of what waits, others are suspended in turn
+    const TimeNs patience =
+        scenario.jobs[job].drains ? 3 * kPatienceNs : kPatienceNs;  // of what waits, others are suspended in turn
     deadline_ns_ = std::max(deadline_ns_, now + patience + scenario.jobs[job].pauses_ns);
     for (const std::uint32_t r : scenario.jobs[job].ranks) ranks[r]->start();
 }

@@ -54,7 +54,8 @@ static void take(const char* path, ncclUniqueId* id) {
 int main(int argc, char** argv) {
     if (argc < 4) {
         const int help = argc > 1 && strcmp(argv[1], "--help") == 0;
-        fprintf(help ? stdout : stderr, "usage: call_cost RANK RANKS FILE [ROUNDS]: what a small all-reduce costs host and stream\n");
+        fprintf(help ? stdout : stderr,
+                "usage: call_cost RANK RANKS FILE [ROUNDS]: what a small all-reduce costs host and stream\n");
         return help ? 0 : 2;
     }
     const int rank = atoi(argv[1]), ranks = atoi(argv[2]), wanted = argc > 4 ? atoi(argv[4]) : 20;

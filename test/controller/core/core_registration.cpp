@@ -196,7 +196,9 @@ TEST_CASE("who was the last to leave a communicator of which others never came l
     CHECK(h.core.groups().empty());
 }
 
-TEST_CASE("what its manager knows to be on one node waits for nobody, though others have left it before this controller came") {
+TEST_CASE(
+    "what its manager knows to be on one node waits for nobody, though others have left it before this controller "
+    "came") {
     Hands h(2);
     h.lose(0);
     h.members[0].push_back({kRoot, {}, 1, 2, 0, 0, Mode::enforce, 1, {}, Verdict::intra, kReturned});
