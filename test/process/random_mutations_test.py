@@ -6,10 +6,10 @@ something with the mistake must be right without it. One mistake hangs too few r
 import copy
 import sys
 
-import first_uses
 from apart import apart
 from cases import SLOW, Context, case, expect, nothing_in_the_dark, run
 from cluster import JobFailed, Play, Shape
+import first_uses  # cases says where clusters are
 from random_campaign import Campaign
 
 SEEDS = range(1, 36)  # as many as in `make test`
