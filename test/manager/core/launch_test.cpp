@@ -265,7 +265,7 @@ TEST_CASE("connections have keys of their own") {
     }
 }
 
-TEST_CASE("G1: the first launch waits for its connection to be made, and is asked for then") {
+TEST_CASE("G1, G1c: the first launch is asked for when its connections have their light, for its call may return no sooner") {
     Node n;
     n.serve(1);
     n.record(0, 0, {coll(0, 0, ring::kOpFirstUse)}, ring::Gate::host, ring::kLaunchConn);
@@ -275,10 +275,14 @@ TEST_CASE("G1: the first launch waits for its connection to be made, and is aske
     n.flush();
     CHECK(n.said<wire::Demand>().at(0).launches.size() == 1);
     n.grant(1, {{0, 0}});
+    n.flush();
+    REQUIRE(n.said<wire::Demand>().size() == 1);
+    CHECK(n.said<wire::Demand>().at(0).launches.at(0).launch == wire::LocalLaunch{0, 1});
+    CHECK(n.said<wire::Demand>().at(0).launches.at(0).behind);  // its kernel comes when the call returns
     n.take();
     n.done(0, 0);  // the real call has returned
     n.flush();
-    CHECK(n.said<wire::Demand>().at(0).launches.at(0).launch == wire::LocalLaunch{0, 1});
+    CHECK(n.said<wire::Demand>().empty());
 }
 
 TEST_CASE("a first use behind a host gate does not wait for an earlier receive of its communicator") {
