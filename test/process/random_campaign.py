@@ -28,6 +28,8 @@ AHEAD = [["--guard", "off", "--provision", "on", "--runs", "on"], ["--provision"
 PER_CLUSTER = 20
 PATIENCE_S = 30  # without progress
 ENOUGH_LOSERS = 3
+DRAWN_WRONGLY = "it was drawn wrongly"
+MOST_WRONG = 0.1  # of the jobs in surroundings that their generator does not know
 LOOK_S = 12      # after which what waits is written down
 FEW_SLOTS = 64   # of the launch ring of every fifth job: it may go round, and be full for a moment
 LATE = 0.03      # of the jobs have a rank that comes late
@@ -50,7 +52,7 @@ class Campaign:
         self.env = env or {}
         self.context, self.name, self.gate, self.reorder, self.shapes, self.jobs = context, name, gate, reorder, shapes, jobs
         self.seeds, self.patience_s = seeds, patience_s
-        self.played = self.lost = self.losers = self.suspensions = 0
+        self.played = self.lost = self.losers = self.suspensions = self.wrong = 0
         self.journal = Journal(context.build, journal, name) if journal else None
 
     def run(self) -> None:
@@ -64,6 +66,7 @@ class Campaign:
                     shutil.rmtree(logs, ignore_errors=True)
                 if self.seen_enough():
                     return
+        expect(self.wrong <= MOST_WRONG * self.played, f"{self.wrong} of {self.played} jobs do not end without Opus either")
         if self.journal:
             failures = self.journal.failures
             print(f"  {self.name}: {len(self.journal.passed)} seeds passed, {len(failures)} failed; of those played now "
@@ -127,7 +130,11 @@ class Campaign:
             for job in started:
                 job.stop()
             if gate != "none":  # what starts in any order may well block itself
-                raise AssertionError(f"{who}: {error}\n{self.without_opus(shape, plays)}\n{look.seen}") from None
+                bare = self.without_opus(shape, plays)
+                if self.env and DRAWN_WRONGLY in bare:  # bare_nccl.py knows nothing of these surroundings
+                    self.wrong += 1
+                    return
+                raise AssertionError(f"{who}: {error}\n{bare}\n{look.seen}") from None
         light = cluster.light() - before
         self.lost, self.losers = self.lost + light.lost_bytes, self.losers + (light.lost_bytes + light.misdelivered_bytes > 0)
         if gate == "none":
@@ -183,7 +190,7 @@ class Campaign:
                 try:
                     cluster.run_job(bare, 2 * self.patience_s * SLOW, f"bare{n}")
                 except JobFailed as error:
-                    return f"  job {n} does not end without Opus either, it was drawn wrongly: {error}"
+                    return f"  job {n} does not end without Opus either, {DRAWN_WRONGLY}: {error}"
         return "  without Opus it ends"
 
     def node_sets(self, shape: Shape, seed: int) -> list[list[int]]:

@@ -274,6 +274,7 @@ TEST_CASE("G1, G1c: the first launch is asked for when its connections have thei
     n.ready(0, 1);
     n.flush();
     CHECK(n.said<wire::Demand>().at(0).launches.size() == 1);
+    n.take();
     n.grant(1, {{0, 0}});
     n.flush();
     REQUIRE(n.said<wire::Demand>().size() == 1);
