@@ -69,10 +69,9 @@ void register_segment() {
     if (result != CUDA_SUCCESS) {
         // Linux has pinned no pages of files for long, but of tmpfs and hugetlbfs, since 6.5 (mm/gup: FOLL_LONGTERM).
         say_once(Level::warn,
-                 "the CUDA driver does not map the launch ring (cuMemHostRegister: error %d), so the GPU neither waits "
-                 "for circuits nor "
-                 "says what has ended. The usual cause: the manager's runtime directory is on no tmpfs; put it below "
-                 "/run or /dev/shm",
+                 "the CUDA driver does not map the launch ring (cuMemHostRegister: error %d), so the GPU neither waits for "
+                 "circuits nor says what has ended. The usual cause: the manager's runtime directory is on no tmpfs; put it "
+                 "below /run or /dev/shm",
                  int(result));
         return;
     }

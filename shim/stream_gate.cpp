@@ -56,8 +56,7 @@ bool within_queues(cudaStream_t stream) {
     }
     say_once(Level::warn,
              "launches come on as many streams as the GPU has hardware queues (%llu), or more, and one must be left "
-             "for all else; on the "
-             "last of them " OPUS_HELD_ON_HOST " (set CUDA_DEVICE_MAX_CONNECTIONS=32, or OPUS_GATE=stream)",
+             "for all else; on the last of them " OPUS_HELD_ON_HOST " (set CUDA_DEVICE_MAX_CONNECTIONS=32, or OPUS_GATE=stream)",
              static_cast<unsigned long long>(queues));
     return false;
 }

@@ -41,8 +41,7 @@ struct Comm {
     std::uint32_t reason_rank = kNone;  // the member that it is about
     std::string why;                    // the same in words
     TimeNs judge_at_ns = 0;  // who has not registered, nor entered NCCL's creation, by then has no shim; 0: not known yet
-    Verdict inherited =
-        Verdict::unknown;  // passes, degraded or on one node by the word of its manager, or of an older controller
+    Verdict inherited = Verdict::unknown;  // by the word of a manager, or of an older controller; never enforced
     bool conflict = false;                 // members disagree about its size
     TimeNs since_ns = 0;
     std::vector<Member> members;  // by rank in the communicator

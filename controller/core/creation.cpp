@@ -20,8 +20,7 @@ void Core::Impl::await_members(Comm& comm, const wire::CommMember& said) {
 }
 
 void Core::Impl::look_for_missing(Comm& comm) {
-    if (comm.verdict != Verdict::unknown)
-        return erase_comm_if_gone(comm);  // judged meanwhile; all may have left before
+    if (comm.verdict != Verdict::unknown) return erase_comm_if_gone(comm);  // judged meanwhile, when all had left perhaps
     if (comm.complete() || comm.judge_at_ns == 0 || now < comm.judge_at_ns) return;
     std::uint32_t inside = 0;
     if (const auto it = entering.find(comm.id); it != entering.end())

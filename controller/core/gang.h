@@ -20,8 +20,7 @@ struct Gang {
 
     std::uint64_t id = 0;
     std::uint64_t ticket = 0;  // of its oldest part
-    bool in_call =
-        false;  // a launch of it is. It goes before gangs without one, for these may wait for the ports of that call
+    bool in_call = false;  // a launch of it is; it goes before gangs without one, which may wait for the ports of its call
     State state = State::waiting;
     std::vector<Launch*> launches;
 

@@ -1,5 +1,6 @@
-// The schedule: gangs in ticket order, those first whose calls hold ports (Gang::in_call). A gang that cannot have its ports now reserves them, and later ones
-// leave them to it, unless all their circuits are up and a launch in flight waits for them (joiners).
+// The schedule: gangs in ticket order, those first whose calls hold ports (Gang::in_call). A gang that cannot have its ports
+// now reserves them, and later ones leave them to it, unless all their circuits are up and a launch in flight waits for
+// them (joiners).
 #include <algorithm>
 
 #include "controller/core/impl.h"

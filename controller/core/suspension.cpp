@@ -82,8 +82,8 @@ bool Core::Impl::tied_to_half_started(Launch& launch, TiedLaunches& tied, KeysLo
         Launch& at = *walk.back();
         walk.pop_back();
         at.part = part;
-        half |= at.mixed || at.behind || at.connects ||
-                half_started(at, looked);  // but for the last: whom it waits for is not seen
+        half |= at.mixed || at.behind || at.connects;  // whom it waits for is not seen
+        half = half || half_started(at, looked);
         for (const KeyRef& r : at.keys) {
             if (std::exchange(r.key->mark, tied.mark) == tied.mark) continue;
             for (const KeyMember& member : r.key->members)

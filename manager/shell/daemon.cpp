@@ -50,9 +50,8 @@ Daemon::Daemon(const DaemonOptions& options)
       core_(options.node, core_options(directory_)) {
     if (!directory_.on_tmpfs())
         spdlog::warn(
-            "{} is not on a tmpfs: no GPU can map the launch rings there (Linux 6.5 and later), and launches are held "
-            "on "
-            "the host; choose a folder of /run or /dev/shm with --runtime-dir or OPUS_RUNTIME_DIR",
+            "{} is not on a tmpfs: no GPU can map the launch rings there (Linux 6.5 and later), and launches are held on the "
+            "host; choose a folder of /run or /dev/shm with --runtime-dir or OPUS_RUNTIME_DIR",
             directory_.path());
     ::prctl(PR_SET_TIMERSLACK, 1UL);  // the default adds 50 us to every short sleep
     watch(poller_.get(), signals_.get());

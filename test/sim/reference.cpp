@@ -78,22 +78,23 @@ private:
                     if (arrived_[call.creation] < creation.callers.size()) return moved;
                     break;
                 }
-                case Call::Kind::launch:
+                case Call::Kind::launch: {
+                    const bool drains = drains_ && !call.first_parts.empty();
                     if (p.step < 3 && !connects(p, call, moved)) return moved;
-                    if (drains_ && !call.first_parts.empty() && !is_drained(p))
-                        return moved;  // before its kernels, and behind
+                    if (drains && !is_drained(p)) return moved;  // before its kernels, and behind
                     if (p.step == 2) {
                         const auto first = static_cast<std::uint32_t>(p.kernels.size());
                         for (const LaunchPlan& launch : call.launches) enqueue(p, launch);
                         const auto last = static_cast<std::uint32_t>(p.kernels.size());
-                        if (drains_ && !call.first_parts.empty())
+                        if (drains)
                             for (std::uint32_t k = first; k < last; ++k)
                                 p.kernels[k].first = first, p.kernels[k].last = last;
                         ++p.step;
                         moved = true;
                     }
-                    if (drains_ && !call.first_parts.empty() && !is_drained(p)) return moved;
+                    if (drains && !is_drained(p)) return moved;
                     break;
+                }
                 case Call::Kind::record: p.streams[call.stream].push_back({Item::record, call.index}); break;
                 case Call::Kind::wait: p.streams[call.stream].push_back({Item::wait, call.index}); break;
                 case Call::Kind::sync:
