@@ -232,6 +232,48 @@ TEST_CASE("operations that ports cannot serve are named") {
     CHECK(v.changes[0].find("With 2 ports a GPU circuits serve every operation") == 0);
 }
 
+TEST_CASE("what circuits cannot serve takes what a packet network beside them takes, in all variants") {
+    ModelOptions m;
+    m.layers = 4, m.tensor = 1, m.gpus_per_node = 1, m.data = 4, m.micro_batches = 2;
+    JobFile job;
+    job.workload = model_job(m);
+    RunOptions o = options();
+    o.ports = 1, o.try_ports = {0}, o.dark_ms = {0.01};  // a ring has two neighbours: all goes over packets
+    const Run full = run_job(job, o);
+    o.packet_gbits = o.out_gbits / 10;
+    const Run run = run_job(job, o);
+    CHECK(run.electrical.iteration_ms == full.electrical.iteration_ms);
+    CHECK(full.points[0].demand.iteration_ms == doctest::Approx(full.electrical.iteration_ms).epsilon(0.01));
+    CHECK(run.points[0].demand.iteration_ms > 1.5 * full.points[0].demand.iteration_ms);
+    CHECK(run.points[0].provisioned.iteration_ms == doctest::Approx(run.points[0].demand.iteration_ms).epsilon(0.01));
+    CHECK(run.points[0].best_ms == doctest::Approx(run.points[0].demand.iteration_ms).epsilon(0.01));
+    CHECK(run.points[0].bound_ms <= run.points[0].best_ms);
+    CHECK(run.split.iteration_ms == doctest::Approx(run.points[0].demand.iteration_ms).epsilon(0.01));
+    CHECK_FALSE(run.unserved.matters());  // it was played
+    CHECK(full.unserved.matters());
+    o.packet_gbits = o.out_gbits;
+    CHECK_THROWS_WITH_AS(run_job(job, o), doctest::Contains("--packet-gbits 400 is no less than --gbits 400"),
+                         std::invalid_argument);
+}
+
+TEST_CASE("a static split leaves to packets what it has no ports for, and keeps circuits for what gains most") {
+    RunOptions o = options();
+    o.best = false, o.try_ports = {0}, o.dark_ms = {10}, o.ports = 2;
+    const Run without = run_job(model(), o);
+    REQUIRE(without.split.iteration_ms == 0);
+    o.packet_gbits = 10;
+    const Run slow = run_job(model(), o);
+    o.packet_gbits = 200;
+    const Run fast = run_job(model(), o);
+    CHECK(slow.split.iteration_ms > fast.split.iteration_ms);
+    CHECK(fast.split.iteration_ms >= fast.electrical.iteration_ms);
+    const auto packets = [](const Run& run) {
+        return std::ranges::count_if(run.split.circuits, [](const std::string& c) { return c.ends_with(": packets"); });
+    };
+    CHECK(packets(fast) > 0);
+    CHECK(packets(slow) < static_cast<long>(slow.split.circuits.size()));
+}
+
 TEST_CASE("what ports cannot serve and hardly matters goes beside, and does not decide") {
     RunOptions o = options();
     o.best = false, o.try_ports = {0};

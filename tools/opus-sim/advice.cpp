@@ -141,11 +141,13 @@ private:
     }
 
     void in_part() {
-        say(Conclusion::Answer::with_changes,
-            "Only in part with " + ports_text(o_.ports) + ": " + list_of(run_.unserved.names) + " (" +
-                percent_text(run_.unserved.share) + " of the bytes between nodes)" +
-                (run_.unserved.names.size() == 1 ? " needs" : " need") +
-                " more neighbours at a time than a GPU has ports, and would have to go over a packet network.");
+        say(Conclusion::Answer::with_changes, "Only in part with " + ports_text(o_.ports) + ": " +
+                                                  list_of(run_.unserved.names) + " (" +
+                                                  percent_text(run_.unserved.share) + " of the bytes between nodes)" +
+                                                  (run_.unserved.names.size() == 1 ? " needs" : " need") +
+                                                  " more neighbours at a time than a GPU has ports, and would have to "
+                                                  "go over a packet network (--packet-gbits "
+                                                  "plays one).");
         for (const Alternative& a : run_.alternatives)
             if (!a.unserved.matters() && a.ports > o_.ports) {
                 std::string text = "With " + ports_text(a.ports) + " circuits serve every operation";
@@ -292,7 +294,8 @@ private:
         if (loss && demand && *loss - *demand > kWorthIt)
             v_.changes.push_back("Provisioning does not pay at " + dark_text(p->dark_ms) + ": on demand it loses " +
                                  percent_text(*demand) + ", provisioned " + percent_text(*loss) + ".");
-        if (loss && best && least - *best > kWorthIt)
+        const bool moves = run_.split.iteration_ms == 0 || p->best_ms < run_.split.iteration_ms;
+        if (loss && best && moves && least - *best > kWorthIt)
             v_.changes.push_back("At " + dark_text(p->dark_ms) +
                                  " a better order of moves is known than the controller finds: " + percent_text(*best) +
                                  " instead of " + percent_text(least) + ".");

@@ -33,6 +33,11 @@ void run_arguments(CLI::App& app, RunOptions& o) {
     app.add_option("--gbits", o.out_gbits, "Gbit/s of a GPU between nodes, all its ports together")
         ->check(CLI::Range(0.001, 1e6))
         ->capture_default_str();
+    app.add_option(
+           "--packet-gbits", o.packet_gbits,
+           "Gbit/s of a GPU on a packet network beside the circuits: what no circuits can serve goes over it, and "
+           "what a static split gives none; without it such operations have --gbits")
+        ->check(CLI::Range(0.001, 1e6));
     app.add_option("--node-gbytes", o.node_gbytes, "GB/s of a GPU within its node")->check(CLI::Range(0.001, 1e6))->capture_default_str();
     app.add_option("--latency-us", o.out_us, "of each step of an operation between nodes")
         ->check(CLI::Range(0.0, 1e6))

@@ -75,7 +75,7 @@ bool good(const Run& run) {
 
 // With circuits that never move.
 std::string split_text(const StaticSplit& split, const RunOptions& o, double lit) {
-    if (split.iteration_ms > 0) {
+    if (split.iteration_ms > 0) {  // "packets": without circuits
         std::string text = "best static split of the ports, no circuit ever moved: " + percent(split.iteration_ms, lit) +
                            "; circuits a pair of neighbours: ";
         for (std::size_t i = 0; i < split.circuits.size(); ++i) text += (i == 0 ? "" : "; ") + split.circuits[i];
@@ -122,9 +122,10 @@ void print_run(const JobFile& job, const Run& run, const RunOptions& o) {
     const Point& last = run.points.back();
     if (last.demand.unroutable + last.provisioned.unroutable != 0)
         std::printf(
-            "Operations that need more ports than a GPU has, in the whole run: %llu kinds. They ran unheld; nothing "
-            "here says how fast circuits would carry them.\n",
-            static_cast<unsigned long long>(last.demand.unroutable));
+            "Operations that need more ports than a GPU has, in the whole run: %llu kinds. They ran unheld, %s\n",
+            static_cast<unsigned long long>(last.demand.unroutable),
+            o.packet_gbits ? number_text("over the packet network of %g Gbit/s a GPU.", *o.packet_gbits).c_str()
+                           : "as fast as on electrical rails: --packet-gbits says what else would carry them.");
     else if (last.demand.crowded != 0)
         std::printf(
             "%llu operations need more circuits at a time than there are ports: they were served part by part.\n",

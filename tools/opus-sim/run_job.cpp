@@ -4,10 +4,12 @@
 #include <atomic>
 #include <future>
 #include <set>
+#include <stdexcept>
 #include <thread>
 
 #include "tools/opus-sim/fold_rails.h"
 #include "tools/opus-sim/job_launches.h"
+#include "tools/opus-sim/number_text.h"
 #include "tools/sim/columns.h"
 
 namespace opus::job {
@@ -31,7 +33,7 @@ Variant variant_of(const sim::Column& c, std::uint32_t iterations, std::uint32_t
 }
 
 Point play_point(const replay::Workload& job, std::uint32_t rails, const sim::ColumnOptions& options,
-                 const RunOptions& o, const sim::Column& lit, const JobLaunches* seen, double dark_ms) {
+                 const RunOptions& o, const sim::Column& lit, const JobLaunches* seen, double split_ms, double dark_ms) {
     sim::ColumnOptions c = options;
     c.rails.keep_turns = seen != nullptr;
     c.dark_ns = static_cast<TimeNs>(dark_ms * 1e6);
@@ -68,11 +70,17 @@ Point play_point(const replay::Workload& job, std::uint32_t rails, const sim::Co
     // Beside the orders of other runs, which are among those tried, what they took counts.
     const sim::Known known = play_known(job, {&lit, &demand, &ahead}, c, launches < kMostUses);
     p.best_ms = std::min({known.best.iteration_ms, demand.iteration_ms, ahead.iteration_ms});
+    if (split_ms > 0) p.best_ms = std::min(p.best_ms, split_ms);
     p.bound_ms = std::min(known.least_ms, p.best_ms);
     return p;
 }
 
-Unserved unserved_of(const JobLaunches& launches) {
+std::optional<double> packet_share(const RunOptions& o) {
+    if (!o.packet_gbits) return std::nullopt;
+    return *o.packet_gbits / o.out_gbits;
+}
+
+Unserved unserved_of(const JobLaunches& launches, bool carried) {
     std::set<std::string> names;
     double all = 0, unserved = 0;
     const replay::Workload& w = launches.workload();
@@ -86,7 +94,7 @@ Unserved unserved_of(const JobLaunches& launches) {
             unserved += bytes;
             names.insert(launches.labels()[launches.label(step, rank)]);
         }
-    return {{names.begin(), names.end()}, all > 0 ? unserved / all : 0};
+    return {{names.begin(), names.end()}, all > 0 ? unserved / all : 0, carried};
 }
 
 std::vector<std::uint32_t> ports_to_try(const RunOptions& o, const Run& run, const sim::Column& lit) {
@@ -108,13 +116,13 @@ void play_alternative(const replay::Workload& job, const sim::ColumnOptions& opt
                       Alternative& a) {
     sim::ColumnOptions c = options;
     c.ports = a.ports;
-    if (o.split && repeats) a.split = best_static_split(job, a.ports, c.rehearsal);
+    if (o.split && repeats) a.split = best_static_split(job, a.ports, c.rehearsal, packet_share(o));
     for (const double dark_ms : o.dark_ms) {
         c.dark_ns = static_cast<TimeNs>(dark_ms * 1e6);
         const sim::Column demand = play(job, sim::Rails::on_demand, c), ahead = play(job, sim::Rails::provisioned, c);
         a.points.push_back({dark_ms, demand.ended ? demand.iteration_ms : 0, ahead.ended ? ahead.iteration_ms : 0});
     }
-    a.unserved = unserved_of(JobLaunches(job, a.ports, 1));
+    a.unserved = unserved_of(JobLaunches(job, a.ports, 1), o.packet_gbits.has_value());
 }
 
 // Each of so many, several at once.
@@ -159,6 +167,7 @@ sim::ColumnOptions columns_of(const JobFile& job, const RunOptions& o) {
     c.rehearsal.jitter = o.jitter, c.rehearsal.seed = c.rails.seed = o.seed;
     c.rails.late_ns = static_cast<TimeNs>(o.late_us * 1e3);
     c.rails.guard = o.guard;
+    c.packet_share = packet_share(o).value_or(1);
     if (job.workload.world() > kSmallWorld) c.rails.check_every = 4 * job.workload.world();
     return c;
 }
@@ -167,6 +176,10 @@ Run run_job(const JobFile& file, const RunOptions& o) {
     JobFile slowed;
     if (!o.slow.empty()) slowed = file, slowed.workload = with_slow_ranks(file.workload, o.slow);
     const JobFile& job = o.slow.empty() ? file : slowed;
+    if (o.packet_gbits && *o.packet_gbits >= o.out_gbits)
+        throw std::invalid_argument("--packet-gbits " + number_text("%g", *o.packet_gbits) +
+                                    " is no less than --gbits " + number_text("%g", o.out_gbits) +
+                                    ": circuits would be for nothing; give less");
     const sim::ColumnOptions c = columns_of(job, o);
     Run run;
     run.iterations = c.rehearsal.iterations, run.counted = c.rehearsal.iterations - c.learned;
@@ -178,19 +191,20 @@ Run run_job(const JobFile& file, const RunOptions& o) {
     const sim::Column lit = play(played, sim::Rails::lit, c);
     run.electrical = variant_of(lit, c.rehearsal.iterations, run.rails);
     if (!lit.ended) return run;
-    if (o.split && job.repeats) run.split = best_static_split(played, o.ports, c.rehearsal);
+    if (o.split && job.repeats) run.split = best_static_split(played, o.ports, c.rehearsal, packet_share(o));
     run.nodes = job.workload.nodes();
     std::optional<JobLaunches> launches;
     if (o.answers) {
         launches.emplace(played, o.ports, c.rehearsal.iterations);
         run.labels = launches->labels();
-        run.unserved = unserved_of(*launches);
+        run.unserved = unserved_of(*launches, o.packet_gbits.has_value());
         run.windows = windows_of(*launches, lit, c.learned);
         run.lit_answers = answers_of(*launches, c.rehearsal, lit, c.learned);
     }
     run.points.resize(o.dark_ms.size());
     each(run.points.size(), o.at_once, [&](std::size_t i) {
-        run.points[i] = play_point(played, run.rails, c, o, lit, launches ? &*launches : nullptr, o.dark_ms[i]);
+        run.points[i] = play_point(played, run.rails, c, o, lit, launches ? &*launches : nullptr,
+                                   run.split.iteration_ms, o.dark_ms[i]);
     });
     if (o.answers)
         for (const std::uint32_t ports : ports_to_try(o, run, lit)) run.alternatives.emplace_back().ports = ports;

@@ -17,6 +17,9 @@ struct RunOptions {
     std::vector<double> dark_ms{1, 10, 25, 100};
     std::uint32_t ports = 2;         // of a GPU
     double out_gbits = 400;          // of a GPU, between nodes, all its ports together
+    // Of a GPU on a packet network beside the circuits. It carries what no circuits can serve, and what a static split gives
+    // none. Without it: what no circuits can serve has `out_gbits`, and a static split has a circuit for each pair.
+    std::optional<double> packet_gbits;
     double node_gbytes = 450;        // of a GPU within its node, a second
     double out_us = 5, node_us = 2;  // of each step of an operation
     std::uint32_t iterations = 8;    // that are played; the second half counts
@@ -63,8 +66,9 @@ struct Point {
 struct Unserved {
     std::vector<std::string> names;  // as JobLaunches calls them
     double share = 0;                // of the bytes that an iteration sends between nodes
+    bool carried = false;            // by a packet network whose bandwidth was given: what they take there was played
     static constexpr double kFew = 0.01;
-    bool matters() const { return share >= kFew; }  // else any packet network carries them
+    bool matters() const { return share >= kFew && !carried; }  // fewer are carried by any packet network
 };
 
 // The same job with other ports, which share the same bandwidth.

@@ -201,6 +201,7 @@ json run_json(const JobFile& job, const Run& run, const RunOptions& o, double ac
                 {"rails_alike", run.rails},
                 {"nodes", run.nodes},
                 {"gbits", o.out_gbits},
+                {"packet_gbits", o.packet_gbits ? json(*o.packet_gbits) : json()},
                 {"accept", accept},
                 {"electrical_ms", run.electrical.iteration_ms},
                 {"points", points_json(run)},

@@ -25,17 +25,13 @@ using Lit = std::map<GpuPair, std::uint32_t>;
 // Launches begin as soon as they are reached, with the bandwidth of the circuits that there are.
 class FixedCircuits : public replay::Gates {
 public:
-    FixedCircuits(const sim::JobMap& map, std::uint32_t ports, const Lit& lit) : map_(map), ports_(ports), lit_(lit) {}
+    FixedCircuits(const sim::JobMap& map, std::uint32_t ports, const Lit& lit)
+        : map_(map), launch_pairs_(map, ports), lit_(lit) {}
 
     bool recorded(Name name, const replay::RehearsedLaunch& launch, std::int64_t) override {
-        std::vector<GpuPair> pairs;
-        for (const replay::Step* step : launch.operations) map_.add_pairs(*step, name.rank, pairs);
-        if (pairs.empty()) return false;
-        const std::vector<std::uint32_t> most = sim::most_circuits(pairs, ports_);
-        double share = 1;
-        for (std::size_t i = 0; i < most.size(); ++i)
-            share = std::min(share, static_cast<double>(lit_.at(pairs[i])) / most[i]);
-        shares_[{name.rank, name.seq}] = share;
+        const sim::LaunchPairs::Pairs& pairs = launch_pairs_.of(launch.operations, name.rank);
+        if (pairs.all.empty()) return false;
+        shares_[{name.rank, name.seq}] = share_of(pairs);
         return true;
     }
     void reached(Name name, std::int64_t now) override {
@@ -53,8 +49,20 @@ public:
     }
 
 private:
+    // Where a pair has no circuit, all goes over the packet network.
+    double share_of(const sim::LaunchPairs::Pairs& pairs) const {
+        if (!pairs.served()) return map_.packet_share();
+        double share = 1;
+        for (std::size_t i = 0; i < pairs.most.size(); ++i) {
+            const auto lit = lit_.find(pairs.all[i]);
+            if (lit == lit_.end()) return map_.packet_share();
+            share = std::min(share, static_cast<double>(lit->second) / pairs.most[i]);
+        }
+        return share;
+    }
+
     const sim::JobMap& map_;
-    std::uint32_t ports_;
+    sim::LaunchPairs launch_pairs_;
     const Lit& lit_;
     std::map<std::pair<std::uint32_t, std::uint64_t>, double> shares_;
     std::vector<Name> open_;
@@ -63,8 +71,13 @@ private:
 
 class SplitSearch {
 public:
-    SplitSearch(const replay::Workload& w, std::uint32_t ports, const replay::RehearsalOptions& options)
-        : w_(w), map_(w, ports, 0, options.bytes_per_us), ports_(ports), options_(options) {
+    SplitSearch(const replay::Workload& w, std::uint32_t ports, const replay::RehearsalOptions& options,
+                std::optional<double> packet_share)
+        : w_(w),
+          map_(w, ports, 0, options.bytes_per_us, packet_share.value_or(1)),
+          ports_(ports),
+          options_(options),
+          packets_(packet_share.has_value()) {
         options_.iterations = 2;
         std::vector<std::set<GpuPair>> of_comm(w.comms.size());
         for (const replay::Role& role : w.roles)
@@ -96,7 +109,20 @@ public:
     StaticSplit run() {
         StaticSplit best;
         best.needed_ports = most_used();
-        if (best.needed_ports > ports_) return best;
+        if (best.needed_ports <= ports_) climb(best);
+        if (!packets_) return best;
+        for (Neighbours& n : all_) n.circuits = 0;
+        StaticSplit other;
+        climb(other);
+        if (best.iteration_ms == 0 || other.iteration_ms < best.iteration_ms)
+            best.iteration_ms = other.iteration_ms, best.circuits = other.circuits;
+        best.tried += other.tried;
+        return best;
+    }
+
+private:
+    // Adds the circuits that gain most to those that there are, until none gains.
+    void climb(StaticSplit& best) {
         best.iteration_ms = play();
         best.tried = 1;
         for (bool better = true; better;) {
@@ -113,16 +139,16 @@ public:
             }
             if (better) ++all_[which].circuits, best.iteration_ms = least;
         }
-        for (const Neighbours& n : all_) best.circuits.push_back(n.names + ": " + std::to_string(n.circuits));
-        return best;
+        for (const Neighbours& n : all_)
+            best.circuits.push_back(n.names + ": " + (n.circuits == 0 ? "packets" : std::to_string(n.circuits)));
     }
 
-private:
     // What several communicators join is joined once, by the most that any of them has.
     Lit lit() const {
         Lit lit;
         for (const Neighbours& n : all_)
-            for (const GpuPair& p : n.pairs) lit[p] = std::max(lit[p], n.circuits);
+            for (const GpuPair& p : n.pairs)
+                if (n.circuits != 0) lit[p] = std::max(lit[p], n.circuits);
         return lit;
     }
     std::uint32_t most_used() const {
@@ -147,14 +173,16 @@ private:
     sim::JobMap map_;
     std::uint32_t ports_;
     replay::RehearsalOptions options_;
+    bool packets_;  // there is a packet network
     std::set<std::tuple<std::uint32_t, std::uint32_t, std::uint32_t, replay::StepKind>> seen_;
     std::vector<Neighbours> all_;
 };
 
 }  // namespace
 
-StaticSplit best_static_split(const replay::Workload& workload, std::uint32_t ports, const replay::RehearsalOptions& options) {
-    return SplitSearch(workload, ports, options).run();
+StaticSplit best_static_split(const replay::Workload& workload, std::uint32_t ports,
+                              const replay::RehearsalOptions& options, std::optional<double> packet_share) {
+    return SplitSearch(workload, ports, options, packet_share).run();
 }
 
 }  // namespace opus::job

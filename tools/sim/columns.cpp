@@ -41,7 +41,7 @@ Column play(const replay::Workload& workload, Rails rails, const ColumnOptions& 
         summarise(rehearse(workload, rehearsal), options.learned, column);
         return column;
     }
-    JobMap map(workload, options.ports, options.dark_ns, options.rehearsal.bytes_per_us);
+    JobMap map(workload, options.ports, options.dark_ns, options.rehearsal.bytes_per_us, options.packet_share);
     RailsOptions how = options.rails;
     how.provision = rails == Rails::provisioned;
     how.runs &= rails == Rails::provisioned;
@@ -60,7 +60,7 @@ Column play(const replay::Workload& workload, Rails rails, const ColumnOptions& 
 
 Known play_known(const replay::Workload& workload, const std::vector<const Column*>& columns, const ColumnOptions& options,
                  bool bound) {
-    const JobMap map(workload, options.ports, options.dark_ns, options.rehearsal.bytes_per_us);
+    const JobMap map(workload, options.ports, options.dark_ns, options.rehearsal.bytes_per_us, options.packet_share);
     OracleOptions how = options.oracle;
     how.learned = options.learned;
     how.sparing = true;

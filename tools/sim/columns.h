@@ -19,6 +19,7 @@ struct ColumnOptions {
     std::uint32_t learned = 2;  // iterations that do not count
     replay::RehearsalOptions rehearsal;
     RailsOptions rails;
+    double packet_share = 1;  // of a GPU's bandwidth, for operations that no circuits can serve
     OracleOptions oracle;  // its `learned` is that of above
 };
 

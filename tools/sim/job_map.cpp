@@ -70,8 +70,9 @@ OpKind kind_of(StepKind kind) {
     }
 }
 
-JobMap::JobMap(const replay::Workload& workload, std::uint32_t ports, TimeNs dark_ns, double bytes_per_us)
+JobMap::JobMap(const replay::Workload& workload, std::uint32_t ports, TimeNs dark_ns, double bytes_per_us, double packet_share)
     : workload_(&workload),
+      packet_share_(packet_share),
       members_(workload),
       fabric_(fabric_of(workload, ports, dark_ns, bytes_per_us * 8 / 1e3 / ports)),
       ranks_(fabric_.nodes.size()) {

@@ -18,10 +18,13 @@ using GpuPair = std::pair<GpuId, GpuId>;  // first < second
 
 class JobMap {
 public:
-    // `bytes_per_us`: of all ports of a GPU.
-    JobMap(const replay::Workload& workload, std::uint32_t ports, TimeNs dark_ns, double bytes_per_us);
+    // `bytes_per_us`: of all ports of a GPU. `packet_share`: of that, what a GPU has on a packet network, which carries
+    // operations that no circuits can serve.
+    JobMap(const replay::Workload& workload, std::uint32_t ports, TimeNs dark_ns, double bytes_per_us,
+           double packet_share = 1);
 
     const replay::Workload& workload() const { return *workload_; }
+    double packet_share() const { return packet_share_; }
     const Fabric& fabric() const { return fabric_; }
     NodeIndex node_of(std::uint32_t rank) const { return workload_->places[rank].node; }
     RankId local_rank(std::uint32_t rank) const { return local_[rank]; }
@@ -45,6 +48,7 @@ private:
     const std::vector<std::uint32_t>& group_of(const replay::Step& step, std::uint32_t rank) const;
 
     const replay::Workload* workload_;
+    double packet_share_;
     replay::Memberships members_;
     Fabric fabric_;
     std::vector<RankId> local_;
@@ -64,6 +68,7 @@ public:
     struct Pairs {
         std::vector<GpuPair> all;
         std::vector<std::uint32_t> most;  // most_circuits
+        bool served() const { return all.empty() || !most.empty(); }
     };
 
     LaunchPairs(const JobMap& map, std::uint32_t ports) : map_(map), ports_(ports) {}

@@ -126,7 +126,7 @@ double SwitchedRails::share(Name name) {
     const LaunchPairs::Pairs& pairs = *pairs_.at({name.rank, name.seq});
     Share& share = shares_[&pairs];
     if (std::exchange(share.changes, changes_) == changes_) return share.of_all;
-    share.of_all = 1;
+    share.of_all = pairs.served() ? 1 : map_.packet_share();
     for (std::size_t i = 0; i < pairs.most.size(); ++i) {
         const auto lit = lit_.find(pairs.all[i]);
         if (lit != lit_.end() && lit->second != 0)

@@ -200,8 +200,8 @@ private:
         if (s.open == kNone) return;
         Launch& l = launches_[s.open];
         s.open = kNone;
-        double share = 1;
         l.pairs = &launch_pairs_.of(l.operations, s.rank);
+        double share = l.pairs->served() ? 1 : map_.packet_share();
         if (circuits_ == TaskGraph::Circuits::one)
             for (const std::uint32_t most : l.pairs->most) share = std::min(share, 1.0 / most);
         for (std::size_t i = 0; i < l.operations.size(); ++i)
