@@ -535,14 +535,15 @@ void Inspector::gone(std::uint32_t rank) {
 
 // --- glass --------------------------------------------------------------------------------------------
 
-// A peer that was through with the communicator and has destroyed it is unknown to a controller that came later: all
-// bytes that went between the two have arrived.
+// Of the launch's operations between these two. A controller that came later holds nothing for a communicator that it lets
+// pass; and a peer that was through with one and has destroyed it is unknown to it: all bytes between the two have arrived.
 bool Inspector::is_through(LaunchIndex index, PairIndex pair) const {
     if (world_.controller.life() <= 1) return false;
     const auto& parts = *world_.launches[index].parts;
     return std::all_of(parts.begin(), parts.end(), [&](const Part& part) {
         const auto& pairs = s_.flows[part.flow].pairs;
-        return std::find(pairs.begin(), pairs.end(), pair) == pairs.end() || world_.traffic.has_arrived(part.flow);
+        return std::find(pairs.begin(), pairs.end(), pair) == pairs.end() || open_[part.comm] ||
+               world_.traffic.has_arrived(part.flow);
     });
 }
 
