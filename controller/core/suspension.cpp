@@ -83,6 +83,7 @@ bool Core::Impl::tied_to_half_started(Launch& launch, TiedLaunches& tied, KeysLo
         walk.pop_back();
         at.part = part;
         half |= at.mixed || at.behind || at.connects;  // whom it waits for is not seen
+        half |= at.stage == Stage::suspended;          // it may be for the ports of this very launch that it has no circuits
         half = half || half_started(at, looked);
         for (const KeyRef& r : at.keys) {
             if (std::exchange(r.key->mark, tied.mark) == tied.mark) continue;
