@@ -122,7 +122,7 @@ bool Core::Impl::in_the_way(Gang& gang, std::vector<EdgeId>& pairs) {
     for (const WantedPort& w : gang.wanted) {
         const Obstacle obstacle = inventory.obstacle(w, gang);
         if (obstacle == Obstacle::none) continue;
-        if (obstacle != Obstacle::busy) return false;
+        if (obstacle != Obstacle::busy || inventory.reserved_earlier(w.port, gang, w.edge)) return false;
         const EdgeId e = inventory.port(w.port).edge;
         if (!inventory.edge(e).runs.empty()) {  // who has started what is not known yet
             for (const WantedPort& each : std::vector<WantedPort>(gang.wanted)) revoke_for(gang, each);
