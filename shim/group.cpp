@@ -431,12 +431,13 @@ private:
     }
 
     // Communicators that share a stream are one launch: the first's gate would stand before the second's
-    // kernel anyway. So are those that share resources: NCCL runs their kernels one after another, in an order of its own.
+    // kernel anyway. So are those that share resources: NCCL runs their kernels one after another, in an order of its own. And all
+    // of a call that makes connections: CUDA may keep it for what is on the device, all of its gates with it, before it launches any.
     void join_parts() {
         for (std::uint32_t i = 0; i < group_.parts.size(); ++i)
             for (std::uint32_t k = 0; k < i; ++k)
                 if (group_.parts[i].recorded && group_.parts[k].recorded &&
-                    group_.parts[i].comm->family == group_.parts[k].comm->family)
+                    (first_uses_ != 0 || group_.parts[i].comm->family == group_.parts[k].comm->family))
                     join(k, i);
         for (std::uint32_t i = 0; i < group_.streams.size(); ++i) {
             for (std::uint32_t k = 0; k < i; ++k) {

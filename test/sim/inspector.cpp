@@ -127,7 +127,7 @@ void Inspector::returned(NodeIndex node, std::uint64_t revocation) {
         if (s_.ranks[run.rank].node != node || !world_.ranks[run.rank]->alive()) continue;
         for (const Part& part : *run.parts)
             for (const wire::KeyRange& range : asked->second.ranges)
-                if (covers(range, s_.flows[part.flow].key))
+                if (!open_[part.comm] && covers(range, s_.flows[part.flow].key))
                     return world_.fail("I2: a run is returned, and " + name(index) + " has started under it untold");
     }
     asked_[node].erase(asked);
