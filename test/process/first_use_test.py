@@ -36,12 +36,30 @@ def drained(context) -> None:
     play(context, "stream", early=False, STANDIN_DRAINS="1")
 
 
-def play_one(context, shape: Shape, w: Workload) -> None:
+def play_one(context, shape: Shape, w: Workload, **env: str) -> None:
     with context.cluster(shape) as cluster:
         path = w.write(cluster.folder / "one.jsonl")
-        job = cluster.start_job(Play(path, timeout_s=PATIENCE_S * SLOW, env=ENV | {"OPUS_GATE": "stream"}))
+        job = cluster.start_job(Play(path, timeout_s=PATIENCE_S * SLOW, env=ENV | env | {"OPUS_GATE": "stream"}))
         job.wait(2 * PATIENCE_S * SLOW)
         nothing_in_the_dark(cluster, job)
+
+
+@case("a group that makes connections may wait for the whole device: who waits for one of its kernels need not meet the others")
+def drained_group(context) -> None:
+    w = Workload("drained-group", grid(3, 1))
+    w.comm("old", [[1, 2]])
+    w.comm("new", [[1, 2]])
+    w.comm("other", [[0, 2]])
+    w.send("old", 2, 1, 64)  # connected from here on
+    w.step(1, "group_begin")
+    w.step(1, "send", comm="new", peer=1, stream="a", bytes=64)
+    w.step(1, "recv", comm="old", peer=1, stream="b", bytes=64)
+    w.step(1, "group_end")
+    w.step(2, "recv", comm="new", peer=0, stream="a", bytes=64)
+    w.step(2, "send", comm="other", peer=0, stream="b", bytes=64)  # makes a connection: returns when the kernel before it is done
+    w.step(0, "recv", comm="other", peer=1, stream="a", bytes=64)
+    w.step(2, "send", comm="old", peer=0, stream="b", bytes=64)
+    play_one(context, Shape(nodes=3, gpus=1, ports=2, dark_ms=2), w, STANDIN_DRAINS="1")
 
 
 @case("who gives to the root of a gather, or takes from that of a scatter, waits for the root alone")
