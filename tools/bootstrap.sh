@@ -12,7 +12,7 @@ NVCC_WHEEL=nvidia-cuda-nvcc-cu12==12.9.86
 CCCL_WHEEL=nvidia-cuda-cccl-cu12==12.9.27  # nv/target, which cuda_fp16.h includes
 
 packages_build="g++ meson ninja-build pkg-config python3 python3-pip libzmq3-dev cppzmq-dev libmsgpack-cxx-dev
-  libspdlog-dev doctest-dev help2man libtomlplusplus-dev libcli11-dev nlohmann-json3-dev libboost-dev zlib1g-dev"
+  libspdlog-dev doctest-dev help2man libtomlplusplus-dev libcli11-dev nlohmann-json3-dev libboost-dev zlib1g-dev libarchive-dev"
 packages_lint="clang-format clang-tidy git"
 packages_fuzz="clang libclang-rt-14-dev llvm"
 packages_bench="valgrind"

@@ -14,7 +14,9 @@ import pathlib
 import shutil
 import subprocess
 import sys
+import tarfile
 import tempfile
+import zipfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "process"))
 import cases  # noqa: E402
@@ -188,6 +190,94 @@ def _(context):
         lines = (JOBS / "moe-ddp-2x2.jsonl").read_text().splitlines()
         bad.write_text("\n".join(lines[:-1]) + "\n" + lines[-1][: len(lines[-1]) // 2])
         expect(f"{bad}: line {len(lines)}" in run("read", bad, code=2), "a workload that was cut short")
+
+
+def kineto_rank(rank: int) -> str:
+    """A gradient's sum behind 2 ms of computing, on one of two ranks."""
+    kernels = [("gemm", 7, 1000, 2000, {}),
+               ("ncclDevKernel_AllReduce_Sum_bf16_RING_LL", 20, 3000, 500,
+                {"Collective name": "allreduce", "In msg nelems": 4096, "dtype": "BFloat16", "Process Group Name": "0"})]
+    events = [{"ph": "X", "cat": "kernel", "name": name, "pid": 0, "tid": tid, "ts": ts, "dur": dur, "args": {"stream": tid, **args}}
+              for name, tid, ts, dur, args in kernels]
+    info = {"backend": "nccl", "rank": rank, "world_size": 2, "pg_config": [{"pg_name": "0", "ranks": [0, 1]}]}
+    return json.dumps({"schemaVersion": 1, "distributedInfo": info, "traceEvents": events})
+
+
+@case("archives are read as folders are, in every packing, and bad ones are refused")
+def _(context):
+    with tempfile.TemporaryDirectory() as root:
+        traces = pathlib.Path(root, "traces")
+        traces.mkdir()
+        for rank in range(2):
+            (traces / f"rank{rank}.json").write_text(kineto_rank(rank))
+        wanted = read(traces)
+        expect(totals(wanted) == {("all_reduce", 2): (2, 2 * 8192)}, f"{wanted}")
+        (traces / ".hidden").write_text("no trace")
+        archives = []
+        for mode in ("w", "w:gz", "w:xz", "w:bz2"):
+            archives.append(pathlib.Path(root, "traces.tar" + mode[1:].replace(":", ".")))
+            with tarfile.open(archives[-1], mode) as tar:
+                tar.add(traces, "traces")
+        archives.append(pathlib.Path(root, "traces.zip"))
+        with zipfile.ZipFile(archives[-1], "w", zipfile.ZIP_DEFLATED) as z:
+            for path in sorted(traces.iterdir()):
+                z.write(path, f"traces/{path.name}")
+        if shutil.which("zstd"):
+            archives.append(pathlib.Path(root, "traces.tar.zst"))
+            subprocess.run(["zstd", "-q", "-o", archives[-1], archives[0]], check=True)
+        # Each rank's trace packed by itself, as the profiler does, and then all in one archive.
+        archives.append(pathlib.Path(root, "twice.tar"))
+        with tarfile.open(archives[-1], "w") as tar:
+            for rank in range(2):
+                part = pathlib.Path(root, f"rank{rank}.json.gz")
+                part.write_bytes(gzip.compress(kineto_rank(rank).encode()))
+                tar.add(part, f"traces/{part.name}")
+        for archive in archives:
+            expect(read(archive) == wanted, f"{archive.name} is read otherwise than its folder")
+        for archive in archives[1:4]:
+            cut = pathlib.Path(root, "cut" + archive.name)
+            cut.write_bytes(archive.read_bytes()[:-60])
+            said = run("read", cut, code=2)
+            expect(str(cut) in said and ("cut short" in said or "damaged" in said), said)
+        second = pathlib.Path(root, "second.tar")
+        with tarfile.open(second, "w") as tar:
+            tar.add(traces / "rank0.json", "a/rank0.json")
+            tar.add(traces / ".hidden", "a/notes.txt")
+        expect(f"{second}/a/notes.txt: its format is not known" in run("read", second, code=2), "a file in an archive")
+
+
+@case("zstd's long windows are refused, with what to do")
+def _(context):
+    if not shutil.which("zstd"):
+        raise Skip("zstd is not there")
+    with tempfile.TemporaryDirectory() as root:
+        packed = pathlib.Path(root, "rank0.json.zst")
+        with open(packed, "wb") as out:
+            subprocess.run(["zstd", "-q", "--long=30", "-c"], input=kineto_rank(0).encode(), stdout=out, check=True)
+        said = run("read", packed, code=2)
+        expect(f"zstd -d --long=31 '{packed}'" in said, said)
+
+
+@case("files that are no job are named, with what to give in their place")
+def _(context):
+    others = {"it is a list of launches": "1,0,5,0,DP,_allgather_base,5,0\n1,1,1,0,PP,send,11,0\n",
+              "it is a list of phases": "PP start_backend: 1 start_idx: 0 end_backend: 1 end_idx: 1 len: 2, start_time: 1.5, end_time: 2.5\n",
+              "description of a network": "topology: [ Ring ]\nnpus_count: [ 4 ]\nbandwidth: [ 50.0 ]\n",
+              "settings of a system": '{\n "scheduling-policy": "FIFO"\n}',
+              "a list of topologies": "BW 0\n0 1\n1 0\nEND\n",
+              "a schedule for the reconfigurable": "mapping:\n  1: 0\n",
+              "a table of results": "case,gpus,mode,ocs_ms,min_s\njob,16,native,,1\n",
+              "PyTorch's execution graph": '{"schema": "1.0.1", "pid": 1, "nodes": []}',
+              "a Chakra trace written as JSON": '{"workload_graph": [{"Id": 1}]}',
+              "a Chrome trace, and not": '[{"name": "forward", "ph": "X", "ts": 1, "dur": 2, "rank": 0}]',
+              "a file of communicators": '{"1": [0, 1]}'}
+    with tempfile.TemporaryDirectory() as root:
+        for what, text in others.items():
+            path = pathlib.Path(root, "file")
+            path.write_text(text)
+            said = run("read", path, code=2)
+            expect(said.startswith(f"opus-sim: {path}: ") and what in said, f"{what}: {said}")
+            expect(len(said.splitlines()) == 1 and ("give" in said or "record" in said), f"{what}: {said}")
 
 
 @case("the 128 ranks of a Chakra job, DP4 PP4 TP8")

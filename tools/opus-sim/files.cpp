@@ -1,4 +1,4 @@
-// Which format a file has, found by what is in it.
+// Which format a file has, found by what is in it; and a job read from its files.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -6,12 +6,13 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <memory>
+#include <map>
 
 #include "tools/opus-sim/chakra.h"
-#include "tools/opus-sim/inflate.h"
 #include "tools/opus-sim/kineto.h"
+#include "tools/opus-sim/other_files.h"
 #include "tools/opus-sim/recordings.h"
+#include "tools/opus-sim/unpack.h"
 
 namespace opus::job {
 namespace {
@@ -31,55 +32,48 @@ public:
         close(fd);
         if (size_ == 0) throw BadFile(path, "", "it is empty");
         if (data_ == MAP_FAILED) throw BadFile(path, "", "it cannot be read");
-        if (is_gzip({static_cast<const char*>(data_), size_}))
-            unpacked_ = inflated({path, {static_cast<const char*>(data_), size_}});
     }
     Mapped(const Mapped&) = delete;
     Mapped& operator=(const Mapped&) = delete;
     ~Mapped() {
         if (data_ != nullptr && data_ != MAP_FAILED) munmap(data_, size_);
     }
-    NamedText text() const {
-        return {path_, unpacked_.empty() ? std::string_view(static_cast<const char*>(data_), size_)
-                                         : std::string_view(unpacked_)};
-    }
+    NamedText text() const { return {path_, {static_cast<const char*>(data_), size_}}; }
 
 private:
-    std::string path_, unpacked_;
+    std::string path_;
     void* data_ = nullptr;
     std::size_t size_ = 0;
 };
 
-enum class Format : std::uint8_t {
-    workload,
-    recording,
-    chakra,
-    communicators,
-    kineto,
-    simai,
-    aicb,
-    pytorch_graph,
-    unknown
-};
+enum class Format : std::uint8_t { workload, recording, chakra, communicators, kineto, simai, aicb };
 
-Format format_of(std::string_view text) {
+Format format_of(const NamedText& file) {
+    const std::string_view text = file.text;
     const std::size_t from = text.find_first_not_of(" \t\r\n");
     const std::string_view head = from == text.npos ? std::string_view() : text.substr(from, 4096);
     if (head.starts_with("HYBRID_") || head.starts_with("DATA") || head.starts_with("MODEL") || head.starts_with("MICRO"))
         return Format::simai;
-    if (head.starts_with("[") && head.find("rank") != head.npos) return Format::aicb;
-    if (head.starts_with("comm_type,")) return Format::aicb;
+    if ((head.starts_with("[") && head.substr(0, head.find('\n')).find("rank") != head.npos && head.find('"') == head.npos) ||
+        head.starts_with("comm_type,"))
+        return Format::aicb;
     if (head.starts_with("{")) {
         if (head.find("\"opus-recording\"") != head.npos) return Format::recording;
         if (head.substr(0, head.find('\n')).find("\"workload\":") != head.npos) return Format::workload;
-        if (head.find("chakra") != head.npos && head.find("\"schema\"") != head.npos) return Format::pytorch_graph;
+    }
+    const std::string_view other = other_file(text);
+    if (head.starts_with("{")) {
         if (is_kineto(text)) return Format::kineto;
         const std::size_t colon = head.find(':');
-        if (colon != head.npos && head.find_first_not_of(" \t\r\n", colon + 1) == head.find('[', colon))
+        if (other.empty() && colon != head.npos && head.find_first_not_of(" \t\r\n", colon + 1) == head.find('[', colon))
             return Format::communicators;
-        return Format::unknown;
     }
-    return is_chakra(text) ? Format::chakra : Format::unknown;
+    if (!other.empty()) throw BadFile(file.name, "", std::string(other));
+    if (is_chakra(text)) return Format::chakra;
+    throw BadFile(file.name, "",
+                  "its format is not known. Known are: Opus recordings, opus-replay workloads, Chakra execution traces "
+                  "(NAME.RANK.et and the JSON file of communicators), PyTorch profiler traces (JSON), SimAI workloads, "
+                  "AICB tables; and archives of these (tar, zip, gzip, xz, zstd, bzip2)");
 }
 
 std::vector<std::string> in_folders(const std::vector<std::string>& paths) {
@@ -98,11 +92,51 @@ std::vector<std::string> in_folders(const std::vector<std::string>& paths) {
     return all;
 }
 
-std::string common_name(const std::vector<std::string>& paths) {
-    std::filesystem::path path(paths.front());
-    if (paths.size() > 1 && path.has_parent_path()) path = path.parent_path();
-    return path.filename().string();
-}
+// The files of a job, unpacked, by format. Those of archives are unpacked again each time that they are looked at, so
+// that no more than one is in memory.
+class JobFiles {
+public:
+    explicit JobFiles(std::vector<std::string> paths) : paths_(std::move(paths)) {
+        for (const std::string& path : paths_)
+            unpack(Mapped(path).text(), [&](const NamedText& file) {
+                const Format format = format_of(file);
+                std::vector<std::string>& same = names_[format];
+                if (format == Format::communicators && !same.empty())
+                    throw BadFile(file.name, "",
+                                  "it is a second file of communicators; " + same.front() + " is one, too: give one");
+                same.push_back(file.name);
+                formats_.push_back(format);
+            });
+        if (formats_.empty()) throw BadFile(paths_.empty() ? "." : paths_.front(), "", "there is no file in it");
+    }
+
+    void each(Format wanted, const TakeFile& take) const {
+        std::size_t next = 0, left = names(wanted).size();
+        for (const std::string& path : paths_) {
+            if (left == 0) return;
+            unpack(Mapped(path).text(), [&](const NamedText& file) {
+                if (next < formats_.size() && formats_[next++] == wanted) --left, take(file);
+            });
+        }
+    }
+    const std::vector<std::string>& names(Format format) const {
+        static const std::vector<std::string> none;
+        const auto at = names_.find(format);
+        return at == names_.end() ? none : at->second;
+    }
+    std::uint32_t count(Format format) const { return static_cast<std::uint32_t>(names(format).size()); }
+    // "FOLDER", or the name of the only file.
+    std::string common_name(Format format) const {
+        std::filesystem::path path(names(format).front());
+        if (count(format) > 1 && path.has_parent_path()) path = path.parent_path();
+        return path.filename().string();
+    }
+
+private:
+    std::vector<std::string> paths_;
+    std::vector<Format> formats_;  // in the order in which files are unpacked
+    std::map<Format, std::vector<std::string>> names_;
+};
 
 JobFile from_trace(JobTrace trace, JobFile job, const ReadOptions& options) {
     check_trace(trace, options.fill, job.assumed);
@@ -111,14 +145,14 @@ JobFile from_trace(JobTrace trace, JobFile job, const ReadOptions& options) {
     return job;
 }
 
-JobFile read_chakra(const std::vector<std::string>& traces, const std::string& communicators, const ReadOptions& options) {
+JobFile read_chakra(const JobFiles& files, const ReadOptions& options) {
     std::vector<Communicator> groups;
-    if (!communicators.empty()) groups = read_communicators(Mapped(communicators).text());
-    ChakraReader reader(std::move(groups), static_cast<std::uint32_t>(traces.size()), options);
-    for (const std::string& path : traces) reader.read(Mapped(path).text());
+    files.each(Format::communicators, [&](const NamedText& file) { groups = read_communicators(file); });
+    ChakraReader reader(std::move(groups), files.count(Format::chakra), options);
+    files.each(Format::chakra, [&](const NamedText& file) { reader.read(file); });
     JobFile job;
     job.format = "MLCommons Chakra execution traces";
-    job.figures.files = static_cast<std::uint32_t>(traces.size()), job.figures.entries = reader.entries();
+    job.figures.files = files.count(Format::chakra), job.figures.entries = reader.entries();
     job.figures.span_ms = reader.span_ms();
     if (reader.estimated()) {
         char text[160];
@@ -129,82 +163,70 @@ JobFile read_chakra(const std::vector<std::string>& traces, const std::string& c
         job.assumed.emplace_back(text);
     }
     JobTrace trace = reader.trace();
-    trace.name = common_name(traces);
+    trace.name = files.common_name(Format::chakra);
     count_trace(trace, job.figures);
     return from_trace(std::move(trace), std::move(job), options);
 }
 
-JobFile read_kineto(const std::vector<std::string>& paths, const ReadOptions& options) {
+JobFile read_kineto(const JobFiles& files, const ReadOptions& options) {
     KinetoReader reader;
-    for (const std::string& path : paths) reader.read(Mapped(path).text());
+    files.each(Format::kineto, [&](const NamedText& file) { reader.read(file); });
     JobFile job;
     job.format = "PyTorch profiler (Kineto) traces";
-    job.figures.files = static_cast<std::uint32_t>(paths.size()), job.figures.entries = reader.entries();
+    job.figures.files = files.count(Format::kineto), job.figures.entries = reader.entries();
     job.figures.span_ms = reader.span_ms();
     JobTrace trace = reader.trace();
-    trace.name = common_name(paths);
+    trace.name = files.common_name(Format::kineto);
     count_trace(trace, job.figures);
     job.assumed = reader.assumed(trace);
     return from_trace(std::move(trace), std::move(job), options);
 }
 
-JobFile read_recordings(const std::vector<std::string>& paths, const ReadOptions& options) {
-    std::vector<std::unique_ptr<Mapped>> files;
+JobFile read_recordings(const JobFiles& files, const ReadOptions& options) {
+    std::vector<std::string> held;
+    files.each(Format::recording, [&](const NamedText& file) { held.emplace_back(file.text); });
     std::vector<NamedText> texts;
-    for (const std::string& path : paths) {
-        files.push_back(std::make_unique<Mapped>(path));
-        texts.push_back(files.back()->text());
-    }
+    for (std::size_t i = 0; i < held.size(); ++i) texts.push_back({files.names(Format::recording)[i], held[i]});
     JobFile job = read_recorded(texts, options);
-    if (job.workload.name == "recorded") job.workload.name = common_name(paths);
+    if (job.workload.name == "recorded") job.workload.name = files.common_name(Format::recording);
+    return job;
+}
+
+JobFile read_one(const JobFiles& files, Format format, const ReadOptions& options) {
+    JobFile job;
+    files.each(format, [&](const NamedText& file) {
+        job = format == Format::workload ? read_played(file)
+              : format == Format::simai  ? read_simai(file, options)
+                                         : read_aicb(file, options);
+    });
     return job;
 }
 
 }  // namespace
 
 JobFile read_files(const std::vector<std::string>& paths, const ReadOptions& options) {
-    const std::vector<std::string> files = in_folders(paths);
-    if (files.empty()) throw BadFile(paths.empty() ? "." : paths.front(), "", "there is no file in it");
-    std::vector<std::string> chakra, kineto, recordings, other;
-    std::string communicators;
-    Format single = Format::unknown;
-    for (const std::string& path : files) {
-        const Mapped file(path);
-        switch (const Format format = format_of(file.text().text)) {
-            case Format::chakra: chakra.push_back(path); break;
-            case Format::kineto: kineto.push_back(path); break;
-            case Format::recording: recordings.push_back(path); break;
-            case Format::communicators:
-                if (!communicators.empty())
-                    throw BadFile(path, "",
-                                  "it is a second file of communicators; " + communicators + " is one, too: give one");
-                communicators = path;
-                break;
-            case Format::pytorch_graph:
-                throw BadFile(
-                    path, "",
-                    "it is PyTorch's execution graph, which has no times: give the profiler's trace of the same rank");
-            case Format::unknown:
-                throw BadFile(path, "",
-                              "its format is not known. Known are: Opus recordings, opus-replay workloads, Chakra "
-                              "execution traces (NAME.RANK.et and the "
-                              "JSON file of communicators), PyTorch profiler traces (JSON, gzip too), SimAI workloads, "
-                              "AICB tables");
-            default: other.push_back(path), single = format;
-        }
+    const std::vector<std::string> found = in_folders(paths);
+    if (found.empty()) throw BadFile(paths.empty() ? "." : paths.front(), "", "there is no file in it");
+    const JobFiles files(found);
+    std::vector<Format> formats;
+    std::uint32_t jobs = 0;
+    for (const Format f : {Format::chakra, Format::kineto, Format::recording, Format::workload, Format::simai, Format::aicb}) {
+        if (files.count(f) == 0) continue;
+        formats.push_back(f);
+        const bool one_a_job = f == Format::workload || f == Format::simai || f == Format::aicb;
+        jobs += one_a_job ? files.count(f) : 1;
     }
-    if (!chakra.empty() + !kineto.empty() + !recordings.empty() + !other.empty() > 1 || other.size() > 1)
-        throw BadFile(files.front(), "",
+    if (jobs > 1)
+        throw BadFile(found.front(), "",
                       "these files are of more than one job, or of more than one format: give those of one job");
-    if (!chakra.empty()) return read_chakra(chakra, communicators, options);
-    if (!kineto.empty()) return read_kineto(kineto, options);
-    if (!recordings.empty()) return read_recordings(recordings, options);
-    if (other.empty()) throw BadFile(communicators, "", "this is a file of communicators; give the traces with it");
-    const Mapped file(other.front());
-    switch (single) {
-        case Format::workload: return read_played(file.text());
-        case Format::simai: return read_simai(file.text(), options);
-        default: return read_aicb(file.text(), options);
+    if (formats.empty())
+        throw BadFile(files.names(Format::communicators).front(), "",
+                      "this is a file of communicators; give the traces with it");
+    switch (formats.front()) {
+        case Format::chakra: return read_chakra(files, options);
+        case Format::kineto: return read_kineto(files, options);
+        case Format::recording: return read_recordings(files, options);
+        default: return read_one(files, formats.front(), options);
     }
 }
 
