@@ -159,8 +159,29 @@ TEST_CASE("a communicator that no file knows, a node that is not there and a str
     CHECK(says(refused({metadata() + record(number(1, 1) + number(3, 12))}, "{}"), {"node 0", "type 12"}));
 }
 
+TEST_CASE("traces made of PyTorch's: the host works beside the GPU, and who called whom is no order") {
+    // 4 ms of the host, then a call of 1 ms that launches a sum; the GPU computes 5 ms meanwhile. Callers are absent, or go round.
+    const std::string job = metadata() + on_host(1, 4000, 4, {}, 99) + compute(2, 5000) + on_host(3, 1000, 7, {1}, 4) +
+                            collective(4, "ncclKernel_AllReduce", kAllReduce, 64, "1", {2, 3}) + on_host(5, 1, 4, {4}, 3);
+    CHECK(refused({job, job}).empty());
+    JobTrace trace = read({job, job});
+    Figures f;
+    count_trace(trace, f);
+    CHECK(f.operations.at({StepKind::all_reduce, 2}).calls == 2);
+    CHECK(f.operations.size() == 1);
+    CHECK(f.compute_ms == doctest::Approx(10));  // of the GPUs
+    CHECK(lasts_ms(played(std::move(trace))) == doctest::Approx(6).epsilon(0.01));
+}
+
+TEST_CASE("a collective that does not say which is told from one whose number is none") {
+    const std::string untold = metadata() + record(number(1, 1) + text(2, "x") + number(3, 7));
+    CHECK(says(refused({untold}, "{}"), {"node 0", "no comm_type"}));
+    CHECK(says(refused({metadata() + collective(1, "x", 12, 64, "1")}), {"node 0", "comm_type 12 is no collective"}));
+}
+
 TEST_CASE("ranks are told by the names of files") {
     CHECK(chakra_rank("a/b.c/workload.12.et") == 12);
+    CHECK(chakra_rank("traces.tar/workload.3.et.zst") == 3);
     CHECK_THROWS_AS(chakra_rank("workload.et"), BadFile);
     CHECK_THROWS_AS(chakra_rank("1.x/workload"), BadFile);
 }

@@ -33,6 +33,12 @@ inline std::string metadata() { return record(text(1, "0.0.4")); }
 inline std::string compute(std::uint64_t id, std::uint64_t us, const std::vector<std::uint64_t>& after = {}) {
     return record(number(1, id) + text(2, "compute" + std::to_string(id)) + number(3, 4) + needs(after) + number(7, us));
 }
+// What the host did: its own operation, or (type 7) the call of a collective, whose kernel is a node of its own.
+inline std::string on_host(std::uint64_t id, std::uint64_t us, std::uint64_t type,
+                           const std::vector<std::uint64_t>& after, std::uint64_t caller) {
+    return record(number(1, id) + text(2, "host" + std::to_string(id)) + number(3, type) + number(4, caller) +
+                  needs(after) + number(7, us) + text(10, text(1, "is_cpu_op") + number(27, 1)));
+}
 // By the number of CollectiveCommType.
 inline std::string collective(std::uint64_t id, const std::string& name, std::uint64_t type, std::uint64_t bytes,
                               const std::string& group, const std::vector<std::uint64_t>& after = {}) {

@@ -89,7 +89,7 @@ struct ChakraReader::Node {
     std::string_view name, group;
     std::uint64_t type = 0, operations = 0, tensor_bytes = 0, comm_type = 0, comm_bytes = 0, tag = 0;
     std::uint64_t source = 0, target = 0, root = 0;
-    bool has_comm_type = false;
+    bool has_comm_type = false, on_host = false;
     std::uint32_t number = 0;
     std::string place() const {
         return "node " + std::to_string(number) + " (" + std::string(name.substr(0, 80)) + ")";
@@ -130,13 +130,16 @@ bool is_chakra(std::string_view text) {
     return some && !fields.bad();
 }
 
-std::uint32_t chakra_rank(const std::string& name) {
+std::uint32_t chakra_rank(const std::string& path) {
+    std::string name = path;
+    for (const std::string_view packed : {".gz", ".xz", ".zst", ".bz2"})
+        if (name.ends_with(packed)) name.resize(name.size() - packed.size());
     const std::size_t slash = name.rfind('/'), end = name.rfind('.');
     const std::size_t begin = end == std::string::npos || end == 0 ? std::string::npos : name.rfind('.', end - 1);
     std::uint32_t rank = kNobody;
     if (begin != std::string::npos && (slash == std::string::npos || begin > slash))
         std::from_chars(name.data() + begin + 1, name.data() + end, rank);
-    if (rank >= replay::kMaxWorld) throw BadFile(name, "", "which rank's trace is it? Its name must be NAME.RANK.et");
+    if (rank >= replay::kMaxWorld) throw BadFile(path, "", "which rank's trace is it? Its name must be NAME.RANK.et");
     return rank;
 }
 
@@ -154,7 +157,7 @@ ChakraReader::ChakraReader(std::vector<Communicator> communicators, std::uint32_
 void ChakraReader::read(const NamedText& file) {
     TraceRank rank;
     rank.rank = chakra_rank(file.name), rank.file = file.name;
-    ids_.clear(), wanted_.clear();
+    ids_.clear(), wanted_.clear(), host_ = false;
     WireScan scan(file.text);
     std::string_view record;
     scan.record(record);  // the metadata
@@ -182,10 +185,11 @@ void ChakraReader::node(std::string_view record, std::uint32_t number, TraceRank
             case 3: n.type = scan.number; break;
             case 4:
             case 5: {  // what must be over, of control and of data; packed, or one at a time
-                if (scan.type == 0) wanted_.push_back(scan.number);
+                const bool control = scan.field == 4;
+                if (scan.type == 0) wanted_.push_back({scan.number, control});
                 if (scan.type != 2) break;
                 WireScan list(scan.text);
-                for (std::uint64_t id = 0; list.bare(id);) wanted_.push_back(id);
+                for (std::uint64_t id = 0; list.bare(id);) wanted_.push_back({id, control});
                 bad |= list.bad();
                 break;
             }
@@ -210,6 +214,8 @@ void ChakraReader::node(std::string_view record, std::uint32_t number, TraceRank
                     n.target = a.number;
                 else if (a.name == "root")
                     n.root = a.number;
+                else if (a.name == "is_cpu_op")
+                    n.on_host = a.number != 0;
                 else if (a.name == "pg_name" || a.name == "comm_group")
                     n.group = a.text;
                 break;
@@ -229,6 +235,9 @@ void ChakraReader::node(std::string_view record, std::uint32_t number, TraceRank
 
 void ChakraReader::operation(const Node& n, TraceItem& item, const TraceRank& rank) {
     item.ns = static_cast<std::int64_t>(std::min<std::uint64_t>(n.duration_us, 1ull << 40)) * 1000;
+    if (n.on_host) item.stream = kHost, host_ = any_host_ = true;
+    if (n.on_host && n.type >= kSend && n.type <= kCollective)
+        return;  // the call; what it launches is a node of its own
     if (n.type == kSend || n.type == kRecv) {
         item.kind = n.type == kSend ? StepKind::send : StepKind::recv;
         item.peer = static_cast<std::uint32_t>(std::min<std::uint64_t>(n.type == kSend ? n.target : n.source, kNobody));
@@ -237,7 +246,10 @@ void ChakraReader::operation(const Node& n, TraceItem& item, const TraceRank& ra
     }
     if (n.type == kCollective) {
         item.kind = collective_of(n.comm_type);
-        if (item.kind == StepKind::end || !n.has_comm_type)
+        if (!n.has_comm_type)
+            throw BadFile(rank.file, n.place(),
+                          "it is a collective, and has no comm_type that says which; convert it again");
+        if (item.kind == StepKind::end)
             throw BadFile(rank.file, n.place(),
                           "its comm_type " + std::to_string(n.comm_type) + " is no collective of Chakra's (0 to 9)");
         item.group = group(n.group, n, rank);
@@ -281,17 +293,24 @@ void ChakraReader::link(TraceRank& rank) {
         if (!number.emplace(ids_[i], i).second)
             throw BadFile(rank.file, "node " + std::to_string(i),
                           "its id " + std::to_string(ids_[i]) + " is that of another node too");
-    rank.needs.resize(wanted_.size());
-    for (std::uint32_t i = 0; i < rank.items.size(); ++i)
-        for (std::uint32_t k = 0; k < rank.items[i].needs; ++k) {
-            const std::uint64_t id = wanted_[rank.items[i].first_need + k];
-            const auto found = number.find(id);
-            if (found == number.end())
-                throw BadFile(
-                    rank.file, "node " + std::to_string(i),
-                    "it waits for node " + std::to_string(id) + ", which is not in the file; copy the file again");
-            rank.needs[rank.items[i].first_need + k] = found->second;
+    rank.needs.reserve(wanted_.size());
+    for (std::uint32_t i = 0; i < rank.items.size(); ++i) {
+        TraceItem& item = rank.items[i];
+        const auto from = static_cast<std::uint32_t>(rank.needs.size());
+        for (std::uint32_t k = 0; k < item.needs; ++k) {
+            const Need& need = wanted_[item.first_need + k];
+            if (host_ && need.control) continue;  // who called it, which may be over later than it is
+            const auto found = number.find(need.id);
+            if (found != number.end()) {
+                rank.needs.push_back(found->second);
+                continue;
+            }
+            throw BadFile(
+                rank.file, "node " + std::to_string(i),
+                "it waits for node " + std::to_string(need.id) + ", which is not in the file; copy the file again");
         }
+        item.first_need = from, item.needs = static_cast<std::uint32_t>(rank.needs.size()) - from;
+    }
 }
 
 }  // namespace opus::job

@@ -11,8 +11,8 @@ using Communicator = std::pair<std::string, std::vector<std::uint32_t>>;  // by 
 // The file of communicators. Comments from // to the end of a line are let pass, which others write.
 std::vector<Communicator> read_communicators(const NamedText& file);
 bool is_chakra(std::string_view text);
-// "workload.12.et": 12. Throws BadFile where the name does not say.
-std::uint32_t chakra_rank(const std::string& name);
+// "workload.12.et", "workload.12.et.gz": 12. Throws BadFile where the name does not say.
+std::uint32_t chakra_rank(const std::string& path);
 
 // Reads file by file, so that a job need not be in memory as text.
 class ChakraReader {
@@ -21,6 +21,7 @@ public:
     void read(const NamedText& file);
     JobTrace trace() { return std::move(trace_); }
     std::uint64_t entries() const { return entries_; }
+    bool host() const { return any_host_; }        // what the host did is in it: made of PyTorch's traces
     bool estimated() const { return estimated_; }  // computations, by their operations
     double span_ms() const { return span_ms_; }
 
@@ -38,7 +39,13 @@ private:
     std::uint64_t entries_ = 0;
     bool estimated_ = false;
     double span_ms_ = 0;
-    std::vector<std::uint64_t> ids_, wanted_;  // of the nodes of a file; what they need
+    bool host_ = false, any_host_ = false;  // the file that is read, or one before, has nodes of the host
+    struct Need {
+        std::uint64_t id = 0;
+        bool control = false;  // order only; else data
+    };
+    std::vector<std::uint64_t> ids_;  // of the nodes of a file
+    std::vector<Need> wanted_;        // what they need
 };
 
 }  // namespace opus::job

@@ -162,6 +162,11 @@ JobFile read_chakra(const JobFiles& files, const ReadOptions& options) {
                       options.tflops, options.memory_gbytes);
         job.assumed.emplace_back(text);
     }
+    if (reader.host())
+        job.assumed.emplace_back(
+            "the traces were made of PyTorch's: what the host does runs beside the GPU, and control dependencies, "
+            "which "
+            "say who called whom, are not waited for");
     JobTrace trace = reader.trace();
     trace.name = files.common_name(Format::chakra);
     count_trace(trace, job.figures);

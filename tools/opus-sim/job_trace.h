@@ -11,11 +11,16 @@
 
 namespace opus::job {
 
+// Streams of what computes.
+constexpr std::uint32_t kDevice = 0;    // the GPU, which computes one thing at a time
+constexpr std::uint32_t kNextOnly = 1;  // it holds up the next item only, not what computes
+constexpr std::uint32_t kHost = 2;      // the CPU, which also does one thing at a time, beside the GPU
+
 struct TraceItem {
     replay::StepKind kind = replay::StepKind::compute;
     std::uint32_t group = replay::kNobody;  // of collectives: index of JobTrace::groups
     std::uint32_t peer = 0;                 // of send and recv, and the root of what has one: rank of the world
-    std::uint32_t stream = 0;               // of what computes. 1: it holds up the next item only, not what computes
+    std::uint32_t stream = 0;               // of what computes: one of those below
     std::uint64_t same = 0;   // what all sides call it; those that are called the same are matched in order
     std::uint64_t bytes = 0;  // as replay::Step has them
     std::int64_t ns = 0;      // compute: how long. Operations: how long they lasted, 0 where the file does not say

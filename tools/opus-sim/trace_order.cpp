@@ -48,8 +48,9 @@ public:
             ends_.pop();
             now_ = end.ns, round_ = end.round;
             if (end.rank != kMeeting) {
-                ranks_[end.rank].busy = false;
+                processor(end.rank, end.item).busy = false;
                 over(end.rank, end.item);
+                compute(end.rank, processor(end.rank, end.item));
                 continue;
             }
             for (const auto& [r, i] : parts_[end.item]) over(r, i);
@@ -72,8 +73,11 @@ private:
     struct State {
         std::vector<std::uint32_t> waits, begun;  // of each item
         std::vector<std::uint32_t> first, next;   // what waits for each
-        std::queue<std::uint32_t> due;            // computations that nothing but another one holds up
-        bool busy = false;
+        struct Processor {
+            std::queue<std::uint32_t> due;  // computations that nothing but another one holds up
+            bool busy = false;
+        };
+        Processor device, host;
     };
     struct End {
         std::int64_t ns = 0;
@@ -91,11 +95,10 @@ private:
     }
 
     void ready(std::uint32_t r, std::uint32_t i) {
-        State& s = ranks_[r];
         const TraceItem& item = trace_.ranks[r].items[i];
         if (item.kind == StepKind::compute) {
-            s.due.push(i);
-            return compute(r);
+            processor(r, i).due.push(i);
+            return compute(r, processor(r, i));
         }
         const std::uint32_t m = meetings_.of(r, i);
         parts_[m].emplace_back(r, i);
@@ -116,13 +119,16 @@ private:
         complete_.clear();
     }
 
-    void compute(std::uint32_t r) {
-        State& s = ranks_[r];
-        if (s.busy || s.due.empty()) return;
-        const std::uint32_t i = s.due.front();
-        s.due.pop();
-        s.busy = true;
-        s.begun[i] = begun_;
+    State::Processor& processor(std::uint32_t r, std::uint32_t i) {
+        return trace_.ranks[r].items[i].stream == kHost ? ranks_[r].host : ranks_[r].device;
+    }
+
+    void compute(std::uint32_t r, State::Processor& p) {
+        if (p.busy || p.due.empty()) return;
+        const std::uint32_t i = p.due.front();
+        p.due.pop();
+        p.busy = true;
+        ranks_[r].begun[i] = begun_;
         end(trace_.ranks[r].items[i].ns, i, r, i);
     }
 
@@ -130,7 +136,6 @@ private:
         State& s = ranks_[r];
         for (std::uint32_t k = s.first[i]; k < s.first[i + 1]; ++k)
             if (--s.waits[s.next[k]] == 0) ready(r, s.next[k]);
-        compute(r);
     }
 
     void complain() const {

@@ -56,15 +56,18 @@ public:
         w_.streams.push_back("compute");
         std::vector<bool> used(trace.groups.size(), false);
         std::map<std::pair<std::uint32_t, std::uint32_t>, bool> pairs;
+        bool host_used = false;
         for (const TraceRank& r : trace.ranks)
             for (const TraceItem& item : r.items) {
                 if (item.group != kNobody) used[item.group] = true;
                 if (item.kind == StepKind::send) pairs[{r.rank, item.peer}] = true;
+                host_used |= item.kind == StepKind::compute && item.stream == kHost;
             }
         for (std::uint32_t g = 0; g < trace.groups.size(); ++g)
             of_group_.push_back(used[g] ? comms_.add(trace.groups[g], "group") : kNobody);
         for (const auto& [pair, yes] : pairs)
             of_pair_[pair] = comms_.add({pair.first, pair.second}, pair.first < pair.second ? "next" : "back");
+        if (host_used) host_ = static_cast<std::uint32_t>(w_.streams.size()), w_.streams.push_back("host");
     }
 
     replay::Workload workload() {
@@ -81,9 +84,11 @@ private:
         if (!is_transfer(item)) return of_group_[item.group];
         return of_pair_.at(item.kind == StepKind::send ? std::pair(rank, item.peer) : std::pair(item.peer, rank));
     }
-    // Streams of the workload: 0 computes, then one a communicator.
+    // Streams of the workload: 0 computes, then one a communicator, then the host's.
     std::uint32_t stream_of(const TraceRank& rank, std::uint32_t i) const {
-        if (rank.items[i].kind == StepKind::compute && rank.items[i].stream != 0 && i + 1 < rank.items.size()) ++i;
+        if (rank.items[i].kind == StepKind::compute && rank.items[i].stream == kHost) return host_;
+        if (rank.items[i].kind == StepKind::compute && rank.items[i].stream == kNextOnly && i + 1 < rank.items.size())
+            ++i;
         const std::uint32_t comm = comm_of(rank.rank, rank.items[i]);
         return comm == kNobody ? 0 : comm + 1;
     }
@@ -196,6 +201,7 @@ private:
     replay::Workload w_;
     CommList comms_;
     std::vector<std::uint32_t> of_group_;
+    std::uint32_t host_ = kNobody;  // stream of what the host does
     std::map<std::pair<std::uint32_t, std::uint32_t>, std::uint32_t> of_pair_;
     std::vector<std::vector<std::uint32_t>> waits_;
     std::vector<bool> awaited_;
@@ -216,6 +222,7 @@ void count_trace(const JobTrace& trace, Figures& figures) {
     std::vector<bool> used(trace.groups.size(), false);
     for (const TraceRank& rank : trace.ranks)
         for (const TraceItem& item : rank.items) {
+            if (item.kind == StepKind::compute && item.stream == kHost) continue;
             if (item.kind == StepKind::compute) {
                 figures.compute_ms += static_cast<double>(item.ns) / 1e6;
                 continue;
