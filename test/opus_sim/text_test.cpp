@@ -104,11 +104,18 @@ TEST_CASE("bad SimAI files are refused with their line") {
     CHECK(has(simai(""), "empty"));
     CHECK(has(simai("DATA x: 1\n1\n"), "line 1: the parallelism DATA"));
     CHECK(has(simai(kSimai.substr(0, kSimai.size() - 10)), "line 4"));
+    CHECK(
+        has(simai("MICRO\n1\nm\t-1\t1\tNONE\t0\t1\tNONE\t0\t1\tALLREDUCE\t4096\t1\n"), "single operations to measure"));
     CHECK(has(simai(without(kSimai, "ALLTOALL_EP", "ALLTOSOME")), "line 4: an operation ALLTOSOME"));
     CHECK(has(simai(without(kSimai, "all_gpus: 8", "all_gpus: 7")), "line 1: all_gpus: 7 is no multiple"));
     CHECK(has(simai(without(kSimai, "4096", "4k")), "line 3: a size"));
     CHECK(has(simai(kSimai + "more\t-1\t1\tNONE\t0\t1\tNONE\t0\t1\tNONE\t0\t1\n"), "more layers than the 2"));
     CHECK(simai(kSimai).empty());
+}
+
+TEST_CASE("broadcasts of a SimAI file are read") {
+    const JobFile job = read_simai({"s.txt", without(kSimai, "ALLTOALL_EP", "BROADCAST")}, {});
+    CHECK(job.figures.operations.count({StepKind::broadcast, 2}) == 1);
 }
 
 TEST_CASE("layers that a SimAI file announces and lacks are told of") {
@@ -135,7 +142,9 @@ TEST_CASE("bad AICB tables are refused with their line") {
     CHECK(has(aicb(without(kAicb, "send_prev", "send_next")), "line 14: stage 1 has nobody for 'send_next'"));
     CHECK(has(aicb(without(kAicb, ",128,", ",12x,")), "line 6: msg_size"));
     CHECK(has(aicb(without(kAicb, "all_gather", "all_hands")), "line 13: an operation 'all_hands'"));
-    CHECK(has(aicb(without(kAicb, "[ pp_stage0: [rank0, rank1, rank2, rank3] ]\n")), "a section must begin"));
+    CHECK(has(aicb(without(kAicb, "comm_group_size,")), "its columns are not those"));
+    CHECK(has(aicb(without(kAicb, "[ pp_stage0: [rank0, rank1, rank2, rank3] ]\n")),
+              "line 2: it does not say which ranks do this"));
     CHECK(has(aicb(kAicb.substr(0, kAicb.rfind("CommType.isend"))), "no equal other side"));
     CHECK(has(aicb(kAicb.substr(0, kAicb.size() - 60)), "line 14"));
 }

@@ -60,9 +60,11 @@ public:
 private:
     void line() {
         if (lines_.line.front() == '[') return header();
-        if (lines_.line.starts_with("comm_type,")) return;
+        if (lines_.line.starts_with("comm_type,")) return columns();
         if (sections_.empty())
-            lines_.fail("a section must begin before it, with the ranks that it is of: [rank0 ~ rank7]");
+            lines_.fail(
+                "it does not say which ranks do this; put a line before it that does, such as [rank0 ~ rank7] for "
+                "eight");
         const std::vector<std::string_view> f = lines_.fields(",", true);
         if (f.size() < 8)
             lines_.fail("an operation has at least 8 fields, this line " + std::to_string(f.size()) +
@@ -79,6 +81,14 @@ private:
                             : lines_.whole(f[3].substr(0, f[3].find('.')), "msg_size", kMostMessage);
         }
         sections_.back().rows.push_back(std::move(row));
+    }
+
+    // Tables of other versions of AICB, and of what it measured, have others.
+    void columns() const {
+        constexpr std::string_view known = "comm_type,comm_group,comm_group_size,msg_size,stage,dst,src,additional";
+        if (!lines_.line.starts_with(known))
+            lines_.fail("its columns are not those of an AICB workload of a job, which begin with " +
+                        std::string(known) + ": without the groups' sizes nothing can be played");
     }
 
     void header() {

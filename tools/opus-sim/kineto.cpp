@@ -58,7 +58,7 @@ public:
         if (other != kNobody && b > a) needs.push_back(ends_[other].second);
         if (w.start_ns - base > kLooseNs && base != begin_ns_) {
             push(w, w.start_ns - base, needs);
-            rank_.items.back().stream = 1;  // that of what comes next
+            rank_.items.back().stream = kNextOnly;
             needs.clear();
         }
         item.place = w.event, item.ns = w.end_ns - w.start_ns;
@@ -163,6 +163,11 @@ void KinetoReader::build(Found& found, TraceRank& rank) {
         }
         const CollectiveFacts& facts = found.events.facts[w.facts];
         const std::string place = "event " + std::to_string(w.event);
+        if (facts.kind == StepKind::end && !found.events.launches.contains(w.correlation)) {
+            ++unlaunched_;
+            list.compute(w);
+            continue;
+        }
         if (facts.kind == StepKind::end)
             throw BadFile(found.file, place,
                           "which operation this NCCL kernel is of is not told; record with PyTorch 2.3 or newer");
@@ -219,6 +224,10 @@ std::vector<std::string> KinetoReader::assumed(const JobTrace& checked) const {
     if (no_bytes_)
         said.emplace_back(
             "the traces do not say how much each NCCL kernel carried: those count as nothing but latency");
+    if (unlaunched_ != 0)
+        said.push_back(std::to_string(unlaunched_) +
+                       " NCCL kernels do not say which operation they are of, and their launches are not in the traces "
+                       "(recording began later): what they lasted counts as computation");
     if (steps_ > 1)
         said.push_back("the traces hold " + std::to_string(steps_) +
                        " steps of the job: what is called an iteration is all of them");

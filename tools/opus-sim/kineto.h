@@ -35,6 +35,7 @@ private:
     std::uint64_t entries_ = 0;
     std::int64_t span_ns_ = 0;
     bool no_groups_ = false, no_bytes_ = false;
+    std::uint64_t unlaunched_ = 0;  // NCCL kernels that say nothing, and whose launch came before the trace
     std::uint32_t steps_ = 0;  // of the profiler
 };
 

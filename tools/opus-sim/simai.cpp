@@ -64,6 +64,12 @@ private:
     void degrees() {
         if (!lines_.next()) throw BadFile(file_.name, "", "it is empty");
         const std::vector<std::string_view> f = lines_.fields(" \t", false);
+        if (f.front() == "MICRO")
+            lines_.fail(
+                "it is a list of single operations to measure (MICRO), which does not say how many GPUs do them: it is "
+                "no "
+                "job; give a workload whose first line has the degrees (HYBRID_TRANSFORMER_FWD_IN_BCKWD "
+                "model_parallel_NPU_group: ...)");
         if (f.front() != "HYBRID_TRANSFORMER_FWD_IN_BCKWD" && f.front() != "HYBRID_TRANSFORMER")
             lines_.fail("the parallelism " + std::string(f.front().substr(0, 60)) +
                         " is not served; HYBRID_TRANSFORMER and HYBRID_TRANSFORMER_FWD_IN_BCKWD are");
@@ -110,6 +116,7 @@ private:
                                                                    {"ALLREDUCE", StepKind::all_reduce},
                                                                    {"ALLGATHER", StepKind::all_gather},
                                                                    {"REDUCESCATTER", StepKind::reduce_scatter},
+                                                                   {"BROADCAST", StepKind::broadcast},
                                                                    {"ALLTOALL", StepKind::all_to_all}};
         std::string_view name = pass.operation;
         for (const std::string_view end : kEnds)
