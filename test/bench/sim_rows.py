@@ -1,13 +1,16 @@
-"""opus-sim at size: how long it takes and how much memory, from 64 GPUs to the paper's largest fabric, and on others' traces.
+"""opus-sim at size: how long it takes and how much memory, from 64 GPUs to the paper's largest fabric, and on others' traces; how fast it
+reads.
 
 OPUS_SHARED_DATA names the folder of others' traces; without it those rows say that they cannot be measured."""
 import math
 import os
 import pathlib
+import statistics
 import subprocess
 import tempfile
 import time
 
+import kineto_trace
 from figure import Figure, missing
 from stage import program
 
@@ -57,8 +60,24 @@ def rows(build: pathlib.Path, runs: int, core: int, other: int) -> list[Figure]:
         ten, ten_mb = measured([sim, "run", f"{folder}/2048.jsonl", "--iterations", "2", "--dark-ms", TEN_DARK_MS, "--no-answers"])
         figures.append(Figure("opus-sim, 2,048 GPUs, five modes at ten dark times", f"{ten:.0f} s, {ten_mb:.0f} MB", "180 s", ten / 180,
                               "under 3 minutes on 2 cores", ten < 180))
+        figures += kineto_rows(sim, folder, runs)
         figures += shared_rows(sim, folder)
     return figures
+
+
+def kineto_rows(sim: str, folder: str, runs: int) -> list[Figure]:
+    trace, goal = pathlib.Path(folder, "rank0.json"), 100
+    size, _ = kineto_trace.write(trace, 120)
+    rates = [size / 1e6 / seconds for seconds, _ in (measured([sim, "read", "--fill", str(trace)]) for _ in range(runs))]
+    trace.unlink()
+    rate = statistics.median(rates)
+    return [Figure(f"opus-sim read, a Kineto trace of {size / 1e6:.0f} MB", f"{rate:.0f} MB/s", f"{goal} MB/s", goal / rate,
+                   "at least 100 MB/s", rate >= goal, note=f"{runs} runs, {min(rates):.0f} to {max(rates):.0f} MB/s, the whole program")]
+
+
+def reading_rows(build: pathlib.Path, runs: int, core: int, other: int) -> list[Figure]:
+    with tempfile.TemporaryDirectory() as folder:
+        return kineto_rows(program(build, "opus-sim"), folder, runs)
 
 
 def shared_rows(sim: str, folder: str) -> list[Figure]:

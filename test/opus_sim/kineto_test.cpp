@@ -113,6 +113,26 @@ TEST_CASE("older traces tell of a collective by the annotation that launched it"
     CHECK(f.operations.at({StepKind::all_gather, 2}).bytes == 2 * (32 + 2) * 2);
 }
 
+TEST_CASE("of the annotations that were under way on its thread a launch takes what it lacks, the outermost first") {
+    const auto call = [](const char* name, int thread, int ts, int dur, int elements) {
+        return R"({"ph":"X","cat":"user_annotation","name":")" + std::string(name) + R"(","pid":9,"tid":)" +
+               std::to_string(thread) + R"(,"ts":)" + std::to_string(ts) + R"(,"dur":)" + std::to_string(dur) +
+               R"(,"args":{"Input Dims":[[)" + std::to_string(elements) + R"(]],"Input type":["float"]}},)";
+    };
+    const std::string events =
+        call("nccl:reduce", 4, 100, 900, 5) + call("nccl:all_to_all", 3, 10, 20, 6) +
+        call("nccl:all_to_all", 3, 100, 300, 7) + call("nccl:broadcast", 3, 110, 50, 8) +
+        call("nccl:all_gather", 3, 115, 2, 9) +
+        R"({"ph":"X","cat":"cuda_runtime","name":"cudaLaunchKernel","pid":9,"tid":3,"ts":120,"dur":5,"args":{"correlation":5}},)" +
+        kernel("ncclKernel_SendRecv_RING_SIMPLE_Sum_int8_t(ncclWorkElem)", 20, 500, 10);
+    KinetoReader reader;
+    reader.read({"a", file(0, events)});
+    Figures f;
+    count_trace(checked(reader, true), f);
+    REQUIRE(f.operations.size() == 1);
+    CHECK(f.operations.at({StepKind::all_to_all, 2}).bytes == 2 * 7 * 4);
+}
+
 TEST_CASE("kernels that were launched before recording began and say nothing count as computation") {
     const std::string launch =
         R"(,{"ph":"X","cat":"cuda_runtime","name":"cudaLaunchKernel","pid":9,"tid":3,"ts":120,"dur":5,"args":{"correlation":5}})";

@@ -14,15 +14,14 @@ void JsonScan::fail(const std::string& text) const {
     throw BadFile(name_, "byte " + std::to_string(at_ - begin_), text);
 }
 
-char JsonScan::peek() {
+char JsonScan::behind_white() {
     while (at_ != end_ && is_white(*at_)) ++at_;
     if (at_ == end_) fail("the file ends in the midst of its JSON: it was cut short; copy it again");
     return *at_;
 }
 
-void JsonScan::expect(char c) {
-    if (peek() != c) fail(std::string("'") + c + "' should stand here, and '" + *at_ + "' does");
-    ++at_;
+void JsonScan::fail_other(char wanted) const {
+    fail(std::string("'") + wanted + "' should stand here, and '" + *at_ + "' does");
 }
 
 void JsonScan::finish() {

@@ -43,12 +43,18 @@ public:
     std::uint64_t whole();       // a number without sign or fraction
     std::int64_t thousandths();  // of a number, so that microseconds with fractions are nanoseconds
     std::string_view value();    // any value, passed over; as it stands
-    char peek();                 // the next character that is not white; fails at the end
+    // The next character that is not white; fails at the end.
+    char peek() { return at_ != end_ && *at_ > ' ' ? *at_ : behind_white(); }
     void finish();               // nothing may follow
     [[noreturn]] void fail(const std::string& text) const;
 
 private:
-    void expect(char c);
+    void expect(char c) {
+        if (peek() != c) fail_other(c);
+        ++at_;
+    }
+    char behind_white();
+    [[noreturn]] void fail_other(char wanted) const;
 
     std::string name_;
     const char *begin_, *at_, *end_;

@@ -125,6 +125,42 @@ private:
     KinetoEvents found_;
 };
 
+// Which host calls were under way on a thread at a time.
+class CallsUnderWay {
+public:
+    explicit CallsUnderWay(const std::vector<HostCall>& calls) {
+        for (std::uint32_t i = 0; i < calls.size(); ++i)
+            threads_[calls[i].thread].push_back({calls[i].start_ns, calls[i].end_ns, 0, i});
+        for (auto& [thread, spans] : threads_) {
+            std::stable_sort(spans.begin(), spans.end(),
+                             [](const Span& a, const Span& b) { return a.start_ns < b.start_ns; });
+            std::int64_t latest = spans.front().end_ns;
+            for (Span& s : spans) s.latest_ns = latest = std::max(latest, s.end_ns);
+        }
+    }
+    // The outermost first.
+    template <class F>
+    void each(std::string_view thread, std::int64_t ns, F&& call) const {
+        const auto of = threads_.find(thread);
+        if (of == threads_.end()) return;
+        const std::vector<Span>& spans = of->second;
+        auto at =
+            std::upper_bound(spans.begin(), spans.end(), ns, [](std::int64_t t, const Span& s) { return t < s.start_ns; });
+        const auto end = at;
+        while (at != spans.begin() && (at - 1)->latest_ns >= ns) --at;
+        for (; at != end; ++at)
+            if (at->end_ns >= ns) call(at->index);
+    }
+
+private:
+    struct Span {
+        std::int64_t start_ns = 0, end_ns = 0;
+        std::int64_t latest_ns = 0;  // end of this one and of all before
+        std::uint32_t index = 0;
+    };
+    std::map<std::string_view, std::vector<Span>> threads_;
+};
+
 }  // namespace
 
 KinetoEvents scan_kineto(const NamedText& file) {
@@ -132,12 +168,12 @@ KinetoEvents scan_kineto(const NamedText& file) {
     std::stable_sort(found.work.begin(), found.work.end(),
                      [](const GpuWork& a, const GpuWork& b) { return a.start_ns < b.start_ns; });
     // What launched a kernel says what the kernel does not.
+    const CallsUnderWay calls(found.calls);
     for (const GpuWork& w : found.work) {
         const auto launch = w.facts == replay::kNobody ? found.launches.end() : found.launches.find(w.correlation);
         if (launch == found.launches.end() || found.facts[w.facts].has_bytes) continue;
-        for (const HostCall& call : found.calls)
-            if (call.thread == launch->second.thread && call.start_ns <= launch->second.ns && launch->second.ns <= call.end_ns)
-                found.facts[w.facts].add(call.facts);
+        calls.each(launch->second.thread, launch->second.ns,
+                   [&](std::uint32_t call) { found.facts[w.facts].add(found.calls[call].facts); });
     }
     return found;
 }
