@@ -135,6 +135,17 @@ TEST_CASE("an AICB table is read: stages, groups, transfers between neighbours, 
     CHECK(!job.workload.roles[0].steps.back().first_only);
 }
 
+TEST_CASE(
+    "entries of an AICB table are its lines, also where the first stage joins operations that only the last one "
+    "lists") {
+    const std::string shared =
+        "CommType.all_reduce,CommGroup.embedding_group,2,16,backward_step,None,None,,None,None,None,1\n";
+    const JobFile job = read_aicb({"a.csv", kAicb + shared}, {});
+    CHECK(job.figures.entries == read_aicb({"a.csv", kAicb}, {}).figures.entries + 1);
+    CHECK(job.figures.operations.at({StepKind::all_reduce, 2}).calls ==
+          read_aicb({"a.csv", kAicb}, {}).figures.operations.at({StepKind::all_reduce, 2}).calls + 8);
+}
+
 TEST_CASE("bad AICB tables are refused with their line") {
     CHECK(aicb(kAicb).empty());
     CHECK(has(aicb(without(kAicb, "rank6, ")), "line 8: rank 6 should follow"));

@@ -45,6 +45,7 @@ public:
         replay::WorkloadBuilder b(file_.name.substr(file_.name.rfind('/') + 1), 0, 0, 1);
         for (std::uint32_t r = 0; r < groups_.world(); ++r) b.workload().places.push_back({r / gpus, r % gpus});
         communicators(b);
+        for (const Section& s : sections_) job_.figures.entries += s.rows.size();
         embeddings();
         for (std::uint32_t s = 0; s < sections_.size(); ++s) section(b, s);
         job_.workload = std::move(b.workload());
@@ -53,7 +54,6 @@ public:
             job_.assumed.emplace_back("the table has no computations: operations follow each other at once");
         if (computes_) job_.assumed.emplace_back("times of computations are taken to be nanoseconds");
         count_workload(job_.workload, job_.figures);
-        for (const Section& s : sections_) job_.figures.entries += s.rows.size();
         return std::move(job_);
     }
 
