@@ -7,6 +7,10 @@
 #include "tools/opus-sim/model_job.h"
 #include "tools/opus-sim/run_job.h"
 
+namespace CLI {
+class App;
+}
+
 namespace opus::job {
 
 inline constexpr int kExitOk = 0, kExitJob = 1, kExitUsage = 2;
@@ -25,8 +29,15 @@ int report_command(const std::vector<std::string>& paths, const ReadOptions& rea
 void print_answers(const Run& run, const RunOptions& options, double accept);
 // Into `show.trace`, if it names a file, at the dark time that is looked at closely. Throws std::invalid_argument.
 void trace_run(const JobFile& job, const Run& run, const RunOptions& options, const ShowOptions& show);
-// Says on stderr what came to a halt; the exit code.
+// What came to a halt, a sentence each.
+std::vector<std::string> halts_of(const JobFile& job, const Run& run);
+// Says it on stderr; the exit code.
 int halted(const JobFile& job, const Run& run);
 int generate_command(const ModelOptions& options, const std::string& out);
+
+// The arguments of these commands, which `sweep` takes from its file.
+void read_arguments(CLI::App& app, std::vector<std::string>& paths, ReadOptions& options);
+void run_arguments(CLI::App& app, RunOptions& options);
+void show_arguments(CLI::App& app, ShowOptions& options);
 
 }  // namespace opus::job

@@ -5,10 +5,9 @@
 
 #include "tools/opus-sim/commands.h"
 #include "tools/opus-sim/cost_command.h"
+#include "tools/opus-sim/sweep_command.h"
 
-using namespace opus::job;
-
-namespace {
+namespace opus::job {
 
 void read_arguments(CLI::App& app, std::vector<std::string>& paths, ReadOptions& o) {
     app.add_option("FILE", paths, "files of one job, or folders of them; their format is found by what is in them")->required();
@@ -92,7 +91,9 @@ void show_arguments(CLI::App& app, ShowOptions& o) {
                    "looked at closely");
 }
 
-}  // namespace
+}  // namespace opus::job
+
+using namespace opus::job;
 
 int main(int argc, char** argv) {
     CLI::App app(
@@ -101,13 +102,17 @@ int main(int argc, char** argv) {
         "opus-sim");
     app.set_version_flag("--version", OPUS_PROGRAM_VERSION);
     app.require_subcommand(1);
-    app.footer("Exit codes: 0 all went well; 1 the job came to a halt; 2 arguments, or a file that cannot be read.");
+    app.footer(
+        "Exit codes: 0 all went well; 1 the job came to a halt; 2 arguments, or a file that cannot be read; 128 and "
+        "the "
+        "number of a signal: the sweep was stopped by it.");
     std::vector<std::string> paths;
     ReadOptions read;
     RunOptions run, report;
     report.technologies = true, report.trials_most = 30;  // a dozen dark times
     ModelOptions model;
     CostOptions cost;
+    SweepOptions sweep;
     ShowOptions show;
     std::string out;
     bool json = false;
@@ -135,6 +140,9 @@ int main(int argc, char** argv) {
         app.add_subcommand("cost", "what the network costs and draws with packet switches and with circuits");
     cost_arguments(*cost_it, cost);
     cost_it->add_flag("--json", json, "for programs");
+    CLI::App* sweep_it =
+        app.add_subcommand("sweep", "play a job with each combination of options, and make a table of them");
+    sweep_arguments(*sweep_it, sweep);
     try {
         app.parse(argc, argv);
     } catch (const CLI::ParseError& error) { return app.exit(error) == 0 ? kExitOk : kExitUsage; }
@@ -143,6 +151,7 @@ int main(int argc, char** argv) {
         if (*report_it) return report_command(paths, read, report, show, out.empty() ? "report.html" : out);
         if (*make_it) return generate_command(model, out);
         if (*cost_it) return cost_command(cost, json);
+        if (*sweep_it) return sweep_command(sweep);
         return read_command(paths, read, json);
     } catch (const BadFile& error) {
         std::fprintf(stderr, "opus-sim: %s\n", error.what());

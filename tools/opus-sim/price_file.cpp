@@ -2,16 +2,9 @@
 
 #include <cmath>
 #include <cstdio>
-#include <stdexcept>
 
 #include "controller/fabric/spelling.h"
-
-// The parser of toml++ 3.3 asserts on some files that are merely wrong ("[ #"). A wrong file is no bug.
-[[noreturn]] static void refuse_price_toml() {
-    throw std::logic_error("not valid TOML: brackets or a key out of place");
-}
-#define TOML_ASSERT(condition) static_cast<void>((condition) || (refuse_price_toml(), true))
-#include <toml++/toml.h>
+#include "tools/opus-sim/checked_toml.h"
 
 namespace opus::cost {
 namespace {
@@ -52,7 +45,7 @@ private:
     const std::string& file_;
 
     [[noreturn]] void fail(const toml::node& at, const std::string& text) const {
-        throw job::BadFile(file_, "line " + std::to_string(at.source().begin.line), text);
+        throw job::BadFile(file_, job::line_of(at), text);
     }
     [[noreturn]] void unknown(const toml::node& at, const std::string& within, const std::string& word,
                               const std::vector<std::string>& known) const {
@@ -110,16 +103,9 @@ private:
 
 }  // namespace
 
+// None but a comment or the name holds what is outside ASCII.
 Prices read_prices(const job::NamedText& file, Prices published) {
-    // toml++ 3.3 runs into undefined behaviour on some characters outside ASCII; none but a comment or the name holds one.
-    std::string ascii(file.text);
-    for (char& c : ascii)
-        if (static_cast<unsigned char>(c) >= 0x80) c = '?';
-    try {
-        return PriceReader(file.name).read(toml::parse(ascii), std::move(published));
-    } catch (const toml::parse_error& error) {
-        throw job::BadFile(file.name, "line " + std::to_string(error.source().begin.line), std::string(error.description()));
-    } catch (const std::logic_error& error) { throw job::BadFile(file.name, "", error.what()); }
+    return PriceReader(file.name).read(job::parse_toml(file), std::move(published));
 }
 
 }  // namespace opus::cost

@@ -66,13 +66,6 @@ void print_json(const JobFile& job) {
 
 std::string percent(double ms, double of) { return number_text("%+.2f %%", of > 0 ? 100 * (ms / of - 1) : 0); }
 
-bool good(const Run& run) {
-    bool all = run.electrical.ended;
-    for (const Point& p : run.points)
-        for (const Variant* v : {&p.demand, &p.provisioned}) all &= v->ended && v->fault.empty();
-    return all;
-}
-
 // With circuits that never move.
 std::string split_text(const StaticSplit& split, const RunOptions& o, double lit) {
     if (split.iteration_ms > 0) {  // "packets": without circuits
@@ -141,20 +134,24 @@ int read_command(const std::vector<std::string>& paths, const ReadOptions& optio
     return kExitOk;
 }
 
-int halted(const JobFile& job, const Run& run) {
-    if (!run.electrical.ended) {
-        std::fprintf(stderr,
-                     "opus-sim: %s: its ranks wait for each other in a circle, even where no circuit is ever dark: "
-                     "nothing can be said of it\n",
-                     job.workload.name.c_str());
-        return kExitJob;
-    }
+std::vector<std::string> halts_of(const JobFile& job, const Run& run) {
+    if (!run.electrical.ended)
+        return {job.workload.name +
+                ": its ranks wait for each other in a circle, even where no circuit is ever dark: "
+                "nothing can be said of it"};
+    std::vector<std::string> halts;
     for (const Point& p : run.points)
         for (const Variant* v : {&p.demand, &p.provisioned})
             if (!v->ended || !v->fault.empty())
-                std::fprintf(stderr, "opus-sim: at %g ms the job came to a halt: %s\n", p.dark_ms,
-                             v->fault.empty() ? "launches wait for ever" : v->fault.c_str());
-    return good(run) ? kExitOk : kExitJob;
+                halts.push_back(number_text("at %g ms the job came to a halt: ", p.dark_ms) +
+                                (v->fault.empty() ? "launches wait for ever" : v->fault));
+    return halts;
+}
+
+int halted(const JobFile& job, const Run& run) {
+    const std::vector<std::string> halts = halts_of(job, run);
+    for (const std::string& halt : halts) std::fprintf(stderr, "opus-sim: %s\n", halt.c_str());
+    return halts.empty() ? kExitOk : kExitJob;
 }
 
 int run_command(const std::vector<std::string>& paths, const ReadOptions& read, const RunOptions& asked,
