@@ -58,7 +58,7 @@ def chakra(paths: list, groups: dict) -> Count:
     return out
 
 
-SIZES = {"float": 4, "c10::half": 2, "c10::bfloat16": 2, "bfloat16": 2, "half": 2, "long": 8, "long int": 8, "int": 4, "double": 8}
+SIZES = {"float": 4, "c10::half": 2, "c10::bfloat16": 2, "bfloat16": 2, "half": 2, "long": 8, "long int": 8, "int": 4, "double": 8, "unsigned char": 1, "signed char": 1}
 KINETO = {"allreduce": "all_reduce", "allgather": "all_gather", "reducescatter": "reduce_scatter", "alltoall": "all_to_all",
           "broadcast": "broadcast", "reduce": "reduce", "send": "send", "recv": "recv"}
 
@@ -70,6 +70,8 @@ def kind_of(name: str) -> str:
 
 def of_tensors(args: dict) -> int:
     """Elements of the inputs, by the first one's type."""
+    if "Input Dims" not in args:
+        return 0
     return sum(math.prod(d) for d in args["Input Dims"] if isinstance(d, list) and d) * SIZES[args["Input type"][0].lower()]
 
 

@@ -152,6 +152,27 @@ TEST_CASE("kernels that were launched before recording began and say nothing cou
     CHECK(refused(file(0, events + launch)).find("which operation") != std::string::npos);
 }
 
+TEST_CASE("where a trace does not say its rank, its name does, and no date in it") {
+    const std::string trace = R"({"schemaVersion":1,"traceEvents":[)" + kernel("gemm", 7, 1, 1) + "]}";
+    const auto rank = [&](const char* name) -> int {
+        try {
+            KinetoReader reader;
+            reader.read({name, trace});
+            return static_cast<int>(reader.trace().ranks.front().rank);
+        } catch (const BadFile& error) {
+            CHECK(std::string(error.what()).find("which rank's trace is it") != std::string::npos);
+            return -1;
+        }
+    };
+    CHECK(rank("a_7/rank3.json") == 3);
+    CHECK(rank("rank-0.Apr_03_18_51_38.1102.pt.trace.json.gz") == 0);
+    CHECK(rank("rank_12.json") == 12);
+    CHECK(rank("worker5_step_12.1694128201557.pt.trace.json") == 5);
+    CHECK(rank("x.tar/megatron_kineto_2.json") == 2);
+    CHECK(rank("toy_train_6_2_kineto.json") == -1);
+    CHECK(rank("trace.json") == -1);
+}
+
 TEST_CASE("names of collectives are understood in every spelling of PyTorch's") {
     CHECK(facts_of_annotation("nccl:all_reduce").kind == StepKind::all_reduce);
     CHECK(facts_of_annotation("nccl:_reduce_scatter_base").kind == StepKind::reduce_scatter);

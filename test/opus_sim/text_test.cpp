@@ -113,6 +113,11 @@ TEST_CASE("bad SimAI files are refused with their line") {
     CHECK(simai(kSimai).empty());
 }
 
+TEST_CASE("of a SimAI file's first line only the degrees must be whole numbers") {
+    CHECK(simai(without(kSimai, "checkpoints: 0", "pp_comm: 8388608.0")).empty());
+    CHECK(has(simai(without(kSimai, "ep: 2", "ep: 2.0")), "line 1: ep must be a whole number"));
+}
+
 TEST_CASE("broadcasts of a SimAI file are read") {
     const JobFile job = read_simai({"s.txt", without(kSimai, "ALLTOALL_EP", "BROADCAST")}, {});
     CHECK(job.figures.operations.count({StepKind::broadcast, 2}) == 1);

@@ -16,20 +16,28 @@ namespace {
 constexpr std::int64_t kLooseNs = 1000;  // times are of so little use below
 constexpr std::int64_t kClocksAgreeNs = 1'000'000;
 
-// "worker3_step_12.1694128201557.pt.trace.json", "rank3.json", "kineto_3.json".
+std::uint32_t number_at(const std::string& name, std::size_t at) {
+    std::size_t end = at;
+    while (end < name.size() && std::isdigit(static_cast<unsigned char>(name[end])) != 0) ++end;
+    const std::vector<std::uint32_t> numbers = numbers_of(std::string_view(name).substr(at, end - at));
+    return numbers.empty() ? kNobody : numbers.front();
+}
+
+// "worker3_step_12.1694128201557.pt.trace.json", "rank3.json", "rank-3.Apr_03_18_51.json", "kineto_3.json".
 std::uint32_t rank_of_name(const std::string& path) {
     const std::string name = path.substr(path.rfind('/') + 1);
-    for (const char* before : {"rank", "worker", "_"}) {
+    for (const std::string before : {"rank", "worker"}) {
         const std::size_t at = name.find(before);
         if (at == std::string::npos) continue;
-        std::size_t digit = at + std::string(before).size();
-        if (digit < name.size() && name[digit] == '_') ++digit;
-        if (digit < name.size() && std::isdigit(static_cast<unsigned char>(name[digit])) != 0) {
-            const std::vector<std::uint32_t> numbers = numbers_of(name.substr(digit));
-            if (!numbers.empty()) return numbers.front();
-        }
+        std::size_t digit = at + before.size();
+        if (digit < name.size() && (name[digit] == '_' || name[digit] == '-')) ++digit;
+        if (const std::uint32_t rank = number_at(name, digit); rank != kNobody) return rank;
     }
-    return kNobody;
+    // The number that ends the name, and no date.
+    const std::string stem = name.substr(0, name.find('.'));
+    const std::size_t line = stem.rfind('_');
+    const bool ends = line != std::string::npos && stem.find_first_not_of("0123456789", line + 1) == std::string::npos;
+    return ends ? number_at(stem, line + 1) : kNobody;
 }
 
 // Lists the items of a rank, in the order in which they began.

@@ -73,13 +73,12 @@ private:
         if (f.front() != "HYBRID_TRANSFORMER_FWD_IN_BCKWD" && f.front() != "HYBRID_TRANSFORMER")
             lines_.fail("the parallelism " + std::string(f.front().substr(0, 60)) +
                         " is not served; HYBRID_TRANSFORMER and HYBRID_TRANSFORMER_FWD_IN_BCKWD are");
-        std::map<std::string_view, std::uint64_t> given;
+        std::map<std::string_view, std::string_view> given;
         for (std::size_t i = 1; i + 1 < f.size(); ++i)
-            if (f[i].ends_with(':'))
-                given[f[i].substr(0, f[i].size() - 1)] = lines_.whole(f[i + 1], std::string(f[i]).c_str(), kMostBytes);
+            if (f[i].ends_with(':')) given[f[i].substr(0, f[i].size() - 1)] = f[i + 1];
         const auto degree = [&](const char* name, std::uint64_t otherwise) {
             const auto at = given.find(name);
-            const std::uint64_t n = at == given.end() ? otherwise : at->second;
+            const std::uint64_t n = at == given.end() ? otherwise : lines_.whole(at->second, name, kMostBytes);
             if (n == 0 || n > replay::kMaxWorld)
                 lines_.fail(std::string(name) + " must be from 1 to " + std::to_string(replay::kMaxWorld));
             return static_cast<std::uint32_t>(n);
