@@ -25,7 +25,7 @@ RECORDING = ROOT / "test/data/pytorch/pipeline-fsdp.jsonl"
 MODEL = ["llama3-8b", "--layers", 4, "--tensor", 2, "--gpus-per-node", 2, "--pipeline", 2, "--data", 2, "--micro-batches", 4]
 PLAYED = ["--ports", 2, "--dark-ms", "1,50", "--trials", 5, "--iterations", 6, "--try-ports", 4]
 
-UNITS = {"": 1, "%": 0.01, "ns": 1e-6, "µs": 1e-3, "ms": 1, "s": 1e3, "min": 6e4, "h": 3.6e6, "B": 1, "KiB": 2**10, "MiB": 2**20,
+UNITS = {"": 1, "%": 0.01, "ns": 1e-6, "µs": 1e-3, "ms": 1, "s": 1e3, "min": 6e4, "h": 3.6e6, "B": 1, "USD": 1, "W": 1, "KiB": 2**10, "MiB": 2**20,
          "GiB": 2**30, "TiB": 2**40}
 
 
@@ -38,6 +38,12 @@ def run(*arguments) -> str:
 def model_job(folder: str) -> str:
     job = f"{folder}/job.jsonl"
     run("generate", *MODEL, "--out", job)
+    return job
+
+
+def write_one_node(folder: str) -> str:
+    job = f"{folder}/one.jsonl"
+    run("generate", "llama3-8b", "--layers", 2, "--tensor", 2, "--gpus-per-node", 2, "--out", job)
     return job
 
 
@@ -102,8 +108,44 @@ def _(context):
             expect(json.loads(page.script.strip()) == data, "the data within the page")
             expect(all(link.startswith("#") or link == "data:," for link in page.links), f"{page.links}")
             expect(not re.search(r"url\(|@import|https?:", text.split("<script")[0]), "the page leads elsewhere")
-            for anchor in ("changes", "times", "technologies", "rails", "way", "dark", "windows", "load", "basis"):
+            for anchor in ("changes", "times", "technologies", "cost", "rails", "way", "dark", "windows", "load", "basis"):
                 expect(f'id="{anchor}"' in text, f"no section {anchor}")
+
+
+@case("cost and power of the job's network: as `cost` counts them for its nodes, GPUs and ports, with prices of one's own too")
+def _(context):
+    with tempfile.TemporaryDirectory() as folder:
+        job, page, prices = model_job(folder), pathlib.Path(folder, "page.html"), pathlib.Path(folder, "prices.toml")
+        prices.write_text('name = "a quote"\n[optical_switch.mems]\nports = 320\nusd = 32000\n[packet_switch]\nports = 32\nusd = 20000\nwatts = 900\n')
+        short = ["--no-best", "--no-split", "--try-ports", 0, "--iterations", 2, "--dark-ms", 15, "--no-technologies"]
+        for ports, options, technologies in ((1, [], "piezo"), (2, ["--prices", prices], "mems,piezo"), (2, ["--generation", "gb200"], "piezo")):
+            said = json.loads(run("report", job, *short, "--ports", ports, *options, "--json", "--out", page))
+            own, text = said["cost"], page.read_text()
+            if options[:1] == ["--prices"]:
+                # 15 ms are those of mems: whether it will do or not, it is what the page speaks of.
+                expect(own["circuits"][0]["name"] == "circuits, mems" and "a quote" in text, f"{own}")
+            alone = json.loads(run("cost", "--servers", 4, "--gpus", 2, "--nic-ports", ports, "--levels", 0, "--technology", technologies, "--json", *options))
+            expect(own["packet"] == alone["sizes"][0]["packet"] and own["fabrics"] == alone["fabrics"] and own["prices"] == alone["prices"], f"{own}\n{alone}")
+            for network in alone["sizes"][0]["circuits"]:
+                expect(network in own["circuits"], f"{network} is not in {own['circuits']}")
+            for r in own["ratios"]:
+                packet, circuits = (next(n for n in own[k] if n["name"] == r[k]) for k in ("packet", "circuits"))
+                expect(abs(r["cost_saved"] - 1 + circuits["usd"] / packet["usd"]) < 1e-9 and abs(r["power_saved"] - 1 + circuits["watts"] / packet["watts"]) < 1e-9, f"{r}")
+            whole = [n for n in own["packet"] if not n["notes"]]
+            expect(own["cheapest"]["packet"] == min(whole, key=lambda n: n["usd"])["name"] and own["cheapest"]["joins_all"], f"{own['cheapest']}")
+            shown = {place for place, _, _ in Page(text).figures}
+            for place in ("/cost/packet/3/usd", "/cost/circuits/0/watts", "/cost/cheapest/power_saved", "/cost/fabrics/0/gpus_by_levels/2", "/cost/prices/transceiver/usd"):
+                expect(place in shown, f"{place} is not on the page")
+            expect(text.count('aria-label="Cost"') == text.count('aria-label="Power"') == 1, "no plots of cost and power")
+            # Circuits have parts for ports and transceivers; of a packet network ports' transceivers come beside, where they are priced.
+            bars = re.search(r'aria-label="Cost">(.*?)</svg>', text, re.S).group(1).count("<rect")
+            expect(bars == sum(len(n["terms"]) for k in ("packet", "circuits") for n in own[k]), f"{bars} parts of bars")
+        prices.write_text("[packet_switch]\nport = 3\n")
+        for command in ("run", "report"):
+            done = subprocess.run([PROGRAM, command, job, "--prices", prices], capture_output=True, text=True, timeout=100)
+            expect(done.returncode == 2 and "line 2: packet_switch: unknown key 'port'" in done.stderr, f"{done}")
+        alone = json.loads(run("run", write_one_node(folder), *short, "--json"))
+        expect(alone["cost"] is None, "a job of one node has a network between nodes")
 
 
 @case("a report says where it cannot be written")

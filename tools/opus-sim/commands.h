@@ -21,6 +21,7 @@ struct ShowOptions {
     double accept = 0.05;  // of an iteration, that photonic rails may cost
     std::string trace;     // file; empty: none
     std::string log;       // of run; likewise
+    std::string generation = "h200", prices;  // as of `cost`
 };
 int run_command(const std::vector<std::string>& paths, const ReadOptions& read, const RunOptions& options,
                 const ShowOptions& show);

@@ -110,7 +110,7 @@ Prices published_prices(Generation generation) {
 
 Inputs published_inputs(Generation generation) {
     Inputs in;
-    in.prices = published_prices(generation);
+    in.prices = published_prices(generation), in.generation = generation;
     if (generation == Generation::gb200) in.gpus = 72, in.port_transceivers = 0;
     return in;
 }

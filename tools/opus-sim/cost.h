@@ -15,6 +15,8 @@ enum class Generation : std::uint8_t { h200, gb200 };
 // fat_tree, rail, rail_only: as the papers count. leaf_spine: two tiers of whole switches, which the papers do not count.
 enum class Baseline : std::uint8_t { fat_tree, rail, rail_only, leaf_spine };
 
+inline constexpr Baseline kBaselines[] = {Baseline::fat_tree, Baseline::rail, Baseline::rail_only, Baseline::leaf_spine};
+
 const char* name_of(Generation generation);  // "h200"
 const char* name_of(Baseline baseline);      // "fat-tree"
 
@@ -48,6 +50,7 @@ struct Inputs {
     double port_transceivers = 1;     // at each port of a packet switch; every GPU has one more
     std::uint32_t levels = 1;         // of optical switches; 0: as many as a rail's ports need
     Prices prices;
+    Generation generation = Generation::h200;  // whose prices they were, where a file of one's own says nothing
 
     std::uint64_t world() const { return std::uint64_t{servers} * gpus; }
     std::uint32_t optical_ports() const { return nic_ports * (bidirectional ? 1 : 2); }  // of a GPU

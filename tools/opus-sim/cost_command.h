@@ -23,6 +23,8 @@ struct CostOptions {
     std::optional<double> switch_transceivers;  // at a port of a packet switch; what the generation has
 };
 
+// --generation and --prices, which `run` and `report` have, too.
+void price_arguments(CLI::App& app, std::string& generation, std::string& prices);
 void cost_arguments(CLI::App& app, CostOptions& options);
 // Throws std::invalid_argument, BadFile.
 int cost_command(const CostOptions& options, bool json);

@@ -89,6 +89,7 @@ void show_arguments(CLI::App& app, ShowOptions& o) {
     app.add_option("--trace", o.trace,
                    "file for ui.perfetto.dev: what ranks launch and where circuits lead, at the dark time that is "
                    "looked at closely");
+    price_arguments(app, o.generation, o.prices);
 }
 
 }  // namespace opus::job

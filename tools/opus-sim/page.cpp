@@ -32,6 +32,10 @@ std::string header_of(const PageInput& in) {
     out += fact("optical ports of a GPU", in.figures.figure("/ports", Shown::count));
     out += fact("of a GPU between nodes", in.figures.figure("/gbits", Shown::count) + " Gbit/s");
     out += fact("windows an iteration", in.figures.figure("/windows/all/per_iteration", Shown::count));
+    if (in.figures.has("/cost/cheapest/power_saved") && in.figures.has("/cost/cheapest/cost_saved"))
+        out += fact("circuits save, against packet switches",
+                    in.figures.figure("/cost/cheapest/cost_saved", Shown::share) + " of the cost, " +
+                        in.figures.figure("/cost/cheapest/power_saved", Shown::share) + " of the power");
     out += fact("read from", escaped(in.job.format));
     return out + "</dl>\n";
 }
@@ -47,14 +51,15 @@ std::string changes_of(const PageInput& in) {
 
 }  // namespace
 
-std::string report_page(const JobFile& job, const Run& run, const RunOptions& options, double accept) {
-    const nlohmann::json data = run_json(job, run, options, accept);
+std::string report_page(const JobFile& job, const Run& run, const RunOptions& options, double accept,
+                        const cost::Inputs& priced) {
+    const nlohmann::json data = run_json(job, run, options, accept, priced);
     const PageFigures figures(data);
     const Conclusion conclusion = conclusion_of(run, options, accept);
     const PageInput in{job, run, options, accept, conclusion, figures};
     std::vector<PageSection> sections;
-    for (const auto& section : {times_section, technologies_section, ports_section, timeline_section, way_section,
-                                dark_section, windows_section, load_section, basis_section})
+    for (const auto& section : {times_section, technologies_section, ports_section, cost_section, timeline_section,
+                                way_section, dark_section, windows_section, load_section, basis_section})
         sections.push_back(section(in));
     std::string out =
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"

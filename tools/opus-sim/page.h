@@ -8,6 +8,7 @@
 
 namespace opus::job {
 
-std::string report_page(const JobFile& job, const Run& run, const RunOptions& options, double accept);
+std::string report_page(const JobFile& job, const Run& run, const RunOptions& options, double accept,
+                        const cost::Inputs& priced);
 
 }  // namespace opus::job

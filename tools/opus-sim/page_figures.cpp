@@ -44,6 +44,8 @@ std::string shown_text(double value, Shown shown) {
         case Shown::share: return number_text(value < 0.0995 && value > 0 ? "%.1f %%" : "%.0f %%", 100 * value);
         case Shown::duration: return duration_text(value);
         case Shown::count: return count_text(value);
+        case Shown::usd: return count_text(value) + " USD";
+        case Shown::watts: return count_text(value) + " W";
         case Shown::bytes: return ctl::bytes(static_cast<unsigned long long>(std::llround(value)));
     }
     return "";

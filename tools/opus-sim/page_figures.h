@@ -18,8 +18,10 @@ enum class Shown : std::uint8_t {
     share,
     duration,
     count,
-    bytes
-};  // "+2.3 %", "23 %", "12.5 ms", "1,234", "64 MiB"
+    bytes,
+    usd,
+    watts
+};  // "+2.3 %", "23 %", "12.5 ms", "1,234", "64 MiB", "1,234 USD", "1,234 W"
 
 class PageFigures {
 public:

@@ -272,6 +272,9 @@ PageSection basis_section(const PageInput& in) {
         text += " The " + in.figures.figure("/rails_alike", Shown::count) +
                 " GPUs of a node do the same, each on a rail of its own: one rail was played for all.";
     text += "</p>";
+    if (in.figures.has("/cost"))
+        text += "<p>Cost and power are counted by the method of the papers on photonic rails; prices are " +
+                escaped(in.figures["/cost/prices/source"].get<std::string>()) + ".</p>";
     if (!in.job.assumed.empty()) {
         text += "<p>What the job's files do not say was assumed:</p><ul>";
         for (const std::string& line : in.job.assumed) text += "<li>" + escaped(line) + "</li>";

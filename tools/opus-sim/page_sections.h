@@ -23,6 +23,7 @@ struct PageInput {
 PageSection times_section(const PageInput& in);
 PageSection technologies_section(const PageInput& in);
 PageSection ports_section(const PageInput& in);
+PageSection cost_section(const PageInput& in);
 PageSection timeline_section(const PageInput& in);
 PageSection windows_section(const PageInput& in);
 PageSection way_section(const PageInput& in);

@@ -40,7 +40,7 @@ figure{margin:14px 0;background:var(--panel);border:1px solid var(--line);border
 figcaption{font-size:.88rem;color:var(--soft);margin-top:6px}
 svg{display:block;width:100%;height:auto;overflow:visible}
 svg text{font:12px system-ui,"Segoe UI",Roboto,"Noto Sans","DejaVu Sans",sans-serif;fill:var(--ink);font-variant-numeric:tabular-nums}
-svg .soft,svg .tick{fill:var(--soft)}
+svg .soft,svg .tick{fill:var(--soft);font-size:12px}
 svg .grid{stroke:var(--grid);stroke-width:1}
 svg .axis{stroke:var(--line);stroke-width:1}
 svg .mark{stroke:var(--soft);stroke-width:1;stroke-dasharray:3 4;opacity:.45}

@@ -161,6 +161,7 @@ int run_command(const std::vector<std::string>& paths, const ReadOptions& read, 
     std::ofstream told;
     if (options.log) told.open(show.log);
     if (options.log && !told) throw BadFile(show.log, "", "it cannot be written");
+    const cost::Inputs priced = priced_inputs(show.generation, show.prices);
     const JobFile job = read_files(paths, read);
     if (options.technologies) options.dark_ms = with_technologies(options.dark_ms);
     const Run run = run_job(job, options);
@@ -168,7 +169,7 @@ int run_command(const std::vector<std::string>& paths, const ReadOptions& read, 
     if (!run.electrical.ended) return halted(job, run);
     trace_run(job, run, options, show);
     if (show.json) {
-        print_for_programs(run_json(job, run, options, show.accept));
+        print_for_programs(run_json(job, run, options, show.accept, priced));
     } else {
         print_run(job, run, options);
         print_answers(run, options, show.accept);

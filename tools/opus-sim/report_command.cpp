@@ -23,6 +23,7 @@ void trace_run(const JobFile& job, const Run& run, const RunOptions& options, co
 
 int report_command(const std::vector<std::string>& paths, const ReadOptions& read, const RunOptions& asked,
                    const ShowOptions& show, const std::string& out) {
+    const cost::Inputs priced = priced_inputs(show.generation, show.prices);
     const JobFile job = read_files(paths, read);
     RunOptions options = asked;
     options.answers = true;
@@ -30,13 +31,13 @@ int report_command(const std::vector<std::string>& paths, const ReadOptions& rea
     const Run run = run_job(job, options);
     if (!run.electrical.ended) return halted(job, run);
     std::ofstream file(out, std::ios::binary | std::ios::trunc);
-    file << report_page(job, run, options, show.accept);
+    file << report_page(job, run, options, show.accept, priced);
     file.close();
     if (!file)
         throw std::invalid_argument(out + ": cannot be written (" + std::strerror(errno) + "): say another --out");
     trace_run(job, run, options, show);
     if (show.json) {
-        print_for_programs(run_json(job, run, options, show.accept));
+        print_for_programs(run_json(job, run, options, show.accept, priced));
     } else {
         std::printf("%s\n%s\n", conclusion_of(run, options, show.accept).sentence.c_str(), out.c_str());
     }

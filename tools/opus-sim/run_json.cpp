@@ -190,7 +190,7 @@ json points_json(const Run& run) {
 
 }  // namespace
 
-json run_json(const JobFile& job, const Run& run, const RunOptions& o, double accept) {
+json run_json(const JobFile& job, const Run& run, const RunOptions& o, double accept, const cost::Inputs& priced) {
     json all = {{"name", job.workload.name},
                 {"format", job.format},
                 {"static_split", json_of(run.split, run.electrical.iteration_ms)},
@@ -211,7 +211,9 @@ json run_json(const JobFile& job, const Run& run, const RunOptions& o, double ac
     all["electrical"] = {{"communicating", run.lit_answers.used}, {"longest_way", json_of(run.lit_answers.way, run.labels)}};
     all["windows"] = json_of(run.windows, run.labels);
     all["alternatives"] = alternatives_json(run);
-    all["conclusion"] = conclusion_json(conclusion_of(run, o, accept), run);
+    const Conclusion conclusion = conclusion_of(run, o, accept);
+    all["conclusion"] = conclusion_json(conclusion, run);
+    all["cost"] = job_cost_json(job, run, o, conclusion, priced);
     return all;
 }
 

@@ -3,10 +3,12 @@
 
 #include <nlohmann/json.hpp>
 
-#include "tools/opus-sim/advice.h"
+#include "tools/opus-sim/cost_json.h"
 
 namespace opus::job {
 
-nlohmann::json run_json(const JobFile& job, const Run& run, const RunOptions& options, double accept);
+// `priced`: prices, and what else a network's cost follows from; its size is the job's.
+nlohmann::json run_json(const JobFile& job, const Run& run, const RunOptions& options, double accept,
+                        const cost::Inputs& priced);
 
 }  // namespace opus::job

@@ -11,7 +11,7 @@ namespace opus::job {
 namespace {
 
 // Of a whole sweep, not of a point.
-constexpr std::string_view kOthers[] = {"help", "log", "trace", "at-once"};
+constexpr std::string_view kOthers[] = {"help", "log", "trace", "at-once", "prices"};
 
 enum class Command : std::uint8_t { generate, read, run };
 
@@ -171,7 +171,8 @@ PointOptions options_of(const SweepPoint& point, const std::string& folder) {
     job.parse(options.job_words), run.parse(options.run_words);
     for (const std::string& name : named) options.files.push_back((std::filesystem::path(folder) / name).string());
     if (!model.empty()) options.model = job.model;
-    options.read = job.read, options.run = run.run, options.accept = run.show.accept;
+    options.read = job.read, options.run = run.run, options.accept = run.show.accept,
+    options.generation = run.show.generation;
     return options;
 }
 

@@ -16,6 +16,7 @@ struct PointOptions {
     ReadOptions read;
     RunOptions run;
     double accept = 0.05;
+    std::string generation;
     // Words of command lines that say the same.
     std::vector<std::string> job_words, run_words;
 };

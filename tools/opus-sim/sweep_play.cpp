@@ -43,7 +43,8 @@ std::string played_text(const SweepPoint& point, const PointOptions& o, const js
         if (options.technologies) options.dark_ms = with_technologies(options.dark_ms);
         const Run run = run_job(played, options);
         const std::vector<std::string> halts = halts_of(played, run);
-        if (run.electrical.ended) all["run"] = run_json(played, run, options, o.accept);
+        if (run.electrical.ended)
+            all["run"] = run_json(played, run, options, o.accept, priced_inputs(o.generation, ""));
         if (!halts.empty()) all["exit"] = kExitJob, all["error"] = halts.front();
     } catch (const BadFile& error) {
         all["exit"] = kExitUsage, all["error"] = error.what();
