@@ -10,7 +10,7 @@
 namespace opus::job {
 namespace {
 
-constexpr std::size_t kMost = 16ull << 30, kPiece = 4u << 20;
+constexpr std::size_t kMostUnpacked = 16ull << 30, kReadAtOnce = 4u << 20;
 constexpr int kDeepest = 4;  // archives within archives
 
 bool is_tar(std::string_view text) { return text.size() > 512 && text.substr(257, 5) == "ustar"; }
@@ -48,12 +48,12 @@ public:
         std::string out;
         while (true) {
             const std::size_t had = out.size();
-            out.resize(had + kPiece);
-            const la_ssize_t got = archive_read_data(reader_.get(), out.data() + had, kPiece);
+            out.resize(had + kReadAtOnce);
+            const la_ssize_t got = archive_read_data(reader_.get(), out.data() + had, kReadAtOnce);
             out.resize(had + static_cast<std::size_t>(std::max<la_ssize_t>(got, 0)));
             if (got < 0) check(static_cast<int>(got));
             if (got <= 0) return out;
-            if (out.size() > kMost) fail("unpacked it is larger than 16 GiB");
+            if (out.size() > kMostUnpacked) fail("unpacked it is larger than 16 GiB");
         }
     }
 
