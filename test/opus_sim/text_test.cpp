@@ -140,15 +140,15 @@ TEST_CASE("an AICB table is read: stages, groups, transfers between neighbours, 
     CHECK(!job.workload.roles[0].steps.back().first_only);
 }
 
-TEST_CASE(
-    "entries of an AICB table are its lines, also where the first stage joins operations that only the last one "
-    "lists") {
+TEST_CASE("entries of an AICB table are its lines, also where the first stage joins what the last one lists") {
     const std::string shared =
-        "CommType.all_reduce,CommGroup.embedding_group,2,16,backward_step,None,None,,None,None,None,1\n";
-    const JobFile job = read_aicb({"a.csv", kAicb + shared}, {});
-    CHECK(job.figures.entries == read_aicb({"a.csv", kAicb}, {}).figures.entries + 1);
-    CHECK(job.figures.operations.at({StepKind::all_reduce, 2}).calls ==
-          read_aicb({"a.csv", kAicb}, {}).figures.operations.at({StepKind::all_reduce, 2}).calls + 8);
+        "CommType.all_reduce,CommGroup.embedding_group,2,16,init.model_setup,None,None,,None,None,None,1\n";
+    std::string table = kAicb;
+    table.insert(table.rfind("CommType.epoch_end"), shared);
+    const JobFile before = read_aicb({"a.csv", kAicb}, {}), job = read_aicb({"a.csv", table}, {});
+    CHECK(job.figures.entries == before.figures.entries + 1);
+    const auto calls = [](const JobFile& of) { return of.figures.operations.at({StepKind::all_reduce, 2}).calls; };
+    CHECK(calls(job) == calls(before) + 8);  // four GPUs in each of the two stages
 }
 
 TEST_CASE("bad AICB tables are refused with their line") {
