@@ -243,10 +243,12 @@ def table(head: list, rows: list) -> str:
 def page() -> str:
     return "\n".join([
         "# Files of others, read by opus-sim\n",
-        f"Written by `test/opus_sim/data_table.py build --page docs/results/opus-sim-data.md` on {datetime.date.today()}; {machine()}. The folder's README says whose "
-        "the files are. A cell has opus-sim's figure, and behind it the known one where they are not the same text. Known is an independent count "
-        "(`data_counts.py`: json, csv, a walk through protobuf); whole numbers are equal, times within 0.1 % (opus-sim plays whole microseconds, and rounds Chakra's nodes down to nanoseconds). All figures are over all ranks, but for the time from first "
-        "to last, which is the longest rank's.\n",
+        f"Written by `test/opus_sim/data_table.py build --page docs/results/opus-sim-data.md` on {datetime.date.today()}; {machine()}. "
+        "The folder's README says whose the files are.\n",
+        "- A cell has opus-sim's figure. The known one stands behind it where the two differ.",
+        "- Known figures are an independent count (`data_counts.py`): json, csv, a walk through protobuf.",
+        "- Whole numbers are equal, times within 0.1 %: opus-sim plays whole microseconds, and rounds Chakra's nodes down to nanoseconds.",
+        "- All figures are over all ranks. The time from first to last is the longest rank's.\n",
         table(["file", "read as", "ranks", "entries", "groups", "operations", "bytes", "time"], ROWS),
         "\n".join(f"- {n}" for n in NOTES) + "\n",
         "## What is published of them\n", table(["file", "figure", "published", "ours"], PUBLISHED),

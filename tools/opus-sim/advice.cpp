@@ -146,8 +146,7 @@ private:
                                                   percent_text(run_.unserved.share) + " of the bytes between nodes)" +
                                                   (run_.unserved.names.size() == 1 ? " needs" : " need") +
                                                   " more neighbours at a time than a GPU has ports, and would have to "
-                                                  "go over a packet network (--packet-gbits "
-                                                  "plays one).");
+                                                  "go over a packet network (--packet-gbits plays one).");
         for (const Alternative& a : run_.alternatives)
             if (!a.unserved.matters() && a.ports > o_.ports) {
                 std::string text = "With " + ports_text(a.ports) + " circuits serve every operation";

@@ -1,8 +1,6 @@
 #include "tools/opus-sim/cost_json.h"
 
 #include <algorithm>
-#include <fstream>
-#include <sstream>
 
 #include "tools/opus-sim/price_file.h"
 
@@ -68,13 +66,7 @@ json cheapest(const CostSize& size) {
 Inputs priced_inputs(const std::string& generation, const std::string& prices) {
     Inputs in = published_inputs(generation == "gb200" ? Generation::gb200 : Generation::h200);
     if (prices.empty()) return in;
-    std::ifstream file(prices, std::ios::binary);
-    std::stringstream text;
-    if (file) text << file.rdbuf();
-    if (!file || text.bad() || text.str().empty())
-        throw BadFile(prices, "",
-                      "it cannot be read, or is empty: give a file of prices (docs/opus-sim.md, \"Cost and power\")");
-    const std::string held = text.str();
+    const std::string held = whole_text(prices, "give a file of prices (docs/opus-sim.md, \"Cost and power\")");
     in.prices = read_prices({prices, held}, std::move(in.prices));
     return in;
 }

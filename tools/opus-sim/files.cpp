@@ -6,7 +6,9 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <fstream>
 #include <map>
+#include <sstream>
 
 #include "tools/opus-sim/chakra.h"
 #include "tools/opus-sim/kineto.h"
@@ -74,22 +76,6 @@ Format format_of(const NamedText& file) {
                   "its format is not known. Known are: Opus recordings, opus-replay workloads, Chakra execution traces "
                   "(NAME.RANK.et and the JSON file of communicators), PyTorch profiler traces (JSON), SimAI workloads, "
                   "AICB tables; and archives of these (tar, zip, gzip, xz, zstd, bzip2)");
-}
-
-std::vector<std::string> in_folders(const std::vector<std::string>& paths) {
-    std::vector<std::string> all;
-    for (const std::string& path : paths) {
-        if (!std::filesystem::is_directory(path)) {
-            all.push_back(path);
-            continue;
-        }
-        for (const auto& entry : std::filesystem::directory_iterator(path)) {
-            const std::string name = entry.path().filename().string();
-            if (entry.is_regular_file() && !name.starts_with(".")) all.push_back(entry.path().string());
-        }
-    }
-    std::sort(all.begin(), all.end());
-    return all;
 }
 
 // The files of a job, unpacked, by format. Those of archives are unpacked again each time that they are looked at, so
@@ -209,8 +195,33 @@ JobFile read_one(const JobFiles& files, Format format, const ReadOptions& option
 
 }  // namespace
 
+std::vector<std::string> files_in(const std::vector<std::string>& paths) {
+    std::vector<std::string> all;
+    for (const std::string& path : paths) {
+        if (!std::filesystem::is_directory(path)) {
+            all.push_back(path);
+            continue;
+        }
+        for (const auto& entry : std::filesystem::directory_iterator(path)) {
+            const std::string name = entry.path().filename().string();
+            if (entry.is_regular_file() && !name.starts_with(".")) all.push_back(entry.path().string());
+        }
+    }
+    std::sort(all.begin(), all.end());
+    return all;
+}
+
+std::string whole_text(const std::string& path, const std::string& remedy) {
+    std::ifstream file(path, std::ios::binary);
+    std::stringstream text;
+    if (file) text << file.rdbuf();
+    std::string held = std::move(text).str();
+    if (!file || text.bad() || held.empty()) throw BadFile(path, "", "it cannot be read, or is empty: " + remedy);
+    return held;
+}
+
 JobFile read_files(const std::vector<std::string>& paths, const ReadOptions& options) {
-    const std::vector<std::string> found = in_folders(paths);
+    const std::vector<std::string> found = files_in(paths);
     if (found.empty()) throw BadFile(paths.empty() ? "." : paths.front(), "", "there is no file in it");
     const JobFiles files(found);
     std::vector<Format> formats;

@@ -61,6 +61,11 @@ struct NamedText {
     std::string_view text;
 };
 
+// Those that are named, and those that lie in the folders that are, but for names that begin with a dot; sorted.
+std::vector<std::string> files_in(const std::vector<std::string>& paths);
+// A small file that people write. Throws BadFile with `remedy` where it cannot be read, or is empty.
+std::string whole_text(const std::string& path, const std::string& remedy);
+
 // All files of one job. Folders stand for the files in them. Throws BadFile.
 JobFile read_files(const std::vector<std::string>& paths, const ReadOptions& options);
 

@@ -40,12 +40,10 @@ constexpr Other kOthers[] = {
      "torch.profiler"},
     {is_launch_list,
      "it is a list of launches (iteration, index, backend, ..., axis, operation), which says neither how much they "
-     "carry "
-     "nor when they begin: give the profiler's traces of the job, or record it with opus-run --observe"},
+     "carry nor when they begin: give the profiler's traces of the job, or record it with opus-run --observe"},
     {[](Text h) { return has(h, "start_backend:") && has(h, "end_idx:"); },
      "it is a list of phases with their times, which does not say what operations they are of nor how much these "
-     "carry: "
-     "give the profiler's traces of the job, or record it with opus-run --observe"},
+     "carry: give the profiler's traces of the job, or record it with opus-run --observe"},
     {[](Text h) { return has(h, "topology:") && has(h, "npus_count:"); },
      "it is ASTRA-sim's description of a network, not a job: give the traces; what the network is like is said with "
      "--gbits, --ports, --latency-us, --node-gbytes and --dark-ms"},
@@ -57,8 +55,7 @@ constexpr Other kOthers[] = {
      "it is a list of topologies for the reconfigurable ASTRA-sim, not a job: give the traces; opus-sim finds its own"},
     {[](Text h) { return h.starts_with("mapping:"); },
      "it is a schedule for the reconfigurable ASTRA-sim (which topology serves which communicator), not a job: give "
-     "the "
-     "traces; opus-sim finds its own"},
+     "the traces; opus-sim finds its own"},
     {[](Text h) { return h.starts_with("case,gpus,mode,"); },
      "it is a table of results, not a job: give the traces that were played"},
 };

@@ -6,8 +6,6 @@
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <filesystem>
-#include <fstream>
-#include <sstream>
 
 #include "tools/opus-sim/json_out.h"
 #include "tools/opus-sim/sweep_play.h"
@@ -24,12 +22,7 @@ unsigned cores() {
 }
 
 SweepFile file_of(const std::string& path) {
-    std::ifstream file(path, std::ios::binary);
-    std::stringstream text;
-    if (file) text << file.rdbuf();
-    const std::string held = text.str();
-    if (!file || held.empty())
-        throw BadFile(path, "", "it cannot be read, or is empty: give a sweep's file (docs/opus-sim.md, \"Sweeps\")");
+    const std::string held = whole_text(path, "give a sweep's file (docs/opus-sim.md, \"Sweeps\")");
     return read_sweep({path, held});
 }
 

@@ -68,17 +68,8 @@ json SweepInputs::of(const PointOptions& options) {
         }
         files.push_back(file);
     };
-    for (const std::string& path : options.files) {
-        if (!fs::is_directory(path)) {
-            add(path);
-            continue;
-        }
-        std::set<std::string> within;  // sorted
-        for (const auto& entry : fs::directory_iterator(path))
-            if (entry.is_regular_file() && !entry.path().filename().string().starts_with("."))
-                within.insert(entry.path().string());
-        for (const std::string& file : within) add(file);
-    }
+    for (const std::string& path : options.files)
+        for (const std::string& file : files_in({path})) add(file);
     return {{"program", program_}, {"job", options.job_words}, {"files", files}, {"run", options.run_words}};
 }
 
