@@ -52,6 +52,7 @@ private:
     static constexpr std::size_t kTold = 8;  // launches by which one is told, itself included
     static constexpr std::size_t kMostKnown = 1u << 13, kMostBehind = 64, kMostRanks = 64;
     static constexpr double kLeastKnown = 0.5;  // of what it does on demand, before a plan begins
+    static constexpr double kMostOfMean = 2;    // that a launch counts in the period: it is no longer for a pause
     // Times as much may be lost: once it was slower, or had become it itself.
     static constexpr double kBurnt = 0.5, kMostTrusted = 64;
 

@@ -14,6 +14,7 @@ from cluster.columns import AHEAD, DEMAND, PROVISIONED
 WORKLOAD = ROOT / "tools" / "replay" / "workloads" / "llama3-8b-16gpu.jsonl"
 SLOWER, DARK_MS = 4, 25  # gaps and dark time are a fourth of the job's own
 LIMIT_S = 200
+LATE = 2  # circuits of an iteration, of 48: plans are made of the times that were measured, and those of a busy machine may want one more
 CIRCUIT = re.compile(r"^\S+ ms program \S+: (.*)$")
 
 
@@ -77,26 +78,33 @@ def circuits_of(context, column: str, *arguments) -> list[tuple[str, str]]:
     return made
 
 
-def agree(context, column: str, iterations: int) -> None:
-    """In an iteration circuits are made as often, and each port leads to the same peers in the same order, as in virtual time. Real
-    processes on shared cores come late now and then, and a circuit moves once more: one of the last three iterations has to agree."""
+def ends_of(circuits: list[tuple[str, str]]) -> dict[str, list[str]]:
+    """Of each port, where it leads, in order."""
+    leads = collections.defaultdict(list)
+    for a, b in circuits:
+        leads[a].append(b)
+        leads[b].append(a)
+    return leads
+
+
+def agree(context, column: str, iterations: int, more: int = 0) -> None:
+    """In an iteration circuits are made as often (at most `more` than that), and each port leads to the same peers in the same order, as
+    in virtual time. Real processes on shared cores come late now and then: one of the last three iterations has to agree."""
     if SANITIZED:
         raise Skip("of time, which a sanitizer stretches")
     real = live(context, column, iterations)
     long, short = simulated(context, column, iterations), simulated(context, column, iterations - 1)
-    leads = collections.defaultdict(list)
-    for a, b in long:
-        leads[a].append(b)
-        leads[b].append(a)
+    leads, before = ends_of(long), ends_of(short)
     expect(sorted(leads) == sorted(real.leads), f"other ports: {sorted(leads)}, {sorted(real.leads)}")
 
     def differs(iteration: int) -> str:
-        if real.count[iteration] != len(long) - len(short):
+        if not 0 <= real.count[iteration] - (len(long) - len(short)) <= more:
             return f"{real.count[iteration]} circuits were made in iteration {iteration}, {len(long) - len(short)} in virtual time"
         for port, by_iteration in real.leads.items():
-            mine = by_iteration[iteration]
-            if mine != leads[port][len(leads[port]) - len(mine):]:
-                return f"{port} led to {mine} in iteration {iteration}, in virtual time to {leads[port][-len(mine):]}"
+            mine, wanted = by_iteration[iteration], leads[port][len(before[port]):]
+            rest = iter(mine)
+            if not all(peer in rest for peer in wanted):
+                return f"{port} led to {mine} in iteration {iteration}, in virtual time to {wanted}"
         return ""
     found = [differs(i) for i in range(iterations - 3, iterations)]
     expect("" in found, "; ".join(found))
@@ -109,7 +117,7 @@ def on_demand(context) -> None:
 
 @case("provisioned: as many reconfigurations an iteration, and phases in the same order, as opus-sim says")
 def provisioned(context) -> None:
-    agree(context, PROVISIONED, 8)
+    agree(context, PROVISIONED, 8, LATE)
 
 
 RECORDED = {"pipeline-fsdp": 1, "pipeline-ddp": 1, "pipeline": 2}  # test/data/agreement: ports of a GPU
@@ -120,13 +128,11 @@ FIRST_USES = 2  # of a port, at most: moves for connections that NCCL makes when
 def pytorch(context) -> None:
     for name, ports in RECORDED.items():
         file = ROOT / "test" / "data" / "agreement" / f"{name}.jsonl"
-        real, leads = Moves(1), collections.defaultdict(list)
+        real = Moves(1)
         for a, b, _, up in (line["circuit"] for line in map(json.loads, file.read_text().splitlines()) if "circuit" in line):
             if up:
                 real.add(0, a, b)
-        for a, b in circuits_of(context, DEMAND, file, "--ports", str(ports), "--dark-ms", "10"):
-            leads[a].append(b)
-            leads[b].append(a)
+        leads = ends_of(circuits_of(context, DEMAND, file, "--ports", str(ports), "--dark-ms", "10"))
         expect(sorted(leads) == sorted(real.leads), f"{name}: other ports: {sorted(leads)}, {sorted(real.leads)}")
         for port, (mine,) in real.leads.items():
             wanted = leads[port]

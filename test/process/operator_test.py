@@ -114,8 +114,9 @@ def guarded(context) -> None:
 
         def provision() -> dict:
             return next((j.get("provision", {}) for j in cluster.ctl("phases")["jobs"] if j["job"] == "job"), {})
-        wait_for(lambda: provision().get("provision"), "the job to be provisioned", job)
-        found = provision()
+        def provisioned() -> dict:
+            return found if (found := provision()).get("provision") else {}
+        found = wait_for(provisioned, "the job to be provisioned", job)
         expect(found["guarded"] and found["runs"] and found["state"].startswith("provisioned"), f"{found}")
         wait_for(lambda: "provisioned_to_on_demand" in provision(), "a lap of it to be over", job)
         expect(provision()["lap_ms"] > 0, f"{provision()}")

@@ -79,6 +79,14 @@ TEST_CASE("what comes again after how long is known, and something seldom does n
     CHECK(job.guard.period_ns() <= 98 * kMs * 3 / 2);
 }
 
+TEST_CASE("a pause in an early iteration does not make the period longer") {
+    Job job;
+    job.on_demand(1);
+    job.launch(OpKind::all_reduce, 3, 20'000 * kMs, false);
+    job.on_demand(40);
+    CHECK(job.guard.period_ns() <= 98 * kMs * 3 / 2);
+}
+
 TEST_CASE("a job that takes as long by plan has lost nothing, whatever its iterations are") {
     for (const bool odd : {false, true}) {
         Job job;
