@@ -36,10 +36,10 @@ def drained(context) -> None:
     play(context, "stream", early=False, STANDIN_DRAINS="1")
 
 
-def play_one(context, shape: Shape, w: Workload, **env: str) -> None:
+def play_one(context, shape: Shape, w: Workload, graph: bool = False, **env: str) -> None:
     with context.cluster(shape) as cluster:
         path = w.write(cluster.folder / "one.jsonl")
-        job = cluster.start_job(Play(path, timeout_s=PATIENCE_S * SLOW, env=ENV | env | {"OPUS_GATE": "stream"}))
+        job = cluster.start_job(Play(path, timeout_s=PATIENCE_S * SLOW, env=ENV | env | {"OPUS_GATE": "stream"}, graph=graph))
         job.wait(2 * PATIENCE_S * SLOW)
         nothing_in_the_dark(cluster, job)
 
@@ -60,6 +60,32 @@ def drained_group(context) -> None:
     w.step(0, "recv", comm="other", peer=1, stream="a", bytes=64)
     w.step(2, "send", comm="old", peer=0, stream="b", bytes=64)
     play_one(context, Shape(nodes=3, gpus=1, ports=2, dark_ms=2), w, STANDIN_DRAINS="1")
+
+
+def apart(iterations: int) -> Workload:
+    """Rank 0's group comes in every other iteration. One of its kernels must run before what is on the other's stream can end."""
+    w = Workload("apart", grid(2, 1), iterations)
+    w.comm("one", [[0, 1]])
+    w.comm("two", [[0, 1]])
+    w.step(0, "recv", comm="one", peer=1, stream="b", bytes=64)
+    w.step(0, "group_begin", every=2)
+    w.step(0, "recv", comm="two", peer=1, stream="a", bytes=64, every=2)
+    w.step(0, "send", comm="one", peer=1, stream="b", bytes=64, every=2)
+    w.step(0, "group_end", every=2)
+    w.step(1, "send", comm="two", peer=0, stream="a", bytes=64, every=2)
+    w.step(1, "send", comm="one", peer=0, stream="a", bytes=64)
+    w.step(1, "recv", comm="one", peer=0, stream="a", bytes=64, every=2)
+    return w
+
+
+@case("of a group that makes connections each kernel starts when its own stream is there")
+def separate(context) -> None:
+    play_one(context, Shape(nodes=2, gpus=1, ports=2, dark_ms=2), apart(iterations=2))
+
+
+@case("of a group that makes connections while it is captured, too")
+def separate_captured(context) -> None:
+    play_one(context, Shape(nodes=2, gpus=1, ports=2, dark_ms=2), apart(iterations=4), graph=True)
 
 
 @case("who gives to the root of a gather, or takes from that of a scatter, waits for the root alone")
