@@ -14,6 +14,7 @@ import time
 
 READY = re.compile(r"ready\s+(.*)$")
 START_LIMIT_S = 20
+BUNDLE = "gpu-bundle"  # `make gpu-bundle`: programs of when it was made
 
 
 class NotBuilt(Exception):
@@ -22,7 +23,7 @@ class NotBuilt(Exception):
 
 def program(build: pathlib.Path, name: str) -> str:
     for found in sorted(build.rglob(name)):
-        if found.is_file() and os.access(found, os.X_OK):
+        if found.is_file() and os.access(found, os.X_OK) and BUNDLE not in found.parts:
             return str(found)
     raise NotBuilt(name)
 
