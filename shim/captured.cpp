@@ -104,9 +104,12 @@ Replays hold_of_replays(Communicator& c) {
 }
 
 std::uint64_t record_pin(const ring::OpEntry* ops, std::uint32_t count) {
+    static std::atomic<std::uint64_t> pins{0};
     if (!recordable(process.view, count)) return kFull;
+    // A stream of its own: nothing comes behind it.
+    const std::uint64_t stream = ~pins.fetch_add(1, std::memory_order_relaxed);
     const LaunchHead head{ring::Gate::host, count, std::uint16_t(ring::kLaunchHostDone | ring::kLaunchSkips | ring::kLaunchLasts)};
-    const std::uint64_t seq = push(process.view, head, stream_of_its_own(), ops);
+    const std::uint64_t seq = push(process.view, head, stream, ops);
     if (seq != kFull) process.view.header->recorded.fetch_add(1, std::memory_order_relaxed);
     return seq;
 }

@@ -308,7 +308,7 @@ private:
         c.group_part = group_.parts.size();
         const std::uint32_t self = group_.parts.size();
         return group_.parts.add(
-            {&c, nullptr, self, self, kNone, c.sends != nullptr && (is_enforced(c) || records_in(group_, c)), false});
+            {&c, nullptr, self, kNone, c.sends != nullptr && (is_enforced(c) || records_in(group_, c)), false});
     }
 
     __attribute__((always_inline)) void number_transfer(GroupPart& part, const PendingOp& op) {
@@ -430,10 +430,8 @@ private:
         if (a != b) group_.parts[b].set = a;
     }
 
-    // Communicators that share a stream have one gate: the first's would stand before the second's
-    // kernel anyway. So have those that share resources: NCCL runs their kernels one after another, in an order of its own.
-    // One launch, whose gates open together, are besides all of a call that makes connections: CUDA may keep it for what is
-    // on the device, its gates too, before it launches any kernel. None is launched by a call that is captured.
+    // Communicators that share a stream are one launch: the first's gate would stand before the second's
+    // kernel anyway. So are those that share resources: NCCL runs their kernels one after another, in an order of its own.
     void join_parts() {
         for (std::uint32_t i = 0; i < group_.parts.size(); ++i)
             for (std::uint32_t k = 0; k < i; ++k)
@@ -447,11 +445,6 @@ private:
                 break;
             }
         }
-        for (std::uint32_t i = 0; i < group_.parts.size(); ++i) group_.parts[i].gate = root_of(i);
-        if (first_uses_ == 0 || captured_) return;
-        std::uint32_t first = kNone;
-        for (std::uint32_t i = 0; i < group_.parts.size(); ++i)
-            if (group_.parts[i].recorded) first == kNone ? void(first = i) : join(first, i);
     }
 
     bool in_set(std::uint32_t part, std::uint32_t set) const { return set == kNone || root_of(part) == set; }
@@ -538,9 +531,7 @@ private:
             const std::uint16_t held = captured_ ? kCapturedFlags : record_flags(group_.launch_streams.size(), gate_);
             const std::uint16_t flags = held | (holds_up_others(set) ? ring::kLaunchMixed : 0);
             const LaunchHead head{gate_, count, flags};
-            const std::uint64_t stream =
-                gates_of(set) > 1 ? stream_of_its_own() : stream_name(*part.comm, part.launch_stream);
-            launch.seq = push(process.view, head, stream, group_.launch_ops.data());
+            launch.seq = push(process.view, head, stream_name(*part.comm, part.launch_stream), group_.launch_ops.data());
         }
         if (launch.seq == kFull)
             count_lost(set);
@@ -578,7 +569,7 @@ private:
                 count_lost(launch.set);
             } else if (gate_ == ring::Gate::none) {
                 mark_ready(launch.seq, launch_stream(launch));
-            } else if (gate_ == ring::Gate::stream && place_gates(launch)) {
+            } else if (gate_ == ring::Gate::stream && place_gate(launch)) {
                 process.view.header->gated.fetch_add(1, std::memory_order_relaxed);
                 ring_doorbell();
             } else if (captured_) {
@@ -610,51 +601,24 @@ private:
         return (!is_fused(set) && !holds_up_others(set)) || kMutation == Mutation::end_groups_as_one;
     }
 
-    bool leads_gate(std::uint32_t part, std::uint32_t set) const {
-        return group_.parts[part].recorded && group_.parts[part].gate == part && in_set(part, set);
-    }
-
-    std::uint32_t gates_of(std::uint32_t set) const {
-        std::uint32_t count = 0;
-        if (gate_ == ring::Gate::stream)
-            for (std::uint32_t i = 0; i < group_.parts.size(); ++i) count += leads_gate(i, set);
-        return count;
-    }
-
-    // The first of them that is reached says that the launch is ready. False: they do not stand before all its kernels.
-    bool place_gates(const GroupLaunch& launch) {
-        const bool fused = is_fused(launch.set);
-        if (fused) close_fused_gates(launch.seq);
-        bool all = true;
-        for (std::uint32_t i = 0; i < group_.parts.size(); ++i)
-            if (leads_gate(i, launch.set)) all = place_gate(launch, i, fused) && all;
-        return all;
-    }
-
-    // Behind all user streams of its parts, before all their kernels.
-    bool place_gate(const GroupLaunch& launch, std::uint32_t gate, bool fused) {
-        const GroupPart& lead = group_.parts[gate];
-        const LaunchStream at{lead.launch_stream, lead.comm->context};
-        const auto each_behind = [&](auto visit) {
-            for (const GroupPart& part : group_.parts)
-                if (part.recorded && part.gate == gate) visit(part);
-        };
+    // Behind all user streams of the set, before all its kernels. False: it does not stand before all of them.
+    bool place_gate(const GroupLaunch& launch) {
+        const Communicator& lead = lead_comm(launch);
+        const LaunchStream at = launch_stream(launch);
         for (const GroupStream& s : group_.streams)
-            if (group_.parts[s.part].gate == gate && !(s.at == at) && !order_streams(s.at, at)) return false;
+            if (in_set(s.part, launch.set) && !(s.at == at) && !order_streams(s.at, at)) return false;
         const bool one = ends_as_one(launch.set);
-        if (one) each_behind([&](const GroupPart& part) { follow(*part.comm, at, captured_); });
+        if (one) each_held(launch.set, [&](const GroupPart& part) { follow(*part.comm, at, captured_); });
         {
             const InContext current(*at.context);
             const auto enqueue = captured_ ? enqueue_replayed_gate : enqueue_gate;
-            if (!enqueue(*lead.comm, launch.seq, at.stream, fused)) return false;
+            if (!enqueue(lead, launch.seq, at.stream, is_fused(launch.set))) return false;
         }
-        if (!one) each_behind([&](const GroupPart& part) { precede(*part.comm, at, captured_); });
-        bool all = true;
-        each_behind([&](const GroupPart& part) {
-            const LaunchStream other{part.launch_stream, part.comm->context};
-            if (!(other == at)) all = order_streams(at, other) && all;
-        });
-        return all;
+        if (!one) each_held(launch.set, [&](const GroupPart& part) { precede(*part.comm, at, captured_); });
+        gather_streams(launch.set);
+        for (const LaunchStream& other : group_.launch_streams)
+            if (!(other == at) && !order_streams(at, other)) return false;
+        return true;
     }
 
     GroupBuffers& group_;

@@ -70,8 +70,7 @@ struct PendingOp {
 struct GroupPart {
     Communicator* comm;
     cudaStream_t launch_stream;  // NCCL's: the distinct stream that was added last
-    std::uint32_t set;           // those of one launch share one; root of a union-find
-    std::uint32_t gate;          // those behind one gate share one: a part of the set
+    std::uint32_t set;           // parts whose streams meet share one; root of a union-find
     std::uint32_t collective;    // its last collective's entry, or kNone
     bool recorded;
     bool lasts;  // its connections are of device communicators
@@ -92,7 +91,7 @@ struct GroupEntry {
 struct GroupLaunch {
     std::uint64_t seq;
     std::uint32_t set;   // root part; kNone: all parts
-    std::uint32_t lead;  // part whose launch stream has the gate, or one of them
+    std::uint32_t lead;  // part whose launch stream has the gate
 };
 
 // A thread's group, between its start and its end. Zero-filled memory is an empty one.

@@ -115,11 +115,6 @@ std::uint64_t default_stream_name(const Communicator& c, std::uintptr_t stream) 
     return (std::uint64_t(c.device + 1) << 48) | (thread << 4) | (stream == 1 ? 0 : stream);
 }
 
-std::uint64_t stream_of_its_own() {
-    static std::atomic<std::uint64_t> given{0};
-    return ~given.fetch_add(1, std::memory_order_relaxed);
-}
-
 std::uint64_t hold_connections(const ring::OpEntry* ops, std::uint32_t count, std::uint64_t behind, std::uint16_t flags, bool& fail) {
     fail = false;
     if (!recordable(process.view, count)) return kFull;

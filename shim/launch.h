@@ -68,9 +68,6 @@ inline std::uint64_t stream_name(const Communicator& c, cudaStream_t stream) {
     return value > 2 ? value : default_stream_name(c, value);
 }
 
-// Of what nothing comes behind, or what comes to its streams in an order of its own.
-std::uint64_t stream_of_its_own();
-
 // Records the connections of `count` operations, all of first use, with more flags, and holds the thread until their
 // circuits are up. The launches that use them will take `behind` slots: it waits for room for all first, since who waits for
 // a slot while it holds circuits may wait for one that wants them.

@@ -150,11 +150,10 @@ void fill_gate_arguments(GateArguments& a, const Communicator& c) {
 // What opens a gate of this slot from outside. `fused`: it holds several communicators.
 static inline void fill_openers(GateArguments& a, const Communicator& c, std::uint64_t slot, bool fused) {
     fill_gate_arguments(a, c);
-    if (fused) a.open_comm = device_address(&process.view.ready[slot].opened);
-}
-
-void close_fused_gates(std::uint64_t seq) {
-    process.view.ready[seq & process.view.mask].opened.store(0, std::memory_order_release);
+    if (!fused) return;
+    ring::GateWord& ready = process.view.ready[slot];
+    ready.opened.store(0, std::memory_order_release);
+    a.open_comm = device_address(&ready.opened);
 }
 
 bool enqueue_gate(const Communicator& c, std::uint64_t seq, cudaStream_t stream, bool fused) {

@@ -15,8 +15,8 @@ bool stream_gate_serves(cudaStream_t stream);
 // when a communicator is made. Leaves context.gate null where that does not work.
 void prepare_gate(DriverContext& context);
 
-// Enqueues the gate of launch `seq`, or one of its gates. In the communicator's context. `fused`: the launch is of others as well,
-// and opens when any of them is ended, from close_fused_gates on. False: it could not be.
+// Enqueues the gate of launch `seq`. In the communicator's context. `fused`: it holds others as well, and opens when any of
+// them is ended. False: it could not be.
 bool enqueue_gate(const Communicator& c, std::uint64_t seq, cudaStream_t stream, bool fused = false);
 
 // The same of a launch that is captured on that stream: its graph holds each replay at this gate. enqueue_replay_end says
@@ -24,8 +24,6 @@ bool enqueue_gate(const Communicator& c, std::uint64_t seq, cudaStream_t stream,
 bool enqueue_replayed_gate(const Communicator& c, std::uint64_t seq, cudaStream_t stream, bool fused = false);
 bool enqueue_replay_end(const DriverContext& context, std::uint64_t seq, cudaStream_t stream);
 
-// Before the first gate of a launch of several communicators.
-void close_fused_gates(std::uint64_t seq);
 // The communicator of this entry is ended: opens the gates that hold it with others.
 void open_fused_gates(std::uint32_t comm);
 

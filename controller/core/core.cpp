@@ -106,6 +106,7 @@ void Core::Impl::fire(TimerKind kind, std::uint64_t id) {
         case TimerKind::port_trial: trial_due(static_cast<PortId>(id)); break;
         case TimerKind::silence: watch_silence(); break;
         case TimerKind::waiting: tell_waiting(); break;
+        case TimerKind::call_kept: open_kept_calls(); break;
     }
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <deque>
 #include <map>
 #include <memory>
 #include <optional>
@@ -116,7 +117,8 @@ enum class TimerKind : std::uint8_t {
     switches_again,
     port_trial,
     silence,
-    waiting
+    waiting,
+    call_kept
 };
 
 struct Core::Impl {
@@ -228,6 +230,7 @@ struct Core::Impl {
     Launch* add_launch(NodeIndex node, const wire::LaunchDemand& demand, bool runs = false);
     void demand(NodeIndex node, const wire::LaunchDemand& demand);
     void enter(Launch& launch);
+    void open_kept_calls();
     void hear_done(NodeIndex node, const wire::LaunchDone& done);
     void hear_seen(NodeIndex node, const wire::LaunchSeen& seen);
     void finish(Launch& launch, Presence how);
@@ -304,6 +307,7 @@ struct Core::Impl {
 
     // suspension.cpp: what stands in the way for ever is moved away, and brought back
     TimeNs break_time(const Gang& gang) const;
+    TimeNs least_break_time() const;
     void consider_suspension(Gang& gang);
     bool in_the_way(Gang& gang, std::vector<EdgeId>& pairs);
     bool suspendable(const std::vector<Launch*>& holders, const Gang& gang, TimeNs patience, TimeNs& again);
@@ -520,6 +524,7 @@ struct Core::Impl {
 
     std::set<std::tuple<TimeNs, TimerKind, std::uint64_t>> timers;
     TimeNs wake_told = -1;
+    std::deque<std::pair<TimeNs, LaunchId>> calls;          // launches whose calls are looked at, when
     TimeNs holds_told = -1;                                 // when a timer looks whose hold is over; -1: none is set
     TimeNs read_again_ns = 0;                               // maps of switches at rest
     std::map<std::pair<SwitchIndex, bool>, OpId> open_ops;  // change sets of this step

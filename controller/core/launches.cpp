@@ -187,6 +187,21 @@ void Core::Impl::enter(Launch& launch) {
     // it holds the circuits of the rest, and is suspended if that is in somebody's way.
     if (!launch.gang && launch.stage == Stage::ready && (launch.mixed || needs_nothing(launch)))
         queue(gang_for(launch), true);
+    if (launch.gang || launch.stage != Stage::ready || !launch.in_call) return;
+    calls.emplace_back(now + least_break_time(), launch.id);
+    if (calls.size() == 1) arm(calls.front().first, TimerKind::call_kept, 0);
+}
+
+// A call that still makes connections may be kept by CUDA for its own gate, and its peers come to that only when it has returned. It
+// starts without them, as a launch does whose other part may be what a peer waits for.
+void Core::Impl::open_kept_calls() {
+    for (; !calls.empty() && calls.front().first <= now; calls.pop_front()) {
+        Launch* launch = launch_of(calls.front().second);
+        if (launch == nullptr || launch->gang || launch->stage != Stage::ready || !launch->in_call) continue;
+        const Rank* rank = rank_of(launch->id.node, launch->id.rank);
+        if (rank != nullptr && is_connecting_before(*rank, *launch)) queue(gang_for(*launch), true);
+    }
+    if (!calls.empty()) arm(calls.front().first, TimerKind::call_kept, 0);
 }
 
 void Core::Impl::hear_done(NodeIndex node, const wire::LaunchDone& done) {

@@ -38,9 +38,10 @@ const KeyLooked& look_at(const KeyState& key, KeysLooked& looked) {
 }  // namespace
 
 TimeNs Core::Impl::break_time(const Gang& gang) const {
-    if (options.t_break_ns > 0) return options.t_break_ns;
-    return std::max(2 * gang.wanted_dark_ns, kLeastBreakNs);
+    return options.t_break_ns > 0 ? options.t_break_ns : std::max(2 * gang.wanted_dark_ns, kLeastBreakNs);
 }
+
+TimeNs Core::Impl::least_break_time() const { return options.t_break_ns > 0 ? options.t_break_ns : kLeastBreakNs; }
 
 bool Core::Impl::half_started(const Launch& launch, KeysLooked& looked) const {
     return std::any_of(launch.keys.begin(), launch.keys.end(),

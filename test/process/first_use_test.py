@@ -62,6 +62,21 @@ def drained_group(context) -> None:
     play_one(context, Shape(nodes=3, gpus=1, ports=2, dark_ms=2), w, STANDIN_DRAINS="1")
 
 
+@case("a call that makes connections may wait for the whole device: it returns though its peer's kernel may have to wait for what comes after it")
+def drained_in_a_ring(context) -> None:
+    w = Workload("drained-ring", grid(3, 1))
+    w.comm("world", [[0, 1, 2]])
+    w.step(2, "send", comm="world", peer=1, stream="a", bytes=64)
+    w.step(2, "recv", comm="world", peer=0, stream="b", bytes=64)
+    w.step(1, "send", comm="world", peer=0, stream="a", bytes=64)  # its kernel goes before the next: they are of one communicator
+    w.step(1, "recv", comm="world", peer=2, stream="b", bytes=64)
+    w.step(0, "group_begin")
+    w.step(0, "recv", comm="world", peer=1, stream="a", bytes=64)
+    w.step(0, "send", comm="world", peer=2, stream="b", bytes=64)  # is connected when rank 2 has come to its second call
+    w.step(0, "group_end")
+    play_one(context, Shape(nodes=3, gpus=1, ports=2, dark_ms=2), w, STANDIN_DRAINS="1")
+
+
 def apart(iterations: int) -> Workload:
     """Rank 0's group comes in every other iteration. One of its kernels must run before what is on the other's stream can end."""
     w = Workload("apart", grid(2, 1), iterations)

@@ -13,7 +13,6 @@ namespace {
 struct Kernel {
     const KernelPlan* plan = nullptr;
     bool reached = false, started = false, done = false;
-    std::uint32_t first = 0, last = 0;  // of a call that waits for the device: none of its kernels starts before all might
     std::uint32_t behind = 0, before = 0;  // of its launch: one gate stands before them
 };
 
@@ -81,18 +80,12 @@ private:
                 case Call::Kind::launch: {
                     const bool drains = drains_ && !call.first_parts.empty();
                     if (p.step < 3 && !connects(p, call, moved)) return moved;
-                    if (drains && !is_drained(p)) return moved;  // before its kernels, and behind
+                    if (drains && !is_drained(p)) return moved;
                     if (p.step == 2) {
-                        const auto first = static_cast<std::uint32_t>(p.kernels.size());
                         for (const LaunchPlan& launch : call.launches) enqueue(p, launch);
-                        const auto last = static_cast<std::uint32_t>(p.kernels.size());
-                        if (drains)
-                            for (std::uint32_t k = first; k < last; ++k)
-                                p.kernels[k].first = first, p.kernels[k].last = last;
                         ++p.step;
                         moved = true;
                     }
-                    if (drains && !is_drained(p)) return moved;
                     break;
                 }
                 case Call::Kind::record: p.streams[call.stream].push_back({Item::record, call.index}); break;
@@ -177,8 +170,6 @@ private:
         }
         if (!kernel.started) {
             if (family.front() != item.index) return false;
-            for (std::uint32_t k = kernel.first; k < kernel.last; ++k)
-                if (!p.kernels[k].reached || !full(p.kernels[k].plan->parts, reached_)) return false;
             kernel.started = moved = true;
             for (const Part& part : kernel.plan->parts) ++started_[part.flow];
         }
