@@ -236,7 +236,11 @@ void Core::Impl::grant(Gang& gang) {
     count_grant(gang, use_ahead(gang));
     begin_use(gang);
     const double bytes = Planner::bytes_of(gang);
-    for (const EdgeId e : gang.edges) inventory.edge(e).most_bytes = std::max(inventory.edge(e).most_bytes, bytes);
+    for (const EdgeId e : gang.edges) {
+        Edge& edge = inventory.edge(e);
+        edge.most_bytes = std::max(edge.most_bytes, bytes);
+        ++edge.uses;
+    }
     while (runs.count(next_grant) != 0) ++next_grant;  // an older controller's, whose epoch was the same
     const std::uint64_t id = next_grant++;
     const bool claimed = gang.state == Gang::State::programming;

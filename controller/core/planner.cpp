@@ -1,6 +1,8 @@
 #include "controller/core/planner.h"
 
 #include <algorithm>
+#include <bit>
+#include <tuple>
 #include <ranges>
 #include <utility>
 
@@ -43,6 +45,14 @@ int Planner::cost(PortId p) const {
     }
 }
 
+// Of ports that cost as much, whose light is given up first: that of a pair that is used less often by half. Among those that are used about as
+// often it is always the same one, whatever was lit before: what a job does on demand does not depend on what plans have left it.
+std::pair<int, EdgeId> Planner::worth(PortId p) const {
+    const PortState& s = inventory_->port(p);
+    if (!spares_light_ || mode_ == Mode::fabric || s.peer == kNone || s.edge == kNone) return {0, 0};
+    return {std::bit_width(inventory_->edge(s.edge).uses), s.edge};
+}
+
 Planner::GpuScratch& Planner::at(GpuId gpu) {
     if (scratch_.empty()) scratch_.resize(inventory_->fabric().gpus.size());
     GpuScratch& g = scratch_[gpu];
@@ -51,9 +61,9 @@ Planner::GpuScratch& Planner::at(GpuId gpu) {
     g.candidates.clear();
     g.todo.clear();
     for (const PortId p : inventory_->fabric().gpus[gpu].ports)
-        if (const int c = cost(p); c >= 0) g.candidates.push_back({c, p, false});
+        if (const int c = cost(p); c >= 0) g.candidates.push_back({c, worth(p), p, false});
     std::stable_sort(g.candidates.begin(), g.candidates.end(),
-                     [](const Candidate& x, const Candidate& y) { return x.cost < y.cost; });
+                     [](const Candidate& x, const Candidate& y) { return std::tie(x.cost, x.worth) < std::tie(y.cost, y.worth); });
     return g;
 }
 
@@ -263,8 +273,8 @@ bool Planner::place(const Gang& gang, Plan& plan, bool sparing) {
     bool found = solve(gang.edges, true, plan);
     const GpuId stuck = plan.stuck;
     found = found || solve(gang.edges, false, plan);
-    if (!found && std::exchange(spares_light_, false)) found = solved();
     spares_light_ = false;
+    found = found || solved();
     if (!found) {
         plan.stuck = stuck;
         return false;
@@ -314,7 +324,10 @@ bool Planner::wants_more(const std::vector<EdgeId>& edges) {
 bool Planner::want(const Gang& gang, Plan& plan) {
     mode_ = Mode::want;
     gang_ = &gang;
-    return solve(gang.edges, true, plan) || solve(gang.edges, false, plan) || [&] {
+    spares_light_ = true;
+    const bool found = solve(gang.edges, true, plan) || solve(gang.edges, false, plan);
+    spares_light_ = false;
+    return found || solve(gang.edges, true, plan) || solve(gang.edges, false, plan) || [&] {
         // Busy pairs are in the way of any layout: the ports it would have with nobody there.
         mode_ = Mode::fabric;
         return solve(gang.edges, false, plan);

@@ -49,6 +49,7 @@ private:
     enum class Mode : std::uint8_t { place, want, fabric };
     struct Candidate {
         int cost = 0;
+        std::pair<int, EdgeId> worth;  // of the light that it has
         PortId port = kNone;
         bool used = false;
     };
@@ -67,6 +68,7 @@ private:
     GpuScratch& at(GpuId gpu);
     std::string explain_crossing(const Gpu& a, const Gpu& b) const;
     int cost(PortId p) const;  // negative: not to be had
+    std::pair<int, EdgeId> worth(PortId p) const;
     bool solve(const std::vector<EdgeId>& edges, bool keep_idle, Plan& plan);
     bool keep(EdgeId e, bool keep_idle, Plan& plan);
     void use(PortId p);
@@ -80,7 +82,7 @@ private:
     double saved_ns(EdgeId e, double bytes, std::size_t circuits) const;
 
     const Inventory* inventory_;
-    bool spares_light_ = false;  // in this search a pair's only light comes after what a pair can spare
+    bool spares_light_ = false;  // in this search ports that cost as much are told apart by the light that they have
     Mode mode_ = Mode::fabric;
     const Gang* gang_ = nullptr;
     double bytes_ = 0;  // what the gang moves over a pair

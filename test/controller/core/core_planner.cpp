@@ -116,3 +116,27 @@ TEST_CASE(
     board.inventory.light(make_circuit(port(0, 1), port(1, 1)), 1, 1);
     CHECK(!planner.wants_more({e}));
 }
+
+TEST_CASE("the light that is given up is that of a pair that is used seldom; of two that are used about as often, of the same one always") {
+    for (const bool turned : {false, true})
+        for (const auto& [first, second] : {std::pair{100, 120}, {120, 100}, {100, 10}, {10, 100}}) {
+            CAPTURE(turned);
+            CAPTURE(first);
+            CAPTURE(second);
+            Board board(test::Shape{.nodes = 4, .ports = 2, .dark_ns = 10'000'000});
+            const auto port = [&](GpuId gpu, std::size_t p) { return board.fabric.gpus[gpu].ports[p]; };
+            const EdgeId a = board.inventory.edge_between(0, 1), b = board.inventory.edge_between(0, 2);
+            board.inventory.light(make_circuit(port(0, turned ? 1 : 0), port(1, 0)), 1, 1);
+            board.inventory.light(make_circuit(port(0, turned ? 0 : 1), port(2, 0)), 1, 1);
+            board.inventory.edge(a).uses = static_cast<std::uint64_t>(first);
+            board.inventory.edge(b).uses = static_cast<std::uint64_t>(second);
+            Gang gang;
+            gang.edges = {board.inventory.edge_between(0, 3)};
+            Plan plan;
+            REQUIRE(Planner(board.inventory).place(gang, plan));
+            REQUIRE(plan.fresh.size() == 1);
+            const Circuit& made = plan.fresh.front().second;
+            const PortId taken = board.fabric.ports[made.a].gpu == 0 ? made.a : made.b;
+            CHECK(board.inventory.port(taken).edge == (second < 50 ? b : a));
+        }
+}
