@@ -87,6 +87,9 @@ class Light:
         return Light(*(a - b for a, b in zip(dataclasses.astuple(self), dataclasses.astuple(other))))
 
 
+HEAD_BYTES, ENDPOINT_NODE_SHIFT = 64, 48  # tools/emulation/nccl: head.h, and how endpoints are made (transport.cpp)
+
+
 @dataclasses.dataclass
 class Loss:
     """A frame that did not arrive where it was meant to."""
@@ -96,11 +99,16 @@ class Loss:
     rail: int
     bytes: int
     again: bool     # what it says has arrived already, or was lost before: a sender that got no answer in time repeats it
+    to: str         # node that it was meant for
 
     @staticmethod
     def read(line: str, rail: int, shape: Shape) -> "Loss":
-        realtime_ns, what, port, _, _, payload, *again = line.split()
-        return Loss(int(realtime_ns), what, f"n{(int(port) - 1) // shape.ports}", rail, int(payload), bool(again))
+        realtime_ns, what, port, _, to, payload, *again = line.split()
+        return Loss(int(realtime_ns), what, f"n{(int(port) - 1) // shape.ports}", rail, int(payload), bool(again), f"n{int(to) >> ENDPOINT_NODE_SHIFT}")
+
+    def is_answer_to(self, nodes: list[str]) -> bool:
+        """A head and nothing more, for one of them."""
+        return self.bytes == HEAD_BYTES and self.to in nodes
 
 
 class Cluster:
