@@ -46,6 +46,10 @@ def late_rank(seed: int, ranks: int) -> tuple[int, float] | None:
     return (draw.randrange(ranks), draw.uniform(1, 3)) if draw.random() < LATE else None
 
 
+class DrawnWrongly(Exception):
+    """A job does not end without Opus either. Its launches pass when it is stopped."""
+
+
 class Campaign:
     def __init__(self, context, name: str, gate: str, reorder: bool, seeds: range, *, shapes: list[Shape] = SHAPES, jobs: int = 1,
                  journal: pathlib.Path | None = None, patience_s: float = PATIENCE_S, env: dict[str, str] | None = None):
@@ -93,6 +97,11 @@ class Campaign:
         for i, seed in enumerate(seeds):
             try:
                 self.one(cluster, seed)
+            except DrawnWrongly:
+                self.wrong += 1
+                if self.journal:
+                    self.journal.succeed(seed)
+                return seeds[i + 1:]
             except (AssertionError, ChildFailed) as error:
                 if not self.journal:
                     raise
@@ -132,8 +141,7 @@ class Campaign:
             if gate != "none":  # what starts in any order may well block itself
                 bare = self.without_opus(shape, plays)
                 if self.env and DRAWN_WRONGLY in bare:  # bare_nccl.py knows nothing of these surroundings
-                    self.wrong += 1
-                    return
+                    raise DrawnWrongly from None
                 raise AssertionError(f"{who}: {error}\n{bare}\n{look.seen}") from None
         light = cluster.light() - before
         self.lost, self.losers = self.lost + light.lost_bytes, self.losers + (light.lost_bytes + light.misdelivered_bytes > 0)
