@@ -95,13 +95,16 @@ void Core::Impl::look_again() {
         if (run.unsettled) runs_again.insert(grant);
 }
 
+// Its switches have said which circuits the pair has: of no port is it in doubt.
+bool Core::Impl::is_read(EdgeId e) const {
+    const auto read = [this](PortId p) { return inventory.sw(fabric.ports[p].sw).map_known && !inventory.port(p).unknown; };
+    const auto &a = fabric.gpus[inventory.edge(e).a].ports, &b = fabric.gpus[inventory.edge(e).b].ports;
+    return std::all_of(a.begin(), a.end(), read) && std::all_of(b.begin(), b.end(), read);
+}
+
 bool Core::Impl::is_read(KeyState& key) {
     const auto [begin, end] = edges_of(key);
-    return std::all_of(begin, end, [this](EdgeId e) {
-        const auto read = [this](PortId p) { return inventory.sw(fabric.ports[p].sw).map_known && !inventory.port(p).unknown; };
-        const auto &a = fabric.gpus[inventory.edge(e).a].ports, &b = fabric.gpus[inventory.edge(e).b].ports;
-        return std::all_of(a.begin(), a.end(), read) && std::all_of(b.begin(), b.end(), read);
-    });
+    return std::all_of(begin, end, [this](EdgeId e) { return is_read(e); });
 }
 
 // What runs has seen the light of its circuits: of those that are known to have some, where there are any.

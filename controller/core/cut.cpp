@@ -297,9 +297,7 @@ void Core::Impl::settle_runs() {
             const auto of_it = edges_of_sequence(*comm, s.sequence, s.mesh);
             edges.insert(edges.end(), of_it.begin(), of_it.end());
         }
-        for (const EdgeId e : edges)
-            for (const GpuId gpu : {inventory.edge(e).a, inventory.edge(e).b})
-                for (const PortId p : fabric.gpus[gpu].ports) known &= inventory.sw(fabric.ports[p].sw).map_known;
+        known &= std::all_of(edges.begin(), edges.end(), [this](EdgeId e) { return is_read(e); });
         if (!known) continue;
         if (never) {  // a member is gone, so nobody will say where it lies: its nodes' ports are kept until they have answered
             for (const NodeIndex n : run.nodes) send_revoke(run, n);

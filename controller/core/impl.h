@@ -405,6 +405,7 @@ struct Core::Impl {
     void settle(Launch& launch);
     void look_again(Comm& comm);
     void look_again();
+    bool is_read(EdgeId e) const;
     bool is_read(KeyState& key);
     void see_light(KeyState& key);
     std::vector<Launch*> known_now();

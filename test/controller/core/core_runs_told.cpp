@@ -148,6 +148,22 @@ TEST_CASE("what one end has finished under a run holds no light that another han
     CHECK(h.use(0) != PortUse::busy);
 }
 
+TEST_CASE("a run of an older controller is left alone while it is in doubt what its switch does") {
+    Hands h(Hands::with_runs());
+    h.on(SwitchEvent{0, SessionUp{}});
+    h.map({h.joined(0, 1)});  // the older one's last command may still be under way
+    for (NodeIndex n = 0; n < 2; ++n)
+        h.report(n, {{Hands::launch(5, {transfers(0, 1, 5)}), wire::LaunchState::in_flight, 7}}, {{7, {}, {transfers(0, 1, 6, 10)}}});
+    h.report(2);
+    CHECK(h.told<wire::Revoke>(0).empty());
+    h.advance(2'000 * kMs);
+    h.map({h.joined(0, 1)});
+    CHECK(h.told<wire::Revoke>(0).empty());
+    CHECK(h.use(0) == PortUse::busy);
+    for (const NodeIndex n : {0u, 2u}) h.demand(n, Hands::launch(9, {transfers(0, 2, 0)}));
+    CHECK(h.told<wire::Revoke>(0).size() == 1);  // it lies on that light
+}
+
 TEST_CASE("what one end is through with holds its circuits until the other has come, or somebody has waited too long") {
     for (const bool comes : {true, false}) {
         CAPTURE(comes);
