@@ -87,7 +87,6 @@ void Core::Impl::mark_done(KeyState& key, std::uint32_t place) {
 void Core::Impl::mark_cut(KeyState& key) {
     if (!key.cut) ++key.comm->cuts;
     key.cut = true;
-    if (key.in_flight == 0 && !is_lit(key)) key.dropped = true;
     update_hold(key);
     // Laggards that wait already may go before those that reserved its ports.
     for (std::uint32_t i = 0; i < key.members.size(); ++i) {

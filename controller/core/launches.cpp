@@ -297,13 +297,22 @@ void Core::Impl::leave_flight(Launch& launch) {
 }
 
 // A key holds its circuits from the first start until all members are done: a sender's kernel may end
-// before its bytes have arrived.
+// before its bytes have arrived. What nobody has in flight holds only light that is there: its laggards bring it back.
 void Core::Impl::update_hold(KeyState& key) {
     const bool draining = (key.held || key.cut) && key.done > 0 && !key.dropped && !key.comm->open();
     const bool want = key.left > 0 && (key.in_flight > 0 || draining);
     if (want == key.held) return;
     const auto [begin, end] = edges_of(key);
     if (want && begin == end) return;  // nothing to hold, or not known yet
+    const auto dark = [this](EdgeId e) {
+        return std::ranges::none_of(inventory.edge(e).up, [this](const Circuit& c) {
+            return !inventory.port(c.a).no_light && !inventory.port(c.b).no_light;
+        });
+    };
+    if (want && key.in_flight == 0 && std::any_of(begin, end, dark)) {
+        key.dropped = true;
+        return;
+    }
     key.held = want;
     for (const EdgeId* e = begin; e != end; ++e) {
         auto& holders = inventory.edge(*e).holders;

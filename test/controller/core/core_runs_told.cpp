@@ -148,6 +148,17 @@ TEST_CASE("what one end has finished under a run holds no light that another han
     CHECK(h.use(0) != PortUse::busy);
 }
 
+TEST_CASE("of a key that one end has done, and the other has under way, nothing is held before its light is known") {
+    Hands h;
+    h.report(0);
+    h.hear(0, wire::Returned{7, {}, {}, {}, {Hands::launch(5, {transfers(0, 1, 5)})}});  // where its other end is, nobody has said yet
+    h.report(1, {}, {}, {transfers(0, 1, 0, 6)});                                        // check() looks at it
+    h.report(2);
+    h.start_switch({h.joined(0, 1)});
+    CHECK(h.use(0) == PortUse::busy);
+    CHECK(h.told<wire::Suspended>(0).empty());
+}
+
 TEST_CASE("a run of an older controller is left alone while it is in doubt what its switch does") {
     Hands h(Hands::with_runs());
     h.on(SwitchEvent{0, SessionUp{}});
