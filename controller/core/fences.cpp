@@ -2,8 +2,10 @@
 //
 // Only a change set of one circuit blames its two ports: a larger one is tried again circuit by circuit.
 // While change sets fail and no port is in all of them, the switch is at fault: it is left alone for a pause that
-// grows, and no port is fenced. A port is fenced after so many failures, if its switch has carried out something that it was
-// told no earlier than the first of them, or said itself that the circuit has no light.
+// grows, and no port is fenced. It was at fault, too, where all ports that are in all of them are in what it carries
+// out next. What its ports have failed meanwhile is forgotten then. A port is fenced after so many failures, if its
+// switch has carried out something that it was told no earlier than the first of them, or said itself that the circuit
+// has no light.
 // A port that has failed is tried again after a pause that grows: by whoever needs it, else with a port that nobody
 // wants. One that works is trusted again. A fence by hand stays until it is taken away by hand.
 #include <algorithm>
@@ -60,12 +62,16 @@ void Core::Impl::carried_out(const Op& op) {
     if (sw.failed == 0 || op.begun_ns < sw.failing_ns) return;  // what it was told before says nothing
     const std::uint32_t failed = std::exchange(sw.failed, 0);
     const TimeNs since = sw.failing_ns;
-    sw.common.clear();
+    // A port that all of them turned, and this one does not, may be at fault still.
+    const std::vector<PortId> ports = turned_ports(op);
+    std::erase_if(sw.common, [&](PortId p) { return std::binary_search(ports.begin(), ports.end(), p); });
+    const bool by_switch = std::exchange(sw.common, {}).empty();
     sw.rests = 0;
     sw.rest_until_ns = 0;
-    if (!std::exchange(sw.at_fault, false)) return;
-    log(LogLevel::warn, fabric.switches[op.sw].name + " carries out change sets again, after " + ms_text(now - since) +
-                            " and " + std::to_string(failed) + " that failed");
+    if (std::exchange(sw.at_fault, false))
+        log(LogLevel::warn, fabric.switches[op.sw].name + " carries out change sets again, after " + ms_text(now - since) +
+                                " and " + std::to_string(failed) + " that failed");
+    if (!by_switch) return;
     for (const PortId p : sw.cable) {
         if (p == kNone) continue;
         PortState& port = inventory.port(p);
