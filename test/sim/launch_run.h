@@ -16,6 +16,7 @@ struct LaunchRun {
     const std::vector<Part>* parts = nullptr;
     const LaunchPlan* plan = nullptr;  // null: connections
     std::uint64_t seq = kUnrecorded;
+    std::uint32_t slots = 0;  // of the ring, from there on
     enum class State : std::uint8_t { issued, reached, running, done } state{};
     bool named = false;           // by a grant that has come to its manager
     bool granted = false;         // by a controller

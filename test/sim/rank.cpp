@@ -242,7 +242,7 @@ void Rank::tell_comms() {
 // then comes the real call, which makes the connections and enqueues the kernels.
 bool Rank::launch(const Call& call) {
     if (step_ == Step::begin) {
-        if (!await_room(call.first_uses.size())) return false;
+        if (!await_room(call.first_uses)) return false;
         ask_for_first_uses(call);
         step_ = Step::connect;
     }
@@ -285,7 +285,7 @@ bool Rank::is_drained() const {
 bool Rank::call_nccl(const Call& call) {
     for (; enqueued_ < call.launches.size(); ++enqueued_) {
         const LaunchPlan& plan = call.launches[enqueued_];
-        if (!await_room(plan.ops.size())) {
+        if (!await_room(plan.ops)) {
             run_streams();
             return false;
         }
@@ -298,10 +298,11 @@ bool Rank::call_nccl(const Call& call) {
 }
 
 // As shim/ring_writer.cpp does: for a while, and not again before the manager's heart has beaten. False: it waits.
-bool Rank::await_room(std::size_t ops) {
-    const std::uint32_t slots = ring::slots_for(static_cast<std::uint32_t>(ops));
+bool Rank::await_room(const std::vector<OpPlan>& ops) {
+    const auto recorded = std::count_if(ops.begin(), ops.end(), [this](const OpPlan& op) { return records(op.comm); });
+    const std::uint32_t slots = ring::slots_for(static_cast<std::uint32_t>(recorded));
     std::uint64_t seq = 0;
-    const bool needs = attached_ && ops > 0 && slots <= (view_.mask + 1) / 2;
+    const bool needs = attached_ && recorded > 0 && slots <= (view_.mask + 1) / 2;
     const std::uint64_t beat =
         1 + (world_.manager_of(index_).alive() ? static_cast<std::uint64_t>(world_.now / s_.timing.heartbeat_ns) : 0);
     if (!needs || has_room(slots, seq) || beat == full_beat_) {
@@ -403,9 +404,8 @@ bool Rank::is_held_full(std::uint32_t slots) const {
     for (std::uint64_t at = 0; at < head; ++at) {
         if (launch_of(at) == kNone) continue;  // skipped, or of the launch before it
         const LaunchRun& run = world_.launches[launch_of(at)];
-        const auto ops = static_cast<std::uint32_t>(run.plan != nullptr ? run.plan->ops.size() : run.parts->size());
         const bool ended = run.state == LaunchRun::State::done && run.done_ns < world_.now - kRingWaitNs / 2;
-        for (std::uint32_t i = 0; i < ring::slots_for(ops); ++i) held[(at + i) & view_.mask] = !ended;
+        for (std::uint32_t i = 0; i < run.slots; ++i) held[(at + i) & view_.mask] = !ended;
     }
     std::uint32_t row = 0;
     for (std::uint64_t at = head; at < head + size && row < slots; ++at) row = held[at & view_.mask] ? 0 : row + 1;
@@ -453,6 +453,7 @@ std::uint64_t Rank::push(const std::vector<OpPlan>& ops, std::uint16_t flags, ri
     record.commit.store(ring::kCommitTag | (seq + 1));
     by_seq_.resize(seq + 1, kNone);
     by_seq_[seq] = static_cast<LaunchIndex>(world_.launches.size() - 1);
+    world_.launches.back().slots = slots;
     world_.manager_of(index_).look_soon(index_, random_.spread(10'000, s_.timing.poll_high_ns));
     return seq;
 }

@@ -89,7 +89,7 @@ private:
     void note_unheld(LaunchRun& run) const;
     void ask_for_first_uses(const Call& call);
     bool forgets_first_use(const Call& call, std::size_t use) const;
-    bool await_room(std::size_t ops);
+    bool await_room(const std::vector<OpPlan>& ops);
     LaunchIndex connect(const std::vector<Part>& parts);
     bool has_room(std::uint32_t slots, std::uint64_t& seq) const;
     bool is_held_full(std::uint32_t slots) const;
