@@ -99,11 +99,12 @@ bool Core::Impl::misses_gone_member(const Launch& launch) {
     return std::any_of(launch.keys.begin(), launch.keys.end(), [](const KeyRef& r) { return misses_gone_member(*r.key); });
 }
 
-// A call asks for its connections first, and returns when they are made: not before its own gate is open, perhaps.
+// A call asks for its connections first, and returns when they are made: not before its own gate is open, perhaps. That they
+// have lost their light meanwhile changes nothing of it.
 bool Core::Impl::is_connecting_before(const Rank& rank, const Launch& launch) {
     return std::any_of(rank.launches.begin(), rank.launches.lower_bound(launch.id.seq), [](const auto& before) {
         const Launch& l = *before.second;
-        return l.connects && l.stage == Stage::in_flight;
+        return l.connects && l.open;
     });
 }
 

@@ -148,6 +148,26 @@ TEST_CASE("what one end has finished under a run holds no light that another han
     CHECK(h.use(0) != PortUse::busy);
 }
 
+TEST_CASE("a launch whose call still connects starts without its peer, also when the connections have lost their light") {
+    Hands h;
+    h.start_switch({});
+    for (NodeIndex n = 0; n < 3; ++n) h.report(n);
+    const wire::KeyRange connection{{kComm, KeyKind::conn_p2p, 0, 1, 0}, 1, false};
+    for (NodeIndex n = 0; n < 2; ++n) h.demand(n, Hands::launch(0, {connection}));
+    h.settle();
+    for (const NodeIndex n : {0u, 2u}) h.demand(n, Hands::launch(9, {transfers(0, 2, 0)}));
+    for (int i = 0; i < 20; ++i) h.advance(50 * kMs);
+    REQUIRE(h.told<wire::Suspended>(0).size() == 1);
+    wire::LaunchDemand own = Hands::launch(1, {transfers(0, 1, 0)});
+    own.behind = true;
+    h.demand(0, own);
+    h.settle();
+    for (const NodeIndex n : {0u, 2u}) h.hear(n, wire::Done{{{{0, 9}, 0, 0, 0, false}}, {}, {}, {}});
+    h.settle();  // the connections have it back
+    h.advance(50 * kMs);
+    CHECK(h.told<wire::Grant>(0).back().firm == std::vector<wire::LocalLaunch>{{0, 1}});
+}
+
 TEST_CASE("of a key that one end has done, and the other has under way, nothing is held before its light is known") {
     Hands h;
     h.report(0);
