@@ -159,7 +159,7 @@ void Core::Impl::settle_adopted() {
                         queue(*member.launch->gang, true);
             }
             all_lit &= at->second;
-            all_known &= r.key->comm->verdict != Verdict::passes || r.key->comm->complete();
+            all_known &= !r.key->comm->open() || r.key->comm->complete();
         }
         if (!all_lit || !all_known) (all_known ? dark : lost).push_back(launch);
     }

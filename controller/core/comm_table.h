@@ -42,6 +42,7 @@ struct Comm {
     std::string why;                    // the same in words
     TimeNs judge_at_ns = 0;  // who has not registered, nor entered NCCL's creation, by then has no shim; 0: not known yet
     Verdict inherited = Verdict::unknown;  // by the word of a manager, or of an older controller; never enforced
+    bool was_held = false;                 // by the word of a manager: launches of it may be under way
     bool conflict = false;                 // members disagree about its size
     TimeNs since_ns = 0;
     std::vector<Member> members;  // by rank in the communicator

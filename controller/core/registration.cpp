@@ -45,6 +45,7 @@ void Core::Impl::register_member(NodeIndex node, const wire::CommMember& m) {
         upto = std::max(upto, range.first.n + range.count);
     }
     if (!m.done.empty()) tell_finished(*comm, m.rank_in_comm);
+    comm->was_held |= m.verdict == Verdict::enforced || m.verdict == Verdict::degraded;
     // All on one node, too: others of it may have left before this controller, or any, heard of them.
     if (comm->verdict == Verdict::unknown && m.verdict != Verdict::unknown && m.verdict != Verdict::enforced)
         comm->inherited = comm->inherited == Verdict::degraded ? comm->inherited : m.verdict;
@@ -239,7 +240,7 @@ void Core::Impl::set_verdict(Comm& comm, Judgement judged, std::string why) {
 // No launch of it is held any more; those that wait are opened.
 void Core::Impl::degrade(Comm& comm, Policy how, Reason reason, const std::string& why, std::uint32_t slot) {
     if (comm.open()) return;
-    set_verdict(comm, {comm.complete() ? Verdict::degraded : Verdict::passes, reason, slot}, why);
+    set_verdict(comm, {comm.complete() || comm.was_held ? Verdict::degraded : Verdict::passes, reason, slot}, why);
     std::vector<Launch*> waiting;
     std::set<std::pair<NodeIndex, RankId>> seen;
     for (const Member& m : comm.members) {

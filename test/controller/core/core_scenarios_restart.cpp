@@ -17,6 +17,53 @@ Job pair_and_foreign(TimeNs work_ns) {
     return job;
 }
 
+// A controller that starts anew, and two nodes that list a member each of a communicator that was held, and its first launch.
+struct TwoReports {
+    TwoReports() { feed(0, SwitchEvent{0, SessionUp{}}); }
+    static CoreOptions options() {
+        CoreOptions o;
+        o.node_silence_ns = 1'000'000 * kMs;
+        o.node_grace_ns = 2'000 * kMs;
+        o.map_period_ns = 0;
+        return o;
+    }
+    void feed(TimeNs at_ms, const Event& event) {
+        Actions out;
+        const TimeNs now = at_ms * kMs;
+        core.on(event, now, out);
+        CHECK(core.check() == "");
+        for (const Action& action : out) {
+            if (const auto* read = std::get_if<ReadMap>(&action))
+                feed(at_ms, SwitchEvent{read->sw, MapRead{read->op, DriverError::none, "", {}}});
+            if (const auto* program = std::get_if<Program>(&action))
+                feed(at_ms, SwitchEvent{program->sw, Applied{program->op, DriverError::none, "", now, now, now}});
+            const auto* send = std::get_if<SendTo>(&action);
+            if (send == nullptr) continue;
+            if (const auto* s = std::get_if<wire::Suspended>(&send->message)) (s->back ? back : away).push_back(send->node);
+            if (const auto* verdicts = std::get_if<wire::Verdicts>(&send->message))
+                for (const auto& v : verdicts->comms) told.push_back(v.verdict);
+        }
+    }
+    void report(TimeNs at_ms, NodeIndex n, wire::LaunchState state) {
+        wire::Snapshot s;
+        s.ranks.push_back({0, 1, 0, 30'000, Policy::proceed, "job"});
+        s.comms.push_back({comm_id(0), {}, n, 2, 0, 0, Mode::enforce, 1, {}, Verdict::enforced, CreationState::returned});
+        wire::LaunchDemand d;
+        d.launch = {0, 1};
+        Key key;
+        key.comm = comm_id(0);
+        d.keys.push_back({key, 1, false});
+        s.launches.push_back({d, state, 7});
+        feed(at_ms, NodeSession{n, 1});
+        feed(at_ms, NodeMessage{n, 1, s});
+    }
+
+    const Fabric fabric = make_fabric({.nodes = 2});
+    Core core{fabric, options()};
+    std::vector<NodeIndex> away, back;  // who was told that circuits are moved, and that they are back
+    std::vector<Verdict> told;
+};
+
 }  // namespace
 
 TEST_CASE("a communicator that has passed is not held again when the last of its ranks is found at last") {
@@ -56,6 +103,22 @@ TEST_CASE("a communicator that has passed is not held again when the last of its
     report(60'000, 0, 3);
     REQUIRE(told.size() >= 3);
     for (const Verdict v : told) CHECK(v != Verdict::enforced);
+}
+
+TEST_CASE("what ran on a communicator that was held gets its circuits back, though members have not come again in time") {
+    // A new controller: n1 lists a launch in flight, n0 is given up before it is heard of. The communicator is judged without
+    // it. When n0 is back, its launch, which was suspended, is met by the one of n1.
+    TwoReports nodes;
+    nodes.report(0, 1, wire::LaunchState::in_flight);
+    for (TimeNs at = 1'000; at <= 12'000; at += 1'000) {
+        nodes.feed(at, NodeMessage{1, 1, wire::Heartbeat{1}});
+        nodes.feed(at, Tick{});
+    }
+    CHECK(nodes.told == std::vector<Verdict>{Verdict::degraded});
+    CHECK(nodes.away == std::vector<NodeIndex>{1});
+    CHECK(nodes.back.empty());
+    nodes.report(20'000, 0, wire::LaunchState::suspended);
+    CHECK(nodes.back == std::vector<NodeIndex>{0, 1});
 }
 
 TEST_CASE("H: a run that outlives its communicator keeps its node's ports until it has been returned") {
