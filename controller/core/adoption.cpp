@@ -115,7 +115,8 @@ void Core::Impl::see_light(KeyState& key) {
             for (const Circuit& c : inventory.edge(*e).up) inventory.see(c);
 }
 
-// Those whose circuits are known now. The ports of the others are kept.
+// Those whose circuits are known now. The ports of the others are kept, but for what was given up: nobody has kept them for it
+// until now.
 std::vector<Launch*> Core::Impl::known_now() {
     std::vector<Launch*> known;
     std::unordered_map<const KeyState*, bool> read;
@@ -127,7 +128,7 @@ std::vector<Launch*> Core::Impl::known_now() {
             if (fresh) at->second = is_read(*r.key);
             is_known &= at->second && r.key->comm->verdict != Verdict::unknown;
         }
-        if (is_known)
+        if (is_known || launch->given_up)
             known.push_back(launch);
         else if (!launch->kept)
             keep_ports(*launch);
@@ -159,12 +160,12 @@ void Core::Impl::settle_adopted() {
                         queue(*member.launch->gang, true);
             }
             all_lit &= at->second;
-            all_known &= !r.key->comm->open() || r.key->comm->complete();
+            all_known &= r.key->comm->verdict != Verdict::unknown && (!r.key->comm->open() || r.key->comm->complete());
         }
         if (!all_lit || !all_known) (all_known ? dark : lost).push_back(launch);
     }
-    suspend(dark, "found running after a restart with its circuits not up");
-    suspend(lost, "found running after a restart, and not all ranks of its communicator have come again");
+    suspend(dark, "found running with its circuits not up");
+    suspend(lost, "found running, and not all ranks of its communicator have come again");
     std::vector<Launch*> running;
     std::copy_if(known.begin(), known.end(), std::back_inserter(running),
                  [](const Launch* launch) { return launch->stage == Stage::in_flight; });

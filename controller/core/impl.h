@@ -56,6 +56,7 @@ struct NodeState {
     bool known = false;         // has reported in this epoch, or its grace is over
     bool tell = false;          // owed its steering
     bool overdue = false;       // without a manager for its hold time: its ranks have opened their gates, or will
+    bool given_up = false;      // and has not reported since
     TimeNs last_seen_ns = 0;
     TimeNs grace_at_ns = 0;       // when silent: what it ran is given up then
     std::uint32_t unsettled = 0;  // adopted launches, their communicators and runs whose circuits are not known yet

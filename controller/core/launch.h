@@ -39,6 +39,7 @@ struct Launch {
     bool behind = false;          // may wait for kernels that nobody here is told of, granted or not
     bool connects = false;  // first uses alone: over when their call returns, for which CUDA may wait for the whole device
     bool in_call = false;  // its gate is closed, and first uses of its rank hold their ports until their call returns
+    bool given_up = false;        // with its node, before it was told of: its circuits may have been moved
     bool unsettled = false;       // adopted in flight, its circuits not known yet
     bool kept = false;            // until then the lit ports of its nodes stay
     Gang* gang = nullptr;         // while it waits for circuits

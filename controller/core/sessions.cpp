@@ -117,7 +117,7 @@ void Core::Impl::pass_overdue(const Launch& launch) {
 void Core::Impl::give_up_node(NodeIndex n) {
     NodeState& node = nodes[n];
     node.grace_at_ns = 0;
-    node.known = true;
+    node.known = node.given_up = true;
     set_overdue(node, false);
     if (!node.ranks.empty())
         log(LogLevel::warn, fabric.nodes[n].name + " has not reported for the grace time: what it ran is given up");
@@ -202,6 +202,7 @@ void Core::Impl::hear(NodeIndex n, const wire::Snapshot& s) {
         }
 
     for (const auto& l : s.launches) adopt(n, l, firm.count(l.demand.launch) != 0);
+    node.given_up = false;
     adopt_tokens(n, s.tokens);
     refresh_absent(n);
     if (!adopted.empty()) adoption_due = true;
@@ -257,6 +258,7 @@ void Core::Impl::adopt(NodeIndex n, const wire::LaunchSnapshot& l, bool firm) {
         launch->open = true;
         launch->passed = l.state == wire::LaunchState::passed;
         launch->stage = Stage::suspended;
+        launch->given_up = nodes[n].given_up;
         if (runs)
             adopt_running(*launch);
         else

@@ -121,6 +121,19 @@ TEST_CASE("what ran on a communicator that was held gets its circuits back, thou
     CHECK(nodes.back == std::vector<NodeIndex>{0, 1});
 }
 
+TEST_CASE("what runs on a node that was given up is suspended when it comes back, until its circuits are known to be up") {
+    TwoReports nodes;
+    nodes.feed(5'000, Tick{});  // both are given up
+    nodes.report(6'000, 1, wire::LaunchState::in_flight);
+    CHECK(nodes.away == std::vector<NodeIndex>{1});
+    CHECK(nodes.back.empty());
+    nodes.report(7'000, 0, wire::LaunchState::in_flight);
+    nodes.feed(7'001, Tick{});
+    CHECK(nodes.told == std::vector<Verdict>{Verdict::enforced, Verdict::enforced});
+    CHECK(nodes.away == std::vector<NodeIndex>{1, 0});
+    CHECK(nodes.back == std::vector<NodeIndex>{0, 1});
+}
+
 TEST_CASE("H: a run that outlives its communicator keeps its node's ports until it has been returned") {
     // An older controller's run over three nodes. One rank has died meanwhile, so where the run lies is never known, and the
     // communicator passes. Two of its ranks have another one, and could do with more light.
