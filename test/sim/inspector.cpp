@@ -144,6 +144,7 @@ void Inspector::note_given_up() {
             for (LaunchRun& run : world_.launches) {
                 if (s_.ranks[run.rank].node != node.node) continue;
                 run.given_up |= run.go;
+                run.suspended |= run.told_suspended;  // as its manager will list it
                 if (run.go || run.named || !run.granted) continue;
                 run.granted = false;  // its manager has never heard of it, and never will
                 release(static_cast<LaunchIndex>(&run - world_.launches.data()));
