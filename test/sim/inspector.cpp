@@ -61,9 +61,15 @@ void Inspector::controller_heard(NodeIndex node, const wire::Message& message) {
     const auto heard = [&](const wire::LaunchDemand& d) {
         const LaunchIndex index = launch_of(node, d.launch.rank, d.launch.seq);
         if (index == kNone) return world_.fail("a demand for a launch that was never recorded");
-        if (!world_.launches[index].demanded) world_.launches[index].heard = ++heard_;
-        world_.launches[index].demanded = true;
-        world_.launches[index].unheard = world_.launches[index].given_up = false;
+        LaunchRun& run = world_.launches[index];
+        if (!run.demanded) run.heard = ++heard_;
+        run.demanded = true;
+        run.unheard = false;
+        if (std::exchange(run.given_up, false)) {  // what was decided before may concern circuits that it does without
+            run.grant_life = world_.controller.life();
+            run.granted_ns = world_.now;
+            back_.push_back(index);
+        }
         turns_.heard(index);
         if (world_.journal.on) world_.journal.add(world_.now, "controller hears of " + name(index));
     };
@@ -103,6 +109,19 @@ void Inspector::check_listed() {
             world_.fail("n" + std::to_string(rank.node) + ".r" + std::to_string(rank.info.rank) +
                         " is thought to have launches that its node's snapshot does not list");
     listed_node_ = kNone;
+}
+
+// What it has not suspended has its circuits, and keeps them. A later controller than the one that gave it up knows when it
+// has read the maps.
+void Inspector::check_back() {
+    for (const LaunchIndex index : std::exchange(back_, {})) {
+        const LaunchRun& run = world_.launches[index];
+        if (is_excused(run) || run.free() || !run.runs() || world_.controller.life() > 1) continue;
+        for_each_pair(index, [&](PairIndex pair) {
+            if (!world_.glass.stays_lit(pair) && !world_.glass.darkened_by_others(pair))
+                world_.fail("I2: " + name(index) + " is listed again, and its circuits are moved");
+        });
+    }
 }
 
 namespace {
@@ -236,6 +255,7 @@ void Inspector::controller_did(const controller::Actions& actions) {
             }
         }
     }
+    check_back();
     note_waited();
     for (const LaunchIndex index : grant_) whole(index);
     if (const std::string unfair = turns_.granted(grant_); !unfair.empty()) world_.fail("I4: " + unfair);

@@ -75,6 +75,7 @@ private:
     }
     void listed(NodeIndex node, const wire::Snapshot& snapshot);
     void check_listed();
+    void check_back();
     void note_given_up();
     void note_robbed(NodeIndex node, const wire::Revoke& revoke);
     bool is_through(LaunchIndex launch, PairIndex pair) const;
@@ -94,6 +95,7 @@ private:
     std::vector<std::vector<LaunchIndex>> held_for_;  // by pair: launches granted and not done
     std::vector<std::vector<LaunchIndex>> issued_;    // by flow: launches with this key
     std::vector<LaunchIndex> grant_;
+    std::vector<LaunchIndex> back_;  // listed in this step by a node that had been given up
     std::uint64_t heard_ = 0;
     NodeIndex listed_node_ = kNone;  // its snapshot is with the controller in this step
     std::map<RankId, std::uint32_t> listed_;
