@@ -97,7 +97,9 @@ void Core::Impl::look_again() {
 
 // Its switches have said which circuits the pair has: of no port is it in doubt.
 bool Core::Impl::is_read(EdgeId e) const {
-    const auto read = [this](PortId p) { return inventory.sw(fabric.ports[p].sw).map_known && !inventory.port(p).unknown; };
+    const auto read = [this](PortId p) {
+        return inventory.sw(fabric.ports[p].sw).map_known && !inventory.port(p).unknown;
+    };
     const auto &a = fabric.gpus[inventory.edge(e).a].ports, &b = fabric.gpus[inventory.edge(e).b].ports;
     return std::all_of(a.begin(), a.end(), read) && std::all_of(b.begin(), b.end(), read);
 }
@@ -115,8 +117,8 @@ void Core::Impl::see_light(KeyState& key) {
             for (const Circuit& c : inventory.edge(*e).up) inventory.see(c);
 }
 
-// Those whose circuits are known now. The ports of the others are kept, but for what was given up: nobody has kept them for it
-// until now.
+// Those whose circuits are known now. The ports of the others are kept, but for what was given up: nobody has kept them
+// for it until now.
 std::vector<Launch*> Core::Impl::known_now() {
     std::vector<Launch*> known;
     std::unordered_map<const KeyState*, bool> read;

@@ -34,10 +34,13 @@ void Core::Impl::look_for_missing(Comm& comm) {
     while (comm.members[slot].registered) ++slot;
     const std::string who = inside == 0 ? "rank " + std::to_string(slot) + " of " + std::to_string(comm.size)
                                         : std::to_string(comm.size - comm.registered - inside) + " of its ranks";
-    degrade(comm, Policy::proceed, Reason::missing,
-            who + (comm.was_held ? " has not come again: it has left, or no manager is heard of on its node"
-                                 : " did not register, though NCCL has made it: load the shim there, and start a manager on its node"),
-            inside == 0 ? slot : kNone);
+    degrade(
+        comm, Policy::proceed, Reason::missing,
+        who +
+            (comm.was_held
+                 ? " has not come again: it has left, or no manager is heard of on its node"
+                 : " did not register, though NCCL has made it: load the shim there, and start a manager on its node"),
+        inside == 0 ? slot : kNone);
     erase_comm_if_gone(comm);  // those that had registered may have left by now
 }
 

@@ -69,8 +69,8 @@ void Core::Impl::carried_out(const Op& op) {
     sw.rests = 0;
     sw.rest_until_ns = 0;
     if (std::exchange(sw.at_fault, false))
-        log(LogLevel::warn, fabric.switches[op.sw].name + " carries out change sets again, after " + ms_text(now - since) +
-                                " and " + std::to_string(failed) + " that failed");
+        log(LogLevel::warn, fabric.switches[op.sw].name + " carries out change sets again, after " +
+                                ms_text(now - since) + " and " + std::to_string(failed) + " that failed");
     if (!by_switch) return;
     for (const PortId p : sw.cable) {
         if (p == kNone) continue;

@@ -99,8 +99,8 @@ bool Core::Impl::misses_gone_member(const Launch& launch) {
     return std::any_of(launch.keys.begin(), launch.keys.end(), [](const KeyRef& r) { return misses_gone_member(*r.key); });
 }
 
-// A call asks for its connections first, and returns when they are made: not before its own gate is open, perhaps. That they
-// have lost their light meanwhile changes nothing of it.
+// A call asks for its connections first, and returns when they are made: not before its own gate is open, perhaps. That
+// they have lost their light meanwhile changes nothing of it.
 bool Core::Impl::is_connecting_before(const Rank& rank, const Launch& launch) {
     return std::any_of(rank.launches.begin(), rank.launches.lower_bound(launch.id.seq), [](const auto& before) {
         const Launch& l = *before.second;
@@ -193,8 +193,8 @@ void Core::Impl::enter(Launch& launch) {
     if (calls.size() == 1) arm(calls.front().first, TimerKind::call_kept, 0);
 }
 
-// A call that still makes connections may be kept by CUDA for its own gate, and its peers come to that only when it has returned. It
-// starts without them, as a launch does whose other part may be what a peer waits for.
+// A call that still makes connections may be kept by CUDA for its own gate, and its peers come to that only when it has
+// returned. It starts without them, as a launch does whose other part may be what a peer waits for.
 void Core::Impl::open_kept_calls() {
     for (; !calls.empty() && calls.front().first <= now; calls.pop_front()) {
         Launch* launch = launch_of(calls.front().second);

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <bit>
-#include <tuple>
 #include <ranges>
+#include <tuple>
 #include <utility>
 
 namespace opus::controller {
@@ -62,8 +62,9 @@ Planner::GpuScratch& Planner::at(GpuId gpu) {
     g.todo.clear();
     for (const PortId p : inventory_->fabric().gpus[gpu].ports)
         if (const int c = cost(p); c >= 0) g.candidates.push_back({c, worth(p), p, false});
-    std::stable_sort(g.candidates.begin(), g.candidates.end(),
-                     [](const Candidate& x, const Candidate& y) { return std::tie(x.cost, x.worth) < std::tie(y.cost, y.worth); });
+    std::stable_sort(g.candidates.begin(), g.candidates.end(), [](const Candidate& x, const Candidate& y) {
+        return std::tie(x.cost, x.worth) < std::tie(y.cost, y.worth);
+    });
     return g;
 }
 

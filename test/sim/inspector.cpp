@@ -111,8 +111,8 @@ void Inspector::check_listed() {
     listed_node_ = kNone;
 }
 
-// What it has not suspended has its circuits, and keeps them. A later controller than the one that gave it up knows when it
-// has read the maps.
+// What it has not suspended has its circuits, and keeps them. A later controller than the one that gave it up knows
+// when it has read the maps.
 void Inspector::check_back() {
     for (const LaunchIndex index : std::exchange(back_, {})) {
         const LaunchRun& run = world_.launches[index];
@@ -335,7 +335,8 @@ void Inspector::whole(LaunchIndex index) {
             return world_.fail("I3: " + name(index) + " is granted, and " + name(m) + " of the same key is not");
         }
     }
-    if (!any && counted && !run.connects) world_.fail("I3: granted before any of its keys was complete: " + name(index));
+    if (!any && counted && !run.connects)
+        world_.fail("I3: granted before any of its keys was complete: " + name(index));
 }
 
 bool Inspector::reachable(NodeIndex node) const {

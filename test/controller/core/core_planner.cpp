@@ -117,7 +117,9 @@ TEST_CASE(
     CHECK(!planner.wants_more({e}));
 }
 
-TEST_CASE("the light that is given up is that of a pair that is used seldom; of two that are used about as often, of the same one always") {
+TEST_CASE(
+    "the light that is given up is that of a pair that is used seldom; of two that are used about as often, of the "
+    "same one always") {
     for (const bool turned : {false, true})
         for (const auto& [first, second] : {std::pair{100, 120}, {120, 100}, {100, 10}, {10, 100}}) {
             CAPTURE(turned);

@@ -148,7 +148,8 @@ TEST_CASE("what one end has finished under a run holds no light that another han
     CHECK(h.use(0) != PortUse::busy);
 }
 
-TEST_CASE("a launch whose call still connects starts without its peer, also when the connections have lost their light") {
+TEST_CASE(
+    "a launch whose call still connects starts without its peer, also when the connections have lost their light") {
     Hands h;
     h.start_switch({});
     for (NodeIndex n = 0; n < 3; ++n) h.report(n);
@@ -184,7 +185,8 @@ TEST_CASE("a run of an older controller is left alone while it is in doubt what 
     h.on(SwitchEvent{0, SessionUp{}});
     h.map({h.joined(0, 1)});  // the older one's last command may still be under way
     for (NodeIndex n = 0; n < 2; ++n)
-        h.report(n, {{Hands::launch(5, {transfers(0, 1, 5)}), wire::LaunchState::in_flight, 7}}, {{7, {}, {transfers(0, 1, 6, 10)}}});
+        h.report(n, {{Hands::launch(5, {transfers(0, 1, 5)}), wire::LaunchState::in_flight, 7}},
+                 {{7, {}, {transfers(0, 1, 6, 10)}}});
     h.report(2);
     CHECK(h.told<wire::Revoke>(0).empty());
     h.advance(2'000 * kMs);

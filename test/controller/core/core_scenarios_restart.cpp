@@ -39,7 +39,8 @@ struct TwoReports {
                 feed(at_ms, SwitchEvent{program->sw, Applied{program->op, DriverError::none, "", now, now, now}});
             const auto* send = std::get_if<SendTo>(&action);
             if (send == nullptr) continue;
-            if (const auto* s = std::get_if<wire::Suspended>(&send->message)) (s->back ? back : away).push_back(send->node);
+            if (const auto* s = std::get_if<wire::Suspended>(&send->message))
+                (s->back ? back : away).push_back(send->node);
             if (const auto* verdicts = std::get_if<wire::Verdicts>(&send->message))
                 for (const auto& v : verdicts->comms) told.push_back(v.verdict);
         }
@@ -105,9 +106,10 @@ TEST_CASE("a communicator that has passed is not held again when the last of its
     for (const Verdict v : told) CHECK(v != Verdict::enforced);
 }
 
-TEST_CASE("what ran on a communicator that was held gets its circuits back, though members have not come again in time") {
-    // A new controller: n1 lists a launch in flight, n0 is given up before it is heard of. The communicator is judged without
-    // it. When n0 is back, its launch, which was suspended, is met by the one of n1.
+TEST_CASE(
+    "what ran on a communicator that was held gets its circuits back, though members have not come again in time") {
+    // A new controller: n1 lists a launch in flight, n0 is given up before it is heard of. The communicator is judged
+    // without it. When n0 is back, its launch, which was suspended, is met by the one of n1.
     TwoReports nodes;
     nodes.report(0, 1, wire::LaunchState::in_flight);
     for (TimeNs at = 1'000; at <= 12'000; at += 1'000) {
@@ -121,7 +123,8 @@ TEST_CASE("what ran on a communicator that was held gets its circuits back, thou
     CHECK(nodes.back == std::vector<NodeIndex>{0, 1});
 }
 
-TEST_CASE("what runs on a node that was given up is suspended when it comes back, until its circuits are known to be up") {
+TEST_CASE(
+    "what runs on a node that was given up is suspended when it comes back, until its circuits are known to be up") {
     TwoReports nodes;
     nodes.feed(5'000, Tick{});  // both are given up
     nodes.report(6'000, 1, wire::LaunchState::in_flight);

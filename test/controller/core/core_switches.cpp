@@ -222,11 +222,13 @@ TEST_CASE("a switch that refuses everything for a while fences no port, and the 
         }
 }
 
-TEST_CASE("what a port has failed while its switch refused everything is not held against it when the switch does so again") {
+TEST_CASE(
+    "what a port has failed while its switch refused everything is not held against it when the switch does so again") {
     // n1 and n2 want n0's only port: it is in all that is refused, and in what is carried out first.
     Job job;
     job.comms = {{0, 1}, {0, 2}};
-    job.ranks = {rank_on(0, {on(0, {coll(0)}), on(1, {coll(1)})}), rank_on(1, {on(0, {coll(0)})}), rank_on(2, {on(0, {coll(1)})})};
+    job.ranks = {rank_on(0, {on(0, {coll(0)}), on(1, {coll(1)})}), rank_on(1, {on(0, {coll(0)})}),
+                 rank_on(2, {on(0, {coll(1)})})};
     World world({.nodes = 3, .ports = 1}, job);
     const SwitchPort other = world.fabric.ports[world.port("n2.g0.p0")].sw_port;
     std::size_t refused = 0, carried_out = 0;  // of n2, of anybody
