@@ -79,16 +79,17 @@ void Guard::learn(Rank& rank, std::uint64_t told, TimeNs took) {
     if (lately_ns_ > 4 * static_cast<double>(period_ns()) * static_cast<double>(ranks_.size()))
         lately_ns_ /= 2, known_ns_ /= 2;
     if (known.epoch == epoch_)
-        recurrence_.add(mean ? std::min(took, static_cast<TimeNs>(kMostOfMean * *mean)) : took,
-                        known.after_ns = now_ns_ - known.last_ns);
+        recurrence_.add(std::min(took, known.most_ns), known.after_ns = now_ns_ - known.last_ns);
     else
         known = {.before_ns = mean.value_or(0),
                  .weight = mean ? std::max(1.0, (known.weight + known.count) / 2) : 0,
                  .after_ns = known.after_ns,
+                 .most_ns = known.most_ns,
                  .epoch = epoch_};
     known.sum_ns += static_cast<double>(took);
     ++known.count;
     known.last_ns = now_ns_;
+    known.most_ns = std::max(known.most_ns, took);
 }
 
 // What plans have saved is kept for when they cost something, but not for long.

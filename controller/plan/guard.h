@@ -52,7 +52,6 @@ private:
     static constexpr std::size_t kTold = 8;  // launches by which one is told, itself included
     static constexpr std::size_t kMostKnown = 1u << 13, kMostBehind = 64, kMostRanks = 64;
     static constexpr double kLeastKnown = 0.5;  // of what it does on demand, before a plan begins
-    static constexpr double kMostOfMean = 2;    // that a launch counts in the period: it is no longer for a pause
     // Times as much may be lost: once it was slower, or had become it itself.
     static constexpr double kBurnt = 0.5, kMostTrusted = 64;
 
@@ -60,6 +59,7 @@ private:
         double sum_ns = 0, count = 0;      // in this epoch
         double before_ns = 0, weight = 0;  // the mean before it, and how many times it counts
         TimeNs last_ns = 0, after_ns = 0;  // when it was seen last, and after how long again
+        TimeNs most_ns = 0;  // that it took: what has never been that long counts for less in the period, for it may be a pause
         std::uint32_t epoch = 0;
     };
     // Of its time, how much comes again after how long.
