@@ -186,9 +186,9 @@ void Core::Impl::enter(Launch& launch) {
         if (r.key->full()) gather(*r.key);
     // What needs no circuit starts at once. So does a launch whose other part may be what a peer waits for:
     // it holds the circuits of the rest, and is suspended if that is in somebody's way.
-    if (!launch.gang && launch.stage == Stage::ready && (launch.mixed || needs_nothing(launch)))
-        queue(gang_for(launch), true);
-    if (launch.gang || launch.stage != Stage::ready || !launch.in_call) return;
+    if (launch.gang || launch.stage != Stage::ready) return;
+    if (launch.mixed || needs_nothing(launch)) return queue(gang_for(launch), true);
+    if (!launch.in_call) return;
     calls.emplace_back(now + least_break_time(), launch.id);
     if (calls.size() == 1) arm(calls.front().first, TimerKind::call_kept, 0);
 }

@@ -45,8 +45,9 @@ int Planner::cost(PortId p) const {
     }
 }
 
-// Of ports that cost as much, whose light is given up first: that of a pair that is used less often by half. Among those that are used about as
-// often it is always the same one, whatever was lit before: what a job does on demand does not depend on what plans have left it.
+// Of ports that cost as much, whose light is given up first: that of a pair that is used less often by half. Among those
+// that are used about as often it is always the same one, whatever was lit before: what a job does on demand does not
+// depend on what plans have left it.
 std::pair<int, EdgeId> Planner::worth(PortId p) const {
     const PortState& s = inventory_->port(p);
     if (!spares_light_ || mode_ == Mode::fabric || s.peer == kNone || s.edge == kNone) return {0, 0};
@@ -211,6 +212,10 @@ bool Planner::solve(const std::vector<EdgeId>& edges, bool keep_idle, Plan& plan
     return true;
 }
 
+bool Planner::solve(const std::vector<EdgeId>& edges, Plan& plan) {
+    return solve(edges, true, plan) || solve(edges, false, plan);
+}
+
 // What the bytes take less with one circuit more.
 double Planner::saved_ns(EdgeId e, double bytes, std::size_t circuits) const {
     const auto n = static_cast<double>(circuits);
@@ -270,12 +275,11 @@ bool Planner::place(const Gang& gang, Plan& plan, bool sparing) {
             }
     // By an order of ports that spares light the bounded search may miss what it finds by the plain one.
     spares_light_ = true;
-    const auto solved = [&] { return solve(gang.edges, true, plan) || solve(gang.edges, false, plan); };
     bool found = solve(gang.edges, true, plan);
     const GpuId stuck = plan.stuck;
     found = found || solve(gang.edges, false, plan);
     spares_light_ = false;
-    found = found || solved();
+    found = found || solve(gang.edges, plan);
     if (!found) {
         plan.stuck = stuck;
         return false;
@@ -326,9 +330,9 @@ bool Planner::want(const Gang& gang, Plan& plan) {
     mode_ = Mode::want;
     gang_ = &gang;
     spares_light_ = true;
-    const bool found = solve(gang.edges, true, plan) || solve(gang.edges, false, plan);
+    const bool found = solve(gang.edges, plan);
     spares_light_ = false;
-    return found || solve(gang.edges, true, plan) || solve(gang.edges, false, plan) || [&] {
+    return found || solve(gang.edges, plan) || [&] {
         // Busy pairs are in the way of any layout: the ports it would have with nobody there.
         mode_ = Mode::fabric;
         return solve(gang.edges, false, plan);

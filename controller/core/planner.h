@@ -70,6 +70,7 @@ private:
     int cost(PortId p) const;  // negative: not to be had
     std::pair<int, EdgeId> worth(PortId p) const;
     bool solve(const std::vector<EdgeId>& edges, bool keep_idle, Plan& plan);
+    bool solve(const std::vector<EdgeId>& edges, Plan& plan);  // idle circuits stay where that can be
     bool keep(EdgeId e, bool keep_idle, Plan& plan);
     void use(PortId p);
     bool degrees_fit(Plan& plan);

@@ -38,7 +38,8 @@ const KeyLooked& look_at(const KeyState& key, KeysLooked& looked) {
 }  // namespace
 
 TimeNs Core::Impl::break_time(const Gang& gang) const {
-    return options.t_break_ns > 0 ? options.t_break_ns : std::max(2 * gang.wanted_dark_ns, kLeastBreakNs);
+    const TimeNs least = least_break_time();
+    return options.t_break_ns > 0 ? least : std::max(2 * gang.wanted_dark_ns, least);
 }
 
 TimeNs Core::Impl::least_break_time() const { return options.t_break_ns > 0 ? options.t_break_ns : kLeastBreakNs; }
