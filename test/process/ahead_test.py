@@ -48,7 +48,7 @@ def launch(cluster, workload: Workload, name: str):
 
 def start(cluster, workload: Workload, name: str):
     job = launch(cluster, workload, name)
-    wait_for(lambda: all(job.progress(r) >= 1 for r in range(len(job.ranks))), "the job to begin", job)
+    wait_for(lambda: job.progress() >= 1, "the job to begin", job)
     return job
 
 

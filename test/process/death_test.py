@@ -48,7 +48,7 @@ def start(cluster, workload: Workload, gate: str, patience_s: float = PATIENCE_S
     job = cluster.start_job(Play(path, timeout_s=patience_s, env={
         "OPUS_GATE": gate, "OPUS_REQUIRE": "1", "OPUS_HOLD_MS": str(int(HOLD_S * 1000))}), name)
     # All of it: over circuits that were never lit nobody can go on, and the doubles have no other network.
-    wait_for(lambda: all(job.progress(r) >= 1 for r in range(len(job.ranks))), "the job to begin", job)
+    wait_for(lambda: job.progress() >= 1, "the job to begin", job)
     return job
 
 

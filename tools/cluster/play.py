@@ -70,8 +70,10 @@ class Job:
     def poll(self) -> list[int | None]:
         return [r.process.poll() for r in self.ranks]
 
-    def progress(self, rank: int = 0) -> int:
-        """Iterations that the rank has finished."""
+    def progress(self, rank: int | None = None) -> int:
+        """Iterations that the rank has finished; without a rank, that all have: ranks need not be as far as one another."""
+        if rank is None:
+            return min(self.progress(r) for r in range(len(self.ranks)))
         return self.ranks[rank].output().count(": iteration ")
 
     def wait(self, timeout_s: float, each=None, expect_failure: bool = False) -> JobResult:
