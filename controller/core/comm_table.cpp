@@ -60,6 +60,11 @@ static bool has_domains(const Comm& comm, const Fabric& fabric) {
                        [&](const Member& m) { return fabric.nodes[m.node].domain != kNone && !m.own_host; });
 }
 
+bool awaits_members(const Launch& launch) {
+    return launch.open && std::any_of(launch.keys.begin(), launch.keys.end(),
+                                      [](const KeyRef& r) { return !r.key->comm->knows_circuits(); });
+}
+
 Judgement judge(const Comm& comm, const Fabric& fabric) {
     if (comm.conflict) return {Verdict::passes, Reason::size};
     if (comm.inherited == Verdict::intra) return {Verdict::intra};  // who decided that has seen them all

@@ -66,6 +66,8 @@ struct Comm {
     std::uint64_t ring_routable = 0, mesh_routable = 0;  // Inventory::fence_generation + 1 when found routable
 
     bool complete() const { return registered == size; }
+    // Which its keys use, if any: without all of its members where it has none.
+    bool knows_circuits() const { return complete() || conflict || verdict == Verdict::intra; }
     Finished& finished_of(const Key& sequence) {
         Finished& f = finished[sequence];
         if (f.empty()) f.resize(places_of(sequence.kind, size));
@@ -73,6 +75,10 @@ struct Comm {
     }
     bool open() const { return verdict != Verdict::enforced && verdict != Verdict::unknown; }
 };
+
+// It runs, and which circuits it uses is not known before all members of a communicator of it are (after a restart).
+// One that is held back is never asked about those of a communicator that passes.
+bool awaits_members(const Launch& launch);
 
 class CommTable {
 public:

@@ -85,10 +85,13 @@ Gang& Core::Impl::merge(Gang& x, Gang& y) {
 
 namespace {
 
-// Does it wait for circuits together with others?
-bool gathers(const Launch& launch) {
-    return launch.waits() && !launch.no_light && !launch.unsettled && !launch.alone;
+// Does it wait for circuits?
+bool asks(const Launch& launch) {
+    return launch.waits() && !launch.no_light && !launch.unsettled && !awaits_members(launch);
 }
+
+// Together with others?
+bool gathers(const Launch& launch) { return asks(launch) && !launch.alone; }
 
 }  // namespace
 
@@ -98,7 +101,7 @@ void Core::Impl::gather(KeyState& key) {
     Gang* gang = nullptr;
     for (KeyMember& member : key.members) {
         Launch* launch = member.launch;
-        if (launch == nullptr || !launch->waits() || launch->no_light || launch->unsettled) continue;
+        if (launch == nullptr || !asks(*launch)) continue;
         if (launch->alone) {
             gang_for(*launch);
             continue;
@@ -145,7 +148,7 @@ void Core::Impl::regather(Launch& launch, Gathered& gathered) {
 
 // `first` of its members wait together; the launch waits now, too, as if all of them were gathered.
 void Core::Impl::gather(Launch& launch, KeyState& key, std::uint32_t& first) {
-    if (launch.waits() && launch.alone && !launch.no_light && !launch.unsettled) gang_for(launch);
+    if (launch.alone && asks(launch)) gang_for(launch);
     if (!gathers(launch)) return;
     std::uint32_t place = kNone;
     for (const KeyRef& r : launch.keys)

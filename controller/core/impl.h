@@ -167,6 +167,7 @@ struct Core::Impl {
     void revive(Comm& comm, std::uint32_t slot);
     void let_go(Comm& comm);      // of all circuits
     void hold_again(Comm& comm);  // those that are known now
+    void ask_again(const Comm& comm);  // those that run, and wait for it
     void evaluate(Comm& comm);
     void set_verdict(Comm& comm, Judgement judged, std::string why = {});
     wire::CommVerdict verdict_of(Comm& comm) const;

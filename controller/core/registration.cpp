@@ -63,13 +63,14 @@ void Core::Impl::register_member(NodeIndex node, const wire::CommMember& m) {
 // The process becomes that member; told again, nothing changes.
 void Core::Impl::take_place(Comm& comm, NodeIndex node, const wire::CommMember& m) {
     Member& member = comm.members[m.rank_in_comm];
-    const bool same = member.registered && member.node == node && member.rank == m.rank && member.generation == m.generation;
+    const bool first = !member.registered;
+    const bool same = !first && member.node == node && member.rank == m.rank && member.generation == m.generation;
     if (same && !member.gone) return;
     if (same) revive(comm, m.rank_in_comm);
-    if (member.registered && !same)
+    if (!first && !same)
         for (auto& [sequence, finished] : comm.finished)
             if (const std::uint32_t place = place_of(sequence, m.rank_in_comm); place != kNone) finished[place] = 0;
-    if (member.registered) {
+    if (!first) {
         if (Rank* old = rank_of(member.node, member.rank)) {
             auto it = old->comms.find(comm.id);
             if (it != old->comms.end()) std::erase(it->second.slots, m.rank_in_comm);
@@ -80,7 +81,7 @@ void Core::Impl::take_place(Comm& comm, NodeIndex node, const wire::CommMember& 
     }
     const auto& gpus = fabric.nodes[node].gpus;
     const GpuId gpu = m.gpu < gpus.size() ? gpus[m.gpu] : kNone;
-    if (member.registered && (member.gpu != gpu || member.own_nic != m.own_nic || member.own_host != m.own_host)) let_go(comm);
+    if (!first && (member.gpu != gpu || member.own_nic != m.own_nic || member.own_host != m.own_host)) let_go(comm);
     member = {};
     member.node = node;
     member.rank = m.rank;
@@ -105,6 +106,7 @@ void Core::Impl::take_place(Comm& comm, NodeIndex node, const wire::CommMember& 
     comm.ring_known = comm.mesh_known = false;
     comm.overdue_at = 0;
     hold_again(comm);
+    if (first && comm.complete()) ask_again(comm);
     if (comm.unsettled > 0) comm.came.push_back(m.rank_in_comm);
     if (comm.verdict != Verdict::unknown) look_again(comm);
 }
@@ -145,6 +147,16 @@ void Core::Impl::hold_again(Comm& comm) {
                 dark.push_back(member.launch);
     }
     suspend(dark, "its peer is known only now, and is not joined to it");
+}
+
+// It may be known now which circuits they use.
+void Core::Impl::ask_again(const Comm& comm) {
+    std::vector<Launch*> open;
+    for (const auto& entry : comm.keys)
+        for (const KeyMember& m : entry.second->members)
+            if (m.launch != nullptr && m.launch->open && m.launch->waits()) open.push_back(m.launch);
+    std::sort(open.begin(), open.end(), [](const Launch* x, const Launch* y) { return x->id < y->id; });
+    regather(open);
 }
 
 void Core::Impl::let_go(Comm& comm) {
@@ -223,6 +235,7 @@ void Core::Impl::set_verdict(Comm& comm, Judgement judged, std::string why) {
     comm.reason_rank = judged.rank;
     comm.why = std::move(why);
     look_again(comm);
+    if (!comm.complete()) ask_again(comm);
     const wire::CommVerdict told = verdict_of(comm);  // the same to all
     std::set<NodeIndex> of_it;
     for (const Member& m : comm.members)

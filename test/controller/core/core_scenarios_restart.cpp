@@ -1,6 +1,7 @@
 // Scenario H of docs/protocol.md (the controller dies) and K (nobody starves), on demand.
 #define DOCTEST_CONFIG_IMPLEMENT_WITH_MAIN
 #include <functional>
+#include <optional>
 
 #include "test/controller/core/job_words.h"
 
@@ -17,9 +18,12 @@ Job pair_and_foreign(TimeNs work_ns) {
     return job;
 }
 
-// A controller that starts anew, and two nodes that list a member each of a communicator that was held, and its first launch.
-struct TwoReports {
-    TwoReports() { feed(0, SwitchEvent{0, SessionUp{}}); }
+// A controller that starts anew, and nodes that list a member each of a communicator that was held, and its first launch.
+struct Reports {
+    explicit Reports(std::uint32_t nodes = 2) : fabric(make_fabric({.nodes = nodes})) {
+        key.comm = comm_id(0);
+        feed(0, SwitchEvent{0, SessionUp{}});
+    }
     static CoreOptions options() {
         CoreOptions o;
         o.node_silence_ns = 1'000'000 * kMs;
@@ -45,22 +49,23 @@ struct TwoReports {
                 for (const auto& v : verdicts->comms) told.push_back(v.verdict);
         }
     }
-    void report(TimeNs at_ms, NodeIndex n, wire::LaunchState state) {
+    void report(TimeNs at_ms, NodeIndex n, std::optional<wire::LaunchState> state) {
         wire::Snapshot s;
         s.ranks.push_back({0, 1, 0, 30'000, Policy::proceed, "job"});
-        s.comms.push_back({comm_id(0), {}, n, 2, 0, 0, Mode::enforce, 1, {}, Verdict::enforced, CreationState::returned});
+        const auto size = static_cast<std::uint32_t>(fabric.nodes.size());
+        s.comms.push_back({comm_id(0), {}, n, size, 0, 0, Mode::enforce, 1, {}, verdict, CreationState::returned});
         wire::LaunchDemand d;
         d.launch = {0, 1};
-        Key key;
-        key.comm = comm_id(0);
         d.keys.push_back({key, 1, false});
-        s.launches.push_back({d, state, 7});
+        if (state) s.launches.push_back({d, *state, 7});
         feed(at_ms, NodeSession{n, 1});
         feed(at_ms, NodeMessage{n, 1, s});
     }
 
-    const Fabric fabric = make_fabric({.nodes = 2});
+    const Fabric fabric;
     Core core{fabric, options()};
+    Key key;
+    Verdict verdict = Verdict::enforced;
     std::vector<NodeIndex> away, back;  // who was told that circuits are moved, and that they are back
     std::vector<Verdict> told;
 };
@@ -110,7 +115,7 @@ TEST_CASE(
     "what ran on a communicator that was held gets its circuits back, though members have not come again in time") {
     // A new controller: n1 lists a launch in flight, n0 is given up before it is heard of. The communicator is judged
     // without it. When n0 is back, its launch, which was suspended, is met by the one of n1.
-    TwoReports nodes;
+    Reports nodes;
     nodes.report(0, 1, wire::LaunchState::in_flight);
     for (TimeNs at = 1'000; at <= 12'000; at += 1'000) {
         nodes.feed(at, NodeMessage{1, 1, wire::Heartbeat{1}});
@@ -125,7 +130,7 @@ TEST_CASE(
 
 TEST_CASE(
     "what runs on a node that was given up is suspended when it comes back, until its circuits are known to be up") {
-    TwoReports nodes;
+    Reports nodes;
     nodes.feed(5'000, Tick{});  // both are given up
     nodes.report(6'000, 1, wire::LaunchState::in_flight);
     CHECK(nodes.away == std::vector<NodeIndex>{1});
@@ -134,6 +139,23 @@ TEST_CASE(
     nodes.feed(7'001, Tick{});
     CHECK(nodes.told == std::vector<Verdict>{Verdict::enforced, Verdict::enforced});
     CHECK(nodes.away == std::vector<NodeIndex>{1, 0});
+    CHECK(nodes.back == std::vector<NodeIndex>{0, 1});
+}
+
+TEST_CASE("what runs without its circuits is told that they are back when it is known which they are, and not before") {
+    // Two ranks of three in a transfer of a communicator that is held no more: which ports it uses may depend on where
+    // the third is, which comes last.
+    Reports nodes(3);
+    nodes.verdict = Verdict::degraded;
+    nodes.key.kind = KeyKind::p2p;
+    nodes.key.src = 0, nodes.key.dst = 1;
+    nodes.report(1, 0, wire::LaunchState::suspended);
+    nodes.report(2, 1, wire::LaunchState::suspended);
+    nodes.feed(3, NodeMessage{0, 1, wire::Expired{{{0, 1}}}});
+    nodes.feed(1'000, Tick{});
+    CHECK(nodes.told == std::vector<Verdict>{Verdict::degraded, Verdict::degraded});
+    CHECK(nodes.back.empty());
+    nodes.report(1'500, 2, std::nullopt);
     CHECK(nodes.back == std::vector<NodeIndex>{0, 1});
 }
 
