@@ -59,8 +59,7 @@ void check(const replay::Workload& job) {
 // Those that were slower by the most, of the first 200, and some that were not; `make soak` plays all.
 TEST_CASE("a job never ends up slower for having been provisioned" * layered) {
     replay::GenerateOptions o;
-    for (const std::uint64_t seed :
-         {1, 2, 3, 4, 5, 30, 32, 42, 60, 75, 77, 82, 91, 101, 105, 126, 136, 153, 160, 166}) {
+    for (const std::uint64_t seed : {1, 2, 3, 30, 42, 75, 77, 91, 105, 136, 160, 166}) {
         if (sanitized() && seed > 3) break;
         o.seed = seed;
         check(replay::generate("layered", o));
