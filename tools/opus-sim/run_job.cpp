@@ -47,11 +47,26 @@ Point play_point(const replay::Workload& job, std::uint32_t rails, const sim::Co
     };
     const bool both_cores = o.at_once > o.dark_ms.size();
     std::string second;
-    auto beside = std::async(both_cores ? std::launch::async : std::launch::deferred,
-                             [&] { return logged(sim::Rails::provisioned, "provisioned", second); });
-    const sim::Column demand = logged(sim::Rails::on_demand, "on demand", p.log), ahead = beside.get();
+    const std::shared_future<sim::Column> beside =
+        std::async(both_cores ? std::launch::async : std::launch::deferred,
+                   [&] { return logged(sim::Rails::provisioned, "provisioned", second); });
+    const sim::Column demand = logged(sim::Rails::on_demand, "on demand", p.log);
+    sim::Known known;
+    if (o.best && demand.ended) {
+        std::size_t launches = 0;
+        for (const auto& rank : lit.run.ranks) launches += rank.size();
+        launches /= c.rehearsal.iterations;
+        const double tasks = 4.0 * static_cast<double>(launches) * std::min(5u, c.rehearsal.iterations);
+        sim::ColumnOptions with = c;
+        with.oracle.both_cores = both_cores;
+        with.oracle.trials =
+            o.trials != 0 ? o.trials
+                          : static_cast<std::uint32_t>(std::clamp(kTasksTried / std::max(1.0, tasks), 3.0,
+                                                                  static_cast<double>(std::max(3u, o.trials_most))));
+        known = play_known(job, {&lit, &demand}, with, launches < kMostUses, beside);
+    }
+    const sim::Column& ahead = beside.get();
     p.log += second;
-    c.oracle.both_cores = both_cores;
     p.demand = variant_of(demand, c.rehearsal.iterations, rails),
     p.provisioned = variant_of(ahead, c.rehearsal.iterations, rails);
     if (seen != nullptr) {
@@ -59,16 +74,7 @@ Point play_point(const replay::Workload& job, std::uint32_t rails, const sim::Co
         p.provisioned_answers = answers_of(*seen, c.rehearsal, ahead, c.learned);
     }
     if (!o.best || !demand.ended || !ahead.ended) return p;
-    std::size_t launches = 0;
-    for (const auto& rank : lit.run.ranks) launches += rank.size();
-    launches /= c.rehearsal.iterations;
-    const double tasks = 4.0 * static_cast<double>(launches) * std::min(5u, c.rehearsal.iterations);
-    c.oracle.trials = o.trials != 0
-                          ? o.trials
-                          : static_cast<std::uint32_t>(std::clamp(kTasksTried / std::max(1.0, tasks), 3.0,
-                                                                  static_cast<double>(std::max(3u, o.trials_most))));
     // Beside the orders of other runs, which are among those tried, what they took counts.
-    const sim::Known known = play_known(job, {&lit, &demand, &ahead}, c, launches < kMostUses);
     p.best_ms = std::min({known.best.iteration_ms, demand.iteration_ms, ahead.iteration_ms});
     if (split_ms > 0) p.best_ms = std::min(p.best_ms, split_ms);
     p.bound_ms = std::min(known.least_ms, p.best_ms);

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <numeric>
 #include <queue>
+#include <span>
 #include <tuple>
 
 #include "tools/opus-sim/meetings.h"
@@ -20,7 +21,9 @@ constexpr double kBytesPerNs = 50;  // only the order comes of it
 class Play {
 public:
     explicit Play(const JobTrace& trace)
-        : trace_(trace), meetings_(trace), there_(meetings_.count(), 0), parts_(meetings_.count()) {
+        : trace_(trace), meetings_(trace), there_(meetings_.count(), 0), first_part_(meetings_.count() + 1, 0) {
+        for (std::uint32_t m = 0; m < meetings_.count(); ++m) first_part_[m + 1] = first_part_[m] + meetings_.sides(m);
+        parts_.resize(first_part_.back());
         for (const TraceRank& rank : trace.ranks) {
             State& s = ranks_.emplace_back();
             const auto n = static_cast<std::uint32_t>(rank.items.size());
@@ -53,8 +56,7 @@ public:
                 compute(end.rank, processor(end.rank, end.item));
                 continue;
             }
-            for (const auto& [r, i] : parts_[end.item]) over(r, i);
-            parts_[end.item] = {};
+            for (const auto& [r, i] : parts(end.item)) over(r, i);
         }
         complain();
     }
@@ -70,6 +72,7 @@ public:
 
 private:
     static constexpr std::uint32_t kNever = 0xffffffffu, kMeeting = 0xffffffffu;
+    using Part = std::pair<std::uint32_t, std::uint32_t>;  // rank, item
     struct State {
         std::vector<std::uint32_t> waits, begun;  // of each item
         std::vector<std::uint32_t> first, next;   // what waits for each
@@ -94,6 +97,10 @@ private:
         ++begun_;
     }
 
+    std::span<Part> parts(std::uint32_t meeting) {
+        return {parts_.data() + first_part_[meeting], meetings_.sides(meeting)};
+    }
+
     void ready(std::uint32_t r, std::uint32_t i) {
         const TraceItem& item = trace_.ranks[r].items[i];
         if (item.kind == StepKind::compute) {
@@ -101,18 +108,18 @@ private:
             return compute(r, processor(r, i));
         }
         const std::uint32_t m = meetings_.of(r, i);
-        parts_[m].emplace_back(r, i);
+        parts(m)[there_[m]] = {r, i};
         if (++there_[m] < meetings_.sides(m)) return;
         std::uint32_t least = i;
-        for (const auto& [rank, part] : parts_[m]) least = std::min(least, part);
+        for (const auto& [rank, part] : parts(m)) least = std::min(least, part);
         complete_.emplace_back(least, m);
     }
 
     void begin_meetings() {
         std::sort(complete_.begin(), complete_.end());
         for (const auto& [least, m] : complete_) {
-            for (const auto& [rank, part] : parts_[m]) ranks_[rank].begun[part] = begun_;
-            const auto& [rank, part] = parts_[m].front();
+            for (const auto& [rank, part] : parts(m)) ranks_[rank].begun[part] = begun_;
+            const auto& [rank, part] = parts(m).front();
             const double bytes = static_cast<double>(trace_.ranks[rank].items[part].bytes);
             end(1000 + static_cast<std::int64_t>(bytes / kBytesPerNs), least, kMeeting, m);
         }
@@ -160,7 +167,8 @@ private:
     const JobTrace& trace_;
     Meetings meetings_;
     std::vector<std::uint32_t> there_;
-    std::vector<std::vector<std::pair<std::uint32_t, std::uint32_t>>> parts_;
+    std::vector<std::size_t> first_part_;
+    std::vector<Part> parts_;  // of all meetings
     std::vector<State> ranks_;
     std::priority_queue<End> ends_;
     std::vector<std::pair<std::uint32_t, std::uint32_t>> complete_;  // meetings that are to begin, by the least of their items

@@ -58,8 +58,8 @@ Column play(const replay::Workload& workload, Rails rails, const ColumnOptions& 
     return column;
 }
 
-Known play_known(const replay::Workload& workload, const std::vector<const Column*>& columns, const ColumnOptions& options,
-                 bool bound) {
+Known play_known(const replay::Workload& workload, const std::vector<const Column*>& columns,
+                 const ColumnOptions& options, bool bound, const std::shared_future<Column>& last) {
     const JobMap map(workload, options.ports, options.dark_ns, options.rehearsal.bytes_per_us, options.packet_share);
     OracleOptions how = options.oracle;
     how.learned = options.learned;
@@ -69,8 +69,10 @@ Known play_known(const replay::Workload& workload, const std::vector<const Colum
     std::vector<const replay::Rehearsal*> orders;
     orders.reserve(columns.size());
     for (const Column* c : columns) orders.push_back(&c->run);
+    LaterOrder later;
+    if (last.valid()) later = [last] { return &std::shared_future<Column>(last).get().run; };
     Known known;
-    known.best = best_found(map, options.ports, options.dark_ns, rehearsal, orders, how);
+    known.best = best_found(map, options.ports, options.dark_ns, rehearsal, orders, later, how);
     if (rehearsal.jitter == 0 && rehearsal.uneven == 0 && bound)
         known.least_ms = least_iteration_ms(map, options.ports, options.dark_ns, rehearsal, how.sparing,
                                              known.best.iteration_ms);

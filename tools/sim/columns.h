@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <future>
 #include <string>
 #include <vector>
 
@@ -46,9 +47,10 @@ struct Known {
     OracleSchedule best;  // found, beginning with the orders of the columns
     double least_ms = 0;  // no iteration is shorter; 0 where they are not alike, or it was not asked for
 };
-// `bound`: least_ms, too, which takes time and memory as the square of an iteration's operations.
-Known play_known(const replay::Workload& workload, const std::vector<const Column*>& columns, const ColumnOptions& options,
-                 bool bound = true);
+// `bound`: least_ms, too, which takes time and memory as the square of an iteration's operations. `last`: one more
+// column, which may be played meanwhile.
+Known play_known(const replay::Workload& workload, const std::vector<const Column*>& columns,
+                 const ColumnOptions& options, bool bound = true, const std::shared_future<Column>& last = {});
 
 // The part of the dark that was hidden, of what can be: 1 where nothing can.
 double hidden_share(const Column& on_demand, const Column& ahead, double best_ms);

@@ -199,21 +199,22 @@ void name_held(const TaskGraph& graph, std::uint32_t learned, OracleSchedule& fo
     }
 }
 
-OracleSchedule best_found_with(TaskGraph::Circuits circuits, const JobMap& map, std::uint32_t ports, std::int64_t dark_ns,
-                               const replay::RehearsalOptions& rehearsal,
-                               const std::vector<const replay::Rehearsal*>& orders, const OracleOptions& options) {
+OracleSchedule best_found_with(TaskGraph::Circuits circuits, const JobMap& map, std::uint32_t ports,
+                               std::int64_t dark_ns, const replay::RehearsalOptions& rehearsal,
+                               const std::vector<const replay::Rehearsal*>& orders, const LaterOrder& last,
+                               const OracleOptions& options) {
     const std::uint32_t iterations = rehearsal.iterations != 0 ? rehearsal.iterations : map.workload().iterations;
     replay::RehearsalOptions some = rehearsal;
     some.iterations = std::min(iterations, std::max(options.horizon, options.learned + 1));
-    const TaskGraph little(map, ports, some, circuits);
+    replay::RehearsalOptions all = rehearsal;
+    all.iterations = iterations;
+    const TaskGraph whole(map, ports, all, circuits), little(map, ports, some, circuits);
     Search search(little, dark_ns, options);
     search.begin_with(search.critical());
     for (const replay::Rehearsal* run : orders) search.begin_with(search.ranks_of(*run));
+    if (last) search.begin_with(search.ranks_of(*last()));
     search.shake();
 
-    replay::RehearsalOptions all = rehearsal;
-    all.iterations = iterations;
-    const TaskGraph whole(map, ports, all, circuits);
     SerialSchedule schedule(whole, dark_ns);
     schedule.play(search.best());
     OracleSchedule found;
@@ -230,10 +231,10 @@ OracleSchedule best_found_with(TaskGraph::Circuits circuits, const JobMap& map, 
 }  // namespace
 
 OracleSchedule best_found(const JobMap& map, std::uint32_t ports, std::int64_t dark_ns,
-                          const replay::RehearsalOptions& rehearsal,
-                          const std::vector<const replay::Rehearsal*>& orders, const OracleOptions& options) {
+                          const replay::RehearsalOptions& rehearsal, const std::vector<const replay::Rehearsal*>& orders,
+                          const LaterOrder& last, const OracleOptions& options) {
     const auto with = [&](TaskGraph::Circuits circuits) {
-        return best_found_with(circuits, map, ports, dark_ns, rehearsal, orders, options);
+        return best_found_with(circuits, map, ports, dark_ns, rehearsal, orders, last, options);
     };
     if (!options.sparing) return with(TaskGraph::Circuits::all);
     const auto how = options.both_cores ? std::launch::async : std::launch::deferred;

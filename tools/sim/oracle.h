@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -27,10 +28,14 @@ struct OracleSchedule {
     std::vector<std::string> names;           // these
 };
 
-// `orders`: when the launches of other runs of the job began, by rank; the search begins with each of them.
+// A run that is being played beside the search: waits for it.
+using LaterOrder = std::function<const replay::Rehearsal*()>;
+
+// `orders`: when the launches of other runs of the job began, by rank; the search begins with each of them, and with
+// `last` behind them, which any thread may call.
 OracleSchedule best_found(const JobMap& map, std::uint32_t ports, std::int64_t dark_ns,
-                          const replay::RehearsalOptions& rehearsal,
-                          const std::vector<const replay::Rehearsal*>& orders, const OracleOptions& options);
+                          const replay::RehearsalOptions& rehearsal, const std::vector<const replay::Rehearsal*>& orders,
+                          const LaterOrder& last, const OracleOptions& options);
 
 // What an iteration lasts at least: by the moments that come after each other, with the dark time between any two uses
 // of a GPU for different circuits. Between meetings of all ranks; 0 where a job has none.

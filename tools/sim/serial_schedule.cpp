@@ -65,12 +65,7 @@ void SerialSchedule::serve(std::uint32_t u, std::int64_t full) {
     Begun& b = begun_[u];
     b.full_ns = b.begin_ns = full;
     taken_.clear();
-    struct Missing {
-        const TaskGraph::Need* need;
-        std::uint32_t circuits;
-        std::int64_t lit_ns;  // the first of the pair's
-    };
-    std::vector<Missing> missing;
+    missing_.clear();
     const auto take = [this](std::uint32_t port) {
         ports_[port].taken = true;
         taken_.push_back(port);
@@ -85,15 +80,15 @@ void SerialSchedule::serve(std::uint32_t u, std::int64_t full) {
             m.lit_ns = std::min(m.lit_ns, ports_[p].lit_ns);
             --m.circuits;
         }
-        missing.push_back(m);
+        missing_.push_back(m);
     }
-    for (Missing& m : missing)
+    for (Missing& m : missing_)
         for (; m.circuits > 0; --m.circuits) {
             const std::int64_t begun = turn(*m.need, b, m.lit_ns == kNever);
             m.lit_ns = std::min(m.lit_ns, begun + dark_ns_);
             b.begin_ns = std::max(b.begin_ns, begun);
         }
-    for (const Missing& m : missing) b.begin_ns = std::max(b.begin_ns, m.lit_ns);
+    for (const Missing& m : missing_) b.begin_ns = std::max(b.begin_ns, m.lit_ns);
     for (const std::uint32_t p : taken_) {
         ports_[p].taken = false;
         ports_[p].last = u;

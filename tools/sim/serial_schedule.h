@@ -42,6 +42,12 @@ private:
         bool taken = false;
     };
 
+    struct Missing {  // of a use
+        const TaskGraph::Need* need = nullptr;
+        std::uint32_t circuits = 0;
+        std::int64_t lit_ns = 0;  // the first of the pair's
+    };
+
     void pass(std::uint32_t moment, std::int64_t ns);
     void serve(std::uint32_t use, std::int64_t full);
     std::int64_t turn(const TaskGraph::Need& need, Begun& b, bool first);
@@ -52,7 +58,8 @@ private:
     std::vector<std::int64_t> time_;  // of moments: the latest of what is before them, until they have come themselves
     std::vector<std::uint32_t> waits_, done_;
     std::vector<Port> ports_;
-    std::vector<std::uint32_t> taken_;
+    std::vector<std::uint32_t> taken_;  // while a use is served
+    std::vector<Missing> missing_;      // likewise
     std::vector<Begun> begun_;
     std::vector<std::uint32_t> order_;
     std::vector<std::uint32_t> due_;  // uses that can be next
