@@ -14,6 +14,7 @@ Inspector::Inspector(World& world, const Scenario& scenario)
       turns_(world, scenario),
       held_for_(scenario.fabric.gpus.size() * scenario.fabric.gpus.size()),
       issued_(scenario.flows.size()),
+      unrecorded_(scenario.flows.size(), 0),
       soft_(scenario.fabric.nodes.size()),
       left_(scenario.fabric.nodes.size()),
       returning_(scenario.fabric.nodes.size()),
@@ -315,7 +316,8 @@ void Inspector::whole(LaunchIndex index) {
         });
         if (world_.ranks[run.rank]->verdict(part.comm) != Verdict::enforced) continue;
         counted = true;
-        if (static_cast<std::uint32_t>(there) < s_.flows[part.flow].members) continue;
+        // What has begun unrecorded its manager reports to be through with.
+        if (static_cast<std::uint32_t>(there) + unrecorded_[part.flow] < s_.flows[part.flow].members) continue;
         any = true;
         // Complete, but not for the controller: a member that has gone under a run is in flight when it is told of.
         if (std::any_of(members.begin(), members.end(), [this](LaunchIndex m) { return world_.launches[m].unheard; }))
@@ -462,7 +464,10 @@ void Inspector::started(LaunchIndex index) {
         for (const Part& part : *run.parts) text += " " + world_.describe(part.flow);
         world_.journal.add(world_.now, text);
     }
-    if (run.seq == kUnrecorded && !run.forgotten) return;
+    if (run.seq == kUnrecorded && !run.forgotten) {
+        for (const Part& part : *run.parts) ++unrecorded_[part.flow];
+        return;
+    }
     if (!run.forgotten && !run.go && !run.passed) return world_.fail("I1: " + name(index) + " starts without go");
     const auto robbed = robbed_.find(index);
     for_each_pair(index, [&](PairIndex pair) {

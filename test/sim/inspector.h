@@ -94,6 +94,7 @@ private:
     Turns turns_;
     std::vector<std::vector<LaunchIndex>> held_for_;  // by pair: launches granted and not done
     std::vector<std::vector<LaunchIndex>> issued_;    // by flow: launches with this key
+    std::vector<std::uint32_t> unrecorded_;           // by flow: its launches that have begun unrecorded
     std::vector<LaunchIndex> grant_;
     std::vector<LaunchIndex> back_;  // listed in this step by a node that had been given up
     std::uint64_t heard_ = 0;
