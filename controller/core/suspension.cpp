@@ -13,6 +13,7 @@ namespace {
 constexpr TimeNs kLeastBreakNs = 20'000'000;
 // A launch all of whose peers have started most likely only takes long. It is moved only if it is tied by
 // common keys to one that may not be able to finish, and much later.
+// Half as late each time that it was suspended before with nobody having come since: it waits for those that it keeps out.
 constexpr TimeNs kTiedPatience = 8;
 // What comes back from the dark and finds everybody as he was, comes back half as often the next time.
 constexpr TimeNs kMostPatienceNs = 1'000'000'000;
@@ -110,7 +111,8 @@ bool Core::Impl::suspendable(const std::vector<Launch*>& holders, const Gang& ga
             continue;
         }
         const TimeNs since = std::max(gang.blocked_ns, launch->start_ns);
-        const TimeNs due = since + (half ? patience : std::max(patience, kTiedPatience * break_time(gang)));
+        const TimeNs tied_patience = std::max<TimeNs>(1, kTiedPatience >> std::min<std::uint32_t>(launch->in_vain, 3));
+        const TimeNs due = since + (half ? patience : std::max(patience, tied_patience * break_time(gang)));
         if (now < due) {
             again = std::min(again, due);
             all = false;

@@ -154,6 +154,24 @@ TEST_CASE(
     CHECK(world.core->counters().passes == 0);
 }
 
+TEST_CASE("what is suspended again and again with nobody having come to it makes way sooner each time") {
+    // As above, and rank 0 waits for many launches of rank 2, for each of which its send is in the way once more.
+    constexpr std::size_t kLaunches = 12;
+    Job job;
+    job.comms = {kAll3, {1, 2}};
+    job.ranks = {rank_on(0, {on(0, {send(0, 1)})}), rank_on(1, {on(0, {recv(0, 0)})}), rank_on(2, {})};
+    for (std::size_t i = 0; i < kLaunches; ++i) {
+        job.ranks[1].program.push_back(later(i == 0 ? 20 * kMs : 0, on(1, {coll(1)})));
+        job.ranks[2].program.push_back(later(i == 0 ? 20 * kMs : 0, on(0, {coll(1)})));
+    }
+    job.ranks[0].program[0].behind = {{2, kLaunches - 1}};
+    REQUIRE(ends_without_opus(job));
+    World world({.nodes = 3, .ports = 1, .dark_ns = 10 * kMs}, job);
+    must_end(world);
+    CHECK(world.core->counters().suspensions >= kLaunches);
+    CHECK(world.start_time(2, kLaunches - 1) < kLaunches * 100 * kMs);  // each once would be after 160 ms and two moves
+}
+
 TEST_CASE("a gang for which others were suspended is not overtaken when they become part of it") {
     // Rank 0 sends twice to rank 1, over all ports between the two nodes, and the second receive comes late: it needs
     // one of these ports for n2 as well. The ring of n1, n2 and n3 comes after it.
