@@ -345,3 +345,31 @@ TEST_CASE("what is lost in the dark is sent again and counted, and the numbers s
     CHECK(counts[2] > 0);
     CHECK(fabric.resent() >= counts[2]);
 }
+
+TEST_CASE("a sender whose last answer is lost in the dark ends, though the receiver's process has ended") {
+    if (emulator_missing("last answer")) return;
+    constexpr int kRounds = 120;  // in some of them it is lost
+    TestFabric fabric(2, 1, 1);
+    fabric.join({0, 0, 0}, {1, 0, 0});
+    Layout layout = fabric.layout();
+    layout.environment.emplace_back("STANDIN_RTO_MS", "5");
+    std::atomic<bool> over{false};
+    std::thread blinking([&] {  // the tables do not know
+        while (!over) {
+            fabric.disconnect({0, 0, 0}, {1, 0, 0});
+            fabric.connect({0, 0, 0}, {1, 0, 0});
+        }
+    });
+    bool well = true;
+    for (int round = 0; round < kRounds && well; ++round)
+        well = all_well(run_ranks(layout, [](const Rank& r) {
+            TestFabric::choose_steering(r);
+            ncclComm_t comm = r.comm();
+            for (int i = 0; i < 5; ++i) send_right(r, comm, 0, 1, 1000);
+            demand_nccl(ncclCommDestroy(comm));
+        }));
+    over = true;
+    blinking.join();
+    CHECK(well);
+    CHECK(fabric.resent() > 0);
+}

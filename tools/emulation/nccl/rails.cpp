@@ -147,8 +147,7 @@ void Rails::frame_came(RailPort& port, std::uint64_t from, const Head& head, con
         if (it == l.under_way.end()) return;
         const FrameRef frame = it->second;
         l.under_way.erase(it);
-        if (frame->on_port) frame->keep();  // sent again meanwhile and not out yet: its memory may go
-        transport_.delivered(frame);
+        answered(frame);
         pump(l, now_ns());
         return;
     }
@@ -161,6 +160,25 @@ void Rails::frame_came(RailPort& port, std::uint64_t from, const Head& head, con
     ack->head.seq = head.seq;
     ack->sent_before = !fresh;
     port.send(from, ack);
+}
+
+void Rails::answered(const FrameRef& frame) {
+    if (frame->on_port) frame->keep();  // sent again meanwhile and not out yet: its memory may go
+    transport_.delivered(frame);
+}
+
+void Rails::has_left(std::uint64_t endpoint, std::uint64_t comm, std::uint32_t rank) {
+    for (auto& [id, l] : links_) {
+        if (id.first != endpoint) continue;
+        std::vector<FrameRef> arrived;
+        std::erase_if(l.under_way, [&](const auto& entry) {
+            const bool to_it = entry.second->head.comm == comm && entry.second->head.dst == rank;
+            if (to_it) arrived.push_back(entry.second);
+            return to_it;
+        });
+        for (const FrameRef& frame : arrived) answered(frame);
+        pump(l, now_ns());
+    }
 }
 
 void Rails::purge(const Activity* owner) {

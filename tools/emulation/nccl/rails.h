@@ -82,6 +82,9 @@ public:
     std::string attach(const std::set<std::uint32_t>& gpus);  // empty: all ports of these are attached
     void send(const Member& to, Way way, FrameRef frame);
     void purge(const Activity* owner);
+    // A rank of a communicator has left it in good order, so all that was sent to it has arrived. Its answers may have
+    // been lost in the dark, and its process may have ended: a NIC would have answered long before its kernel was over.
+    void has_left(std::uint64_t endpoint, std::uint64_t comm, std::uint32_t rank);
     int tick(std::int64_t now);  // milliseconds until it wants to be called again, -1: never
 
     void frame_came(RailPort& port, std::uint64_t from, const Head& head, const std::byte* data);
@@ -91,6 +94,7 @@ private:
     void pump(RailLink& link, std::int64_t now);
     RailPort* port_for(RailLink& link);
     bool put(RailLink& link, const FrameRef& frame);
+    void answered(const FrameRef& frame);
 
     Transport& transport_;
     std::uint64_t endpoint_;

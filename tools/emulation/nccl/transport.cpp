@@ -233,7 +233,10 @@ void Transport::arrived(const Head& head, const std::byte* data) {
     if (head.src >= core->size() || core->error != ncclSuccess) return;
     if (head.say == Say::gone) {
         core->gone.insert(head.src);
-        if (head.n != 0) fail(core, ncclRemoteError);
+        if (head.n != 0)
+            fail(core, ncclRemoteError);
+        else
+            rails_->has_left(core->members[head.src].endpoint, head.comm, head.src);
         return;
     }
     dispatch(*core, head, data);
