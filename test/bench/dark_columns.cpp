@@ -1,6 +1,6 @@
 // Where the dark goes: jobs in virtual time, by the very cores of managers and controller (tools/sim). Prints a
-// table of always lit, on demand, provisioned, the best schedule that is found by somebody who knows the future (the
-// oracle) and a bound that none can go below; and, where asked for, every operation that was held.
+// table of always lit, on demand, provisioned, the best schedule that is found by somebody who knows the future,
+// and a bound that none can go below; and, where asked for, every operation that was held.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
@@ -63,7 +63,7 @@ int main(int argc, char** argv) {
     app.add_option("--jitter", jitter, "computation lasts up to so much longer");
     app.add_option("--late-us", late_us, "launches are seen to be reached up to so much later, each by itself");
     app.add_option("--seed", o.rehearsal.seed, "of jitter and lateness");
-    app.add_option("--trials", o.oracle.trials, "schedules that the oracle tries");
+    app.add_option("--trials", o.search.trials, "schedules that are tried in search of the best");
     app.add_flag("--runs,!--no-runs", o.rails.runs, "provisioned grants cover the rest of a phase, or do not");
     app.add_flag("--guard,!--no-guard", o.rails.guard, "a job that is slower for it is not provisioned, or is");
     app.add_flag("--held", held, "every operation that was held in the last iteration");
@@ -79,8 +79,8 @@ int main(int argc, char** argv) {
     o.rehearsal.bytes_per_us /= scale_bytes;
     if (!each)
         std::printf(
-            "| job | dark ms | lit ms | on demand | provisioned | oracle | bound | hidden of time | hidden of dark "
-            "| held ms: demand, provisioned, oracle | speculations, used, wrong |\n");
+            "| job | dark ms | lit ms | on demand | provisioned | best found | bound | hidden of time | hidden of dark "
+            "| held ms: demand, provisioned, best found | speculations, used, wrong |\n");
     if (!each) std::printf("| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n");
     bool good = true;
     for (const std::string& kind : kinds) {
@@ -149,7 +149,7 @@ int main(int argc, char** argv) {
             };
             list("demand", demand);
             list("provisioned", ahead);
-            list("oracle", known.best);
+            list("best found", known.best);
         }
     }
     return good ? 0 : 1;

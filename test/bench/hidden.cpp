@@ -125,7 +125,7 @@ int main(int argc, char** argv) {
     app.add_option("--learned", o.column.learned, "iterations that do not count");
     app.add_option("--scale-bytes", o.scale_bytes);
     app.add_option("--ports", o.column.ports);
-    app.add_option("--trials", o.column.oracle.trials, "schedules that are played in search of the best");
+    app.add_option("--trials", o.column.search.trials, "schedules that are played in search of the best");
     app.add_option("--seed", o.column.rehearsal.seed, "of the noise");
     app.add_option("--jobs", o.jobs, "at one time");
     app.add_flag("--guard,!--no-guard", o.column.rails.guard);

@@ -16,7 +16,7 @@ using namespace opus::sim;
 
 namespace {
 
-const doctest::test_suite oracle("oracle");  // what a clairvoyant is asked for as well: half of the time
+const doctest::test_suite best_found_suite("best found");  // they search for the best schedule as well: half of the time
 
 ColumnOptions at(double dark_ms, std::uint32_t iterations = 8) {
     ColumnOptions o;
@@ -191,11 +191,11 @@ TEST_CASE("in runs, the managers of the job of the paper send two frames a node 
     CHECK((after.frames_up - before.frames_up) / (after.phases - before.phases) <= 2);
 }
 
-TEST_CASE("where nothing is ever dark the oracle and its bound are the job itself" * oracle) {
+TEST_CASE("where nothing is ever dark the best-found schedule and its bound are the job itself" * best_found_suite) {
     for (const replay::Workload& job : small_jobs()) {
         ColumnOptions o = at(0, 6);
         o.ports = 2;  // a ring needs two
-        o.oracle.trials = 30;
+        o.search.trials = 30;
         const Column lit = play(job, Rails::lit, o);
         const Known known = play_known(job, {&lit}, o);
         CAPTURE(job.name);
@@ -204,12 +204,12 @@ TEST_CASE("where nothing is ever dark the oracle and its bound are the job itsel
     }
 }
 
-TEST_CASE("nobody is faster than the oracle, nor the oracle than the bound" * oracle) {
+TEST_CASE("nobody is faster than the best-found schedule, nor that than the bound" * best_found_suite) {
     for (const replay::Workload& job : small_jobs())
         for (const double dark : {10.0, 25.0}) {
             ColumnOptions o = at(dark, 10);
             o.learned = 5;  // an iteration that is short because the one before was long is no feat
-            o.oracle.trials = 100;
+            o.search.trials = 100;
             const Column demand = play(job, Rails::on_demand, o), ahead = play(job, Rails::provisioned, o);
             const Known known = play_known(job, {&demand, &ahead}, o);
             CAPTURE(job.name);
@@ -222,24 +222,24 @@ TEST_CASE("nobody is faster than the oracle, nor the oracle than the bound" * or
 }
 
 // The goal of all kinds is 95 %.
-TEST_CASE("a pipeline that fills hides seven tenths of what can be" * oracle) {
+TEST_CASE("a pipeline that fills hides seven tenths of what can be" * best_found_suite) {
     for (const char* kind : {"pp", "zero-bubble"}) {
         const replay::Workload job = job_of(kind);
         ColumnOptions o = at(25, 30);
         o.learned = 20;
-        o.oracle.trials = 60;
+        o.search.trials = 60;
         const Column demand = play(job, Rails::on_demand, o), ahead = play(job, Rails::provisioned, o);
         CAPTURE(kind);
         CHECK(hidden_share(demand, ahead, play_known(job, {&demand, &ahead}, o).best.iteration_ms) >= 0.7);
     }
 }
 
-TEST_CASE("stages in a ring hide more than half of what can be, and come to rest" * oracle) {
+TEST_CASE("stages in a ring hide more than half of what can be, and come to rest" * best_found_suite) {
     const replay::Workload job = job_of("interleaved");
     for (const double dark : {10.0, 25.0, 100.0}) {
         ColumnOptions o = at(dark, 24);
         o.learned = 12;
-        o.oracle.trials = 300;
+        o.search.trials = 300;
         const Column demand = play(job, Rails::on_demand, o), ahead = play(job, Rails::provisioned, o);
         CAPTURE(dark);
         CHECK(ahead.fault == "");
@@ -250,14 +250,14 @@ TEST_CASE("stages in a ring hide more than half of what can be, and come to rest
     }
 }
 
-TEST_CASE("all-to-alls of a run wait for nobody's look" * oracle) {
+TEST_CASE("all-to-alls of a run wait for nobody's look" * best_found_suite) {
     replay::GenerateOptions generate;
     generate.gpus = 1;
     const replay::Workload job = replay::generate("ep", generate);
     for (const double dark : {10.0, 25.0, 100.0}) {
         ColumnOptions o = at(dark, 18);
         o.learned = 12;
-        o.oracle.trials = 60;
+        o.search.trials = 60;
         const Column demand = play(job, Rails::on_demand, o), ahead = play(job, Rails::provisioned, o);
         CAPTURE(dark);
         CHECK(ahead.fault == "");
@@ -265,7 +265,7 @@ TEST_CASE("all-to-alls of a run wait for nobody's look" * oracle) {
     }
 }
 
-TEST_CASE("a pipeline of phases does first what the future needs first, where receives are posted early" * oracle) {
+TEST_CASE("a pipeline of phases does first what the future needs first, where receives are posted early" * best_found_suite) {
     const struct {
         const char* kind;
         double dark_ms, share;
@@ -275,7 +275,7 @@ TEST_CASE("a pipeline of phases does first what the future needs first, where re
         const replay::Workload job = job_of(goal.kind);
         ColumnOptions o = at(goal.dark_ms, 18);
         o.learned = 12;
-        o.oracle.trials = 5;
+        o.search.trials = 5;
         const Column demand = play(job, Rails::on_demand, o), ahead = play(job, Rails::provisioned, o);
         const Known known = play_known(job, {&demand, &ahead}, o);
         CAPTURE(goal.kind);
@@ -373,7 +373,7 @@ TEST_CASE("a job whose launches are seen late is learned all the same") {
     }
 }
 
-TEST_CASE("the job of the paper waits for no more dark than if the future were known" * oracle) {
+TEST_CASE("the job of the paper waits for no more dark than if the future were known" * best_found_suite) {
     replay::GenerateOptions o;
     const replay::Workload job = replay::generate_llama3_8b(o);
     for (const double dark : {10.0, 25.0, 100.0}) {

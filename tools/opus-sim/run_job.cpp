@@ -58,8 +58,8 @@ Point play_point(const replay::Workload& job, std::uint32_t rails, const sim::Co
         launches /= c.rehearsal.iterations;
         const double tasks = 4.0 * static_cast<double>(launches) * std::min(5u, c.rehearsal.iterations);
         sim::ColumnOptions with = c;
-        with.oracle.both_cores = both_cores;
-        with.oracle.trials =
+        with.search.both_cores = both_cores;
+        with.search.trials =
             o.trials != 0 ? o.trials
                           : static_cast<std::uint32_t>(std::clamp(kTasksTried / std::max(1.0, tasks), 3.0,
                                                                   static_cast<double>(std::max(3u, o.trials_most))));

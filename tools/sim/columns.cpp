@@ -61,7 +61,7 @@ Column play(const replay::Workload& workload, Rails rails, const ColumnOptions& 
 Known play_known(const replay::Workload& workload, const std::vector<const Column*>& columns,
                  const ColumnOptions& options, bool bound, const std::shared_future<Column>& last) {
     const JobMap map(workload, options.ports, options.dark_ns, options.rehearsal.bytes_per_us, options.packet_share);
-    OracleOptions how = options.oracle;
+    SearchOptions how = options.search;
     how.learned = options.learned;
     how.sparing = true;
     replay::RehearsalOptions rehearsal = options.rehearsal;

@@ -9,7 +9,7 @@
 
 #include "controller/core/core.h"
 #include "tools/replay/rehearsal.h"
-#include "tools/sim/oracle.h"
+#include "tools/sim/best_found.h"
 #include "tools/sim/switched_rails.h"
 
 namespace opus::sim {
@@ -21,7 +21,7 @@ struct ColumnOptions {
     replay::RehearsalOptions rehearsal;
     RailsOptions rails;
     double packet_share = 1;  // of a GPU's bandwidth, for operations that no circuits can serve
-    OracleOptions oracle;  // its `learned` is that of above
+    SearchOptions search;     // its `learned` is that of above
 };
 
 struct Column {
@@ -44,7 +44,7 @@ enum class Rails : std::uint8_t { lit, on_demand, provisioned };
 Column play(const replay::Workload& workload, Rails rails, const ColumnOptions& options);
 
 struct Known {
-    OracleSchedule best;  // found, beginning with the orders of the columns
+    FoundSchedule best;   // found, beginning with the orders of the columns
     double least_ms = 0;  // no iteration is shorter; 0 where they are not alike, or it was not asked for
 };
 // `bound`: least_ms, too, which takes time and memory as the square of an iteration's operations. `last`: one more

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <map>
 
-#include "tools/sim/oracle.h"
+#include "tools/sim/best_found.h"
 
 namespace opus::sim {
 namespace {

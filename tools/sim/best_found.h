@@ -1,6 +1,5 @@
-// The best schedule of circuits that is found by trying, for somebody who knows the whole job, with one circuit a pair of
-// GPUs or as many as their ports allow; and a time that no
-// schedule can be shorter than. Deterministic.
+// The best schedule of circuits that is found by trying, for somebody who knows the whole job, with one circuit a pair
+// of GPUs or as many as their ports allow; and a time that no schedule can be shorter than. Deterministic.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +12,7 @@
 
 namespace opus::sim {
 
-struct OracleOptions {
+struct SearchOptions {
     std::uint32_t learned = 2;   // iterations that do not count
     std::uint32_t trials = 600;  // schedules that are played while better ones are looked for
     std::uint32_t horizon = 5;   // iterations that are played meanwhile
@@ -21,7 +20,7 @@ struct OracleOptions {
     bool both_cores = false;     // both are looked for beside each other
 };
 
-struct OracleSchedule {
+struct FoundSchedule {
     double iteration_ms = 0, held_ms = 0;  // of an iteration
     std::vector<SerialSchedule::Begun> uses;
     std::vector<replay::HeldOperation> held;  // in iterations that count; without their steps, which are
@@ -33,9 +32,9 @@ using LaterOrder = std::function<const replay::Rehearsal*()>;
 
 // `orders`: when the launches of other runs of the job began, by rank; the search begins with each of them, and with
 // `last` behind them, which any thread may call.
-OracleSchedule best_found(const JobMap& map, std::uint32_t ports, std::int64_t dark_ns,
-                          const replay::RehearsalOptions& rehearsal, const std::vector<const replay::Rehearsal*>& orders,
-                          const LaterOrder& last, const OracleOptions& options);
+FoundSchedule best_found(const JobMap& map, std::uint32_t ports, std::int64_t dark_ns,
+                         const replay::RehearsalOptions& rehearsal, const std::vector<const replay::Rehearsal*>& orders,
+                         const LaterOrder& last, const SearchOptions& options);
 
 // What an iteration lasts at least: by the moments that come after each other, with the dark time between any two uses
 // of a GPU for different circuits. Between meetings of all ranks; 0 where a job has none.

@@ -1,4 +1,4 @@
-#include "tools/sim/oracle.h"
+#include "tools/sim/best_found.h"
 
 #include <algorithm>
 #include <future>
@@ -14,7 +14,7 @@ struct Score {
 
 class Search {
 public:
-    Search(const TaskGraph& graph, std::int64_t dark_ns, const OracleOptions& options)
+    Search(const TaskGraph& graph, std::int64_t dark_ns, const SearchOptions& options)
         : graph_(graph), options_(options), schedule_(graph, dark_ns) {
         const auto iterations = static_cast<std::uint32_t>(graph.ends().size());
         typical_ = iterations - 1 - (iterations > options.learned + 1 ? 1 : 0);
@@ -178,7 +178,7 @@ private:
     }
 
     const TaskGraph& graph_;
-    OracleOptions options_;
+    SearchOptions options_;
     SerialSchedule schedule_;
     std::uint32_t typical_ = 0, trials_ = 0;
     std::vector<std::uint32_t> in_iteration_;
@@ -189,7 +189,7 @@ private:
 };
 
 // What the schedule holds back, by name.
-void name_held(const TaskGraph& graph, std::uint32_t learned, OracleSchedule& found) {
+void name_held(const TaskGraph& graph, std::uint32_t learned, FoundSchedule& found) {
     for (std::size_t u = 0; u < found.uses.size(); ++u) {
         const TaskGraph::Use& use = graph.uses()[u];
         const SerialSchedule::Begun& b = found.uses[u];
@@ -199,10 +199,9 @@ void name_held(const TaskGraph& graph, std::uint32_t learned, OracleSchedule& fo
     }
 }
 
-OracleSchedule best_found_with(TaskGraph::Circuits circuits, const JobMap& map, std::uint32_t ports,
-                               std::int64_t dark_ns, const replay::RehearsalOptions& rehearsal,
-                               const std::vector<const replay::Rehearsal*>& orders, const LaterOrder& last,
-                               const OracleOptions& options) {
+FoundSchedule best_found_with(TaskGraph::Circuits circuits, const JobMap& map, std::uint32_t ports, std::int64_t dark_ns,
+                              const replay::RehearsalOptions& rehearsal, const std::vector<const replay::Rehearsal*>& orders,
+                              const LaterOrder& last, const SearchOptions& options) {
     const std::uint32_t iterations = rehearsal.iterations != 0 ? rehearsal.iterations : map.workload().iterations;
     replay::RehearsalOptions some = rehearsal;
     some.iterations = std::min(iterations, std::max(options.horizon, options.learned + 1));
@@ -217,7 +216,7 @@ OracleSchedule best_found_with(TaskGraph::Circuits circuits, const JobMap& map, 
 
     SerialSchedule schedule(whole, dark_ns);
     schedule.play(search.best());
-    OracleSchedule found;
+    FoundSchedule found;
     const std::uint32_t learned = std::min(options.learned, iterations - 1);
     const double counted = iterations - learned;
     const std::int64_t begin = learned == 0 ? 0 : schedule.end_of(learned - 1);
@@ -230,16 +229,16 @@ OracleSchedule best_found_with(TaskGraph::Circuits circuits, const JobMap& map, 
 
 }  // namespace
 
-OracleSchedule best_found(const JobMap& map, std::uint32_t ports, std::int64_t dark_ns,
-                          const replay::RehearsalOptions& rehearsal, const std::vector<const replay::Rehearsal*>& orders,
-                          const LaterOrder& last, const OracleOptions& options) {
+FoundSchedule best_found(const JobMap& map, std::uint32_t ports, std::int64_t dark_ns,
+                         const replay::RehearsalOptions& rehearsal, const std::vector<const replay::Rehearsal*>& orders,
+                         const LaterOrder& last, const SearchOptions& options) {
     const auto with = [&](TaskGraph::Circuits circuits) {
         return best_found_with(circuits, map, ports, dark_ns, rehearsal, orders, last, options);
     };
     if (!options.sparing) return with(TaskGraph::Circuits::all);
     const auto how = options.both_cores ? std::launch::async : std::launch::deferred;
-    std::future<OracleSchedule> beside = std::async(how, with, TaskGraph::Circuits::one);
-    OracleSchedule all = with(TaskGraph::Circuits::all), one = beside.get();
+    std::future<FoundSchedule> beside = std::async(how, with, TaskGraph::Circuits::one);
+    FoundSchedule all = with(TaskGraph::Circuits::all), one = beside.get();
     return one.iteration_ms < all.iteration_ms ? one : all;
 }
 
