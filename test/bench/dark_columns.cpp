@@ -62,7 +62,7 @@ int main(int argc, char** argv) {
     app.add_option("--scale-bytes", scale_bytes);
     app.add_option("--jitter", jitter, "computation lasts up to so much longer");
     app.add_option("--late-us", late_us, "launches are seen to be reached up to so much later, each by itself");
-    app.add_option("--seed", o.rehearsal.seed, "of jitter and lateness");
+    app.add_option("--seed", o.dry_run.seed, "of jitter and lateness");
     app.add_option("--trials", o.search.trials, "schedules that are tried in search of the best");
     app.add_flag("--runs,!--no-runs", o.rails.runs, "provisioned grants cover the rest of a phase, or do not");
     app.add_flag("--guard,!--no-guard", o.rails.guard, "a job that is slower for it is not provisioned, or is");
@@ -72,11 +72,11 @@ int main(int argc, char** argv) {
     app.add_flag("--log", log, "what the cores say, of provisioned");
     CLI11_PARSE(app, argc, argv);
     if (every != 0) g.optimizer_every = every;
-    o.rehearsal.iterations = iterations;
-    o.rehearsal.jitter = jitter;
+    o.dry_run.iterations = iterations;
+    o.dry_run.jitter = jitter;
     o.rails.late_ns = static_cast<opus::TimeNs>(late_us * 1e3);
-    o.rails.seed = o.rehearsal.seed;
-    o.rehearsal.bytes_per_us /= scale_bytes;
+    o.rails.seed = o.dry_run.seed;
+    o.dry_run.bytes_per_us /= scale_bytes;
     if (!each)
         std::printf(
             "| job | dark ms | lit ms | on demand | provisioned | best found | bound | hidden of time | hidden of dark "

@@ -69,10 +69,10 @@ double at(std::vector<double> values, double part) {
 
 void print_row(const Options& o, const Noise& noise, double dark_ms) {
     ColumnOptions column = o.column;
-    column.rehearsal.bytes_per_us /= o.scale_bytes;
-    column.rehearsal.jitter = noise.jitter;
+    column.dry_run.bytes_per_us /= o.scale_bytes;
+    column.dry_run.jitter = noise.jitter;
     column.rails.late_ns = static_cast<opus::TimeNs>(noise.late_us * 1e3);
-    column.rails.seed = column.rehearsal.seed;
+    column.rails.seed = column.dry_run.seed;
     column.dark_ns = static_cast<opus::TimeNs>(dark_ms * 1e6);
     std::vector<Result> results;
     for (std::uint64_t s = o.from; s <= o.to; ++s)
@@ -112,7 +112,7 @@ void print_row(const Options& o, const Noise& noise, double dark_ms) {
 int main(int argc, char** argv) {
     Options o;
     o.column.learned = 10;
-    o.column.rehearsal.iterations = 20;
+    o.column.dry_run.iterations = 20;
     o.column.rails.guard = true;
     CLI::App app{"What is hidden of the dark on drawn jobs, of what the best schedule that is found hides."};
     app.add_option("--half", o.half, "even seeds, odd seeds")->check(CLI::IsMember({"tune", "judge", "all"}));
@@ -121,21 +121,21 @@ int main(int argc, char** argv) {
     app.add_option("--dark-ms", o.darks, "dark times");
     app.add_option("--noise", o.noises, "computation up to so much longer, and launches seen up to 0.3 ms late")
         ->check(CLI::IsMember({"quiet", "2 %", "5 %"}));
-    app.add_option("--iterations", o.column.rehearsal.iterations);
+    app.add_option("--iterations", o.column.dry_run.iterations);
     app.add_option("--learned", o.column.learned, "iterations that do not count");
     app.add_option("--scale-bytes", o.scale_bytes);
     app.add_option("--ports", o.column.ports);
     app.add_option("--trials", o.column.search.trials, "schedules that are played in search of the best");
-    app.add_option("--seed", o.column.rehearsal.seed, "of the noise");
+    app.add_option("--seed", o.column.dry_run.seed, "of the noise");
     app.add_option("--jobs", o.jobs, "at one time");
     app.add_flag("--guard,!--no-guard", o.column.rails.guard);
     app.add_flag("--runs,!--no-runs", o.column.rails.runs, "launches start unasked as far as the plan keeps their light");
     app.add_flag("--log", o.log, "what the cores say, of provisioned");
     app.add_flag("--each", o.each, "a line for each job");
     CLI11_PARSE(app, argc, argv);
-    if (o.column.rehearsal.iterations <= o.column.learned) {
+    if (o.column.dry_run.iterations <= o.column.learned) {
         std::fprintf(stderr, "bench_hidden: --iterations %u: more than --learned %u are needed\n",
-                     o.column.rehearsal.iterations, o.column.learned);
+                     o.column.dry_run.iterations, o.column.learned);
         return 2;
     }
     std::printf("Half %s, seeds %llu to %llu, %u ports.\n\n", o.half.c_str(), static_cast<unsigned long long>(o.from),

@@ -50,12 +50,12 @@ std::vector<Workload> jobs_of(const Options& o) {
 
 std::vector<AgainstDemand> play_all(const std::vector<Workload>& jobs, const Options& o, const Noise& noise, double dark_ms) {
     ColumnOptions column = o.column;
-    column.rehearsal.iterations = o.iterations;
-    column.rehearsal.bytes_per_us /= o.scale_bytes;
-    column.rehearsal.jitter = noise.jitter;
-    column.rehearsal.uneven = noise.uneven;
+    column.dry_run.iterations = o.iterations;
+    column.dry_run.bytes_per_us /= o.scale_bytes;
+    column.dry_run.jitter = noise.jitter;
+    column.dry_run.uneven = noise.uneven;
     column.rails.late_ns = static_cast<opus::TimeNs>(noise.late_us * 1e3);
-    column.rails.seed = column.rehearsal.seed;
+    column.rails.seed = column.dry_run.seed;
     column.dark_ns = static_cast<opus::TimeNs>(dark_ms * 1e6);
     std::vector<AgainstDemand> played(jobs.size());
     std::atomic<std::size_t> next = 0;
@@ -139,7 +139,7 @@ int main(int argc, char** argv) {
     app.add_option("--scale-bytes", o.scale_bytes, "operations take as long as with so much of their bytes")->check(CLI::PositiveNumber);
     app.add_option("--iterations", o.iterations)->check(CLI::Range(6, 10000));
     app.add_option("--ports", o.column.ports);
-    app.add_option("--seed", o.column.rehearsal.seed, "of the noise");
+    app.add_option("--seed", o.column.dry_run.seed, "of the noise");
     app.add_option("--jobs", o.jobs, "at one time")->check(CLI::Range(1, 64));
     o.column.rails.guard = true;
     app.add_flag("--guard,!--no-guard", o.column.rails.guard, "a job that is slower for it is not provisioned, or is");

@@ -21,7 +21,7 @@ int main(int argc, char** argv) {
     app.add_option("--dark-ms", dark_ms)->capture_default_str();
     CLI11_PARSE(app, argc, argv);
     o.dark_ns = static_cast<opus::TimeNs>(dark_ms * 1e6);
-    o.rehearsal.bytes_per_us /= scale_bytes;
+    o.dry_run.bytes_per_us /= scale_bytes;
     std::printf(
         "| job | how | frames of managers, an iteration | of it, a node and phase | launches in runs | runs taken back "
         "| iteration ms |\n");
@@ -34,9 +34,9 @@ int main(int argc, char** argv) {
                 if (runs && rails == Rails::on_demand) continue;
                 o.rails.runs = runs;
                 o.learned = learn;
-                o.rehearsal.iterations = learn;
+                o.dry_run.iterations = learn;
                 const Column before = play(w, rails, o);
-                o.rehearsal.iterations = learn + count;
+                o.dry_run.iterations = learn + count;
                 const Column after = play(w, rails, o);
                 good &= before.ended && after.ended && after.fault.empty();
                 if (!after.fault.empty()) std::printf("  check: %s\n", after.fault.c_str());

@@ -134,13 +134,13 @@ TEST_CASE("of any job: shares are whole, what is waited for was dark, the longes
 TEST_CASE("launches that are looked up are those that were played") {
     const JobFile job = model();
     sim::ColumnOptions c;
-    c.rehearsal.iterations = 3, c.rehearsal.rings = true;
+    c.dry_run.iterations = 3, c.dry_run.rings = true;
     const JobLaunches launches(job.workload, 1, 3);
-    const replay::Rehearsal run = replay::rehearse(job.workload, c.rehearsal);
+    const replay::DryRun run = replay::dry_run(job.workload, c.dry_run);
     std::size_t compared = 0;
     for (std::uint32_t rank = 0; rank < job.workload.world(); ++rank) {
         REQUIRE(launches.launches(rank) == run.ranks[rank].size());
-        for (const replay::RehearsedLaunch& l : run.ranks[rank]) {
+        for (const replay::DryRunLaunch& l : run.ranks[rank]) {
             const auto* o = launches.begin(rank, l.seq);
             REQUIRE(static_cast<std::size_t>(launches.end(rank, l.seq) - o) == l.operations.size());
             for (const replay::Step* step : l.operations) {

@@ -5,7 +5,7 @@
 #include "test/opus_sim/trace_bytes.h"
 #include "tools/opus-sim/chakra.h"
 #include "tools/opus-sim/fold_rails.h"
-#include "tools/replay/rehearsal.h"
+#include "tools/replay/dry_run.h"
 
 using namespace opus;
 using namespace opus::job;
@@ -56,9 +56,9 @@ bool says(const std::string& what, std::initializer_list<const char*> words) {
 }
 
 double lasts_ms(const replay::Workload& w) {
-    replay::RehearsalOptions o;
+    replay::DryRunOptions o;
     o.latency_us = 1000;  // and next to nothing by bytes
-    const replay::Rehearsal run = rehearse(w, o);
+    const replay::DryRun run = dry_run(w, o);
     REQUIRE(run.ended);
     return static_cast<double>(run.ends().back()) / 1e6;
 }
@@ -205,7 +205,7 @@ TEST_CASE("a node has the groups that carry most, and its ranks get the same ord
     CHECK(assumed.back().find("groups of 8") != std::string::npos);
     const replay::Workload w = workload_of(trace, places);
     CHECK(w.roles.size() == 1);
-    replay::RehearsalOptions times;
+    replay::DryRunOptions times;
     times.rings = true;
     const auto one = one_rail(w, times);
     REQUIRE(one);

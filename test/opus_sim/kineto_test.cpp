@@ -5,7 +5,7 @@
 
 #include "tools/opus-sim/kineto.h"
 #include "tools/opus-sim/kineto_facts.h"
-#include "tools/replay/rehearsal.h"
+#include "tools/replay/dry_run.h"
 
 using namespace opus;
 using namespace opus::job;
@@ -41,9 +41,9 @@ JobTrace checked(KinetoReader& reader, bool fill = false) {
     return trace;
 }
 double lasts_ms(const replay::Workload& w, double operation_us) {
-    replay::RehearsalOptions o;
+    replay::DryRunOptions o;
     o.latency_us = operation_us, o.bytes_per_us = 1e12;
-    const replay::Rehearsal run = rehearse(w, o);
+    const replay::DryRun run = dry_run(w, o);
     REQUIRE(run.ended);
     return static_cast<double>(run.ends().back()) / 1e6;
 }

@@ -64,7 +64,7 @@ TEST_CASE("every model trains in every schedule and sharding, and its ranks agre
                 std::vector<replay::WorkloadError> errors;
                 check_agreement(w, errors);
                 CHECK(errors.empty());
-                CHECK(rehearse(w, {}).ended);
+                CHECK(dry_run(w, {}).ended);
             }
 }
 
@@ -141,7 +141,7 @@ TEST_CASE("one rail stands for all where GPUs of a node do the same") {
 }
 
 TEST_CASE("rails that differ are all played") {
-    replay::RehearsalOptions times;
+    replay::DryRunOptions times;
     times.rings = true;
     REQUIRE(one_rail(model_job(small_model()), times));
     replay::Workload part = model_job(small_model());
@@ -185,7 +185,7 @@ TEST_CASE(
 
 TEST_CASE("operations take what a ring of their members takes, within a node by its own figures") {
     replay::Workload w = model_job(small_model());
-    replay::RehearsalOptions o;
+    replay::DryRunOptions o;
     o.rings = true, o.bytes_per_us = 1000, o.latency_us = 1, o.node_bytes_per_us = 10'000, o.node_latency_us = 0.5;
     const replay::OperationTimes times(w, o);
     const auto comm = [&](const char* name) {

@@ -8,11 +8,11 @@
 #include <sstream>
 #include <stdexcept>
 
+#include "tools/replay/dry_run.h"
 #include "tools/replay/generate.h"
 #include "tools/replay/layered_shape.h"
 #include "tools/replay/pattern.h"
 #include "tools/replay/pipeline_order.h"
-#include "tools/replay/rehearsal.h"
 
 using namespace opus::replay;
 
@@ -88,7 +88,7 @@ TEST_CASE("every mix agrees with itself, with interludes, rare optimizer steps a
 
 TEST_CASE("jobs that are drawn agree with themselves and run to their end, whatever the seed") {
     GenerateOptions o;
-    RehearsalOptions bright;
+    DryRunOptions bright;
     bright.iterations = 8;  // every interlude but the rarest
     for (o.seed = 1; o.seed <= 150; ++o.seed) {
         CAPTURE(o.seed);
@@ -98,7 +98,7 @@ TEST_CASE("jobs that are drawn agree with themselves and run to their end, whate
         std::vector<WorkloadError> errors;
         CHECK(text_of(read(once, errors)) == once);
         for (const WorkloadError& e : errors) FAIL_CHECK(e.line << ": " << e.text);
-        CHECK(rehearse(w, bright).ended);
+        CHECK(dry_run(w, bright).ended);
     }
 }
 
@@ -303,7 +303,7 @@ TEST_CASE("programs drawn at random agree with themselves, end where nothing is 
         std::vector<WorkloadError> errors;
         const Workload w = read(once, errors);
         for (const WorkloadError& e : errors) FAIL_CHECK(e.line << ": " << e.text);
-        CHECK(rehearse(w, {}).ended);
+        CHECK(dry_run(w, {}).ended);
         for (const Comm& c : w.comms)
             for (const Comm& parent : w.comms)
                 if (c.parent == parent.name && !parent.parent.empty()) seen.insert("split of a split");

@@ -21,8 +21,8 @@ const doctest::test_suite best_found_suite("best found");  // they search for th
 ColumnOptions at(double dark_ms, std::uint32_t iterations = 8) {
     ColumnOptions o;
     o.dark_ns = static_cast<TimeNs>(dark_ms * 1e6);
-    o.rehearsal.iterations = iterations;
-    o.rehearsal.bytes_per_us *= 1024;
+    o.dry_run.iterations = iterations;
+    o.dry_run.bytes_per_us *= 1024;
     o.ports = 1;  // with more, most of these jobs have a circuit for each pair
     return o;
 }
@@ -185,7 +185,7 @@ TEST_CASE("in runs, the managers of the job of the paper send two frames a node 
     o.learned = 4;
     const replay::Workload job = replay::generate_llama3_8b({});
     const Column before = play(job, Rails::provisioned, o);
-    o.rehearsal.iterations = 10;
+    o.dry_run.iterations = 10;
     const Column after = play(job, Rails::provisioned, o);
     REQUIRE(after.phases > before.phases);
     CHECK((after.frames_up - before.frames_up) / (after.phases - before.phases) <= 2);
@@ -292,8 +292,8 @@ constexpr double kNoisyDarkMs = 25;
 // Computation lasts longer by up to `jitter` of what it does.
 ColumnOptions noisy(std::uint64_t seed, double jitter) {
     ColumnOptions o = at(kNoisyDarkMs, 20);
-    o.rehearsal.jitter = jitter;
-    o.rehearsal.seed = seed;
+    o.dry_run.jitter = jitter;
+    o.dry_run.seed = seed;
     return o;
 }
 

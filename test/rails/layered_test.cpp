@@ -31,9 +31,9 @@ constexpr Noise kNoisy{"noisy", 0.05, 300'000};
 ColumnOptions guarded(const Noise& noise, double dark_ms) {
     ColumnOptions o;
     o.dark_ns = static_cast<TimeNs>(dark_ms * 1e6);
-    o.rehearsal.iterations = 20;
-    o.rehearsal.bytes_per_us *= 1024;
-    o.rehearsal.jitter = noise.jitter;
+    o.dry_run.iterations = 20;
+    o.dry_run.bytes_per_us *= 1024;
+    o.dry_run.jitter = noise.jitter;
     o.rails.late_ns = noise.late_ns;
     o.rails.guard = true;
     return o;
@@ -76,7 +76,7 @@ TEST_CASE("a job with much to carry never ends up slower for having been provisi
         const replay::Workload job = replay::generate("layered", g);
         for (const double dark_ms : {0.1, 1.0}) {
             ColumnOptions o = guarded({"quiet", 0, 0}, dark_ms);
-            o.rehearsal.bytes_per_us /= 1024;
+            o.dry_run.bytes_per_us /= 1024;
             CAPTURE(job.name);
             CAPTURE(dark_ms);
             CHECK(against_demand(job, o).broken() == "");
@@ -92,7 +92,7 @@ TEST_CASE("a job whose laps are cut never ends up slower for having been provisi
         g.seed = seed;
         const replay::Workload job = replay::generate("layered", g);
         ColumnOptions o = guarded({"quiet", 0, 0}, 0.1);
-        o.rehearsal.bytes_per_us /= 1024;
+        o.dry_run.bytes_per_us /= 1024;
         CAPTURE(job.name);
         CHECK(against_demand(job, o).broken() == "");
     }
@@ -108,7 +108,7 @@ TEST_CASE("programs drawn at random end on demand and provisioned, and are serve
         g.nodes = 2 + g.seed % 3;
         for (const bool guard : {true, false}) {
             ColumnOptions o = guarded(g.seed % 2 == 0 ? kNoisy : Noise{"quiet", 0, 0}, 10);
-            o.rehearsal.iterations = g.iterations;
+            o.dry_run.iterations = g.iterations;
             o.rails.guard = guard;
             CAPTURE(g.seed);
             CAPTURE(guard);

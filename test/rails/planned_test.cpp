@@ -13,8 +13,8 @@ ColumnOptions planned(double dark_ms) {
     ColumnOptions o;
     o.dark_ns = static_cast<TimeNs>(dark_ms * 1e6);
     o.learned = 10;
-    o.rehearsal.iterations = 20;
-    o.rehearsal.bytes_per_us *= 1024;
+    o.dry_run.iterations = 20;
+    o.dry_run.bytes_per_us *= 1024;
     return o;
 }
 
@@ -110,7 +110,7 @@ TEST_CASE("what the plan keeps light for starts unasked") {
 TEST_CASE("a job that is slower for its plan goes on on demand") {
     const replay::Workload job = drawn(98);
     ColumnOptions o = planned(50);
-    o.rehearsal.jitter = 0.05;
+    o.dry_run.jitter = 0.05;
     o.rails.late_ns = 300'000;
     o.rails.guard = true;
     const double demand = play(job, Rails::on_demand, o).iteration_ms;
@@ -121,7 +121,7 @@ TEST_CASE("a job that is slower for its plan goes on on demand") {
 
 TEST_CASE("a job that is slower for its plan falls back, and the log says by how much and for how long") {
     ColumnOptions o = planned(50);
-    o.rehearsal.jitter = 0.05;
+    o.dry_run.jitter = 0.05;
     o.rails.late_ns = 300'000;
     o.rails.guard = true;
     int said = 0;
@@ -139,11 +139,11 @@ TEST_CASE("by plan a pair gets one circuit, and more where its bytes pay for a d
     g.gpus = 1;
     const replay::Workload job = replay::generate("dp", g);
     ColumnOptions o = planned(10);
-    o.rehearsal.iterations = 4, o.learned = 2;
+    o.dry_run.iterations = 4, o.learned = 2;
     const Column lit = play(job, Rails::lit, o);
     for (const double scale : {1.0, 1024.0}) {  // the second: transfers take next to no time
         CAPTURE(scale);
-        o.rehearsal.bytes_per_us = 25'000 * scale;
+        o.dry_run.bytes_per_us = 25'000 * scale;
         const Column demand = play(job, Rails::on_demand, o);
         REQUIRE(demand.ended);
         CHECK(demand.fault == "");

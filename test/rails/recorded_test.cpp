@@ -107,7 +107,7 @@ TEST_CASE("recorded jobs of PyTorch lose nothing, and are not slower for having 
             o.dark_ns = static_cast<TimeNs>(dark_ms * 1e6);
             o.learned = 0;
             o.ports = ports_of(name);
-            o.rehearsal.iterations = 1;
+            o.dry_run.iterations = 1;
             o.rails.guard = true;
             const Column demand = play(job, Rails::on_demand, o), ahead = play(job, Rails::provisioned, o);
             CAPTURE(dark_ms);

@@ -70,7 +70,7 @@ double used_share(const JobLaunches& launches, const std::vector<CircuitUse>& us
 
 }  // namespace
 
-Answers answers_of(const JobLaunches& launches, const replay::RehearsalOptions& options, const sim::Column& column,
+Answers answers_of(const JobLaunches& launches, const replay::DryRunOptions& options, const sim::Column& column,
                    std::uint32_t learned) {
     Answers a;
     if (!column.ended) return a;

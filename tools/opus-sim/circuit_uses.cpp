@@ -4,10 +4,10 @@
 
 namespace opus::job {
 
-using replay::RehearsedLaunch;
+using replay::DryRunLaunch;
 
 PlayedColumn::PlayedColumn(const sim::Column& column) : column_(column) {
-    for (const std::vector<RehearsedLaunch>& of_rank : column.run.ranks) {
+    for (const std::vector<DryRunLaunch>& of_rank : column.run.ranks) {
         std::vector<std::uint32_t>& at = at_.emplace_back(of_rank.size());
         for (std::uint32_t i = 0; i < of_rank.size(); ++i) at[of_rank[i].seq] = i;  // all have begun: the job ended
     }
@@ -18,7 +18,7 @@ Meeting meeting_of(const JobLaunches& launches, const PlayedColumn& played, cons
     Meeting m;
     m.full_ns = -1;
     for (const JobLaunches::Member& member : launches.members(operation, rank)) {
-        const RehearsedLaunch& l = played.record(member.rank, member.seq);
+        const DryRunLaunch& l = played.record(member.rank, member.seq);
         // Whoever asks is taken for the last where several came last.
         if (l.ready_ns > m.full_ns || (l.ready_ns == m.full_ns && member.rank == rank)) {
             m.full_ns = l.ready_ns;
@@ -34,7 +34,7 @@ Meeting meeting_of(const JobLaunches& launches, const PlayedColumn& played, cons
 std::vector<CircuitUse> circuit_uses(const JobLaunches& launches, const PlayedColumn& played, std::uint32_t learned) {
     std::vector<CircuitUse> uses;
     for (std::uint32_t rank = 0; rank < launches.workload().world(); ++rank)
-        for (const RehearsedLaunch& l : played.column().run.ranks[rank]) {
+        for (const DryRunLaunch& l : played.column().run.ranks[rank]) {
             if (l.iteration < learned) continue;
             for (const auto* o = launches.begin(rank, l.seq); o != launches.end(rank, l.seq); ++o) {
                 if (!launches.speaks(*o->step, rank) || !launches.crosses(*o->step, rank)) continue;

@@ -27,7 +27,7 @@ class PlayedColumn {
 public:
     explicit PlayedColumn(const sim::Column& column);
     const sim::Column& column() const { return column_; }
-    const replay::RehearsedLaunch& record(std::uint32_t rank, std::uint64_t seq) const {
+    const replay::DryRunLaunch& record(std::uint32_t rank, std::uint64_t seq) const {
         return column_.run.ranks[rank][at_[rank][seq]];
     }
 

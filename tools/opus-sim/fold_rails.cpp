@@ -12,7 +12,7 @@ using replay::StepKind;
 
 class Fold {
 public:
-    Fold(const replay::Workload& w, const replay::RehearsalOptions& o) : w_(w), times_(w, o) {}
+    Fold(const replay::Workload& w, const replay::DryRunOptions& o) : w_(w), times_(w, o) {}
 
     std::optional<replay::Workload> run() {
         if (!places() || !communicators() || !roles()) return std::nullopt;
@@ -135,7 +135,7 @@ private:
 
 }  // namespace
 
-std::optional<replay::Workload> one_rail(const replay::Workload& workload, const replay::RehearsalOptions& times) {
+std::optional<replay::Workload> one_rail(const replay::Workload& workload, const replay::DryRunOptions& times) {
     return Fold(workload, times).run();
 }
 

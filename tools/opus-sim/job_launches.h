@@ -1,4 +1,4 @@
-// What each launch of a played job consists of, and who meets whom in it. Numbers launches as tools/replay/rehearsal.h
+// What each launch of a played job consists of, and who meets whom in it. Numbers launches as tools/replay/dry_run.h
 // does, so that the times that a run recorded (by rank and number) find their operations again. Pure; const once made.
 #pragma once
 
@@ -8,7 +8,7 @@
 #include <tuple>
 #include <vector>
 
-#include "tools/replay/rehearsal.h"
+#include "tools/replay/dry_run.h"
 #include "tools/sim/job_map.h"
 
 namespace opus::job {

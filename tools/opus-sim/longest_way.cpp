@@ -23,7 +23,7 @@ public:
         std::uint32_t before = kNone;  // what was awaited last; kNone: the beginning
     };
 
-    RankCourse(const JobLaunches& launches, const replay::RehearsalOptions& options, const PlayedColumn& played,
+    RankCourse(const JobLaunches& launches, const replay::DryRunOptions& options, const PlayedColumn& played,
                std::uint32_t rank)
         : l_(launches), o_(options), played_(played), rank_(rank) {
         const replay::Workload& w = l_.workload();
@@ -92,7 +92,7 @@ private:
     }
 
     const JobLaunches& l_;
-    const replay::RehearsalOptions& o_;
+    const replay::DryRunOptions& o_;
     const PlayedColumn& played_;
     std::uint32_t rank_;
     std::uint32_t iteration_ = 0;
@@ -106,7 +106,7 @@ private:
 
 class Walk {
 public:
-    Walk(const JobLaunches& launches, const replay::RehearsalOptions& options, const PlayedColumn& played,
+    Walk(const JobLaunches& launches, const replay::DryRunOptions& options, const PlayedColumn& played,
          const std::vector<CircuitUse>& uses)
         : l_(launches), o_(options), played_(played) {
         const Fabric& fabric = l_.map().fabric();
@@ -217,7 +217,7 @@ private:
     }
 
     const JobLaunches& l_;
-    const replay::RehearsalOptions& o_;
+    const replay::DryRunOptions& o_;
     const PlayedColumn& played_;
     std::int64_t start_ = 0;
     std::map<sim::GpuPair, std::vector<Span>> dark_;
@@ -235,7 +235,7 @@ double LongestWay::of_kind(WaySegment::Kind kind) const {
     return static_cast<double>(ns) / 1e6;
 }
 
-LongestWay longest_way(const JobLaunches& launches, const replay::RehearsalOptions& options, const PlayedColumn& played,
+LongestWay longest_way(const JobLaunches& launches, const replay::DryRunOptions& options, const PlayedColumn& played,
                        const std::vector<CircuitUse>& uses) {
     return Walk(launches, options, played, uses).run();
 }

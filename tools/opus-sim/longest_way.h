@@ -33,7 +33,7 @@ struct LongestWay {
 };
 
 // Through the last iteration of a job that ended. `uses` are those of the column, `turns` its moves.
-LongestWay longest_way(const JobLaunches& launches, const replay::RehearsalOptions& options, const PlayedColumn& played,
+LongestWay longest_way(const JobLaunches& launches, const replay::DryRunOptions& options, const PlayedColumn& played,
                        const std::vector<CircuitUse>& uses);
 
 }  // namespace opus::job

@@ -55,8 +55,8 @@ Point play_point(const replay::Workload& job, std::uint32_t rails, const sim::Co
     if (o.best && demand.ended) {
         std::size_t launches = 0;
         for (const auto& rank : lit.run.ranks) launches += rank.size();
-        launches /= c.rehearsal.iterations;
-        const double tasks = 4.0 * static_cast<double>(launches) * std::min(5u, c.rehearsal.iterations);
+        launches /= c.dry_run.iterations;
+        const double tasks = 4.0 * static_cast<double>(launches) * std::min(5u, c.dry_run.iterations);
         sim::ColumnOptions with = c;
         with.search.both_cores = both_cores;
         with.search.trials =
@@ -67,11 +67,11 @@ Point play_point(const replay::Workload& job, std::uint32_t rails, const sim::Co
     }
     const sim::Column& ahead = beside.get();
     p.log += second;
-    p.demand = variant_of(demand, c.rehearsal.iterations, rails),
-    p.provisioned = variant_of(ahead, c.rehearsal.iterations, rails);
+    p.demand = variant_of(demand, c.dry_run.iterations, rails),
+    p.provisioned = variant_of(ahead, c.dry_run.iterations, rails);
     if (seen != nullptr) {
-        p.demand_answers = answers_of(*seen, c.rehearsal, demand, c.learned);
-        p.provisioned_answers = answers_of(*seen, c.rehearsal, ahead, c.learned);
+        p.demand_answers = answers_of(*seen, c.dry_run, demand, c.learned);
+        p.provisioned_answers = answers_of(*seen, c.dry_run, ahead, c.learned);
     }
     if (!o.best || !demand.ended || !ahead.ended) return p;
     // Beside the orders of other runs, which are among those tried, what they took counts.
@@ -122,7 +122,7 @@ void play_alternative(const replay::Workload& job, const sim::ColumnOptions& opt
                       Alternative& a) {
     sim::ColumnOptions c = options;
     c.ports = a.ports;
-    if (o.split && repeats) a.split = best_static_split(job, a.ports, c.rehearsal, packet_share(o));
+    if (o.split && repeats) a.split = best_static_split(job, a.ports, c.dry_run, packet_share(o));
     for (const double dark_ms : o.dark_ms) {
         c.dark_ns = static_cast<TimeNs>(dark_ms * 1e6);
         const sim::Column demand = play(job, sim::Rails::on_demand, c), ahead = play(job, sim::Rails::provisioned, c);
@@ -147,7 +147,7 @@ void each(std::size_t count, unsigned at_once, F&& what) {
 // The same job under other noise: only how long it takes.
 SeedTimes play_seed(const replay::Workload& job, const sim::ColumnOptions& options, const RunOptions& o, std::uint64_t seed) {
     sim::ColumnOptions c = options;
-    c.rehearsal.seed = c.rails.seed = seed;
+    c.dry_run.seed = c.rails.seed = seed;
     SeedTimes times;
     times.seed = seed;
     times.electrical_ms = play(job, sim::Rails::lit, c).iteration_ms;
@@ -164,13 +164,13 @@ SeedTimes play_seed(const replay::Workload& job, const sim::ColumnOptions& optio
 sim::ColumnOptions columns_of(const JobFile& job, const RunOptions& o) {
     sim::ColumnOptions c;
     c.ports = o.ports;
-    c.rehearsal.iterations = job.repeats ? std::max(o.iterations, 2u) : 1;
-    c.learned = c.rehearsal.iterations / 2;
-    c.rehearsal.rings = true;
-    c.rehearsal.bytes_per_us = o.out_gbits * 1e3 / 8;
-    c.rehearsal.node_bytes_per_us = o.node_gbytes * 1e3;
-    c.rehearsal.latency_us = o.out_us, c.rehearsal.node_latency_us = o.node_us;
-    c.rehearsal.jitter = o.jitter, c.rehearsal.seed = c.rails.seed = o.seed;
+    c.dry_run.iterations = job.repeats ? std::max(o.iterations, 2u) : 1;
+    c.learned = c.dry_run.iterations / 2;
+    c.dry_run.rings = true;
+    c.dry_run.bytes_per_us = o.out_gbits * 1e3 / 8;
+    c.dry_run.node_bytes_per_us = o.node_gbytes * 1e3;
+    c.dry_run.latency_us = o.out_us, c.dry_run.node_latency_us = o.node_us;
+    c.dry_run.jitter = o.jitter, c.dry_run.seed = c.rails.seed = o.seed;
     c.rails.late_ns = static_cast<TimeNs>(o.late_us * 1e3);
     c.rails.guard = o.guard;
     c.packet_share = packet_share(o).value_or(1);
@@ -188,24 +188,24 @@ Run run_job(const JobFile& file, const RunOptions& o) {
                                     ": circuits would be for nothing; give less");
     const sim::ColumnOptions c = columns_of(job, o);
     Run run;
-    run.iterations = c.rehearsal.iterations, run.counted = c.rehearsal.iterations - c.learned;
+    run.iterations = c.dry_run.iterations, run.counted = c.dry_run.iterations - c.learned;
     std::optional<replay::Workload> one;
     const bool fold = o.fold.value_or(job.workload.world() > kSmallWorld);
-    if (fold && o.jitter == 0 && o.late_us == 0) one = one_rail(job.workload, c.rehearsal);
+    if (fold && o.jitter == 0 && o.late_us == 0) one = one_rail(job.workload, c.dry_run);
     if (one) run.rails = job.workload.world() / one->world();
     const replay::Workload& played = one ? *one : job.workload;
     const sim::Column lit = play(played, sim::Rails::lit, c);
-    run.electrical = variant_of(lit, c.rehearsal.iterations, run.rails);
+    run.electrical = variant_of(lit, c.dry_run.iterations, run.rails);
     if (!lit.ended) return run;
-    if (o.split && job.repeats) run.split = best_static_split(played, o.ports, c.rehearsal, packet_share(o));
+    if (o.split && job.repeats) run.split = best_static_split(played, o.ports, c.dry_run, packet_share(o));
     run.nodes = job.workload.nodes();
     std::optional<JobLaunches> launches;
     if (o.answers) {
-        launches.emplace(played, o.ports, c.rehearsal.iterations);
+        launches.emplace(played, o.ports, c.dry_run.iterations);
         run.labels = launches->labels();
         run.unserved = unserved_of(*launches, o.packet_gbits.has_value());
         run.windows = windows_of(*launches, lit, c.learned);
-        run.lit_answers = answers_of(*launches, c.rehearsal, lit, c.learned);
+        run.lit_answers = answers_of(*launches, c.dry_run, lit, c.learned);
     }
     run.points.resize(o.dark_ms.size());
     each(run.points.size(), o.at_once, [&](std::size_t i) {

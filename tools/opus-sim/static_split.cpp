@@ -28,7 +28,7 @@ public:
     FixedCircuits(const sim::JobMap& map, std::uint32_t ports, const Lit& lit)
         : map_(map), launch_pairs_(map, ports), lit_(lit) {}
 
-    bool recorded(Name name, const replay::RehearsedLaunch& launch, std::int64_t) override {
+    bool recorded(Name name, const replay::DryRunLaunch& launch, std::int64_t) override {
         const sim::LaunchPairs::Pairs& pairs = launch_pairs_.of(launch.operations, name.rank);
         if (pairs.all.empty()) return false;
         shares_[{name.rank, name.seq}] = share_of(pairs);
@@ -71,7 +71,7 @@ private:
 
 class SplitSearch {
 public:
-    SplitSearch(const replay::Workload& w, std::uint32_t ports, const replay::RehearsalOptions& options,
+    SplitSearch(const replay::Workload& w, std::uint32_t ports, const replay::DryRunOptions& options,
                 std::optional<double> packet_share)
         : w_(w),
           map_(w, ports, 0, options.bytes_per_us, packet_share.value_or(1)),
@@ -161,9 +161,9 @@ private:
     double play() const {
         const Lit now = lit();
         FixedCircuits gates(map_, ports_, now);
-        replay::RehearsalOptions o = options_;
+        replay::DryRunOptions o = options_;
         o.gates = &gates;
-        const replay::Rehearsal run = rehearse(w_, o);
+        const replay::DryRun run = dry_run(w_, o);
         if (!run.ended) return 0;
         const std::vector<std::int64_t> ends = run.ends();
         return static_cast<double>(ends[1] - ends[0]) / 1e6;
@@ -172,7 +172,7 @@ private:
     const replay::Workload& w_;
     sim::JobMap map_;
     std::uint32_t ports_;
-    replay::RehearsalOptions options_;
+    replay::DryRunOptions options_;
     bool packets_;  // there is a packet network
     std::set<std::tuple<std::uint32_t, std::uint32_t, std::uint32_t, replay::StepKind>> seen_;
     std::vector<Neighbours> all_;
@@ -181,7 +181,7 @@ private:
 }  // namespace
 
 StaticSplit best_static_split(const replay::Workload& workload, std::uint32_t ports,
-                              const replay::RehearsalOptions& options, std::optional<double> packet_share) {
+                              const replay::DryRunOptions& options, std::optional<double> packet_share) {
     return SplitSearch(workload, ports, options, packet_share).run();
 }
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "tools/replay/rehearsal.h"
+#include "tools/replay/dry_run.h"
 
 namespace opus::job {
 
@@ -22,6 +22,6 @@ struct StaticSplit {
 // `packet_share`: of a GPU's bandwidth, that it has on a packet network: operations go over it where a pair has no circuit, and
 // the search begins without circuits, too. Without it each pair has one, or there is no split.
 StaticSplit best_static_split(const replay::Workload& workload, std::uint32_t ports,
-                              const replay::RehearsalOptions& options, std::optional<double> packet_share = std::nullopt);
+                              const replay::DryRunOptions& options, std::optional<double> packet_share = std::nullopt);
 
 }  // namespace opus::job

@@ -33,7 +33,7 @@ public:
         for (std::uint32_t rank = 0; rank < w.world(); ++rank) {
             row(rank, "rank " + std::to_string(rank) + " (n" + std::to_string(w.places[rank].node) + ".g" +
                           std::to_string(w.places[rank].gpu) + ")");
-            for (const replay::RehearsedLaunch& launch : column.run.ranks[rank]) {
+            for (const replay::DryRunLaunch& launch : column.run.ranks[rank]) {
                 const auto* first = l_.begin(rank, launch.seq);
                 const std::string arguments = "\"iteration\":" + std::to_string(launch.iteration) +
                                               ",\"seq\":" + std::to_string(launch.seq) +
@@ -105,7 +105,7 @@ void write_run_trace(const JobFile& job, const RunOptions& o, double dark_ms, st
     c.rails.keep_turns = true;
     c.dark_ns = static_cast<TimeNs>(dark_ms * 1e6);
     const replay::Workload workload = o.slow.empty() ? job.workload : with_slow_ranks(job.workload, o.slow);
-    const JobLaunches launches(workload, o.ports, c.rehearsal.iterations);
+    const JobLaunches launches(workload, o.ports, c.dry_run.iterations);
     TraceOut trace(launches, out);
     trace.ranks("electrical", play(workload, sim::Rails::lit, c));
     for (const bool ahead : {false, true}) {

@@ -3,7 +3,7 @@
 #include <map>
 
 #include "tools/opus-sim/job_trace.h"
-#include "tools/replay/rehearsal.h"
+#include "tools/replay/dry_run.h"
 
 namespace opus::job {
 namespace {

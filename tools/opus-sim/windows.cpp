@@ -7,7 +7,7 @@
 namespace opus::job {
 namespace {
 
-using replay::RehearsedLaunch;
+using replay::DryRunLaunch;
 
 struct Sample {
     std::int64_t ns = 0;  // 0: the phases overlap
@@ -38,13 +38,13 @@ public:
     GpuPhases(const JobLaunches& launches, std::uint32_t learned, std::vector<Sample>& samples)
         : launches_(launches), learned_(learned), samples_(samples) {}
 
-    bool add(std::uint32_t rank, const std::vector<RehearsedLaunch>& all) {
+    bool add(std::uint32_t rank, const std::vector<DryRunLaunch>& all) {
         const std::size_t before = samples_.size();
         std::optional<std::uint64_t> now;  // communicator, collectives or transfers
         std::uint32_t label = 0;
         std::int64_t busy_until = 0;
         double sent = 0, received = 0;  // in the phase
-        for (const RehearsedLaunch& l : all) {
+        for (const DryRunLaunch& l : all) {
             const JobLaunches::Operation* first = nullptr;
             double out = 0, in = 0;
             for (const auto* o = launches_.begin(rank, l.seq); o != launches_.end(rank, l.seq); ++o) {

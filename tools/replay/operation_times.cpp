@@ -1,6 +1,6 @@
 #include <algorithm>
 
-#include "tools/replay/rehearsal.h"
+#include "tools/replay/dry_run.h"
 
 namespace opus::replay {
 namespace {
@@ -29,7 +29,7 @@ RingCost ring_cost(StepKind kind, double n) {
 
 double ring_passes(StepKind kind, double members) { return ring_cost(kind, members).passes; }
 
-OperationTimes::OperationTimes(const Workload& workload, const RehearsalOptions& options)
+OperationTimes::OperationTimes(const Workload& workload, const DryRunOptions& options)
     : workload_(workload), options_(options) {
     if (!options.rings && options.node_bytes_per_us == 0) return;
     for (const Comm& comm : workload.comms) {

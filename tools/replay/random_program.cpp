@@ -1,6 +1,6 @@
 // A program drawn at random, such as any NCCL runs to its end on a network that is never dark. An order of operations
 // is drawn for all; each rank calls its own in that order, on any stream. First uses come when they come. Then receives
-// are posted earlier, where the rehearsal still ends. No GPU needs more than two others at a time. Communicators that no
+// are posted earlier, where the dry run still ends. No GPU needs more than two others at a time. Communicators that no
 // other is split from may be made in mid-job, and go, and be made again.
 #include <algorithm>
 #include <map>
@@ -8,8 +8,8 @@
 #include <set>
 #include <string>
 
+#include "tools/replay/dry_run.h"
 #include "tools/replay/generate.h"
-#include "tools/replay/rehearsal.h"
 
 namespace opus::replay {
 namespace {
@@ -358,7 +358,7 @@ private:
         for (; at > 0 && places > 0 && !keeps_back(items[at - 1], items[at].front().comm); --at, --places)
             std::swap(items[at - 1], items[at]);
         write();
-        if (rehearse(w_, {}).ended) return;
+        if (dry_run(w_, {}).ended) return;
         items = before;
         write();
     }

@@ -92,7 +92,7 @@ AgainstDemand against_demand(const replay::Workload& workload, const ColumnOptio
 
 AgainstDemand against_itself(const replay::Workload& workload, const ColumnOptions& options) {
     ColumnOptions other = options;
-    ++other.rehearsal.seed;
+    ++other.dry_run.seed;
     ++other.rails.seed;
     return compare(play(workload, Rails::on_demand, options), "again", play(workload, Rails::on_demand, other), options);
 }

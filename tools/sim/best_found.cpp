@@ -22,11 +22,11 @@ public:
     }
 
     // Ranks of uses in the order in which a run began them.
-    std::vector<double> ranks_of(const replay::Rehearsal& run) const {
+    std::vector<double> ranks_of(const replay::DryRun& run) const {
         std::vector<double> rank(graph_.numbers(), 0);
         std::vector<std::vector<std::int64_t>> begun(run.ranks.size());
         for (std::size_t r = 0; r < run.ranks.size(); ++r)
-            for (const replay::RehearsedLaunch& l : run.ranks[r]) {
+            for (const replay::DryRunLaunch& l : run.ranks[r]) {
                 if (begun[r].size() <= l.seq) begun[r].resize(l.seq + 1, 0);
                 begun[r][l.seq] = l.begin_ns;
             }
@@ -200,17 +200,17 @@ void name_held(const TaskGraph& graph, std::uint32_t learned, FoundSchedule& fou
 }
 
 FoundSchedule best_found_with(TaskGraph::Circuits circuits, const JobMap& map, std::uint32_t ports, std::int64_t dark_ns,
-                              const replay::RehearsalOptions& rehearsal, const std::vector<const replay::Rehearsal*>& orders,
+                              const replay::DryRunOptions& dry_run_options, const std::vector<const replay::DryRun*>& orders,
                               const LaterOrder& last, const SearchOptions& options) {
-    const std::uint32_t iterations = rehearsal.iterations != 0 ? rehearsal.iterations : map.workload().iterations;
-    replay::RehearsalOptions some = rehearsal;
+    const std::uint32_t iterations = dry_run_options.iterations != 0 ? dry_run_options.iterations : map.workload().iterations;
+    replay::DryRunOptions some = dry_run_options;
     some.iterations = std::min(iterations, std::max(options.horizon, options.learned + 1));
-    replay::RehearsalOptions all = rehearsal;
+    replay::DryRunOptions all = dry_run_options;
     all.iterations = iterations;
     const TaskGraph whole(map, ports, all, circuits), little(map, ports, some, circuits);
     Search search(little, dark_ns, options);
     search.begin_with(search.critical());
-    for (const replay::Rehearsal* run : orders) search.begin_with(search.ranks_of(*run));
+    for (const replay::DryRun* run : orders) search.begin_with(search.ranks_of(*run));
     if (last) search.begin_with(search.ranks_of(*last()));
     search.shake();
 
@@ -230,10 +230,10 @@ FoundSchedule best_found_with(TaskGraph::Circuits circuits, const JobMap& map, s
 }  // namespace
 
 FoundSchedule best_found(const JobMap& map, std::uint32_t ports, std::int64_t dark_ns,
-                         const replay::RehearsalOptions& rehearsal, const std::vector<const replay::Rehearsal*>& orders,
+                         const replay::DryRunOptions& dry_run_options, const std::vector<const replay::DryRun*>& orders,
                          const LaterOrder& last, const SearchOptions& options) {
     const auto with = [&](TaskGraph::Circuits circuits) {
-        return best_found_with(circuits, map, ports, dark_ns, rehearsal, orders, last, options);
+        return best_found_with(circuits, map, ports, dark_ns, dry_run_options, orders, last, options);
     };
     if (!options.sparing) return with(TaskGraph::Circuits::all);
     const auto how = options.both_cores ? std::launch::async : std::launch::deferred;

@@ -28,17 +28,17 @@ struct FoundSchedule {
 };
 
 // A run that is being played beside the search: waits for it.
-using LaterOrder = std::function<const replay::Rehearsal*()>;
+using LaterOrder = std::function<const replay::DryRun*()>;
 
 // `orders`: when the launches of other runs of the job began, by rank; the search begins with each of them, and with
 // `last` behind them, which any thread may call.
 FoundSchedule best_found(const JobMap& map, std::uint32_t ports, std::int64_t dark_ns,
-                         const replay::RehearsalOptions& rehearsal, const std::vector<const replay::Rehearsal*>& orders,
+                         const replay::DryRunOptions& dry_run_options, const std::vector<const replay::DryRun*>& orders,
                          const LaterOrder& last, const SearchOptions& options);
 
 // What an iteration lasts at least: by the moments that come after each other, with the dark time between any two uses
 // of a GPU for different circuits. Between meetings of all ranks; 0 where a job has none.
 double least_iteration_ms(const JobMap& map, std::uint32_t ports, std::int64_t dark_ns,
-                          const replay::RehearsalOptions& rehearsal, bool sparing, double at_most_ms);
+                          const replay::DryRunOptions& dry_run_options, bool sparing, double at_most_ms);
 
 }  // namespace opus::sim

@@ -7,8 +7,8 @@
 namespace opus::sim {
 namespace {
 
-void summarise(replay::Rehearsal run, std::uint32_t learned, Column& column) {
-    const replay::Rehearsal& r = run;
+void summarise(replay::DryRun run, std::uint32_t learned, Column& column) {
+    const replay::DryRun& r = run;
     column.ended = r.ended;
     if (!r.ended) return;
     const std::vector<std::int64_t> ends = r.ends();
@@ -22,11 +22,11 @@ void summarise(replay::Rehearsal run, std::uint32_t learned, Column& column) {
         column.held_ms += static_cast<double>(h.begin_ns - h.full_ns) / 1e6 / counted;
         column.held.push_back(h);
         column.names.push_back(h.step->name);
-        column.held.back().step = nullptr;  // of the rehearsal's steps, which go
+        column.held.back().step = nullptr;  // of the dry run's steps, which go
     }
     column.run = std::move(run);
     for (auto& rank : column.run.ranks)
-        for (replay::RehearsedLaunch& launch : rank) launch.operations.clear();
+        for (replay::DryRunLaunch& launch : rank) launch.operations.clear();
     column.run.steps.clear();
     column.run.held.clear();
 }
@@ -35,19 +35,19 @@ void summarise(replay::Rehearsal run, std::uint32_t learned, Column& column) {
 
 Column play(const replay::Workload& workload, Rails rails, const ColumnOptions& options) {
     Column column;
-    replay::RehearsalOptions rehearsal = options.rehearsal;
-    rehearsal.gates = nullptr;
+    replay::DryRunOptions dry_run_options = options.dry_run;
+    dry_run_options.gates = nullptr;
     if (rails == Rails::lit) {
-        summarise(rehearse(workload, rehearsal), options.learned, column);
+        summarise(dry_run(workload, dry_run_options), options.learned, column);
         return column;
     }
-    JobMap map(workload, options.ports, options.dark_ns, options.rehearsal.bytes_per_us, options.packet_share);
+    JobMap map(workload, options.ports, options.dark_ns, options.dry_run.bytes_per_us, options.packet_share);
     RailsOptions how = options.rails;
     how.provision = rails == Rails::provisioned;
     how.runs &= rails == Rails::provisioned;
     SwitchedRails gates(map, how);
-    rehearsal.gates = &gates;
-    summarise(rehearse(workload, rehearsal), options.learned, column);
+    dry_run_options.gates = &gates;
+    summarise(dry_run(workload, dry_run_options), options.learned, column);
     column.counters = gates.counters();
     column.frames_up = static_cast<double>(gates.frames_up());
     column.frames_down = static_cast<double>(gates.frames_down());
@@ -60,22 +60,22 @@ Column play(const replay::Workload& workload, Rails rails, const ColumnOptions& 
 
 Known play_known(const replay::Workload& workload, const std::vector<const Column*>& columns,
                  const ColumnOptions& options, bool bound, const std::shared_future<Column>& last) {
-    const JobMap map(workload, options.ports, options.dark_ns, options.rehearsal.bytes_per_us, options.packet_share);
+    const JobMap map(workload, options.ports, options.dark_ns, options.dry_run.bytes_per_us, options.packet_share);
     SearchOptions how = options.search;
     how.learned = options.learned;
     how.sparing = true;
-    replay::RehearsalOptions rehearsal = options.rehearsal;
-    rehearsal.gates = nullptr;
-    std::vector<const replay::Rehearsal*> orders;
+    replay::DryRunOptions dry_run_options = options.dry_run;
+    dry_run_options.gates = nullptr;
+    std::vector<const replay::DryRun*> orders;
     orders.reserve(columns.size());
     for (const Column* c : columns) orders.push_back(&c->run);
     LaterOrder later;
     if (last.valid()) later = [last] { return &std::shared_future<Column>(last).get().run; };
     Known known;
-    known.best = best_found(map, options.ports, options.dark_ns, rehearsal, orders, later, how);
-    if (rehearsal.jitter == 0 && rehearsal.uneven == 0 && bound)
-        known.least_ms = least_iteration_ms(map, options.ports, options.dark_ns, rehearsal, how.sparing,
-                                             known.best.iteration_ms);
+    known.best = best_found(map, options.ports, options.dark_ns, dry_run_options, orders, later, how);
+    if (dry_run_options.jitter == 0 && dry_run_options.uneven == 0 && bound)
+        known.least_ms =
+            least_iteration_ms(map, options.ports, options.dark_ns, dry_run_options, how.sparing, known.best.iteration_ms);
     return known;
 }
 

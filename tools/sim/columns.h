@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "controller/core/core.h"
-#include "tools/replay/rehearsal.h"
+#include "tools/replay/dry_run.h"
 #include "tools/sim/best_found.h"
 #include "tools/sim/switched_rails.h"
 
@@ -18,7 +18,7 @@ struct ColumnOptions {
     std::uint32_t ports = 2;  // of a GPU
     TimeNs dark_ns = 25'000'000;
     std::uint32_t learned = 2;  // iterations that do not count
-    replay::RehearsalOptions rehearsal;
+    replay::DryRunOptions dry_run;
     RailsOptions rails;
     double packet_share = 1;  // of a GPU's bandwidth, for operations that no circuits can serve
     SearchOptions search;     // its `learned` is that of above
@@ -36,7 +36,7 @@ struct Column {
     std::string fault;
     std::vector<replay::HeldOperation> held;  // those that count
     std::vector<std::string> names;           // of each
-    replay::Rehearsal run;                    // without its steps
+    replay::DryRun run;                       // without its steps
 };
 
 enum class Rails : std::uint8_t { lit, on_demand, provisioned };

@@ -221,8 +221,8 @@ private:
 }  // namespace
 
 double least_iteration_ms(const JobMap& map, std::uint32_t ports, std::int64_t dark_ns,
-                          const replay::RehearsalOptions& rehearsal, bool sparing, double at_most_ms) {
-    replay::RehearsalOptions some = rehearsal;
+                          const replay::DryRunOptions& dry_run_options, bool sparing, double at_most_ms) {
+    replay::DryRunOptions some = dry_run_options;
     some.iterations = 4;
     const TaskGraph graph(map, ports, some, sparing ? TaskGraph::Circuits::least : TaskGraph::Circuits::all);
     Between between(graph, dark_ns);

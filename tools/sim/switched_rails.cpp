@@ -79,7 +79,7 @@ void SwitchedRails::register_ranks(NodeIndex node) {
 
 // --- gates ----------------------------------------------------------------------------------------
 
-bool SwitchedRails::recorded(Name name, const replay::RehearsedLaunch& launch, std::int64_t now) {
+bool SwitchedRails::recorded(Name name, const replay::DryRunLaunch& launch, std::int64_t now) {
     manager::Recorded event;
     event.rank = map_.local_rank(name.rank);
     event.seq = name.seq;

@@ -1,4 +1,4 @@
-// Gates of a rehearsal: a controller and a manager a node, the very cores of the daemons, with switches and a
+// Gates of a dry run: a controller and a manager a node, the very cores of the daemons, with switches and a
 // network that take a fixed time. Everything goes right here (test/sim is where things go wrong).
 //
 // Simplified: connections of first uses are made already, communicators are registered before time begins,
@@ -18,7 +18,7 @@
 
 #include "controller/core/core.h"
 #include "manager/core/core.h"
-#include "tools/replay/rehearsal.h"
+#include "tools/replay/dry_run.h"
 #include "tools/sim/job_map.h"
 
 namespace opus::sim {
@@ -40,14 +40,14 @@ struct RailsOptions {
 // Two ports that were joined: dark from the one time on, lit from the other. Whom they led to before is left unlit.
 struct Turn {
     PortId a = kNone, b = kNone;
-    std::int64_t from_ns = 0, lit_ns = 0;  // of the rehearsal
+    std::int64_t from_ns = 0, lit_ns = 0;  // of the dry run
 };
 
 class SwitchedRails : public replay::Gates {
 public:
     SwitchedRails(JobMap& map, const RailsOptions& options);
 
-    bool recorded(Name name, const replay::RehearsedLaunch& launch, std::int64_t now) override;
+    bool recorded(Name name, const replay::DryRunLaunch& launch, std::int64_t now) override;
     void reached(Name name, std::int64_t now) override;
     void ended(Name name, std::int64_t now) override;
     double share(Name name) override;

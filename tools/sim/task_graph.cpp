@@ -15,7 +15,7 @@ using replay::StepKind;
 // after which moments. So a computation costs nothing but a sum, and only launches are moments.
 class TaskGraphBuilder {
 public:
-    TaskGraphBuilder(TaskGraph& graph, const JobMap& map, const replay::RehearsalOptions& options, TaskGraph::Circuits circuits)
+    TaskGraphBuilder(TaskGraph& graph, const JobMap& map, const replay::DryRunOptions& options, TaskGraph::Circuits circuits)
         : g_(graph),
           map_(map),
           w_(map.workload()),
@@ -335,7 +335,7 @@ private:
     TaskGraph& g_;
     const JobMap& map_;
     const replay::Workload& w_;
-    const replay::RehearsalOptions& o_;
+    const replay::DryRunOptions& o_;
     replay::OperationTimes times_;
     LaunchPairs launch_pairs_;
     TaskGraph::Circuits circuits_;
@@ -347,7 +347,7 @@ private:
     std::vector<Key> keys_;  // of the uses
 };
 
-TaskGraph::TaskGraph(const JobMap& map, std::uint32_t ports, const replay::RehearsalOptions& options, Circuits circuits)
+TaskGraph::TaskGraph(const JobMap& map, std::uint32_t ports, const replay::DryRunOptions& options, Circuits circuits)
     : gpus_(static_cast<std::uint32_t>(map.fabric().gpus.size())), ports_(ports) {
     TaskGraphBuilder(*this, map, options, circuits).build();
 }

@@ -1,4 +1,4 @@
-// A workload as moments that come so long after each other: what a rehearsal (tools/replay/rehearsal.h) plays, once and for all.
+// A workload as moments that come so long after each other: what a dry run (tools/replay/dry_run.h) plays, once and for all.
 // An operation between nodes is a use of circuits: it begins when its members are there and its light is. What lies between uses
 // (computation, events, operations within a node) is in the lengths of edges, but for moments in which several things meet.
 #pragma once
@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "tools/replay/rehearsal.h"
+#include "tools/replay/dry_run.h"
 #include "tools/sim/job_map.h"
 
 namespace opus::sim {
@@ -42,7 +42,7 @@ public:
         const replay::Step* step = nullptr;  // the first of that one; lasts as long as the graph
     };
 
-    TaskGraph(const JobMap& map, std::uint32_t ports, const replay::RehearsalOptions& options, Circuits circuits);
+    TaskGraph(const JobMap& map, std::uint32_t ports, const replay::DryRunOptions& options, Circuits circuits);
     TaskGraph(const TaskGraph&) = delete;
     TaskGraph& operator=(const TaskGraph&) = delete;
 

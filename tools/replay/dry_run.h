@@ -11,10 +11,10 @@
 
 namespace opus::replay {
 
-struct RehearsedLaunch {
+struct DryRunLaunch {
     std::uint32_t iteration = 0;
     std::uint64_t seq = 0;                // its number in the rank's program
-    std::vector<const Step*> operations;  // of the rehearsal's own steps
+    std::vector<const Step*> operations;  // of the dry run's own steps
     std::vector<double> lengths;          // of each: the factor of its bytes
     std::int64_t ready_ns = 0, begin_ns = 0, end_ns = 0;
 };
@@ -27,7 +27,7 @@ public:
         std::uint64_t seq = 0;
     };
     virtual ~Gates() = default;
-    virtual bool recorded(Name name, const RehearsedLaunch& launch, std::int64_t now) = 0;  // false: not held
+    virtual bool recorded(Name name, const DryRunLaunch& launch, std::int64_t now) = 0;  // false: not held
     virtual void reached(Name name, std::int64_t now) = 0;  // it would begin now; of those that are held
     virtual void ended(Name name, std::int64_t now) = 0;
     // Of the bandwidth that a launch which begins now would have with all its GPUs' ports; of those that are held.
@@ -36,11 +36,11 @@ public:
     virtual void advance(std::int64_t now, std::vector<Name>& open) = 0;
 };
 
-struct RehearsalOptions {
+struct DryRunOptions {
     std::uint32_t iterations = 0;  // 0: the workload's
     double bytes_per_us = 25'000;  // of an operation that has all ports of its GPUs; 200 Gbit/s
     double latency_us = 20;        // of an operation
-    bool rings = false;            // collectives take what a ring of their members takes; else what one transfer of their bytes does
+    bool rings = false;  // collectives take what a ring of their members takes; else what one transfer of their bytes does
     double node_bytes_per_us = 0;  // of what stays on a node; 0: as between nodes
     double node_latency_us = 0;    // with it; of each step of a ring, where there are rings
     double jitter = 0;             // each computation lasts up to so much longer, as a part of it
@@ -56,9 +56,9 @@ struct HeldOperation {
     std::int64_t full_ns = 0, begin_ns = 0;
 };
 
-struct Rehearsal {
+struct DryRun {
     std::vector<std::vector<Step>> steps;               // of each role, loops unrolled
-    std::vector<std::vector<RehearsedLaunch>> ranks;    // of each rank, in the order in which they begin
+    std::vector<std::vector<DryRunLaunch>> ranks;       // of each rank, in the order in which they begin
     std::vector<std::vector<std::int64_t>> iterations;  // of each rank: when each of them was over
     std::vector<HeldOperation> held;
     bool ended = false;  // false: it came to a halt, as it would on any NCCL
@@ -66,10 +66,10 @@ struct Rehearsal {
     std::vector<std::int64_t> ends() const;  // of each iteration: when the last rank was through with it
 };
 
-Rehearsal rehearse(const Workload& workload, const RehearsalOptions& options);
+DryRun dry_run(const Workload& workload, const DryRunOptions& options);
 
 // How long a gap lasts, and an operation once all are there, with a share of the bandwidth. `at`: number of the step in the rank's program, from 1.
-std::int64_t gap_ns(const Workload& workload, const RehearsalOptions& options, const Step& step, std::uint32_t rank,
+std::int64_t gap_ns(const Workload& workload, const DryRunOptions& options, const Step& step, std::uint32_t rank,
                     std::uint32_t iteration, std::size_t at);
 
 // How often the bytes of an operation pass each link of a ring of its members; a transfer's pass once.
@@ -78,7 +78,7 @@ double ring_passes(StepKind kind, double members);
 // How long operations take once all are there. Of one workload, which must outlive it.
 class OperationTimes {
 public:
-    OperationTimes(const Workload& workload, const RehearsalOptions& options);
+    OperationTimes(const Workload& workload, const DryRunOptions& options);
     // Of an operation of `rank` with a share of the bandwidth.
     std::int64_t ns(const Step& step, std::uint32_t rank, double length, double share = 1) const;
 
@@ -89,9 +89,9 @@ private:
     };
 
     const Workload& workload_;
-    const RehearsalOptions& options_;
-    std::vector<std::vector<Group>> groups_;                // by communicator; empty where nothing asks for them
-    std::vector<std::vector<std::uint32_t>> group_of_;      // by communicator and rank
+    const DryRunOptions& options_;
+    std::vector<std::vector<Group>> groups_;            // by communicator; empty where nothing asks for them
+    std::vector<std::vector<std::uint32_t>> group_of_;  // by communicator and rank
 };
 
 }  // namespace opus::replay

@@ -1,4 +1,4 @@
-#include "tools/replay/rehearsal.h"
+#include "tools/replay/dry_run.h"
 
 #include <algorithm>
 #include <deque>
@@ -16,7 +16,7 @@ struct Launch {
     std::uint32_t rank = 0;
     std::vector<std::uint32_t> streams, comms;
     std::vector<std::uint32_t> meetings;  // until it is let pass
-    RehearsedLaunch seen;                 // until it begins; then it is in the result
+    DryRunLaunch seen;                    // until it begins; then it is in the result
     std::size_t begun = kNotBegun;        // there, of those of its rank
     bool held = false, arrived = false, open = false;
     std::uint32_t waits_for = 0;  // meetings that are not complete
@@ -103,7 +103,7 @@ struct Meeting {
 
 class Stage {
 public:
-    Stage(const Workload& w, const RehearsalOptions& o) : w_(w), o_(o), times_(w, o), members_(w) {
+    Stage(const Workload& w, const DryRunOptions& o) : w_(w), o_(o), times_(w, o), members_(w) {
         iterations_ = o.iterations ? o.iterations : w.iterations;
         result_.steps.resize(w.roles.size());
         result_.ranks.resize(w.world());
@@ -122,7 +122,7 @@ public:
         }
     }
 
-    Rehearsal run() {
+    DryRun run() {
         for (std::uint32_t r = 0; r < ranks_.size(); ++r) advance(r);
         while (!over() && (!queue_.empty() || gated_before(kNever))) {
             if (gated_before(queue_.empty() ? kNever : queue_.top().ns)) {
@@ -348,7 +348,7 @@ private:
         l.meetings = {};
     }
 
-    RehearsedLaunch& seen(Launch& l) { return l.begun == Launch::kNotBegun ? l.seen : result_.ranks[l.rank][l.begun]; }
+    DryRunLaunch& seen(Launch& l) { return l.begun == Launch::kNotBegun ? l.seen : result_.ranks[l.rank][l.begun]; }
 
     void join(Launch& l) {
         if (l.begun == Launch::kNotBegun) {
@@ -360,7 +360,7 @@ private:
     }
 
     std::int64_t length_ns(Launch& l) {
-        const RehearsedLaunch& is = seen(l);
+        const DryRunLaunch& is = seen(l);
         const double share = l.held ? o_.gates->share({l.rank, is.seq}) : 1;
         std::int64_t ns = 0;
         for (std::size_t i = 0; i < is.operations.size(); ++i)
@@ -377,7 +377,7 @@ private:
     }
 
     const Workload& w_;
-    const RehearsalOptions& o_;
+    const DryRunOptions& o_;
     OperationTimes times_;
     const Memberships members_;
     std::uint32_t iterations_ = 0;
@@ -391,21 +391,21 @@ private:
     std::vector<Meeting> meetings_;
     std::vector<std::uint32_t> free_meetings_;
     std::unordered_map<Key, std::uint32_t, Hash> open_meetings_;
-    Rehearsal result_;
+    DryRun result_;
 };
 
 }  // namespace
 
-std::vector<std::int64_t> Rehearsal::ends() const {
+std::vector<std::int64_t> DryRun::ends() const {
     std::vector<std::int64_t> ends(iterations.empty() ? 0 : iterations.front().size());
     for (const auto& of_rank : iterations)
         for (std::size_t i = 0; i < ends.size(); ++i) ends[i] = std::max(ends[i], of_rank[i]);
     return ends;
 }
 
-Rehearsal rehearse(const Workload& workload, const RehearsalOptions& options) { return Stage(workload, options).run(); }
+DryRun dry_run(const Workload& workload, const DryRunOptions& options) { return Stage(workload, options).run(); }
 
-std::int64_t gap_ns(const Workload& workload, const RehearsalOptions& options, const Step& step, std::uint32_t rank,
+std::int64_t gap_ns(const Workload& workload, const DryRunOptions& options, const Step& step, std::uint32_t rank,
                     std::uint32_t iteration, std::size_t at) {
     const double us = static_cast<double>(step.us) * length_of(workload, step, iteration);
     const std::uint64_t draw = mix(mix(options.seed, rank), (std::uint64_t{iteration} << 32) | at);
