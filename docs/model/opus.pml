@@ -637,8 +637,8 @@ c_code {    /* spin takes a call in c_expr for a side effect */
 \#define MAY_OPEN may_open(Phold->me)
 \#define MAY_EXPIRE may_expire(Phold->me)
 \#define MAY_REPEAT may_repeat(Pround->key)
-\#define CAN_FAIL (HAS(FALLIBLE, Pglass->sw) && (now.moving & SWITCH[Pglass->sw]) && now.faults < FAULTS)
-\#define IS_BROKEN HAS(now.broken, Pglass->sw)
+\#define CAN_FAIL (HAS(FALLIBLE, Poptical_plane->sw) && (now.moving & SWITCH[Poptical_plane->sw]) && now.faults < FAULTS)
+\#define IS_BROKEN HAS(now.broken, Poptical_plane->sw)
 \#define HEARD HAS(now.heard, Pgate->rank)
 \#define REPEATS HAS(ROUND, now.r)
 \#define OVER over()
@@ -815,19 +815,19 @@ end:
 
 #ifndef NO_OPUS
 /* A switch confirms: any time after the command. */
-proctype glass(byte sw) {
+proctype optical_plane(byte sw) {
 end:
     do
-    :: atomic { c_expr { now.moving & SWITCH[Pglass->sw] } ->
-        c_code { int there = now.moving & SWITCH[Pglass->sw]; now.lit |= there; now.moving &= ~there; QUANTUM_OF(there); };
+    :: atomic { c_expr { now.moving & SWITCH[Poptical_plane->sw] } ->
+        c_code { int there = now.moving & SWITCH[Poptical_plane->sw]; now.lit |= there; now.moving &= ~there; QUANTUM_OF(there); };
         look() }
 #ifdef FAULTS
-    :: atomic { c_expr { CAN_FAIL } -> c_code { fail(Pglass->sw); }; look() }
+    :: atomic { c_expr { CAN_FAIL } -> c_code { fail(Poptical_plane->sw); }; look() }
 #ifndef FAILS_FOR_EVER
     :: atomic { c_expr { IS_BROKEN } ->
         if
-        :: c_code { read_back(Pglass->sw, 1); }
-        :: c_code { read_back(Pglass->sw, 0); }
+        :: c_code { read_back(Poptical_plane->sw, 1); }
+        :: c_code { read_back(Poptical_plane->sw, 0); }
         fi;
         look() }
 #endif
@@ -957,7 +957,7 @@ init {
         r = 0;
         do :: r < NR -> run manager(r); run listener(r); r++ :: else -> break od;
         r = 0;
-        do :: r < NS -> run glass(r); r++ :: else -> break od;
+        do :: r < NS -> run optical_plane(r); r++ :: else -> break od;
 #endif
         r = 0;
         do

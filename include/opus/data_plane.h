@@ -1,4 +1,4 @@
-// The emulator's data plane: what a NIC port says to the glass. TCP, one connection per (process, switch
+// The emulator's data plane: what a NIC port says to the optical plane. TCP, one connection per (process, switch
 // port); host byte order (both ends are on one machine). Shared by opus-ocs-emu and the stand-in transport
 // of the tests. Version 1.
 //

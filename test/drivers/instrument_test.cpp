@@ -10,8 +10,8 @@ namespace {
 constexpr TimeNs kMs = 1'000'000;
 
 struct Bench {
-    explicit Bench(GlassOptions options = {16, 16, 25 * kMs}, InstrumentOptions front = {})
-        : glass(options), instrument(glass, counters, front) {
+    explicit Bench(OpticalPlaneOptions options = {16, 16, 25 * kMs}, InstrumentOptions front = {})
+        : plane(options), instrument(plane, counters, front) {
         instrument.open(1, 0);
     }
     // All that session 1 is answered, "CLOSED" where it ends.
@@ -35,7 +35,7 @@ struct Bench {
     }
 
     Counters counters;
-    Glass glass;
+    OpticalPlane plane;
     Instrument instrument;
 };
 
@@ -150,7 +150,7 @@ TEST_CASE("faults strike as asked") {
     SUBCASE("drop: the change is done, the session dies without an answer") {
         b.say(":emulator:fault:drop 1");
         CHECK(b.say(":oxc:swit:conn:add (@1),(@17);:system:error?\n:oxc:swit:size?") == "CLOSED");
-        CHECK(b.glass.peer(1) == 17);
+        CHECK(b.plane.peer(1) == 17);
     }
     SUBCASE("dropnow: the others die") {
         b.instrument.open(2, 0);
@@ -205,17 +205,17 @@ TEST_CASE("faults strike as asked") {
         b.say(":oxc:swit:conn:add (@1),(@17)");
         SUBCASE("keeping circuits lit") {
             CHECK(b.say(":emulator:reboot keep,100", 1000 * kMs) == "CLOSED");
-            CHECK(b.glass.lit_peer(1, 1000 * kMs) == 17);
+            CHECK(b.plane.lit_peer(1, 1000 * kMs) == 17);
         }
         SUBCASE("losing them") {
             CHECK(b.say(":emulator:reboot lose,100", 1000 * kMs) == "CLOSED");
-            CHECK(b.glass.peer(1) == 0);
+            CHECK(b.plane.peer(1) == 0);
         }
         SUBCASE("making them again, by boot mode") {
             b.say(":oxc:boot:mode rest");
             CHECK(b.say(":emulator:reboot ,100", 1000 * kMs) == "CLOSED");
-            CHECK(b.glass.lit_peer(1, 1000 * kMs) == 0);
-            CHECK(b.glass.lit_peer(1, 1025 * kMs) == 17);
+            CHECK(b.plane.lit_peer(1, 1000 * kMs) == 0);
+            CHECK(b.plane.lit_peer(1, 1025 * kMs) == 17);
         }
         CHECK(!b.instrument.open(3, 1050 * kMs));
         CHECK(b.instrument.open(3, 1100 * kMs));

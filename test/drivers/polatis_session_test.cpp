@@ -8,9 +8,9 @@
 
 using namespace opus;
 using namespace opus::drivers;
-using emulator::Glass;
-using emulator::GlassOptions;
 using emulator::Instrument;
+using emulator::OpticalPlane;
+using emulator::OpticalPlaneOptions;
 
 namespace {
 
@@ -32,8 +32,8 @@ Switch description(std::uint32_t ingress = 32, std::uint32_t egress = 0, Settle 
 }
 
 struct Rig {
-    explicit Rig(Switch s = description(), GlassOptions g = {32, 0, kDark}, emulator::InstrumentOptions front = {})
-        : glass(g), instrument(glass, counters, front), session(s, [this](const DriverEvent& e) { take(e); }) {}
+    explicit Rig(Switch s = description(), OpticalPlaneOptions g = {32, 0, kDark}, emulator::InstrumentOptions front = {})
+        : plane(g), instrument(plane, counters, front), session(s, [this](const DriverEvent& e) { take(e); }) {}
 
     void connect() {
         REQUIRE(instrument.open(++id, now));
@@ -101,7 +101,7 @@ struct Rig {
     }
 
     emulator::Counters counters;
-    Glass glass;
+    OpticalPlane plane;
     Instrument instrument;
     PolatisSession session;
     TimeNs now = 1'000 * kMs;
@@ -131,7 +131,7 @@ TEST_CASE("a change set is one line, and done when light is back") {
     SUBCASE("in whole reads") {}
     SUBCASE("in single bytes") { rig.piece = 1; }
     rig.connect();
-    rig.glass.connect(std::vector<CrossConnect>{{1, 2}, {3, 4}}, false, 0);
+    rig.plane.connect(std::vector<CrossConnect>{{1, 2}, {3, 4}}, false, 0);
     const TimeNs begin = rig.now;
     rig.session.apply(7, {{3}, {{1, 5}, {2, 6}}}, rig.now + kTimeout, rig.now);
     rig.run(rig.now + kTimeout / 2);
@@ -143,7 +143,7 @@ TEST_CASE("a change set is one line, and done when light is back") {
     CHECK(a.acked_ns == begin);
     CHECK(a.settled_ns >= begin + kDark);
     CHECK(a.settled_ns < begin + kDark + kMs);
-    CHECK(rig.glass.circuits() == std::vector<CrossConnect>{{1, 5}, {2, 6}});
+    CHECK(rig.plane.circuits() == std::vector<CrossConnect>{{1, 5}, {2, 6}});
     CHECK(rig.said.find(":oxc:swit:conn:sub (@3),(@);:oxc:swit:conn:add (@1,2),(@5,6);:system:error?\n") != std::string::npos);
     CHECK(rig.asked(":pmon:pow?") <= 5);
 }
@@ -151,21 +151,21 @@ TEST_CASE("a change set is one line, and done when light is back") {
 TEST_CASE("on a switch with sides ingress is named first, and ends where they belong") {
     Rig rig(description(16, 16), {16, 16, kDark});
     rig.connect();
-    rig.glass.connect(std::vector<CrossConnect>{{1, 17}, {2, 18}}, false, 0);
+    rig.plane.connect(std::vector<CrossConnect>{{1, 17}, {2, 18}}, false, 0);
     rig.session.apply(1, {{1, 18}, {{19, 3}}}, rig.now + kTimeout, rig.now);
     rig.run(rig.now + kTimeout / 2);
     CHECK(rig.applied[1].error == DriverError::none);
-    CHECK(rig.glass.circuits() == std::vector<CrossConnect>{{3, 19}});
+    CHECK(rig.plane.circuits() == std::vector<CrossConnect>{{3, 19}});
 }
 
 TEST_CASE("a change set that only disconnects does not wait for light") {
     Rig rig;
     rig.connect();
-    rig.glass.connect(std::vector<CrossConnect>{{1, 2}}, false, 0);
+    rig.plane.connect(std::vector<CrossConnect>{{1, 2}}, false, 0);
     rig.session.apply(1, {{2}, {}}, rig.now + kTimeout, rig.now);
     rig.exchange();
     CHECK(rig.applied[1].error == DriverError::none);
-    CHECK(rig.glass.circuits().empty());
+    CHECK(rig.plane.circuits().empty());
 }
 
 TEST_CASE("with settle = time the dark time and the guard are waited, nothing is asked") {
@@ -194,7 +194,7 @@ TEST_CASE("change sets on other ports overlap, on the same ports they queue") {
     CHECK(rig.applied[3].sent_ns == begin);
     CHECK(rig.applied[2].sent_ns == rig.applied[1].settled_ns);
     CHECK(rig.applied[4].sent_ns == rig.applied[2].settled_ns);
-    CHECK(rig.glass.circuits() == std::vector<CrossConnect>{{4, 5}});
+    CHECK(rig.plane.circuits() == std::vector<CrossConnect>{{4, 5}});
 }
 
 TEST_CASE("what the switch refuses is answered in its words, and the next is not blamed") {
@@ -274,7 +274,7 @@ TEST_CASE("a cancelled op is answered once, sent or not") {
     CHECK(rig.applied[1].error == DriverError::cancelled);
     CHECK(rig.applied[2].error == DriverError::cancelled);
     rig.run(rig.now + kTimeout);
-    CHECK(rig.glass.circuits() == std::vector<CrossConnect>{{1, 2}});
+    CHECK(rig.plane.circuits() == std::vector<CrossConnect>{{1, 2}});
     CHECK(rig.applied.size() == 2);
 }
 
@@ -348,7 +348,7 @@ TEST_CASE("settle = power without a power monitor is said at once") {
 TEST_CASE("power is read per port, and a question that the switch refuses is answered so") {
     Rig rig;
     rig.connect();
-    rig.glass.connect(std::vector<CrossConnect>{{1, 2}}, false, 0);
+    rig.plane.connect(std::vector<CrossConnect>{{1, 2}}, false, 0);
     rig.session.read_power(1, {2, 3}, rig.now + kTimeout, rig.now);
     rig.session.read_power(2, {99}, rig.now + kTimeout, rig.now);
     rig.session.read_power(3, {}, rig.now + kTimeout, rig.now);

@@ -47,7 +47,7 @@ private:
 class Bench {
 public:
     explicit Bench(const DataPlaneOptions& options)
-        : glass_({kPorts, 0, 0}), plane_(loop_, glass_, counters_, options, "127.0.0.1:0") {
+        : optical_plane_({kPorts, 0, 0}), plane_(loop_, optical_plane_, counters_, options, "127.0.0.1:0") {
         loop_.each_round([this](TimeNs now) { return --rounds_ > 0 ? now : (loop_.stop(), now); });
     }
     ~Bench() {
@@ -87,12 +87,12 @@ public:
     }
     void turn(std::uint8_t how) {
         const CrossConnect pair{SwitchPort(1 + how % kPorts), SwitchPort(1 + how / kPorts % kPorts)};
-        glass_.connect({&pair, 1}, how >= 128, monotonic_ns());
+        optical_plane_.connect({&pair, 1}, how >= 128, monotonic_ns());
     }
 
 private:
     Loop loop_;
-    Glass glass_;
+    OpticalPlane optical_plane_;
     Counters counters_;
     DataPlane plane_;
     std::array<int, 4> nics_{-1, -1, -1, -1};

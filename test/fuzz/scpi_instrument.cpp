@@ -10,8 +10,8 @@ using namespace opus::emulator;
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
     Counters counters;
-    Glass glass({8, 8, 1'000'000});
-    Instrument instrument(glass, counters, {});
+    OpticalPlane plane({8, 8, 1'000'000});
+    Instrument instrument(plane, counters, {});
     Outputs out;
     TimeNs now = 1;
     instrument.open(1, now);
@@ -24,9 +24,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
         instrument.advance(now, out);
         instrument.open(1, now + 1'000'000'000'000);
     }
-    for (SwitchPort p = 1; p <= glass.size(); ++p) {
-        const SwitchPort q = glass.peer(p);
-        if (q && (glass.peer(q) != p || (p <= 8) == (q <= 8))) std::abort();
+    for (SwitchPort p = 1; p <= plane.size(); ++p) {
+        const SwitchPort q = plane.peer(p);
+        if (q && (plane.peer(q) != p || (p <= 8) == (q <= 8))) std::abort();
     }
     return 0;
 }

@@ -37,7 +37,7 @@ void ControllerHost::start() {
     options.first = life_ == 1;
     core_ = std::make_unique<controller::Core>(s_.fabric, options);
     sessions_ = std::make_unique<controller::Sessions>(s_.fabric.nodes.size());
-    world_.glass.start_drivers();
+    world_.plane.start_drivers();
     feed(controller::Tick{});
     flush();
     world_.after(s_.timing.heartbeat_ns, Kind::controller_second, 0, life_);
@@ -54,7 +54,7 @@ void ControllerHost::die() {
     strangers_.clear();
     closed_.clear();
     ++tick_number_;
-    world_.glass.end_drivers();
+    world_.plane.end_drivers();
     world_.network.controller_died();
 }
 
@@ -275,9 +275,9 @@ void ControllerHost::carry_out(controller::Action& action) {
                 post(a.node, a.session, std::move(a.message));
             } else if constexpr (std::is_same_v<A, controller::Program>) {
                 send_outbox();
-                world_.glass.program(a);
+                world_.plane.program(a);
             } else if constexpr (std::is_same_v<A, controller::ReadMap>) {
-                world_.glass.read_map(a);
+                world_.plane.read_map(a);
             } else if constexpr (std::is_same_v<A, controller::Think>) {
                 world_.after(thoughts_random_.spread(100'000, kSecond), Kind::thought, 0, thinking_.size());
                 thinking_.push_back({life_, a.id, a.task});

@@ -119,7 +119,7 @@ void Inspector::check_back() {
         const LaunchRun& run = world_.launches[index];
         if (is_excused(run) || run.free() || !run.runs() || world_.controller.life() > 1) continue;
         for_each_pair(index, [&](PairIndex pair) {
-            if (!world_.glass.stays_lit(pair) && !world_.glass.darkened_by_others(pair))
+            if (!world_.plane.stays_lit(pair) && !world_.plane.darkened_by_others(pair))
                 world_.fail("I2: " + name(index) + " is listed again, and its circuits are moved");
         });
     }
@@ -180,7 +180,7 @@ void Inspector::note_robbed(NodeIndex node, const wire::Revoke& revoke) {
         const auto soft = soft_[node].find(grant);
         if (soft == soft_[node].end()) continue;
         for (PairIndex pair = 0; pair < held_for_.size(); ++pair)
-            if (world_.glass.robbed(pair)) soft->second.robbed.push_back(pair);
+            if (world_.plane.robbed(pair)) soft->second.robbed.push_back(pair);
     }
 }
 
@@ -199,7 +199,7 @@ void Inspector::controller_did(const controller::Actions& actions) {
             using Kind = controller::Trace::Kind;
             if (trace->kind == Kind::circuit_down) {  // in order with the grants of this step
                 const auto [a, b] = trace->circuit;
-                if (b < s_.fabric.ports.size()) world_.glass.counted_on(trace->circuit);
+                if (b < s_.fabric.ports.size()) world_.plane.counted_on(trace->circuit);
                 if (b < s_.fabric.ports.size() && s_.fabric.ports[a].gpu != s_.fabric.ports[b].gpu)
                     decided_to_cut(s_.pair_of(s_.fabric.ports[a].gpu, s_.fabric.ports[b].gpu), true);
             }
@@ -328,7 +328,7 @@ void Inspector::whole(LaunchIndex index) {
         for (const LaunchIndex m : members) {
             const LaunchRun& x = world_.launches[m];
             if (x.state == LaunchRun::State::done || x.free() || x.pass_sent || (x.granted && !x.suspended)) continue;
-            if (!world_.ranks[x.rank]->alive() || x.heard > last || world_.glass.at_work()) continue;
+            if (!world_.ranks[x.rank]->alive() || x.heard > last || world_.plane.at_work()) continue;
             // One that runs already, and with the others would need more neighbours than it has ports, waits by itself.
             if (x.suspended && x.parts->size() > 1) continue;
             // Nobody who lives has heard of its suspension: it is in flight.
@@ -352,7 +352,7 @@ void Inspector::resumed(LaunchIndex index) {
     const LaunchRun& run = world_.launches[index];
     if (!run.runs() || run.free()) return;
     for_each_pair(index, [&](PairIndex pair) {
-        if (!world_.glass.lit(pair) && !world_.glass.darkened_by_others(pair))
+        if (!world_.plane.lit(pair) && !world_.plane.darkened_by_others(pair))
             world_.fail("I1: " + name(index) + " is told that its circuits are back, and they are dark");
     });
 }
@@ -472,7 +472,7 @@ void Inspector::started(LaunchIndex index) {
     const auto robbed = robbed_.find(index);
     for_each_pair(index, [&](PairIndex pair) {
         if (robbed != robbed_.end() && std::count(robbed->second.begin(), robbed->second.end(), pair) != 0) return;
-        if (!is_excused(run) && !world_.glass.stays_lit(pair) && !world_.glass.darkened_by_others(pair))
+        if (!is_excused(run) && !world_.plane.stays_lit(pair) && !world_.plane.darkened_by_others(pair))
             world_.fail("I1: " + name(index) + " starts in the dark");
     });
     if (s_.mutation == Mutation::cut_under_launch && world_.mutations_left > 0 && !is_excused(run)) {
@@ -480,7 +480,7 @@ void Inspector::started(LaunchIndex index) {
         for_each_pair(index, [&](PairIndex pair) { target = pair; });
         if (target == kNone) return;
         --world_.mutations_left;
-        world_.glass.cut_for_test(target);
+        world_.plane.cut_for_test(target);
     }
 }
 
@@ -560,7 +560,7 @@ void Inspector::gone(std::uint32_t rank) {
         std::erase_if(list, [&](LaunchIndex index) { return world_.launches[index].rank == rank; });
 }
 
-// --- glass --------------------------------------------------------------------------------------------
+// --- optical plane --------------------------------------------------------------------------------------------
 
 // Of the launch's operations between these two. A controller that came later holds nothing for a communicator that it lets
 // pass; and a peer that was through with one and has destroyed it is unknown to it: all bytes between the two have arrived.
@@ -586,7 +586,7 @@ bool Inspector::leads_to_given_up(PairIndex pair) const {
 
 void Inspector::decided_to_cut(PairIndex pair, bool in_order) {
     // Its light is another hand's: what the controller knows it by is gone, and the map not read since.
-    if (world_.glass.darkened_by_others(pair)) return;
+    if (world_.plane.darkened_by_others(pair)) return;
     check_half_done(pair);
     for (const LaunchIndex index : held_for_[pair])
         if (!is_excused(world_.launches[index]) && !is_through(index, pair) && !leads_to_given_up(pair) &&
@@ -596,7 +596,7 @@ void Inspector::decided_to_cut(PairIndex pair, bool in_order) {
 
 // Granted by the same controller after it had decided, the launch does not count on this circuit.
 void Inspector::cut(PairIndex pair, std::uint64_t life, TimeNs decided_ns) {
-    if (world_.glass.darkened_by_others(pair)) return;
+    if (world_.plane.darkened_by_others(pair)) return;
     for (const LaunchIndex index : held_for_[pair]) {
         const LaunchRun& run = world_.launches[index];
         if (is_excused(run) || is_through(index, pair) || leads_to_given_up(pair) ||
@@ -637,11 +637,11 @@ void Inspector::at_rest(bool all_ended) {
     const auto ports = core.ports();
     for (const controller::PortStatus& port : ports) {
         const std::string& name = s_.fabric.ports[port.port].name;
-        const PortId says = world_.glass.says(port.port);
+        const PortId says = world_.plane.says(port.port);
         // A switch port of no NIC is no peer: it is noted.
         if (port.peer != (says == kNone - 1 ? kNone : says) || (says == kNone - 1 && port.note.empty()))
             return world_.fail("I5: " + name + ": the controller believes " + std::to_string(port.peer) +
-                               ", the switch says " + std::to_string(world_.glass.says(port.port)));
+                               ", the switch says " + std::to_string(world_.plane.says(port.port)));
         using enum controller::PortUse;
         if (port.use == unknown || port.use == moving)
             return world_.fail("I5: at rest, and " + name + " is in doubt: " + port.note);

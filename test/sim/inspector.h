@@ -36,7 +36,7 @@ public:
     void started(LaunchIndex launch);
     void finished(LaunchIndex launch);
     void gone(std::uint32_t rank);
-    // Glass. When the controller tells the switch, and before the light goes.
+    // The optical plane. When the controller tells the switch, and before the light goes.
     void decided_to_cut(PairIndex pair, bool in_order = false);
     void cut(PairIndex pair, std::uint64_t life, TimeNs decided_ns);
 

@@ -13,7 +13,7 @@ Traffic::Traffic(World& world, const Scenario& scenario)
       on_pair_(scenario.fabric.gpus.size() * scenario.fabric.gpus.size()) {}
 
 bool Traffic::lit(const FlowPlan& plan) const {
-    return std::all_of(plan.pairs.begin(), plan.pairs.end(), [this](PairIndex p) { return world_.glass.lit(p); });
+    return std::all_of(plan.pairs.begin(), plan.pairs.end(), [this](PairIndex p) { return world_.plane.lit(p); });
 }
 
 void Traffic::join(LaunchIndex launch, std::uint32_t kernel, const std::vector<Part>& parts) {

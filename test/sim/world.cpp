@@ -17,7 +17,7 @@ World::World(const Scenario& s, RingMemory& ring_memory, const WorldOptions& o)
     : scenario(s),
       options(o),
       memory(ring_memory),
-      glass(*this, s),
+      plane(*this, s),
       traffic(*this, s),
       inspector(*this, s),
       network(*this, s),
@@ -90,10 +90,10 @@ void World::dispatch(const Entry& e) {
         case Kind::controller_tick: return controller.tick(e.what);
         case Kind::thought: return controller.thought(e.what);
         case Kind::controller_second: return controller.every_second(e.what);
-        case Kind::driver_up: return glass.driver_up(e.who, e.what);
-        case Kind::command: return glass.execute(e.who);
-        case Kind::settled: return glass.settle(e.who);
-        case Kind::answer: return glass.deliver(e.who, e.what);
+        case Kind::driver_up: return plane.driver_up(e.who, e.what);
+        case Kind::command: return plane.execute(e.who);
+        case Kind::settled: return plane.settle(e.who);
+        case Kind::answer: return plane.deliver(e.who, e.what);
         case Kind::fault: return begin_fault(e.who);
         case Kind::heal: return end_fault(e.who);
         case Kind::inspect: return;
@@ -118,7 +118,7 @@ std::string World::describe(FlowIndex index) const {
     const auto gpus = static_cast<PairIndex>(scenario.fabric.gpus.size());
     for (const PairIndex p : flow.pairs)
         text += " " + scenario.fabric.gpus[p / gpus].name + "-" + scenario.fabric.gpus[p % gpus].name +
-                (glass.lit(p) ? "" : "!");
+                (plane.lit(p) ? "" : "!");
     return text + ")";
 }
 
@@ -170,7 +170,7 @@ void World::begin_fault(std::uint32_t index) {
         case FaultKind::controller_death:
             if (controller_deaths_++ == 0) controller.die();
             break;
-        default: is_of_network(f.kind) ? network.begin(f) : glass.begin(f);
+        default: is_of_network(f.kind) ? network.begin(f) : plane.begin(f);
     }
     after(f.lasts_ns, Kind::heal, index);
 }
@@ -186,7 +186,7 @@ void World::end_fault(std::uint32_t index) {
         case FaultKind::controller_death:
             if (--controller_deaths_ == 0) controller.start();
             break;
-        default: is_of_network(f.kind) ? network.end(f) : glass.end(f);
+        default: is_of_network(f.kind) ? network.end(f) : plane.end(f);
     }
 }
 

@@ -7,12 +7,12 @@
 
 #include "test/sim/calendar.h"
 #include "test/sim/controller_host.h"
-#include "test/sim/glass.h"
 #include "test/sim/inspector.h"
 #include "test/sim/journal.h"
 #include "test/sim/launch_run.h"
 #include "test/sim/manager_host.h"
 #include "test/sim/network.h"
+#include "test/sim/optical_plane.h"
 #include "test/sim/rank.h"
 #include "test/sim/ring_memory.h"
 #include "test/sim/scenario.h"
@@ -52,7 +52,7 @@ public:
     Journal journal;
     RingMemory& memory;
     std::vector<LaunchRun> launches;
-    Glass glass;
+    OpticalPlane plane;
     Traffic traffic;
     Inspector inspector;
     Network network;

@@ -71,7 +71,7 @@ class Build:
 
 @dataclasses.dataclass
 class Light:
-    """What all emulated switches counted, from the glass's point of view."""
+    """What all emulated switches counted, from the optical plane's point of view."""
     delivered_frames: int = 0
     delivered_bytes: int = 0
     lost_frames: int = 0

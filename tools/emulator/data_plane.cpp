@@ -25,14 +25,14 @@ namespace {
 constexpr TimeNs kBurstNs = 200'000;
 }  // namespace
 
-DataPlane::DataPlane(Loop& loop, const Glass& glass, Counters& counters, const DataPlaneOptions& options,
+DataPlane::DataPlane(Loop& loop, const OpticalPlane& optical_plane, Counters& counters, const DataPlaneOptions& options,
                      const std::string& address)
     : loop_(loop),
-      glass_(glass),
+      optical_plane_(optical_plane),
       counters_(counters),
       options_(options),
-      sending_free_ns_(glass.size() + 1),
-      receiving_free_ns_(glass.size() + 1),
+      sending_free_ns_(optical_plane.size() + 1),
+      receiving_free_ns_(optical_plane.size() + 1),
       listener_(loop, address, [this](int fd) { accepted(fd); }) {
     if (!options_.loss_log.empty()) {
         loss_log_ = std::fopen(options_.loss_log.c_str(), "ae");
@@ -63,7 +63,7 @@ bool DataPlane::attach(Connection& c) {
         status = AttachStatus::malformed;
     else if (request.version != data_plane::kVersion)
         status = AttachStatus::version;
-    else if (request.port < 1 || request.port > glass_.size())
+    else if (request.port < 1 || request.port > optical_plane_.size())
         status = AttachStatus::no_such_port;
     else if (find(request.endpoint, request.port))
         status = AttachStatus::endpoint_taken;
@@ -140,7 +140,7 @@ DataPlane::Connection* DataPlane::receiver(const Connection& c, const FrameHeade
         lit = true;
         return find(header.dst, header.port);
     }
-    const SwitchPort out = glass_.lit_peer(c.port, monotonic_ns());
+    const SwitchPort out = optical_plane_.lit_peer(c.port, monotonic_ns());
     lit = out != 0;
     return lit ? find(header.dst, out) : nullptr;
 }

@@ -1,4 +1,4 @@
-// The data plane (opus/data_plane.h): NIC ports are sockets, a frame passes only where the glass passes
+// The data plane (opus/data_plane.h): NIC ports are sockets, a frame passes only where the optical plane passes
 // light at the moment the frame is handled. A frame is whole before it is handled; what the receiver does
 // not take yet waits in a bounded queue, and then the sender waits.
 #pragma once
@@ -14,8 +14,8 @@
 #include "opus/data_plane.h"
 #include "tools/emulator/counters.h"
 #include "tools/emulator/frame_block.h"
-#include "tools/emulator/glass.h"
 #include "tools/emulator/listener.h"
+#include "tools/emulator/optical_plane.h"
 
 namespace opus::emulator {
 
@@ -28,7 +28,8 @@ struct DataPlaneOptions {
 class DataPlane {
 public:
     // Throws std::runtime_error with a text for people.
-    DataPlane(Loop& loop, const Glass& glass, Counters& counters, const DataPlaneOptions& options, const std::string& address);
+    DataPlane(Loop& loop, const OpticalPlane& optical_plane, Counters& counters, const DataPlaneOptions& options,
+              const std::string& address);
     ~DataPlane();
     const std::string& address() const { return listener_.address(); }
 
@@ -50,7 +51,7 @@ private:
     void end(Connection& c);
 
     Loop& loop_;
-    const Glass& glass_;
+    const OpticalPlane& optical_plane_;
     Counters& counters_;
     DataPlaneOptions options_;
     FILE* loss_log_ = nullptr;

@@ -36,8 +36,8 @@ bool header_matches(std::string_view pattern, std::string_view text) {
 
 }  // namespace
 
-Instrument::Instrument(Glass& glass, const Counters& counters, InstrumentOptions options)
-    : glass_(glass), counters_(counters), options_(std::move(options)) {}
+Instrument::Instrument(OpticalPlane& optical_plane, const Counters& counters, InstrumentOptions options)
+    : optical_plane_(optical_plane), counters_(counters), options_(std::move(options)) {}
 
 bool Instrument::open(SessionId session, TimeNs now) {
     if (now < booted_ns_) return false;

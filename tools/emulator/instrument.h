@@ -12,7 +12,7 @@
 
 #include "tools/emulator/counters.h"
 #include "tools/emulator/faults.h"
-#include "tools/emulator/glass.h"
+#include "tools/emulator/optical_plane.h"
 
 namespace opus::emulator {
 
@@ -35,7 +35,7 @@ struct InstrumentOptions {
 
 class Instrument {
 public:
-    Instrument(Glass& glass, const Counters& counters, InstrumentOptions options);
+    Instrument(OpticalPlane& optical_plane, const Counters& counters, InstrumentOptions options);
 
     // False while the switch boots: the connection is to be closed at once.
     bool open(SessionId session, TimeNs now);
@@ -120,7 +120,7 @@ private:
     void connect(Call& call, bool only);
     bool set_count(Call& call, std::uint32_t& fault);
 
-    Glass& glass_;
+    OpticalPlane& optical_plane_;
     const Counters& counters_;
     InstrumentOptions options_;
     Faults faults_;

@@ -79,7 +79,7 @@ void Instrument::next_error(Call& call) {
 }
 
 void Instrument::size(Call& call) {
-    call.reply = std::to_string(glass_.options().ingress) + ',' + std::to_string(glass_.options().egress);
+    call.reply = std::to_string(optical_plane_.options().ingress) + ',' + std::to_string(optical_plane_.options().egress);
 }
 
 // --- the map ----------------------------------------------------------------------------------------
@@ -107,7 +107,7 @@ void Instrument::connect(Call& call, bool only) {
         batch.emplace_back((*first)[i], (*second)[i]);
         last_changed_.push_back((*first)[i]);
     }
-    finish(call, glass_.connect(batch, only, call.now));
+    finish(call, optical_plane_.connect(batch, only, call.now));
 }
 
 void Instrument::connect_add(Call& call) { connect(call, false); }
@@ -122,14 +122,14 @@ void Instrument::connect_sub(Call& call) {
         return error(call, kSyntax, "Syntax error; lists of different lengths");
     if (!take_change(call)) return;
     if (first->empty() || second->empty())
-        return finish(call, glass_.disconnect(first->empty() ? *second : *first, call.now));
+        return finish(call, optical_plane_.disconnect(first->empty() ? *second : *first, call.now));
     std::vector<CrossConnect> batch;
     for (std::size_t i = 0; i < first->size(); ++i) batch.emplace_back((*first)[i], (*second)[i]);
-    finish(call, glass_.disconnect_pairs(batch, call.now));
+    finish(call, optical_plane_.disconnect_pairs(batch, call.now));
 }
 
 void Instrument::connect_state(Call& call) {
-    auto circuits = glass_.circuits();
+    auto circuits = optical_plane_.circuits();
     if (faults_.readback) {
         --faults_.readback;
         std::erase_if(circuits, [&](const CrossConnect& c) {
@@ -143,35 +143,35 @@ void Instrument::connect_port(Call& call) {
     const auto port = scpi::parse_number(call.arguments);
     if (!port) return error(call, kSyntax, "Syntax error; one port number wanted");
     const SwitchPort ports[] = {*port};
-    if (Outcome o = glass_.check_ports(ports); o.code) return finish(call, o);
-    const SwitchPort peer = glass_.peer(*port);
+    if (Outcome o = optical_plane_.check_ports(ports); o.code) return finish(call, o);
+    const SwitchPort peer = optical_plane_.peer(*port);
     call.reply = peer ? '"' + std::to_string(peer) + '"' : "\"\"";
 }
 
 void Instrument::disconnect_all(Call& call) {
-    if (take_change(call)) glass_.disconnect_all(call.now);
+    if (take_change(call)) optical_plane_.disconnect_all(call.now);
 }
 
 // --- ports ------------------------------------------------------------------------------------------
 
 void Instrument::port_disable(Call& call) {
     const auto ports = scpi::parse_list(call.arguments);
-    finish(call, ports ? glass_.set_enabled(*ports, false, call.now) : kBadList);
+    finish(call, ports ? optical_plane_.set_enabled(*ports, false, call.now) : kBadList);
 }
 
 void Instrument::port_enable(Call& call) {
     const auto ports = scpi::parse_list(call.arguments);
-    finish(call, ports ? glass_.set_enabled(*ports, true, call.now) : kBadList);
+    finish(call, ports ? optical_plane_.set_enabled(*ports, true, call.now) : kBadList);
 }
 
 void Instrument::port_state(Call& call) {
     const auto ports = scpi::parse_list(call.arguments);
-    const Outcome o = ports ? glass_.check_ports(*ports) : kBadList;
+    const Outcome o = ports ? optical_plane_.check_ports(*ports) : kBadList;
     if (o.code) return finish(call, o);
     call.reply = "(";
     for (SwitchPort p : *ports) {
         if (call.reply.size() > 1) call.reply += ',';
-        call.reply += glass_.enabled(p) ? 'E' : 'D';
+        call.reply += optical_plane_.enabled(p) ? 'E' : 'D';
     }
     call.reply += ')';
 }
@@ -179,10 +179,10 @@ void Instrument::port_state(Call& call) {
 void Instrument::power(Call& call) {
     if (!options_.power_monitor) return error(call, -113, "Undefined header; no power monitor");
     const auto ports = scpi::parse_list(call.arguments);
-    const Outcome o = ports ? glass_.check_ports(*ports) : kBadList;
+    const Outcome o = ports ? optical_plane_.check_ports(*ports) : kBadList;
     if (o.code) return finish(call, o);
     std::vector<double> dbm;
-    for (SwitchPort p : *ports) dbm.push_back(glass_.power_dbm(p, call.now));
+    for (SwitchPort p : *ports) dbm.push_back(optical_plane_.power_dbm(p, call.now));
     call.reply = scpi::format_powers(dbm);
 }
 
@@ -212,7 +212,7 @@ void Instrument::boot_mode_query(Call& call) {
 void Instrument::emulator_count(Call& call) {
     const Counters& c = counters_;
     for (std::uint64_t n : {c.delivered_frames, c.delivered_bytes, c.lost_frames, c.lost_bytes, c.misdelivered_frames,
-                            c.misdelivered_bytes, glass_.reconfigurations()}) {
+                            c.misdelivered_bytes, optical_plane_.reconfigurations()}) {
         if (!call.reply.empty()) call.reply += ',';
         call.reply += std::to_string(n);
     }
@@ -225,8 +225,9 @@ void Instrument::emulator_reboot(Call& call) {
     const auto down_ms = words.size() == 2 ? scpi::parse_number(words[1]) : std::optional<std::uint32_t>{0};
     if (words.size() > 2 || !down_ms || (!words[0].empty() && words[0] != "keep" && words[0] != "lose"))
         return error(call, kNotAllowed, "Parameter not allowed; [keep|lose[,MS]]");
-    if (words[0] == "lose" || (words[0].empty() && options_.boot == BootMode::dark)) glass_.disconnect_all(call.now);
-    if (words[0].empty() && options_.boot == BootMode::restore) glass_.relight(call.now);
+    if (words[0] == "lose" || (words[0].empty() && options_.boot == BootMode::dark))
+        optical_plane_.disconnect_all(call.now);
+    if (words[0].empty() && options_.boot == BootMode::restore) optical_plane_.relight(call.now);
     booted_ns_ = call.now + TimeNs(*down_ms) * 1'000'000;
     drop_all_ = true;
     delayed_.clear();
@@ -261,18 +262,18 @@ void Instrument::fault_mute(Call& call) { set_count(call, faults_.mute); }
 
 void Instrument::fault_stuck(Call& call) {
     const auto ports = scpi::parse_list(call.arguments);
-    finish(call, ports ? glass_.set_stuck(*ports, call.now) : kBadList);
+    finish(call, ports ? optical_plane_.set_stuck(*ports, call.now) : kBadList);
 }
 
 void Instrument::fault_partial(Call& call) {
     std::uint32_t on = 0;
-    if (set_count(call, on)) glass_.set_partial(on != 0);
+    if (set_count(call, on)) optical_plane_.set_partial(on != 0);
 }
 
 void Instrument::fault_clear(Call& call) {
     faults_ = {};
-    glass_.set_partial(false);
-    glass_.set_stuck({}, call.now);
+    optical_plane_.set_partial(false);
+    optical_plane_.set_stuck({}, call.now);
 }
 
 }  // namespace opus::emulator

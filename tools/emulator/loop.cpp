@@ -9,7 +9,7 @@
 #include <cerrno>
 #include <system_error>
 
-#include "tools/emulator/glass.h"
+#include "tools/emulator/optical_plane.h"
 
 namespace opus::emulator {
 

@@ -32,8 +32,8 @@ struct Flags {
 };
 
 // Size and dark time from the flags; throws with a text for people.
-GlassOptions glass_options(const Flags& flags) {
-    GlassOptions out;
+OpticalPlaneOptions optical_plane_options(const Flags& flags) {
+    OpticalPlaneOptions out;
     const auto cross = flags.size.find('x');
     const auto ingress = drivers::scpi::parse_number(flags.size.substr(0, cross));
     const auto egress = cross == std::string::npos ? std::optional<std::uint32_t>{0}
@@ -92,7 +92,7 @@ private:
     int fd_ = -1;
 };
 
-void write_stats(const std::string& file, const Counters& c, const Glass& glass) {
+void write_stats(const std::string& file, const Counters& c, const OpticalPlane& optical_plane) {
     const nlohmann::ordered_json json = {
         {"delivered_frames", c.delivered_frames},
         {"delivered_bytes", c.delivered_bytes},
@@ -100,8 +100,8 @@ void write_stats(const std::string& file, const Counters& c, const Glass& glass)
         {"lost_bytes", c.lost_bytes},
         {"misdelivered_frames", c.misdelivered_frames},
         {"misdelivered_bytes", c.misdelivered_bytes},
-        {"reconfigurations", glass.reconfigurations()},
-        {"dark_ns", glass.options().dark_ns},
+        {"reconfigurations", optical_plane.reconfigurations()},
+        {"dark_ns", optical_plane.options().dark_ns},
     };
     std::ofstream out(file);
     out << json.dump(2) << '\n';
@@ -110,9 +110,9 @@ void write_stats(const std::string& file, const Counters& c, const Glass& glass)
 
 void serve(const Flags& flags) {
     prctl(PR_SET_TIMERSLACK, 1000);  // ns; the default may be late by 50 us
-    Glass glass(glass_options(flags));
+    OpticalPlane optical_plane(optical_plane_options(flags));
     Counters counters;
-    Instrument instrument(glass, counters, instrument_options(flags));
+    Instrument instrument(optical_plane, counters, instrument_options(flags));
     for (const std::string& fault : flags.faults) {
         std::string command = ":emulator:fault:";
         command += fault;
@@ -122,11 +122,11 @@ void serve(const Flags& flags) {
     Loop loop;
     Signals signals(loop);
     ScpiServer scpi(loop, instrument, flags.scpi);
-    DataPlane data(loop, glass, counters, {flags.always_lit, flags.port_gbps, flags.loss_log}, flags.data);
+    DataPlane data(loop, optical_plane, counters, {flags.always_lit, flags.port_gbps, flags.loss_log}, flags.data);
     std::printf("opus-ocs-emu: ready scpi=%s data=%s\n", scpi.address().c_str(), data.address().c_str());
     std::fflush(stdout);
     loop.run();
-    if (!flags.stats.empty()) write_stats(flags.stats, counters, glass);
+    if (!flags.stats.empty()) write_stats(flags.stats, counters, optical_plane);
 }
 
 int run(int argc, char** argv) {

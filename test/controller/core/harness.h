@@ -213,7 +213,7 @@ private:
     std::map<Key, std::size_t> transfer_of_;
     std::vector<Manager> managers_;
     std::map<std::pair<NodeIndex, RankId>, std::size_t> rank_of_;
-    std::vector<PortId> peer_;                       // the glass
+    std::vector<PortId> peer_;                       // the optical plane
     std::vector<PortId> coming_;                     // being turned: dark
     std::vector<PortId> blind_;                      // the map says that it leads there, and there is no light
     std::vector<std::pair<PortId, TimeNs>> leaves_;  // the core has decided to turn it away from there, and when

@@ -56,7 +56,7 @@ WideWorld::WideWorld(std::uint32_t nodes, CoreOptions options)
       members_(nodes),
       launches_(nodes),
       seq_(nodes),
-      glass_(fabric_.ports.size(), kNone) {
+      peer_(fabric_.ports.size(), kNone) {
     options_.node_silence_ns = 1'000'000'000'000'000;  // nobody beats here
     options_.map_period_ns = 0;
 }
@@ -148,9 +148,9 @@ void WideWorld::wake() {
 }
 
 void WideWorld::lose_circuit() {
-    const auto lit = std::find_if(glass_.begin(), glass_.end(), [](PortId p) { return p != kNone; });
+    const auto lit = std::find_if(peer_.begin(), peer_.end(), [](PortId p) { return p != kNone; });
     const PortId peer = std::exchange(*lit, kNone);
-    glass_[peer] = kNone;
+    peer_[peer] = kNone;
     watched_ = false;
     feed(SwitchEvent{0, SessionDown{"for a moment"}});
     watched_ = true;
@@ -187,14 +187,14 @@ void WideWorld::on(const Event& event) {
 void WideWorld::turn(const Program& program) {
     const auto port = [&](SwitchPort p) { return PortId(p - 1); };
     const auto darken = [&](PortId p) {
-        if (const PortId peer = std::exchange(glass_[p], kNone); peer != kNone) glass_[peer] = kNone;
+        if (const PortId peer = std::exchange(peer_[p], kNone); peer != kNone) peer_[peer] = kNone;
     };
     for (const SwitchPort p : program.changes.disconnect) darken(port(p));
     for (const auto& [a, b] : program.changes.connect) {
         darken(port(a));
         darken(port(b));
-        glass_[port(a)] = port(b);
-        glass_[port(b)] = port(a);
+        peer_[port(a)] = port(b);
+        peer_[port(b)] = port(a);
     }
 }
 
@@ -202,8 +202,8 @@ void WideWorld::take_answers(std::vector<Event>& answers) {
     for (const Action& action : actions_) {
         if (const auto* read = std::get_if<ReadMap>(&action)) {
             MapRead map{read->op, DriverError::none, "", {}};
-            for (PortId p = 0; p < glass_.size(); ++p)
-                if (glass_[p] != kNone && p < glass_[p]) map.circuits.emplace_back(p + 1, glass_[p] + 1);
+            for (PortId p = 0; p < peer_.size(); ++p)
+                if (peer_[p] != kNone && p < peer_[p]) map.circuits.emplace_back(p + 1, peer_[p] + 1);
             answers.push_back(SwitchEvent{read->sw, std::move(map)});
         } else if (const auto* program = std::get_if<Program>(&action)) {
             turn(*program);

@@ -61,7 +61,7 @@ private:
     std::vector<std::vector<wire::CommMember>> members_;       // by node
     std::vector<std::vector<wire::LaunchSnapshot>> launches_;  // by node, of the next snapshot
     std::vector<std::uint64_t> seq_;
-    std::vector<PortId> glass_;
+    std::vector<PortId> peer_;
     std::vector<std::pair<NodeIndex, std::uint64_t>> asked_back_;  // node, run
     std::uint64_t session_ = 0;                                    // of all nodes
     TimeNs now_ = 0, wake_ = -1;

@@ -30,14 +30,14 @@ struct NicId {
     unsigned node, gpu, port;
 };
 
-enum class Glass { switch_a_rail, always_lit, one_switch };
+enum class OpticalPlane { switch_a_rail, always_lit, one_switch };
 
 // A fabric of `nodes` x `gpus` x `ports`, a switch for each rail, or one for all.
 class TestFabric {
 public:
-    TestFabric(unsigned nodes, unsigned gpus, unsigned ports, Glass glass = Glass::switch_a_rail)
-        : nodes_(nodes), gpus_(gpus), ports_(ports), one_(glass == Glass::one_switch) {
-        const bool always_lit = glass == Glass::always_lit;
+    TestFabric(unsigned nodes, unsigned gpus, unsigned ports, OpticalPlane plane = OpticalPlane::switch_a_rail)
+        : nodes_(nodes), gpus_(gpus), ports_(ports), one_(plane == OpticalPlane::one_switch) {
+        const bool always_lit = plane == OpticalPlane::always_lit;
         char name[] = "/tmp/standin-rails.XXXXXX";
         folder_ = mkdtemp(name);
         for (unsigned g = 0; g < (one_ ? 1 : gpus); ++g) {
@@ -182,7 +182,7 @@ void send_right(const Rank& r, ncclComm_t comm, int from, int to, std::size_t co
 
 TEST_CASE("an always-lit fabric carries everything without steering, and loses nothing") {
     if (emulator_missing("always lit")) return;
-    TestFabric fabric(2, 2, 2, Glass::always_lit);
+    TestFabric fabric(2, 2, 2, OpticalPlane::always_lit);
     const auto codes = run_ranks(fabric.layout(), [](const Rank& r) {
         ncclComm_t comm = r.comm();
         check_sum(r, comm, 1'000'000);
@@ -227,7 +227,7 @@ TEST_CASE("a send to another local index leaves by the destination's rail of the
 TEST_CASE("where its communicator has no rank on the destination's rail, or may not use it, a send leaves by its own NIC") {
     if (emulator_missing("own NIC")) return;
     for (const bool with_third : {false, true}) {
-        TestFabric fabric(2, 2, 1, Glass::one_switch);
+        TestFabric fabric(2, 2, 1, OpticalPlane::one_switch);
         fabric.join({0, 1, 0}, {1, 1, 0});
         Layout layout = fabric.layout();
         layout.node = {0, 1};

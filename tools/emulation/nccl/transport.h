@@ -3,7 +3,7 @@
 //
 //   send() ─┬─ same process ─────────▶ loop_ (delivered in the next turn)
 //           ├─ NVLink, or no fabric ───▶ Pipe: stream socket between two processes
-//           └─ other node ───────────▶ RailLink: numbered, acknowledged, sent again ▶ RailPort: the glass
+//           └─ other node ───────────▶ RailLink: numbered, acknowledged, sent again ▶ RailPort: the optical plane
 //
 // Pipes join every two processes that share a communicator. They carry what is out of band, and tell of
 // death: end of file without `gone` fails the communicators shared with that process.

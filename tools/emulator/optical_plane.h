@@ -31,7 +31,7 @@ struct Outcome {
     std::string text;
 };
 
-struct GlassOptions {
+struct OpticalPlaneOptions {
     std::uint32_t ingress = 0;
     std::uint32_t egress = 0;  // 0: any port to any other
     TimeNs dark_ns = 0;
@@ -39,12 +39,12 @@ struct GlassOptions {
     bool partial = false;  // a bad pair of a batch: apply those before it, as some devices do
 };
 
-class Glass {
+class OpticalPlane {
 public:
-    explicit Glass(const GlassOptions& options);
+    explicit OpticalPlane(const OpticalPlaneOptions& options);
 
     std::uint32_t size() const { return options_.ingress + options_.egress; }
-    const GlassOptions& options() const { return options_; }
+    const OpticalPlaneOptions& options() const { return options_; }
     void set_partial(bool on) { options_.partial = on; }
 
     // A batch is validated whole, then applied. `only`: circuits not in the batch go dark.
@@ -90,7 +90,7 @@ private:
     bool cut(SwitchPort port);
     void aim(SwitchPort port, TimeNs now);  // the light of this port's circuit starts over
 
-    GlassOptions options_;
+    OpticalPlaneOptions options_;
     std::vector<Port> ports_;  // from 1
     std::uint64_t reconfigurations_ = 0;
 };

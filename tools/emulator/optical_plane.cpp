@@ -1,4 +1,4 @@
-#include "tools/emulator/glass.h"
+#include "tools/emulator/optical_plane.h"
 
 #include <algorithm>
 
@@ -17,15 +17,16 @@ std::string text(SwitchPort port) { return std::to_string(port); }
 
 }  // namespace
 
-Glass::Glass(const GlassOptions& options) : options_(options), ports_(options.ingress + options.egress + 1) {}
+OpticalPlane::OpticalPlane(const OpticalPlaneOptions& options)
+    : options_(options), ports_(options.ingress + options.egress + 1) {}
 
-Outcome Glass::check_ports(std::span<const SwitchPort> ports) const {
+Outcome OpticalPlane::check_ports(std::span<const SwitchPort> ports) const {
     for (SwitchPort p : ports)
         if (p < 1 || p > size()) return {kOutOfRange, "Data out of range; port " + text(p) + " of " + text(size())};
     return {};
 }
 
-Outcome Glass::check_pair(const CrossConnect& pair) const {
+Outcome OpticalPlane::check_pair(const CrossConnect& pair) const {
     const auto [a, b] = pair;
     const SwitchPort both[] = {a, b};
     if (Outcome o = check_ports(both); o.code) return o;
@@ -40,7 +41,7 @@ Outcome Glass::check_pair(const CrossConnect& pair) const {
     return {};
 }
 
-Outcome Glass::connect(std::span<const CrossConnect> batch, bool only, TimeNs now) {
+Outcome OpticalPlane::connect(std::span<const CrossConnect> batch, bool only, TimeNs now) {
     Outcome refused;
     std::vector<bool> named(ports_.size());
     std::size_t good = 0;
@@ -74,7 +75,7 @@ Outcome Glass::connect(std::span<const CrossConnect> batch, bool only, TimeNs no
     return refused;
 }
 
-Outcome Glass::disconnect(std::span<const SwitchPort> ports, TimeNs) {
+Outcome OpticalPlane::disconnect(std::span<const SwitchPort> ports, TimeNs) {
     if (Outcome o = check_ports(ports); o.code) return o;
     bool changed = false;
     for (SwitchPort p : ports) changed |= cut(p);
@@ -82,7 +83,7 @@ Outcome Glass::disconnect(std::span<const SwitchPort> ports, TimeNs) {
     return {};
 }
 
-Outcome Glass::disconnect_pairs(std::span<const CrossConnect> batch, TimeNs now) {
+Outcome OpticalPlane::disconnect_pairs(std::span<const CrossConnect> batch, TimeNs now) {
     std::vector<SwitchPort> firsts;
     for (const auto& [a, b] : batch) {
         const SwitchPort both[] = {a, b};
@@ -94,13 +95,13 @@ Outcome Glass::disconnect_pairs(std::span<const CrossConnect> batch, TimeNs now)
     return disconnect(firsts, now);
 }
 
-void Glass::disconnect_all(TimeNs) {
+void OpticalPlane::disconnect_all(TimeNs) {
     bool changed = false;
     for (SwitchPort p = 1; p <= size(); ++p) changed |= cut(p);
     reconfigurations_ += changed;
 }
 
-Outcome Glass::set_enabled(std::span<const SwitchPort> ports, bool on, TimeNs now) {
+Outcome OpticalPlane::set_enabled(std::span<const SwitchPort> ports, bool on, TimeNs now) {
     if (Outcome o = check_ports(ports); o.code) return o;
     for (SwitchPort p : ports) {
         if (ports_[p].enabled == on) continue;
@@ -110,7 +111,7 @@ Outcome Glass::set_enabled(std::span<const SwitchPort> ports, bool on, TimeNs no
     return {};
 }
 
-Outcome Glass::set_stuck(std::span<const SwitchPort> ports, TimeNs now) {
+Outcome OpticalPlane::set_stuck(std::span<const SwitchPort> ports, TimeNs now) {
     if (Outcome o = check_ports(ports); o.code) return o;
     for (SwitchPort p = 1; p <= size(); ++p) {
         const bool stuck = std::ranges::find(ports, p) != ports.end();
@@ -121,26 +122,26 @@ Outcome Glass::set_stuck(std::span<const SwitchPort> ports, TimeNs now) {
     return {};
 }
 
-void Glass::relight(TimeNs now) {
+void OpticalPlane::relight(TimeNs now) {
     for (SwitchPort p = 1; p <= size(); ++p)
         if (ports_[p].first) aim(p, now);
 }
 
-std::vector<CrossConnect> Glass::circuits() const {
+std::vector<CrossConnect> OpticalPlane::circuits() const {
     std::vector<CrossConnect> out;
     for (SwitchPort p = 1; p <= size(); ++p)
         if (ports_[p].first) out.emplace_back(p, ports_[p].peer);
     return out;
 }
 
-Light Glass::light(SwitchPort port, TimeNs now) const {
+Light OpticalPlane::light(SwitchPort port, TimeNs now) const {
     const Port& p = ports_[port];
     if (!p.peer || p.lit_ns == kNever) return Light::blocked;
     if (now >= p.lit_ns) return Light::tuned;
     return now >= p.lit_ns - tuning_ns(options_.dark_ns) ? Light::tuning : Light::dark;
 }
 
-double Glass::power_dbm(SwitchPort port, TimeNs now) const {
+double OpticalPlane::power_dbm(SwitchPort port, TimeNs now) const {
     switch (light(port, now)) {
         case Light::tuned: return -3.0 - 0.01 * (port % 32);  // ports differ a little, as real ones do
         case Light::tuning: {
@@ -152,7 +153,7 @@ double Glass::power_dbm(SwitchPort port, TimeNs now) const {
     }
 }
 
-void Glass::make(const CrossConnect& pair, TimeNs now) {
+void OpticalPlane::make(const CrossConnect& pair, TimeNs now) {
     cut(pair.first);
     cut(pair.second);
     ports_[pair.first].peer = pair.second;
@@ -161,7 +162,7 @@ void Glass::make(const CrossConnect& pair, TimeNs now) {
     aim(pair.first, now);
 }
 
-bool Glass::cut(SwitchPort port) {
+bool OpticalPlane::cut(SwitchPort port) {
     Port& p = ports_[port];
     if (!p.peer) return false;
     Port& q = ports_[p.peer];
@@ -171,7 +172,7 @@ bool Glass::cut(SwitchPort port) {
     return true;
 }
 
-void Glass::aim(SwitchPort port, TimeNs now) {
+void OpticalPlane::aim(SwitchPort port, TimeNs now) {
     Port& p = ports_[port];
     if (!p.peer) return;
     Port& q = ports_[p.peer];

@@ -14,9 +14,9 @@ namespace opus::sim {
 
 class World;
 
-class Glass {
+class OpticalPlane {
 public:
-    Glass(World& world, const Scenario& scenario);
+    OpticalPlane(World& world, const Scenario& scenario);
 
     // The controller's drivers.
     void start_drivers();

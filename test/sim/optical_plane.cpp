@@ -1,4 +1,4 @@
-#include "test/sim/glass.h"
+#include "test/sim/optical_plane.h"
 
 #include <algorithm>
 
@@ -6,7 +6,7 @@
 
 namespace opus::sim {
 
-Glass::Glass(World& world, const Scenario& scenario)
+OpticalPlane::OpticalPlane(World& world, const Scenario& scenario)
     : world_(world),
       s_(scenario),
       random_(scenario.seed, 0x61a55),
@@ -33,20 +33,20 @@ Glass::Glass(World& world, const Scenario& scenario)
             }
 }
 
-PairIndex Glass::pair_of(SwitchIndex sw, SwitchPort a, SwitchPort b) const {
+PairIndex OpticalPlane::pair_of(SwitchIndex sw, SwitchPort a, SwitchPort b) const {
     const PortId p = switches_[sw].cable[a], q = switches_[sw].cable[b];
     if (p == kNone || q == kNone || s_.fabric.ports[p].gpu == s_.fabric.ports[q].gpu) return kNone;
     return s_.pair_of(s_.fabric.ports[p].gpu, s_.fabric.ports[q].gpu);
 }
 
-bool Glass::at_work() const {
+bool OpticalPlane::at_work() const {
     for (const SwitchModel& sw : switches_)
         for (const std::uint32_t id : sw.pending)
             if (!commands_[id].read) return true;
     return answers_due_ > 0;
 }
 
-PortId Glass::says(PortId port) const {
+PortId OpticalPlane::says(PortId port) const {
     const Port& p = s_.fabric.ports[port];
     const SwitchPort peer = switches_[p.sw].ports[p.sw_port].peer;
     return peer == 0 ? kNone : switches_[p.sw].cable[peer] == kNone ? kNone - 1 : switches_[p.sw].cable[peer];
@@ -54,7 +54,7 @@ PortId Glass::says(PortId port) const {
 
 // --- mirrors ------------------------------------------------------------------------------------------
 
-void Glass::cut(SwitchIndex sw, SwitchPort port, const Command* by) {
+void OpticalPlane::cut(SwitchIndex sw, SwitchPort port, const Command* by) {
     auto& ports = switches_[sw].ports;
     Mirror& x = ports[port];
     if (x.peer == 0) return;
@@ -78,7 +78,7 @@ void Glass::cut(SwitchIndex sw, SwitchPort port, const Command* by) {
     if (--lit_[pair] == 0) world_.traffic.light_changed(pair);
 }
 
-void Glass::light(SwitchIndex sw, const CrossConnect& c) {
+void OpticalPlane::light(SwitchIndex sw, const CrossConnect& c) {
     auto& ports = switches_[sw].ports;
     ports[c.first].light = ports[c.second].light = true;
     const PairIndex pair = pair_of(sw, c.first, c.second);
@@ -86,7 +86,7 @@ void Glass::light(SwitchIndex sw, const CrossConnect& c) {
     if (++lit_[pair] == 1) world_.traffic.light_changed(pair);
 }
 
-bool Glass::robbed(PairIndex pair) const {
+bool OpticalPlane::robbed(PairIndex pair) const {
     const auto gpus = static_cast<PairIndex>(s_.fabric.gpus.size());
     if (lit(pair)) return false;
     for (const PortId p : s_.fabric.gpus[pair / gpus].ports) {
@@ -97,7 +97,7 @@ bool Glass::robbed(PairIndex pair) const {
     return false;
 }
 
-bool Glass::darkened_by_others(PairIndex pair) const {
+bool OpticalPlane::darkened_by_others(PairIndex pair) const {
     const auto gpus = static_cast<PairIndex>(s_.fabric.gpus.size());
     for (const PortId p : s_.fabric.gpus[pair / gpus].ports) {
         const Port& port = s_.fabric.ports[p];
@@ -107,7 +107,7 @@ bool Glass::darkened_by_others(PairIndex pair) const {
     return false;
 }
 
-void Glass::cut_for_test(PairIndex pair) {
+void OpticalPlane::cut_for_test(PairIndex pair) {
     for (SwitchIndex i = 0; i < switches_.size(); ++i)
         for (SwitchPort p = 1; p < switches_[i].ports.size(); ++p)
             if (switches_[i].ports[p].peer > p && pair_of(i, p, switches_[i].ports[p].peer) == pair) {
@@ -119,7 +119,7 @@ void Glass::cut_for_test(PairIndex pair) {
 
 // --- decided, and not yet done --------------------------------------------------------------------------
 
-void Glass::condemn(std::uint32_t id, SwitchPort port) {
+void OpticalPlane::condemn(std::uint32_t id, SwitchPort port) {
     auto& ports = switches_[commands_[id].sw].ports;
     if (port == 0 || port >= ports.size() || ports[port].peer == 0) return;
     const PairIndex pair = pair_of(commands_[id].sw, port, ports[port].peer);
@@ -133,18 +133,18 @@ void Glass::condemn(std::uint32_t id, SwitchPort port) {
     x.condemned = y.condemned = id + 1;
 }
 
-void Glass::counted_on(const Circuit& circuit) {
+void OpticalPlane::counted_on(const Circuit& circuit) {
     const Port &a = s_.fabric.ports[circuit.a], &b = s_.fabric.ports[circuit.b];
     auto& ports = switches_[a.sw].ports;
     if (ports[a.sw_port].peer == b.sw_port) ports[a.sw_port].decided = ports[b.sw_port].decided = 0;
 }
 
-void Glass::pardon(std::uint32_t id) {
+void OpticalPlane::pardon(std::uint32_t id) {
     for (Mirror& m : switches_[commands_[id].sw].ports)
         if (m.condemned == id + 1) m.condemned = 0;
 }
 
-bool Glass::stays_lit(PairIndex pair) const {
+bool OpticalPlane::stays_lit(PairIndex pair) const {
     const auto gpus = static_cast<PairIndex>(s_.fabric.gpus.size());
     for (const PortId p : s_.fabric.gpus[pair / gpus].ports) {
         const SwitchIndex sw = s_.fabric.ports[p].sw;
@@ -158,7 +158,7 @@ bool Glass::stays_lit(PairIndex pair) const {
 
 // --- commands -----------------------------------------------------------------------------------------
 
-std::uint32_t Glass::new_command(SwitchIndex sw, OpId op, TimeNs timeout_ns) {
+std::uint32_t OpticalPlane::new_command(SwitchIndex sw, OpId op, TimeNs timeout_ns) {
     Command c;
     c.sw = sw;
     c.op = op;
@@ -170,7 +170,7 @@ std::uint32_t Glass::new_command(SwitchIndex sw, OpId op, TimeNs timeout_ns) {
     return static_cast<std::uint32_t>(commands_.size() - 1);
 }
 
-void Glass::program(const controller::Program& p) {
+void OpticalPlane::program(const controller::Program& p) {
     SwitchModel& sw = switches_[p.sw];
     if (world_.journal.on) {
         std::string text = s_.fabric.switches[p.sw].name + " <- op " + std::to_string(p.op) + ":";
@@ -191,7 +191,7 @@ void Glass::program(const controller::Program& p) {
     world_.calendar.add(std::max(world_.now + random_.spread(30'000, 1'000'000), sw.busy_until), Kind::command, id);
 }
 
-void Glass::read_map(const controller::ReadMap& r) {
+void OpticalPlane::read_map(const controller::ReadMap& r) {
     SwitchModel& sw = switches_[r.sw];
     if (!sw.session) return answer(r.sw, MapRead{r.op, DriverError::unreachable, "no session", {}}, 1'000, true);
     const std::uint32_t id = new_command(r.sw, r.op, r.timeout_ns);
@@ -200,14 +200,14 @@ void Glass::read_map(const controller::ReadMap& r) {
     world_.calendar.add(std::max(world_.now + random_.spread(30'000, 1'000'000), sw.busy_until), Kind::command, id);
 }
 
-bool Glass::applies(const ChangeSet& changes, SwitchModel& sw) const {
+bool OpticalPlane::applies(const ChangeSet& changes, SwitchModel& sw) const {
     return std::all_of(changes.connect.begin(), changes.connect.end(), [&](const CrossConnect& c) {
         return c.first != c.second && c.first > 0 && c.second > 0 && c.first < sw.ports.size() &&
                c.second < sw.ports.size();
     });
 }
 
-void Glass::execute(std::uint32_t id) {
+void OpticalPlane::execute(std::uint32_t id) {
     Command& c = commands_[id];
     SwitchModel& sw = switches_[c.sw];
     if (c.lost || sw.down) return;
@@ -266,7 +266,7 @@ void Glass::execute(std::uint32_t id) {
     }
 }
 
-void Glass::settle(std::uint32_t id) {
+void OpticalPlane::settle(std::uint32_t id) {
     Command& c = commands_[id];
     SwitchModel& sw = switches_[c.sw];
     --moving_;
@@ -289,7 +289,7 @@ void Glass::settle(std::uint32_t id) {
                                                     : random_.spread(20'000, 200'000));
 }
 
-void Glass::answer_command(std::uint32_t id, DriverError error, TimeNs after) {
+void OpticalPlane::answer_command(std::uint32_t id, DriverError error, TimeNs after) {
     Command& c = commands_[id];
     std::erase(switches_[c.sw].pending, id);
     if (c.moving.empty()) pardon(id);
@@ -300,13 +300,13 @@ void Glass::answer_command(std::uint32_t id, DriverError error, TimeNs after) {
     if (current) answer(c.sw, std::move(applied), after);
 }
 
-void Glass::answer(SwitchIndex sw, DriverEvent event, TimeNs after, bool always) {
+void OpticalPlane::answer(SwitchIndex sw, DriverEvent event, TimeNs after, bool always) {
     answers_due_ += std::holds_alternative<Applied>(event);
     answers_.push_back({std::move(event), switches_[sw].generation, always, life_, world_.now});
     world_.after(after, Kind::answer, sw, answers_.size() - 1);
 }
 
-void Glass::deliver(SwitchIndex sw, std::uint64_t index) {
+void OpticalPlane::deliver(SwitchIndex sw, std::uint64_t index) {
     Answer& a = answers_[index];
     answers_due_ -= std::holds_alternative<Applied>(a.event);
     if (!drivers_ || a.life != life_ || (!a.always && a.generation != switches_[sw].generation)) return;
@@ -329,23 +329,23 @@ void Glass::deliver(SwitchIndex sw, std::uint64_t index) {
 
 // --- sessions -----------------------------------------------------------------------------------------
 
-void Glass::start_drivers() {
+void OpticalPlane::start_drivers() {
     drivers_ = true;
     ++life_;
     for (SwitchIndex i = 0; i < switches_.size(); ++i) reconnect(i);
 }
 
-void Glass::end_drivers() {
+void OpticalPlane::end_drivers() {
     drivers_ = false;
     for (SwitchIndex i = 0; i < switches_.size(); ++i) drop_session(i, "the controller is gone");
 }
 
-void Glass::reconnect(SwitchIndex sw) {
+void OpticalPlane::reconnect(SwitchIndex sw) {
     ++switches_[sw].generation;
     world_.after(random_.spread(500'000, 50'000'000), Kind::driver_up, sw, switches_[sw].generation);
 }
 
-void Glass::driver_up(SwitchIndex i, std::uint64_t generation) {
+void OpticalPlane::driver_up(SwitchIndex i, std::uint64_t generation) {
     SwitchModel& sw = switches_[i];
     if (!drivers_ || sw.generation != generation || sw.session) return;
     if (sw.down) return world_.after(50'000'000, Kind::driver_up, i, generation);
@@ -355,14 +355,14 @@ void Glass::driver_up(SwitchIndex i, std::uint64_t generation) {
 }
 
 // A controller waits so long before it believes what it reads: for its own command, and for one before it.
-TimeNs Glass::latest(const Command& c) const {
+TimeNs OpticalPlane::latest(const Command& c) const {
     const TimeNs own = c.sent_ns + 3 * s_.fabric.switches[c.sw].dark_ns + 50 * kMs;
     return std::max(world_.now, world_.controller.alive() ? std::min(own, c.deadline_ns)
                                                           : c.deadline_ns - s_.fabric.switches[c.sw].dark_ns);
 }
 
 // What has reached the switch it does; what has not is lost. Each command is answered, whatever happens.
-void Glass::drop_session(SwitchIndex i, const char* why) {
+void OpticalPlane::drop_session(SwitchIndex i, const char* why) {
     SwitchModel& sw = switches_[i];
     if (!sw.session) return;
     sw.session = false;
@@ -386,7 +386,7 @@ void Glass::drop_session(SwitchIndex i, const char* why) {
 
 // --- faults -------------------------------------------------------------------------------------------
 
-void Glass::begin(const Fault& f) {
+void OpticalPlane::begin(const Fault& f) {
     SwitchModel& sw = switches_[f.target];
     const bool session = sw.session;
     Random random(f.detail);
@@ -442,7 +442,7 @@ void Glass::begin(const Fault& f) {
     }
 }
 
-void Glass::end(const Fault& f) {
+void OpticalPlane::end(const Fault& f) {
     SwitchModel& sw = switches_[f.target];
     Random random(f.detail);
     switch (f.kind) {
