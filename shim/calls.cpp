@@ -1,13 +1,13 @@
 // The handlers of collectives and transfers, from the table. The path of a lone call: a few dozen
 // instructions of the application's thread beside the gate itself.
 #include "shim/captured.h"
+#include "shim/fast_path.h"
 #include "shim/first_uses.h"
 #include "shim/group.h"
 #include "shim/hooks.h"
 #include "shim/host_gate.h"
 #include "shim/launch.h"
 #include "shim/process.h"
-#include "shim/straight.h"
 #include "shim/stream_gate.h"
 #include "shim/thread_state.h"
 #include "shim/windows.h"
@@ -18,11 +18,11 @@ namespace {
 
 inline void count_passed() { process.view.header->passed.fetch_add(1, std::memory_order_relaxed); }
 
-enum class Admission { pass, plain, straight, grouped, careful };
+enum class Admission { pass, plain, fast_path, grouped, slow_path };
 
-// The verdict of which a call of this kind goes straight: of what has its connections.
-constexpr std::uint32_t Communicator::*straight_verdict_of(OpKind kind) {
-    if (is_transfer(kind) || kMutation == Mutation::go_straight_unconnected) return &Communicator::straight_verdict;
+// The verdict of which a call of this kind takes the fast path: of what has its connections.
+constexpr std::uint32_t Communicator::*fast_path_verdict_of(OpKind kind) {
+    if (is_transfer(kind) || kMutation == Mutation::fast_path_unconnected) return &Communicator::fast_path_verdict;
     return is_made_of_transfers(kind) ? &Communicator::mesh_verdict : &Communicator::ring_verdict;
 }
 
@@ -33,23 +33,23 @@ inline Admission admit(ncclComm_t comm) {
     ThreadWords& words = thread_words;
     Communicator* c = communicators.glance(comm);
     if (c == nullptr) [[unlikely]]
-        return Admission::careful;
+        return Admission::slow_path;
     const std::uint32_t verdict = c->verdict->load(std::memory_order_relaxed);
     if (verdict == c->plain_verdict && words.anywhere == 0) {
         words.admitted = c;
         return Admission::plain;
     }
-    const std::uint32_t straight_verdict = c->*straight_verdict_of(kind);
-    if (verdict == straight_verdict && words.anywhere == 0) {
+    const std::uint32_t fast_path_verdict = c->*fast_path_verdict_of(kind);
+    if (verdict == fast_path_verdict && words.anywhere == 0) {
         words.admitted = c;
-        return Admission::straight;
+        return Admission::fast_path;
     }
     if (words.inside != 0) return Admission::pass;
-    if (verdict == straight_verdict && words.buffers != nullptr) {
+    if (verdict == fast_path_verdict && words.buffers != nullptr) {
         words.admitted = c;
         return Admission::grouped;
     }
-    if (verdict != std::uint32_t(Verdict::intra)) return Admission::careful;
+    if (verdict != std::uint32_t(Verdict::intra)) return Admission::slow_path;
     count_passed();
     return Admission::pass;
 }
@@ -151,7 +151,7 @@ __attribute__((noinline)) Course begin(Communicator& c, ring::OpEntry op, cudaSt
         return Course::pass;
     }
     const ring::Gate gate = gate_for(c, stream);
-    prepare_straight(c, stream, gate);
+    prepare_fast_path(c, stream, gate);
     if (gate == ring::Gate::stream) return begin_stream_gated(c, op, stream, flight);
     const LaunchHead head{gate, 1, record_flags(1, gate)};
     flight.seq = push(process.view, head, stream_name(c, stream), op);
@@ -210,7 +210,7 @@ __attribute__((noinline)) ncclResult_t plain_done(std::uint64_t seq) {
 }
 
 // The plain way: recorded, with the gate open (OPUS_GATE=none) and no stream to say done. False, and nothing
-// has happened: the careful way is to be taken.
+// has happened: the slow path is to be taken.
 inline bool record_plainly(Communicator& c, OpKind kind, ncclDataType_t type, std::uint32_t peer, std::uint64_t bytes,
                            cudaStream_t stream, std::uint64_t& sequence, std::uint64_t& seq) {
     if (!claim_at_once(process.view, seq)) [[unlikely]]
@@ -257,7 +257,7 @@ __attribute__((noinline)) ncclResult_t finish_plainly(std::uint64_t seq, ncclRes
 
 // The same as admit, for what is not in the first place of the table too, and for communicators with
 // something to settle first. Null: the call passes.
-__attribute__((noinline)) Communicator* admit_carefully(ncclComm_t comm) {
+__attribute__((noinline)) Communicator* admit_on_slow_path(ncclComm_t comm) {
     if (thread_words.inside != 0) return nullptr;
     Communicator* c = communicators.find(comm);
     if (c == nullptr) return nullptr;
@@ -275,36 +275,36 @@ __attribute__((noinline)) Communicator* admit_carefully(ncclComm_t comm) {
 
 // In steps, so that what passes costs no frame: the first looks; the next, with the same parameters, is
 // jumped to and finds the communicator in the thread's words.
-#define OPUS_STEPS(name, params, args)                             \
-    ncclResult_t handlers::name params {                           \
-        switch (admit<kind_of_##name>(comm)) {                     \
-            case Admission::plain: return plain_##name args;       \
-            case Admission::straight: return straight_##name args; \
-            case Admission::grouped: return grouped_##name args;   \
-            case Admission::careful: return held_##name args;      \
-            case Admission::pass: break;                           \
-        }                                                          \
-        return real.name args;                                     \
+#define OPUS_STEPS(name, params, args)                               \
+    ncclResult_t handlers::name params {                             \
+        switch (admit<kind_of_##name>(comm)) {                       \
+            case Admission::plain: return plain_##name args;         \
+            case Admission::fast_path: return fast_path_##name args; \
+            case Admission::grouped: return grouped_##name args;     \
+            case Admission::slow_path: return held_##name args;      \
+            case Admission::pass: break;                             \
+        }                                                            \
+        return real.name args;                                       \
     }
 
 // What both kinds of calls do once they know their peer and their counter.
-#define OPUS_STRAIGHT(name, args, kind, peer, elements, sequence)                                                      \
-    std::uint64_t seq = 0;                                                                                             \
-    if (!may_go_straight(c.straight, stream) ||                                                                        \
-        !record_straight(c, OpKind::kind, datatype, std::uint32_t(peer), width(datatype) * (elements), sequence, seq)) \
-        [[unlikely]]                                                                                                   \
-        return held_##name args;                                                                                       \
-    if (!pass_straight_gate(c, seq)) [[unlikely]]                                                                      \
-        return ncclResult_t(thread_words.refusal);                                                                     \
-    comm = c.handle, stream = c.straight.stream; /* what they are; not kept meanwhile */                               \
-    thread_words.inside = 1;                                                                                           \
-    const ncclResult_t result = real.name args;                                                                        \
-    return finish_straight(seq, result);
+#define OPUS_FAST_PATH(name, args, kind, peer, elements, sequence)                                                       \
+    std::uint64_t seq = 0;                                                                                               \
+    if (!may_take_fast_path(c.fast_path, stream) || !record_on_fast_path(c, OpKind::kind, datatype, std::uint32_t(peer), \
+                                                                         width(datatype) * (elements), sequence, seq))   \
+        [[unlikely]]                                                                                                     \
+        return held_##name args;                                                                                         \
+    if (!pass_fast_path_gate(c, seq)) [[unlikely]]                                                                       \
+        return ncclResult_t(thread_words.refusal);                                                                       \
+    comm = c.handle, stream = c.fast_path.stream; /* what they are; not kept meanwhile */                                \
+    thread_words.inside = 1;                                                                                             \
+    const ncclResult_t result = real.name args;                                                                          \
+    return finish_fast_path(seq, result);
 
 #define OPUS_COLL(name, params, args, kind, root, elements)                                                       \
     static constexpr OpKind kind_of_##name = OpKind::kind;                                                        \
     __attribute__((noinline)) static ncclResult_t held_##name params {                                            \
-        Communicator* found = admit_carefully(comm);                                                              \
+        Communicator* found = admit_on_slow_path(comm);                                                           \
         if (found == nullptr || count == 0) return real.name args;                                                \
         Communicator& c = *found;                                                                                 \
         [[maybe_unused]] const std::uint64_t ranks = c.size;                                                      \
@@ -333,19 +333,19 @@ __attribute__((noinline)) Communicator* admit_carefully(ncclComm_t comm) {
         thread_words.inside = 1;                                                                                  \
         return finish_grouped(real.name args);                                                                    \
     }                                                                                                             \
-    __attribute__((noinline)) static ncclResult_t straight_##name params {                                        \
+    __attribute__((noinline)) static ncclResult_t fast_path_##name params {                                       \
         Communicator& c = *thread_words.admitted;                                                                 \
         [[maybe_unused]] const std::uint64_t ranks = c.size;                                                      \
         if (count == 0 || is_rooted_transfers(OpKind::kind)) [[unlikely]]                                         \
             return held_##name args;                                                                              \
-        OPUS_STRAIGHT(name, args, kind, root, elements, c.collectives)                                            \
+        OPUS_FAST_PATH(name, args, kind, root, elements, c.collectives)                                           \
     }                                                                                                             \
     OPUS_STEPS(name, params, args)
 
 #define OPUS_P2P(name, params, args, kind)                                                                                  \
     static constexpr OpKind kind_of_##name = OpKind::kind;                                                                  \
     __attribute__((noinline)) static ncclResult_t held_##name params {                                                      \
-        Communicator* found = admit_carefully(comm);                                                                        \
+        Communicator* found = admit_on_slow_path(comm);                                                                     \
         const auto other = std::uint32_t(peer);                                                                             \
         if (found == nullptr || is_forgotten(count) || other == found->rank || other >= found->size)                        \
             return real.name args;                                                                                          \
@@ -374,12 +374,12 @@ __attribute__((noinline)) Communicator* admit_carefully(ncclComm_t comm) {
         thread_words.inside = 1;                                                                                            \
         return finish_grouped(real.name args);                                                                              \
     }                                                                                                                       \
-    __attribute__((noinline)) static ncclResult_t straight_##name params {                                                  \
+    __attribute__((noinline)) static ncclResult_t fast_path_##name params {                                                 \
         Communicator& c = *thread_words.admitted;                                                                           \
         const auto other = std::uint32_t(peer);                                                                             \
         if (is_forgotten(count) || other == c.rank || other >= c.size || !c.kind##s[other].connected) [[unlikely]]          \
             return held_##name args;                                                                                        \
-        OPUS_STRAIGHT(name, args, kind, other, count, c.kind##s[other].next)                                                \
+        OPUS_FAST_PATH(name, args, kind, other, count, c.kind##s[other].next)                                               \
     }                                                                                                                       \
     OPUS_STEPS(name, params, args)
 

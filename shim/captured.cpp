@@ -72,7 +72,7 @@ void begin_order(Communicator& c) {
     const InContext current(*c.context);
     const BesideCaptures beside;
     if (driver.cuEventCreate(&c.last_end, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS) c.last_end = nullptr;
-    c.close_straight();
+    c.close_fast_path();
 }
 
 }  // namespace

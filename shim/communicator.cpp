@@ -97,10 +97,10 @@ void Communicator::count_lost() {
     tell_change();
 }
 
-void Communicator::open_straight() {
-    straight_verdict = std::uint32_t(Verdict::enforced);
-    ring_verdict = ring_connected ? straight_verdict : kNotPlain;
-    mesh_verdict = unconnected == 0 ? straight_verdict : kNotPlain;
+void Communicator::open_fast_path() {
+    fast_path_verdict = std::uint32_t(Verdict::enforced);
+    ring_verdict = ring_connected ? fast_path_verdict : kNotPlain;
+    mesh_verdict = unconnected == 0 ? fast_path_verdict : kNotPlain;
 }
 
 std::uint64_t occurrence_of(const CommId& what) {

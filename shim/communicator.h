@@ -31,9 +31,9 @@ struct PeerSequence {
 
 inline constexpr std::uint32_t kNotPlain = kNone;
 
-// What a lone call behind a gate would else put together at each launch (straight.h). Of one stream: the
+// What a lone call behind a gate would else put together at each launch (fast_path.h). Of one stream: the
 // last on which the communicator launched.
-struct StraightWay {
+struct FastPath {
     cudaStream_t stream;
     std::uint64_t stream_name;
     std::uint64_t head;  // LaunchHead of its records
@@ -56,7 +56,7 @@ struct Communicator {
     std::uint32_t size = 0;
     std::atomic<std::uint32_t> slow{0};          // kSlow*: something is to be settled before its next launch
     std::uint32_t plain_verdict = kNotPlain;     // while this is its verdict, launches take the plain way (calls.cpp)
-    std::uint32_t straight_verdict = kNotPlain;  // likewise transfers the straight way, which holds them
+    std::uint32_t fast_path_verdict = kNotPlain;  // likewise transfers the fast path, which holds them
     std::uint32_t ring_verdict = kNotPlain;      // and collectives, where their ring is connected
     std::uint32_t mesh_verdict = kNotPlain;      // and those that are made of transfers, where every pair is
     ring::Gate gate = ring::Gate::host;          // of its launches; stream: where the stream allows (stream_gate.h)
@@ -65,7 +65,7 @@ struct Communicator {
     std::uint32_t unconnected = 0;  // transfers to and from this rank that are not connected yet: peers, twice
 
     ncclComm_t handle = nullptr;
-    StraightWay straight{};
+    FastPath fast_path{};
     CommId id;
     CommId parent;
     bool joined = false;         // by ncclCommGrow: the others may call it otherwise (CommEntry::known_as)
@@ -108,9 +108,9 @@ struct Communicator {
     void settle_later(std::uint32_t what) { slow.fetch_or(what, std::memory_order_release); }
     void settled(std::uint32_t what) { slow.fetch_and(~what, std::memory_order_release); }
     bool is_settled() const { return slow.load(std::memory_order_acquire) == 0; }
-    // The short ways are open to what has its connections, or to nothing.
-    void open_straight();
-    void close_straight() { straight_verdict = ring_verdict = mesh_verdict = kNotPlain; }
+    // The fast paths are open to what has its connections, or to nothing.
+    void open_fast_path();
+    void close_fast_path() { fast_path_verdict = ring_verdict = mesh_verdict = kNotPlain; }
 };
 
 inline constexpr std::uint32_t kSlowDeferred = 1;    // launches whose done waits for ncclInProgress to end

@@ -136,7 +136,7 @@ bool settle(Communicator& c, const Creation& creation) {
     c.index = creation.index;
     c.generation = creation.generation;
     // Nothing of CUDA to do and nothing held: recorded, and that is all.
-    c.close_straight();
+    c.close_fast_path();
     c.unconnected = 2 * (c.size - 1);
     const bool settled = (c.slow.load(memory_order_relaxed) & ~kSlowCreating) == 0;
     c.plain_verdict = c.gate == ring::Gate::none && !has_driver && settled ? std::uint32_t(Verdict::enforced) : kNotPlain;
@@ -189,7 +189,7 @@ bool defer_child(const Creation& creation) {
     parent->children = child;
     parent->settle_later(kSlowChildren);
     parent->plain_verdict = kNotPlain;
-    parent->close_straight();
+    parent->close_fast_path();
     return true;
 }
 

@@ -6,10 +6,10 @@
 #include <utility>
 
 #include "shim/captured.h"
+#include "shim/fast_path.h"
 #include "shim/first_uses.h"
 #include "shim/hooks.h"
 #include "shim/host_gate.h"
-#include "shim/straight.h"
 #include "shim/stream_gate.h"
 #include "shim/thread_state.h"
 #include "shim/windows.h"
@@ -110,7 +110,7 @@ public:
         holds_up_unseen_ = process.view.header->passed.load(std::memory_order_relaxed) != group_.passed;
         number();
         if (group_.entries.empty()) return group_.refused == nullptr && (group_.pairs.empty() || hold_first_uses());
-        if (may_go_straight()) return begin_straight();
+        if (may_take_fast_path()) return begin_on_fast_path();
         if (group_.refused != nullptr) return false;
         if (any_capturing()) return begin_captured();
         gate_ = gate_of_group();
@@ -120,27 +120,27 @@ public:
         }
         record_all();
         if (group_.parts.size() == 1 && group_.streams.size() == 1)
-            prepare_straight(*group_.parts[0].comm, group_.streams[0].at.stream, gate_);
+            prepare_fast_path(*group_.parts[0].comm, group_.streams[0].at.stream, gate_);
         return hold_all();
     }
 
     // After the real call of a group that was refused.
     void release() {
-        if (group_.launches.empty() && straight_seq_ == kFull) count_lost(kNone);
+        if (group_.launches.empty() && fast_path_seq_ == kFull) count_lost(kNone);
         if (Communicator* c = std::exchange(group_.refused, nullptr); c != nullptr)
             end_wait(c->index);
         else
-            end_wait(group_.launch_ops.data(), straight_seq_ != kFull ? 1 : group_.launch_ops.size());
+            end_wait(group_.launch_ops.data(), fast_path_seq_ != kFull ? 1 : group_.launch_ops.size());
     }
 
     // After the real call.
     void end(ncclResult_t result) {
-        if (straight_seq_ != kFull) {
+        if (fast_path_seq_ != kFull) {
             Communicator& c = *group_.parts[0].comm;
-            if (result == ncclSuccess && c.straight.on_driver)
-                finish_straight_stream(c, straight_seq_);
+            if (result == ncclSuccess && c.fast_path.on_driver)
+                finish_fast_path_stream(c, fast_path_seq_);
             else
-                end_flight(c, {straight_seq_, kFull}, {c.straight.stream, c.context}, result);
+                end_flight(c, {fast_path_seq_, kFull}, {c.fast_path.stream, c.context}, result);
             return;
         }
         if (group_.connections != kFull) {
@@ -180,26 +180,27 @@ private:
     }
 
     // What most groups are: one communicator on one stream, as before, and no first use.
-    bool may_go_straight() const {
+    bool may_take_fast_path() const {
         if (group_.parts.size() != 1 || group_.streams.size() != 1 || first_uses_ != 0 || holds_up_unseen_)
             return false;  // so none is unheld
         const Communicator& c = *group_.parts[0].comm;
-        return c.straight_verdict == std::uint32_t(Verdict::enforced) && group_.streams[0].at.stream == c.straight.stream &&
-               recordable(process.view, group_.entries.size()) && (!c.straight.on_driver || ask_stream(c.straight));
+        return c.fast_path_verdict == std::uint32_t(Verdict::enforced) &&
+               group_.streams[0].at.stream == c.fast_path.stream && recordable(process.view, group_.entries.size()) &&
+               (!c.fast_path.on_driver || ask_stream(c.fast_path));
     }
 
-    bool begin_straight() {
+    bool begin_on_fast_path() {
         Communicator& c = *group_.parts[0].comm;
         gather_ops(kNone);
-        const LaunchHead head(c.straight.gate, group_.launch_ops.size(), record_flags(1, c.straight.gate));
-        const std::uint64_t seq = push(process.view, head, c.straight.stream_name, group_.launch_ops.data());
+        const LaunchHead head(c.fast_path.gate, group_.launch_ops.size(), record_flags(1, c.fast_path.gate));
+        const std::uint64_t seq = push(process.view, head, c.fast_path.stream_name, group_.launch_ops.data());
         if (seq == kFull) {
             c.count_lost();
             return true;
         }
         process.view.header->recorded.fetch_add(1, std::memory_order_relaxed);
-        straight_seq_ = seq;
-        return pass_straight_gate(c, seq);
+        fast_path_seq_ = seq;
+        return pass_fast_path_gate(c, seq);
     }
 
     // The calls are captured into a graph, all of them: a stream that captures waits for none that does not.
@@ -303,7 +304,7 @@ private:
     }
 
     bool add_part(Communicator& c) {
-        if (c.straight_verdict == kNotPlain) settle_slow(c);
+        if (c.fast_path_verdict == kNotPlain) settle_slow(c);
         c.group = stamp_;
         c.group_part = group_.parts.size();
         const std::uint32_t self = group_.parts.size();
@@ -623,7 +624,7 @@ private:
 
     GroupBuffers& group_;
     std::uint64_t stamp_ = 0;
-    std::uint64_t straight_seq_ = kFull;  // of a group that went straight
+    std::uint64_t fast_path_seq_ = kFull;  // of a group that took the fast path
     std::uint32_t first_uses_ = 0;
     bool captured_ = false;         // into a graph
     bool holds_up_unseen_ = false;  // operations of the group that are not in it

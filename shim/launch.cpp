@@ -180,7 +180,7 @@ void defer_done(Communicator& c, std::uint64_t seq, const LaunchStream* streams,
     *last = deferred;
     c.settle_later(kSlowDeferred);
     c.plain_verdict = kNotPlain;
-    c.close_straight();
+    c.close_fast_path();
 }
 
 void settle_deferred(Communicator& c, ncclResult_t result) {

@@ -32,7 +32,7 @@ inline bool records(Communicator& c) {
     return records_slowly(c);
 }
 
-// Settles what `c.slow` says, before its next launch. While that says something the straight way is closed.
+// Settles what `c.slow` says, before its next launch. While that says something the fast path is closed.
 void settle_slow(Communicator& c);
 // The same. What its user is to hear: what ncclCommGetAsyncError says, or `heard` where that is not to be asked any more.
 ncclResult_t settle_slow(Communicator& c, ncclResult_t heard);

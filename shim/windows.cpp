@@ -106,7 +106,7 @@ bool note_mesh(Communicator& c, MeshUse use, ring::OpEntry& op) {
     if (use == MeshUse::window) {
         c.windows = true;
         c.plain_verdict = kNotPlain;
-        c.close_straight();
+        c.close_fast_path();
         connects = !c.mesh_connected;
     } else {
         connects = c.device_comms++ == 0;

@@ -1,5 +1,5 @@
 """Jobs whose calls connect, in any order: three pairs of nodes take turns, with one port a GPU, so that each call needs circuits that
-the one before it has taken away. One rank of a pair stays on one stream, where its calls go by the shim's straight way, the
+the one before it has taken away. One rank of a pair stays on one stream, where its calls take the shim's fast path, the
 other changes between two, where they do not."""
 from cluster import Shape
 from workload_text import Workload, grid

@@ -40,9 +40,9 @@ def notice(context, mutation: str) -> None:
     expect(False, f"{len(SEEDS)} jobs did not notice {mutation}")
 
 
-@case("a call that goes the straight way before what it uses is connected is noticed")
-def straight(context) -> None:
-    notice(context, "go_straight_unconnected")
+@case("a call that takes the fast path before what it uses is connected is noticed")
+def fast_path(context) -> None:
+    notice(context, "fast_path_unconnected")
 
 
 @case("first uses without a connect key are noticed")

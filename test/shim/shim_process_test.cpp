@@ -624,7 +624,7 @@ std::string used(const std::string& uses, Environment environment) {
 }  // namespace
 
 TEST_CASE("what a call is the first to use asks for its connection, by whichever way the call goes") {
-    // The ring and each pair have first uses of their own. Calls on one stream go the straight way from the second on;
+    // The ring and each pair have first uses of their own. Calls on one stream take the fast path from the second on;
     // a group of one call does, too.
     const std::pair<std::string, std::string> behind_stream_gates[] = {
         {"aassrr", "!a a#0 a#1 !s1 s1#0 s1#1 !r1 r1#0 r1#1"},

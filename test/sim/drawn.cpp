@@ -86,7 +86,7 @@ private:
     void of_op(const OpPlan& op, const LaunchPlan& launch, Use& use) {
         if (op.empty) note(Drawn::empty_transfer);
         if (!is_transfer(op.kind)) {
-            if (!use.collectives && use.transfers && use.last == launch.stream) note(Drawn::straight_first_use);
+            if (!use.collectives && use.transfers && use.last == launch.stream) note(Drawn::fast_path_first_use);
             if (is_mesh(op.kind) && use.ring) note(Drawn::pairs_after_ring);
             if (!is_mesh(op.kind) && use.pairs) note(Drawn::ring_after_pairs);
             (is_mesh(op.kind) ? use.pairs : use.ring) = true;

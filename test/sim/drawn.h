@@ -8,11 +8,11 @@
 namespace opus::sim {
 
 enum class Drawn : std::uint8_t {
-    both_kinds,          // collectives and transfers of one communicator
-    several_streams,     // launches of one communicator on several streams of a rank
-    straight_first_use,  // the first collective after a transfer, on the same stream
-    late_first_use,      // a first use in the second half of a rank's launches
-    pairs_after_ring,    // an all-to-all, gather or scatter after a collective that needs the ring
+    both_kinds,           // collectives and transfers of one communicator
+    several_streams,      // launches of one communicator on several streams of a rank
+    fast_path_first_use,  // the first collective after a transfer, on the same stream
+    late_first_use,       // a first use in the second half of a rank's launches
+    pairs_after_ring,     // an all-to-all, gather or scatter after a collective that needs the ring
     ring_after_pairs,
     empty_transfer,  // of zero bytes
     empty_first_use,

@@ -352,10 +352,10 @@ bool Rank::forgets_first_use(const Call& call, std::size_t use) const {
                    return std::any_of(launch.ops.begin(), launch.ops.end(),
                                       [&](const OpPlan& o) { return o.comm == op.comm && is_mesh(o.kind); });
                });
-    if (s_.mutation != Mutation::straight_first_use || is_transfer(op.kind)) return false;
-    const auto last = straight_.find(op.comm);
+    if (s_.mutation != Mutation::fast_path_first_use || is_transfer(op.kind)) return false;
+    const auto last = last_stream_.find(op.comm);
     const bool alone = call.launches.size() == 1 && call.launches[0].ops.size() == 1;
-    return alone && last != straight_.end() && last->second == call.launches[0].stream;
+    return alone && last != last_stream_.end() && last->second == call.launches[0].stream;
 }
 
 // First uses, held on the host (kLaunchConn), done when the real call would return.
@@ -375,7 +375,7 @@ void Rank::ask_for_first_uses(const Call& call) {
         world_.launches[forgotten_].forgotten = true;
     }
     if (call.launches.size() == 1 && call.launches[0].ops.size() == 1)
-        straight_[call.launches[0].ops[0].comm] = call.launches[0].stream;
+        last_stream_[call.launches[0].ops[0].comm] = call.launches[0].stream;
     if (asked.empty()) return;
     connecting_ = connect(*parts);
     const std::uint64_t seq = push(asked, ring::kLaunchConn, ring::Gate::host, 0);

@@ -128,7 +128,7 @@ private:
     TimeNs room_until_ns_ = 0;                         // the host waits for room in the ring; 0: it does not
     std::uint64_t full_beat_ = 0;                      // the heartbeat at which it has waited in vain
     std::deque<std::vector<Part>> parts_;              // of connections, where a wrong shim asks for some only
-    std::map<std::uint32_t, std::uint32_t> straight_;  // by communicator: the stream of its last lone call
+    std::map<std::uint32_t, std::uint32_t> last_stream_;  // by communicator: the stream of its last lone call
     std::vector<StreamState> streams_;
     std::vector<bool> events_;
     std::uint32_t own_events_ = 0;  // used for groups on several streams

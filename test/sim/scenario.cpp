@@ -240,10 +240,21 @@ bool is_of_network(FaultKind kind) {
 }
 
 const char* name_of(Mutation m) {
-    static constexpr const char* kNames[] = {
-        "none",         "cut-under-launch", "drop-grants",        "start-without-go", "lying-switch",
-        "forget-done",  "early-answer",     "half-grant",         "ignore-revoke",    "keep-runs",
-        "withdraw-nothing", "straight-first-use", "no-connect-keys", "no-empty-keys", "no-pair-keys"};
+    static constexpr const char* kNames[] = {"none",
+                                             "cut-under-launch",
+                                             "drop-grants",
+                                             "start-without-go",
+                                             "lying-switch",
+                                             "forget-done",
+                                             "early-answer",
+                                             "half-grant",
+                                             "ignore-revoke",
+                                             "keep-runs",
+                                             "withdraw-nothing",
+                                             "fast-path-first-use",
+                                             "no-connect-keys",
+                                             "no-empty-keys",
+                                             "no-pair-keys"};
     return kNames[static_cast<std::size_t>(m)];
 }
 

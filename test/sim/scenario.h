@@ -78,7 +78,7 @@ enum class Mutation : std::uint8_t {
     keep_runs,
     withdraw_nothing,
     // Of the shim: what it forgets to ask for, NCCL does all the same, in the dark.
-    straight_first_use,  // no connect key for the first collective, after a transfer on the same stream
+    fast_path_first_use,  // no connect key for the first collective, after a transfer on the same stream
     no_connect_keys,
     no_empty_keys,  // none for transfers of zero bytes
     no_pair_keys,   // none for the pairs that an all-to-all, gather or scatter connects

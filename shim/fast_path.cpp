@@ -1,4 +1,4 @@
-#include "shim/straight.h"
+#include "shim/fast_path.h"
 
 #include "shim/captured.h"
 #include "shim/host_gate.h"
@@ -23,51 +23,53 @@ void end_flight(Communicator& c, const Flight& flight, LaunchStream at, ncclResu
     c.count_lost();
 }
 
-void prepare_straight(Communicator& c, cudaStream_t stream, ring::Gate gate) {
-    StraightWay& way = c.straight;
-    if (c.straight_verdict != kNotPlain && way.stream == stream && way.gate == gate) return c.open_straight();
-    c.close_straight();
+void prepare_fast_path(Communicator& c, cudaStream_t stream, ring::Gate gate) {
+    FastPath& path = c.fast_path;
+    if (c.fast_path_verdict != kNotPlain && path.stream == stream && path.gate == gate) return c.open_fast_path();
+    c.close_fast_path();
     // The default stream that each thread has of its own has another name in each.
-    if (!c.is_settled() || c.sends == nullptr || c.windows || c.last_end != nullptr || reinterpret_cast<std::uintptr_t>(stream) == 2) return;
-    if (gate != ring::Gate::host && gate != ring::Gate::stream) return;
-    way.on_driver = has_driver;
-    if (way.on_driver && (!stream_writes || driver.cuCtxGetCurrent == nullptr || driver.cuStreamIsCapturing == nullptr))
+    if (!c.is_settled() || c.sends == nullptr || c.windows || c.last_end != nullptr ||
+        reinterpret_cast<std::uintptr_t>(stream) == 2)
         return;
-    way.stream = stream;
-    way.stream_name = stream_name(c, stream);
-    way.head = LaunchHead(gate, 1, record_flags(1, gate)).word();
-    way.gate = gate;
-    way.context = c.context->handle;
-    way.function = c.context->gate;
-    fill_gate_arguments(way.arguments, c);
-    way.arguments.list(way.list);
-    c.open_straight();
+    if (gate != ring::Gate::host && gate != ring::Gate::stream) return;
+    path.on_driver = has_driver;
+    if (path.on_driver && (!stream_writes || driver.cuCtxGetCurrent == nullptr || driver.cuStreamIsCapturing == nullptr))
+        return;
+    path.stream = stream;
+    path.stream_name = stream_name(c, stream);
+    path.head = LaunchHead(gate, 1, record_flags(1, gate)).word();
+    path.gate = gate;
+    path.context = c.context->handle;
+    path.function = c.context->gate;
+    fill_gate_arguments(path.arguments, c);
+    path.arguments.list(path.list);
+    c.open_fast_path();
 }
 
 // --- what is said to the stream -------------------------------------------------------------------
 
-bool ask_stream(const StraightWay& way) {
+bool ask_stream(const FastPath& path) {
     CUcontext current = nullptr;
-    if (driver.cuCtxGetCurrent(&current) != CUDA_SUCCESS || current != way.context) [[unlikely]]
+    if (driver.cuCtxGetCurrent(&current) != CUDA_SUCCESS || current != path.context) [[unlikely]]
         return false;
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-    return driver.cuStreamIsCapturing(way.stream, &status) == CUDA_SUCCESS && status == CU_STREAM_CAPTURE_STATUS_NONE;
+    return driver.cuStreamIsCapturing(path.stream, &status) == CUDA_SUCCESS && status == CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
-bool place_straight_gate(StraightWay& way, std::uint64_t seq) {
+bool place_fast_path_gate(FastPath& path, std::uint64_t seq) {
     const Ring& view = process.view;
     const std::uint64_t slot = seq & view.mask;
-    way.arguments.ready = device_address_at_once(&view.ready[slot].value);
-    way.arguments.go = device_address_at_once(&view.go[slot].value);
-    way.arguments.value = seq + 1;
-    return driver.cuLaunchKernel(way.function, 1, 1, 1, 32, 1, 1, 0, way.stream, way.list, nullptr) == CUDA_SUCCESS;
+    path.arguments.ready = device_address_at_once(&view.ready[slot].value);
+    path.arguments.go = device_address_at_once(&view.go[slot].value);
+    path.arguments.value = seq + 1;
+    return driver.cuLaunchKernel(path.function, 1, 1, 1, 32, 1, 1, 0, path.stream, path.list, nullptr) == CUDA_SUCCESS;
 }
 
 namespace {
 
-__attribute__((noinline)) ncclResult_t finish_carefully(Communicator& c, std::uint64_t seq, ncclResult_t result) {
+__attribute__((noinline)) ncclResult_t finish_on_slow_path(Communicator& c, std::uint64_t seq, ncclResult_t result) {
     const Inside inside;
-    end_flight(c, {seq, kFull}, {c.straight.stream, c.context}, result);
+    end_flight(c, {seq, kFull}, {c.fast_path.stream, c.context}, result);
     return result;
 }
 
@@ -80,19 +82,19 @@ bool refuse(std::uint64_t seq) {
 
 }  // namespace
 
-__attribute__((noinline)) ncclResult_t finish_straight_stream(Communicator& c, std::uint64_t seq) {
+__attribute__((noinline)) ncclResult_t finish_fast_path_stream(Communicator& c, std::uint64_t seq) {
     const CUdeviceptr done = device_address_at_once(&process.view.done[seq & process.view.mask].value);
-    if (driver.cuStreamWriteValue64(c.straight.stream, done, seq + 1, CU_STREAM_WRITE_VALUE_DEFAULT) == CUDA_SUCCESS)
+    if (driver.cuStreamWriteValue64(c.fast_path.stream, done, seq + 1, CU_STREAM_WRITE_VALUE_DEFAULT) == CUDA_SUCCESS)
         [[likely]]
         return ncclSuccess;
-    return finish_carefully(c, seq, ncclSuccess);
+    return finish_on_slow_path(c, seq, ncclSuccess);
 }
 
 // --- gates ----------------------------------------------------------------------------------------
 
-bool pass_carefully(Communicator& c, std::uint64_t seq) {
+bool pass_on_slow_path(Communicator& c, std::uint64_t seq) {
     const ring::OpEntry op = process.view.record(seq).op;
-    if (!enqueue_gate(c, seq, c.straight.stream)) return pass_host_gate(seq, &op, 1) || refuse(seq);
+    if (!enqueue_gate(c, seq, c.fast_path.stream)) return pass_host_gate(seq, &op, 1) || refuse(seq);
     process.view.header->gated.fetch_add(1, std::memory_order_relaxed);
     ring_doorbell();
     return true;
@@ -108,12 +110,12 @@ bool reach_host_gate(std::uint64_t seq) {
     return await_go(seq, &op, 1) || refuse(seq);
 }
 
-ncclResult_t finish_straight(std::uint64_t seq, ncclResult_t result) {
+ncclResult_t finish_fast_path(std::uint64_t seq, ncclResult_t result) {
     thread_words.inside = 0;
     Communicator& c = *thread_words.admitted;
     if (result != ncclSuccess) [[unlikely]]
-        return finish_carefully(c, seq, result);
-    if (c.straight.on_driver) return finish_straight_stream(c, seq);
+        return finish_on_slow_path(c, seq, result);
+    if (c.fast_path.on_driver) return finish_fast_path_stream(c, seq);
     store_done(seq);
     return ncclSuccess;
 }
