@@ -128,7 +128,7 @@ bool Core::Impl::involves_laggard(const Gang& gang) {
     return false;
 }
 
-// --- what was done untold -------------------------------------------------------------------------
+// --- what was done, and not reported before --------------------------------------------------------
 
 void Core::Impl::hear_ran(NodeIndex n, const wire::LaunchRan& ran) {
     if (launch_of({n, ran.demand.launch.rank, ran.demand.launch.seq}) != nullptr) return hear_done(n, ran.done);
@@ -159,10 +159,10 @@ void Core::Impl::hear_ran(NodeIndex n, const wire::LaunchRan& ran) {
     note_seen(n, ran.done, std::move(seen), ran.demand.bytes);
     for (const wire::KeyRange& range : ran.demand.keys)
         if (const auto member = rank->comms.find(range.first.comm); member != rank->comms.end())
-            did_untold(member->second, range);
+            did_unreported(member->second, range);
 }
 
-void Core::Impl::did_untold(const Membership& membership, const wire::KeyRange& range) {
+void Core::Impl::did_unreported(const Membership& membership, const wire::KeyRange& range) {
     Comm& comm = *membership.comm;
     const Key sequence = sequence_of(range.first);
     const std::uint64_t end = range.first.n + range.count;
@@ -181,14 +181,14 @@ void Core::Impl::did_untold(const Membership& membership, const wire::KeyRange& 
         for (const std::uint32_t slot : membership.slots)
             if (const std::uint32_t place = place_of(key, slot);
                 place != kNone && state.members[place].presence == Presence::absent) {
-                did_untold(state, place);
+                did_unreported(state, place);
                 break;
             }
     }
 }
 
 // The key may be erased by it.
-void Core::Impl::did_untold(KeyState& key, std::uint32_t place) {
+void Core::Impl::did_unreported(KeyState& key, std::uint32_t place) {
     mark_done(key, place);
     update_hold(key);
     if (key.full()) gather(key);
@@ -215,7 +215,7 @@ void Core::Impl::tell_finished(Comm& comm, std::uint32_t slot) {
             keys.push_back(&key);
     }
     std::sort(keys.begin(), keys.end(), [](const auto* x, const auto* y) { return x->key < y->key; });
-    for (KeyState* key : keys) did_untold(*key, place_of(key->key, slot));
+    for (KeyState* key : keys) did_unreported(*key, place_of(key->key, slot));
 }
 
 // --- communicators that end, nodes that come again ------------------------------------------------

@@ -340,8 +340,8 @@ std::vector<wire::PortSteering> Core::Impl::steering_news(NodeIndex node) {
             const bool turned = s.op != 0 || (s.unknown && s.changed != 0);
             if (!turned && !inventory.known(gpu.ports[index])) continue;
             const PortId leads = !turned && !s.no_light && s.peer < fabric.ports.size() ? s.peer : kNone;
-            if (leads == s.told) continue;
-            s.told = leads;
+            if (leads == s.reported) continue;
+            s.reported = leads;
             wire::PortSteering entry{local, index, kNone, kNone, kNone};
             if (leads != kNone) {
                 const Port& peer = fabric.ports[leads];

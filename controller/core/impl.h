@@ -356,8 +356,8 @@ struct Core::Impl {
     void mark_cut(KeyState& key);
     bool involves_laggard(const Gang& gang);
     void hear_ran(NodeIndex n, const wire::LaunchRan& ran);
-    void did_untold(const Membership& membership, const wire::KeyRange& range);
-    void did_untold(KeyState& key, std::uint32_t place);
+    void did_unreported(const Membership& membership, const wire::KeyRange& range);
+    void did_unreported(KeyState& key, std::uint32_t place);
     void imply_done(Comm& comm, const Key& key, std::uint32_t slot);
     void tell_finished(Comm& comm, std::uint32_t slot);
     void end_runs_of(Comm& comm);

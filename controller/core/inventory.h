@@ -15,7 +15,7 @@
 namespace opus::controller {
 
 inline constexpr PortId kForeign = 0xfffffffeu;  // joined to a switch port that is no NIC's
-inline constexpr PortId kUntold = 0xfffffffdu;   // its node has not been told where it leads
+inline constexpr PortId kUnreported = 0xfffffffdu;  // its node has not been told where it leads
 
 // A pair of GPUs. Launches hold pairs, not circuits: senders stripe over every port that leads to the
 // peer, so while a key needs a pair, every circuit of the pair stays.
@@ -60,7 +60,7 @@ struct PortState {
     bool on_trial = false;  // fenced by the controller, and whoever needs it may try it
     TimeNs doubt_until_ns = 0;  // its switch may still be carrying out a command whose session was lost
     std::uint64_t changed = 0;  // step of the last change: an older read-back says nothing about it
-    PortId told = kUntold;      // where its node was last told that it leads; kNone: dark
+    PortId reported = kUnreported;  // where its node was last told that it leads; kNone: dark
     TimeNs since_ns = 0;
     TimeNs stay_ns = 0;  // the longest for which light has been up there before somebody else wanted the port
     std::string note;

@@ -165,7 +165,7 @@ void Core::Impl::hear(NodeIndex n, const wire::Snapshot& s) {
     set_overdue(node, false);
     node.grace_at_ns = 0;
     for (const GpuId gpu : fabric.nodes[n].gpus)
-        for (const PortId p : fabric.gpus[gpu].ports) inventory.port(p).told = kUntold;
+        for (const PortId p : fabric.gpus[gpu].ports) inventory.port(p).reported = kUnreported;
     node.tell = true;
     owed.insert(n);
 

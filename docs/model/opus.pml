@@ -36,7 +36,7 @@ byte ticket[NL];            /* place in the line of those that wait, from 1; 0: 
 short finished, started;    /* launches, in truth */
 short transferred;          /* data that has arrived */
 short lit, moving;          /* circuits */
-short told;                 /* launches of which their rank has told the controller */
+short reported;             /* launches that their rank has reported to the controller */
 short soft[NR];             /* keys under a soft token, as the rank sees it */
 short token[NR];            /* the same as the controller sees it */
 short revoked[NR];          /* keys whose token is asked back; the answer is awaited */
@@ -432,7 +432,7 @@ c_code {
 #ifndef SNAPSHOT_WITHOUT_FLIGHT
             if (now.at_rank[l] == STARTED) now.at_controller[l] = dark(NEEDS[l]) ? SUSPENDED : IN_FLIGHT;
 #endif
-            if (now.at_rank[l] != IDLE) now.told |= 1 << l;
+            if (now.at_rank[l] != IDLE) now.reported |= 1 << l;
             if (now.at_rank[l] == FINISHED) now.soft[r] &= ~KEYS[l];
         }
 #ifndef SNAPSHOT_WITHOUT_TOKENS
@@ -569,7 +569,7 @@ c_code {
         return out;
     }
     /* Inside a run nothing is said; at its end, all that was done. */
-    static int may_expire(int l) { return now.at_rank[l] == READY && HAS(now.told, l) && !HAS(now.expired, l); }
+    static int may_expire(int l) { return now.at_rank[l] == READY && HAS(now.reported, l) && !HAS(now.expired, l); }
     static void withdraw(int l) {
         now.packets |= 1 << l;
         now.at_rank[l] = STARTED;
@@ -593,7 +593,7 @@ c_code {
             now.at_controller[l] = ABSENT;
             now.finished &= ~(1 << l);
             now.started &= ~(1 << l);
-            now.told &= ~(1 << l);
+            now.reported &= ~(1 << l);
 #ifdef AHEAD
             forget_gate(l);
 #endif
@@ -606,10 +606,10 @@ c_code {
         return 1;
     }
     static int done_now(int r, int launches) {      /* what to say, now that these have finished */
-        int say = launches & now.told;
-        if (run_is_over(r)) say |= in_state(r, FINISHED) & ~now.told;
+        int say = launches & now.reported;
+        if (run_is_over(r)) say |= in_state(r, FINISHED) & ~now.reported;
         if (!HAS(now.heard, r)) say = 0;        /* the snapshot will tell */
-        now.told |= say;
+        now.reported |= say;
         EACH_LAUNCH(l) if (HAS(say, l)) now.soft[r] &= ~KEYS[l];
         return say;
     }
@@ -681,7 +681,7 @@ inline demand_or_start() {
     :: c_expr { COVERED } -> c_code { start(Pgate->me); now.r = 0; }; must_hold()
     :: else ->
         if
-        :: c_expr { HEARD } -> c_code { now.told |= 1 << Pgate->me; }; up[rank]!DEMAND,(1 << me),0
+        :: c_expr { HEARD } -> c_code { now.reported |= 1 << Pgate->me; }; up[rank]!DEMAND,(1 << me),0
         :: else         /* no session: the snapshot will tell */
         fi
     fi
@@ -749,7 +749,7 @@ inline return_run(keys) {
         int all = under(Pmanager->me, now.asked);
         now.say = all & in_state(Pmanager->me, STARTED) & seen_by_manager();
         now.ended = all & in_state(Pmanager->me, FINISHED);
-        now.told |= now.say | now.ended;
+        now.reported |= now.say | now.ended;
         now.soft[Pmanager->me] &= ~now.asked;
     };
     asked = 0;

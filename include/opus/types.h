@@ -158,9 +158,9 @@ inline constexpr std::uint32_t kReasons = 13;
 
 // How far NCCL's creation of a communicator has come on one member.
 enum class CreationState : std::uint8_t {
-    untold = 0,    // an older shim does not say
-    entered = 1,   // the call is about to be made, or goes on
-    returned = 2,  // it has returned without an error: so all members have entered it
+    unreported = 0,  // an older shim does not say
+    entered = 1,     // the call is about to be made, or goes on
+    returned = 2,    // it has returned without an error: so all members have entered it
 };
 inline constexpr std::uint32_t kCreationStates = 3;
 

@@ -78,7 +78,7 @@ struct LaunchDone {
     bool ungated = false;                               // passed or observed: it never waited for go
 };
 
-// A launch that started under the soft part of a grant and was never told of before.
+// A launch that started under the soft part of a grant and was never reported before.
 struct LaunchRan {
     LaunchDemand demand;
     LaunchDone done;
@@ -112,7 +112,7 @@ struct CommMember {  // this node's member of a communicator
     std::uint32_t generation = 0;
     std::vector<KeyRange> done = {};  // snapshot only, one a sequence: this member has finished the keys 0 .. n + count - 1
     Verdict verdict = Verdict::unknown;  // what its launches go by now: a new controller must not hold what an old one passed
-    CreationState creation = CreationState::untold;
+    CreationState creation = CreationState::unreported;
     bool own_nic = false;  // its transfers leave by its own GPU's NIC, whatever the receiver's is (opus/ways.h)
     bool own_host = false;  // its NCCL counts hosts, not NVLink domains
     bool at_once = false;   // its NCCL connects it while it is made: no circuits could be asked for
@@ -205,7 +205,7 @@ struct Returned {  // answer to Revoke
     std::vector<LocalLaunch> started;        // of those asked about: already past their gate
     std::vector<LocalLaunch> returned;       // not started; ready again
     std::vector<KeyRange> started_upto;      // Revoke: per soft sequence, what was started
-    std::vector<LaunchDemand> running = {};  // Revoke: started under what is returned, in flight, never told of before
+    std::vector<LaunchDemand> running = {};  // Revoke: started under what is returned, in flight, never reported before
 };
 
 struct Expired {

@@ -39,9 +39,9 @@ void Core::Impl::welcome(const wire::Welcome& m) {
                             " with " + std::to_string(m.gpus.size()) + " GPUs");
     emit(SetNode{m.node});
     emit(Send{snapshot()});
-    told_all();  // by what it says is finished
-    untold.launches.clear();
-    untold.ended.clear();
+    all_reported();  // by what it says is finished
+    unreported.launches.clear();
+    unreported.ended.clear();
     soft.take_ended();
     if (!expired.empty()) emit(Send{wire::Expired{std::move(expired)}});
     expired.clear();
@@ -106,7 +106,7 @@ void Core::Impl::hear(const wire::Grant& m) {
     decide_all();
 }
 
-// The soft part of these grants goes back; the firm part stays. What has started under a run is told with the
+// The soft part of these grants goes back; the firm part stays. What has started under a run is reported with the
 // answer, whichever run it was: so no launch is in flight unknown to the controller when circuits move. What has
 // ended comes first. Not before it is known which of the launches that were let go ahead have gone.
 void Core::Impl::hear(const wire::Revoke& m) {
@@ -125,13 +125,13 @@ void Core::Impl::return_run(const wire::Revoke& m) {
             if (!launch.running() || launch.phase == Phase::passed || launch.grant == 0 || launch.firm) return;
             answer.started.push_back({rank.info.rank, launch.seq});
             if (launch.known_running) return;
-            launch.told = launch.known_running = true;
+            launch.reported = launch.known_running = true;
             if (wire::LaunchDemand what = demand_of(rank, launch); !what.keys.empty())
                 answer.running.push_back(std::move(what));
         });
     }
     auto ended = soft.take_ended();
-    untold.ended.insert(untold.ended.end(), ended.begin(), ended.end());
+    unreported.ended.insert(unreported.ended.end(), ended.begin(), ended.end());
     gather_done();
     auto& done = outbox.done;
     if (!done.launches.empty() || !done.ran.empty() || !done.ended.empty()) emit(Send{std::exchange(done, {})});
@@ -144,7 +144,7 @@ void Core::Impl::hear(const wire::Pass& m) {
         Rank* rank = nullptr;
         Launch* launch = launch_of(id, &rank);
         if (launch == nullptr || launch->phase == Phase::done || launch->running()) continue;
-        launch->told = true;
+        launch->reported = true;
         start(*rank, *launch, Phase::passed, abort);
         log(LogLevel::warn, name_of(id) + (abort ? " aborted: " : " passes without circuits: ") + m.why);
     }

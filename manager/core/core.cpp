@@ -302,7 +302,7 @@ void Core::Impl::handle(const Recorded& e) {
     }
     if (e.go) {
         launch.phase = Phase::started;
-        launch.reached = launch.told = true;
+        launch.reached = launch.reported = true;
     }
     if (e.gate == ring::Gate::none && (e.flags & ring::kLaunchMarksReady) == 0) {
         // Nothing will ever say that it was reached. Not before the launches ahead of it in its stream are done,
@@ -468,26 +468,26 @@ void Core::Impl::tell_done(Rank& rank, Launch& launch, bool passed) {
     const bool goes_on = launch.grant != 0 && !soft.empty() &&
                          std::all_of(launch.keys.begin(), launch.keys.end(),
                                      [&](const LaunchKey& key) { return soft.continues(launch.grant, key.range.first); });
-    if (launch.grant != 0 && !launch.firm && !launch.told) {
+    if (launch.grant != 0 && !launch.firm && !launch.reported) {
         // Heard of even if there is no controller now.
         wire::LaunchDemand what = demand_of(rank, launch);
         if (what.keys.empty())  // its communicators are no longer held
             for (const LaunchKey& key : launch.keys) what.keys.push_back(key.range);
-        if (untold.ran.size() < kMaxUntold) untold.ran.push_back({std::move(what), done});
-        rank.set_untold(launch);
-        untold_due |= !goes_on;
-    } else if (has_controller() && launch.told) {
-        (goes_on ? untold : outbox.done).launches.push_back(done);
+        if (unreported.ran.size() < kMaxUnreported) unreported.ran.push_back({std::move(what), done});
+        rank.set_unreported(launch);
+        unreported_due |= !goes_on;
+    } else if (has_controller() && launch.reported) {
+        (goes_on ? unreported : outbox.done).launches.push_back(done);
     } else if (has_controller() && launch.ungated() && !launch.members.empty() && !is_intra(rank, launch)) {
         outbox.done.seen.push_back({done, rank.members[launch.members.front()]->info.comm, launch.op, launch.bytes});
     }
 }
 
-// The ring keeps what nobody has been told of: a manager that starts anew reads that it is done, and its peers do
+// The ring keeps what has not been reported: a manager that starts anew reads that it is done, and its peers do
 // not wait for it.
 void Core::Impl::retire(Rank& rank) {
     Retired retired = rank.retire(has_controller());
-    untold_due |= has_controller() && (rank.kept_slots() > rank.kept_most || rank.is_crowded());
+    unreported_due |= has_controller() && (rank.kept_slots() > rank.kept_most || rank.is_crowded());
     if (retired.upto == 0 && retired.freed.empty()) return;
     emit(std::move(retired));
     const auto free = std::partition(rank.freeing.begin(), rank.freeing.end(),

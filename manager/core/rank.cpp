@@ -55,8 +55,8 @@ void Rank::set_done(Launch& launch) {
     over_ += launch.slots;
 }
 
-void Rank::set_untold(Launch& launch) {
-    if (!std::exchange(launch.untold, true)) untold += launch.slots;
+void Rank::set_unreported(Launch& launch) {
+    if (!std::exchange(launch.unreported, true)) unreported += launch.slots;
 }
 
 // Connections are made on the host, whatever kernels run: one that waited for an earlier receive would keep the
@@ -192,10 +192,10 @@ void Rank::imply_replayed(const Launch& captured, std::uint64_t replays) {
         }
 }
 
-// What is untold of replays no ring keeps.
-void Rank::forget_untold() {
-    for (auto at = launches.begin(); untold > 0 && at != launches.end(); ++at)
-        if (std::exchange(at->untold, false)) untold -= at->slots;
+// No ring keeps what is unreported of replays.
+void Rank::forget_unreported() {
+    for (auto at = launches.begin(); unreported > 0 && at != launches.end(); ++at)
+        if (std::exchange(at->unreported, false)) unreported -= at->slots;
 }
 
 // Where nothing ends late this is all that happens: what is done leaves at the front.
@@ -204,10 +204,10 @@ Retired Rank::retire(bool keep) {
     std::erase_if(replays, [](const auto& replay) { return replay.second.phase == Phase::done; });
     while (!launches.empty() && launches.front().phase == Phase::done) {
         const Launch& front = launches.front();
-        if (front.untold && keep) break;
+        if (front.unreported && keep) break;
         over_ -= front.slots;
         slots_ -= front.slots;
-        if (front.untold) untold -= front.slots;
+        if (front.unreported) unreported -= front.slots;
         if (front.overtaken) {
             --overtaken_;
             occupied_ -= front.slots;
@@ -217,7 +217,7 @@ Retired Rank::retire(bool keep) {
         }
         launches.pop_front();
     }
-    if (is_short() && over_ - (keep ? untold : 0) + skipped_slots() >= least_freed()) overtake(keep, r);
+    if (is_short() && over_ - (keep ? unreported : 0) + skipped_slots() >= least_freed()) overtake(keep, r);
     return r;
 }
 
@@ -240,7 +240,7 @@ bool Rank::is_crowded() const { return skips_ && has_few_left() && over_ >= leas
 // Up to the last one that is over, or the last slots that were skipped: those that are go, those that are not stay
 // behind with their slots.
 void Rank::overtake(bool keep, Retired& r) {
-    const auto is_over = [keep](const Launch& l) { return l.phase == Phase::done && !(l.untold && keep); };
+    const auto is_over = [keep](const Launch& l) { return l.phase == Phase::done && !(l.unreported && keep); };
     std::uint64_t upto = 0, next = launches.empty() ? 0 : launches.back().end();
     for (auto launch = launches.rbegin(); launch != launches.rend() && upto == 0; ++launch) {
         if (launch->end() < next || is_over(*launch)) upto = next;
@@ -251,7 +251,7 @@ void Rank::overtake(bool keep, Retired& r) {
         if (is_over(launch)) {
             over_ -= launch.slots;
             slots_ -= launch.slots;
-            if (launch.untold) untold -= launch.slots;
+            if (launch.unreported) unreported -= launch.slots;
             if (launch.overtaken) r.freed.push_back({launch.seq, launch.slots});
         } else if (!launch.overtaken) {
             launch.overtaken = true;
@@ -298,7 +298,7 @@ std::string Rank::check() const {
     const std::string name = "rank " + std::to_string(info.rank) + ": ";
     std::array<std::uint32_t, ring::kMaxComms> outstanding{};
     std::unordered_map<std::uint32_t, std::vector<std::uint64_t>> expected;
-    std::uint64_t end = 0, over = 0, told_late = 0, occupied = 0, slots = 0;
+    std::uint64_t end = 0, over = 0, unreported_slots = 0, occupied = 0, slots = 0;
     std::size_t waits = 0;
     for (const Launch& launch : launches) {
         const std::string which = name + "launch " + std::to_string(launch.seq) + ": ";
@@ -306,7 +306,7 @@ std::string Rank::check() const {
         end = launch.end();
         slots += launch.slots;
         over += launch.phase == Phase::done ? launch.slots : 0;
-        told_late += launch.untold ? launch.slots : 0;
+        unreported_slots += launch.unreported ? launch.slots : 0;
         occupied += launch.overtaken ? launch.slots : 0;
         if (launch.phase == Phase::done) continue;
         for (const std::uint16_t m : launch.members) ++outstanding[m];
@@ -325,7 +325,7 @@ std::string Rank::check() const {
         for (const std::uint16_t m : launch.members) ++outstanding[m];
         waits += launch.phase == Phase::waiting;
     }
-    if (over != over_ || told_late != untold || occupied != occupied_ || slots != slots_)
+    if (over != over_ || unreported_slots != unreported || occupied != occupied_ || slots != slots_)
         return name + "miscounts the slots of its launches";
     if (!std::is_partitioned(launches.begin(), launches.end(), [](const Launch& l) { return l.overtaken; }))
         return name + "a launch was overtaken, and one before it not";

@@ -47,8 +47,8 @@ struct Launch {
     bool firm = false;           // `grant` names it
     bool asked = false;          // in a Demand or Snapshot of this session
     bool known_running = false;  // a Returned or a snapshot said that it started under a run
-    bool told = false;           // the controller has ever heard of it: it must hear of its end
-    bool untold = false;         // done under a run, and the controller has not heard of it
+    bool reported = false;       // the controller has ever heard of it: it must hear of its end
+    bool unreported = false;     // done under a run, and the controller has not heard of it
     bool overtaken = false;      // the ring is retired beyond it; its slots are marked occupied
     std::uint64_t grant = 0;     // token it may start, or has started, under
     std::string misses;          // what the controller last said that it waits for
@@ -115,8 +115,8 @@ class Rank {
 public:
     // A hostile rank must not make us remember without end.
     static constexpr std::size_t kMaxSequences = 1u << 17;
-    // Slots that are done are kept for a manager that starts anew, if nobody was told; not many more than so many, nor
-    // than a quarter of the ring.
+    // Slots that are done are kept for a manager that starts anew, if they were not reported; not many more than so
+    // many, nor than a quarter of the ring.
     static constexpr std::uint32_t kMaxKeptSlots = 128;
 
     wire::RankInfo info;
@@ -134,7 +134,7 @@ public:
     bool offers_due = false;  // there may be something to let go ahead
     bool recovered = false;   // an earlier manager served it
     std::uint32_t kept_most = kMaxKeptSlots;
-    std::uint64_t untold = 0;  // slots of launches that are `untold`
+    std::uint64_t unreported = 0;  // slots of launches that are `unreported`
 
     template <class F>
     void each(F visit) {
@@ -167,21 +167,21 @@ public:
     void leave(const Launch& launch);  // it ended
     void stop_waiting(const Launch& launch);
     void set_done(Launch& launch);
-    void set_untold(Launch& launch);
+    void set_unreported(Launch& launch);
     void note_finished(const Launch& launch);
     // An earlier manager saw the launches through that come before the first of its sequence found in the ring.
     void imply_finished(const Launch& first);
     // It saw so many replays of a captured launch through.
     void imply_replayed(const Launch& captured, std::uint64_t replays);
     // Forgets what is done, in ring order; where it is short, what is done or was skipped behind others too, which are overtaken.
-    // `keep`: not those that are untold, nor in ring order those behind them. What the ring is to be told; upto 0: no further.
+    // `keep`: not those that are unreported, nor in ring order those behind them. What the ring is to be told; upto 0: no further.
     Retired retire(bool keep);
     bool is_short() const;  // few slots or entries are left, or what is free lies between launches that were passed over
-    bool is_crowded() const;                    // few are left, and some more could be freed but for what is untold
+    bool is_crowded() const;                    // few are left, and some more could be freed but for what is unreported
     bool is_named(const Freeing& entry) const;  // by a record that is not retired, or overtaken
     std::uint64_t kept_slots() const;  // done, and not retired
-    // Nothing is untold any more, or nothing more is known of it.
-    void forget_untold();
+    // Nothing is unreported any more, or nothing more is known of it.
+    void forget_unreported();
     // Behind the last slot that names this communicator entry and is not retired; 0: none.
     std::uint64_t last_use(std::uint16_t index) const;
     MemberLookup lookup() const;

@@ -35,10 +35,10 @@ void Core::Impl::lose_controller(const std::string& why) {
     if (session.state == SessionState::up) log(LogLevel::warn, "controller lost: " + why);
     session.state = SessionState::down;
     if (!alone_since) alone_since = now;
-    // The next snapshot tells what was to be told of launches that the controller knew, and of tokens.
-    untold.ran.insert(untold.ran.end(), outbox.done.ran.begin(), outbox.done.ran.end());
-    untold.launches.clear();
-    untold.ended.clear();
+    // The next snapshot reports what was to be reported of launches that the controller knew, and of tokens.
+    unreported.ran.insert(unreported.ran.end(), outbox.done.ran.begin(), outbox.done.ran.end());
+    unreported.launches.clear();
+    unreported.ended.clear();
     soft.take_ended();
     revokes.clear();
     outbox.clear();
@@ -91,7 +91,7 @@ void Core::Impl::end_runs() {
 
 void Core::Impl::send_heartbeat() {
     session.last_heartbeat = now;
-    untold_due |= !untold.launches.empty() || !untold.ran.empty();
+    unreported_due |= !unreported.launches.empty() || !unreported.ran.empty();
     emit(Send{wire::Heartbeat{realtime, {}, {}}});
 }
 
@@ -126,7 +126,7 @@ TimeNs Core::Impl::verdict_deadline(const Rank& rank, const Member& member) cons
 void Core::Impl::expire(Rank& rank, Launch& launch) {
     const bool abort = rank.info.policy == Policy::abort;
     const wire::LocalLaunch id{rank.info.rank, launch.seq};
-    launch.told = true;
+    launch.reported = true;
     start(rank, launch, Phase::passed, abort);
     ++counters.expired;
     if (has_controller()) {
@@ -194,16 +194,16 @@ void Core::Impl::gather_done() {
         to.insert(to.end(), std::make_move_iterator(from.begin()), std::make_move_iterator(from.end()));
         from.clear();
     };
-    append(outbox.done.launches, untold.launches);
-    append(outbox.done.ran, untold.ran);
-    append(outbox.done.ended, untold.ended);
-    untold_due = false;
-    told_all();
+    append(outbox.done.launches, unreported.launches);
+    append(outbox.done.ran, unreported.ran);
+    append(outbox.done.ended, unreported.ended);
+    unreported_due = false;
+    all_reported();
 }
 
-void Core::Impl::told_all() {
+void Core::Impl::all_reported() {
     for (auto& entry : ranks) {
-        entry.second.forget_untold();
+        entry.second.forget_unreported();
         retire(entry.second);
     }
 }
@@ -217,23 +217,23 @@ bool Core::Impl::flush() {
             Rank* rank = nullptr;
             Launch* launch = launch_of(id, &rank);
             if (launch == nullptr || launch->phase != Phase::waiting) continue;
-            launch->told = true;
+            launch->reported = true;
             demand.launches.push_back(demand_of(*rank, *launch));
         }
         counters.demand_launches += demand.launches.size();
         counters.demand_messages += !demand.launches.empty();
         // What may wait goes along with what does not.
-        if (const auto& o = outbox; untold_due || !o.done.launches.empty() || !demand.launches.empty() ||
+        if (const auto& o = outbox; unreported_due || !o.done.launches.empty() || !demand.launches.empty() ||
                                     !o.registered.comms.empty() || !o.registered.entering.empty() ||
                                     !o.retire.comms.empty() || !o.retire.ranks.empty() || !o.retire.degraded.empty() ||
                                     !o.retire.failed.empty() ||
-                                    untold.ran.size() + untold.launches.size() >= kMaxUntold / 2)
-            untold_due = true;
+                                    unreported.ran.size() + unreported.launches.size() >= kMaxUnreported / 2)
+            unreported_due = true;
         if (auto ended = soft.take_ended(); !ended.empty()) {
-            untold_due = true;
-            untold.ended.insert(untold.ended.end(), ended.begin(), ended.end());
+            unreported_due = true;
+            unreported.ended.insert(unreported.ended.end(), ended.begin(), ended.end());
         }
-        if (untold_due) gather_done();
+        if (unreported_due) gather_done();
         const bool any_done = !outbox.done.launches.empty() || !outbox.done.ran.empty() || !outbox.done.ended.empty() ||
                               !outbox.done.seen.empty();
         counters.done_messages += any_done;

@@ -1,4 +1,4 @@
-// What the controller is told of the node's state.
+// What is reported to the controller of the node's state.
 #include <algorithm>
 
 #include "manager/core/state.h"
@@ -67,7 +67,7 @@ wire::Snapshot Core::Impl::snapshot() {
             const bool waits = launch.phase == Phase::waiting;
             if (launch.firm && launch.phase != Phase::done)
                 token_of(s.tokens, launch.grant).firm.push_back({id, launch.seq});
-            if (!waits && !(launch.running() && launch.told) && !(launch.running() && launch.grant != 0)) return;
+            if (!waits && !(launch.running() && launch.reported) && !(launch.running() && launch.grant != 0)) return;
             if (waits) {
                 // Not judged yet: it is demanded when its communicators are.
                 const bool unknown = std::any_of(launch.keys.begin(), launch.keys.end(), [&](const LaunchKey& key) {
@@ -79,7 +79,7 @@ wire::Snapshot Core::Impl::snapshot() {
             }
             wire::LaunchDemand demand = demand_of(rank, launch);
             if (demand.keys.empty()) return;
-            launch.told = true;
+            launch.reported = true;
             launch.known_running |= launch.running();
             s.launches.push_back({std::move(demand), state_of(launch.phase), launch.grant});
         });

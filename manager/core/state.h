@@ -1,5 +1,5 @@
 // What the manager's core holds. core.cpp: what ranks do. ahead.cpp: gates opened ahead. conversation.cpp: what the
-// controller says. session.cpp: sessions, time, the hold. snapshot.cpp: what is told of all this.
+// controller says. session.cpp: sessions, time, the hold. snapshot.cpp: what is reported of all this.
 #pragma once
 
 #include <functional>
@@ -48,7 +48,7 @@ struct Outbox {
     void clear() { *this = {}; }
 };
 
-inline constexpr std::size_t kMaxUntold = 4096;
+inline constexpr std::size_t kMaxUnreported = 4096;
 
 struct Core::Impl {
     Impl(std::string node_name, CoreOptions core_options)
@@ -70,11 +70,11 @@ struct Core::Impl {
     TimeNs heard_ns = 0;                // the last frame of a controller that knew us
     TimeNs grace_ns = 0;                // not hearing of us for so long, it takes our runs for over; 0: it has not said
     TimeNs wake_at = -1;                // last WakeAt
-    wire::Done untold;                  // ends of launches of runs that go on
-    bool untold_due = false;            // to be said at the end of this look
+    wire::Done unreported;              // ends of launches of runs that go on
+    bool unreported_due = false;        // to be said at the end of this look
     std::string refusal;                // last reason shown
     std::optional<TimeNs> refused_since;  // because another manager speaks for this node
-    std::vector<wire::LocalLaunch> expired;  // decided here without a controller, to be told at the next welcome
+    std::vector<wire::LocalLaunch> expired;  // decided here without a controller, to be reported at the next welcome
 
     std::uint32_t withdrawals = 0;      // not answered yet
     std::vector<wire::Revoke> revokes;  // to be answered after them
@@ -113,7 +113,7 @@ struct Core::Impl {
     void finish(Rank& rank, Launch& launch);
     void tell_done(Rank& rank, Launch& launch, bool passed);
     void gather_done();
-    void told_all();
+    void all_reported();
     void retire(Rank& rank);
     // The grant under whose soft part it may start, those `without` apart.
     std::uint64_t soft_cover(const Rank& rank, const Launch& launch, const std::vector<std::uint64_t>& without) const;
@@ -180,7 +180,7 @@ struct Core::Impl {
         ++counters.rejected;
     }
 
-    // What is told (snapshot.cpp).
+    // What is reported (snapshot.cpp).
     wire::LaunchDemand demand_of(const Rank& rank, const Launch& launch) const;
     wire::Snapshot snapshot();
     void tell_degraded();

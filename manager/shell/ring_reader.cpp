@@ -89,7 +89,7 @@ void RingReader::scan_entry(std::uint32_t index, std::vector<Event>& events) {
     if (entry.life == Life::free) {
         if (state == ring::CommState::entering) return enter_entry(index, events);
         if (state != ring::CommState::registered && state != ring::CommState::retired) return;
-        // Retired and freed before: its last life, already told.
+        // Retired and freed before: its last life, already reported.
         if (entry.ever_freed && shared.generation == entry.generation) return;
         if (recovered_ && state == ring::CommState::retired &&
             shared.freed.load(std::memory_order_relaxed) == shared.generation) {
@@ -386,7 +386,7 @@ void RingReader::take_back() {
             if (!launch.ready) stays_gone(launch.seq, launch.flags);
 }
 
-// What came since the last look came at one time, as far as can be told: it is told in the order of the program,
+// What came since the last look came at one time, as far as can be known: it is reported in the order of the program,
 // and not in that of the lanes, which is the same in no two processes.
 void RingReader::watch_lanes(std::vector<Event>& events) {
     const auto first = static_cast<std::ptrdiff_t>(events.size());
@@ -431,7 +431,7 @@ void RingReader::watch_lane(Lane& lane, std::vector<Event>& events) {
 
 // --- replays --------------------------------------------------------------------------------------
 
-// What an earlier manager has told of its replays.
+// What an earlier manager has reported of its replays.
 void RingReader::recover(Captured& captured) {
     const std::uint64_t done = view_.done[captured.record.seq & view_.mask].replays.load(std::memory_order_acquire);
     captured.ready = captured.done = done;
@@ -475,7 +475,7 @@ void RingReader::watch_replays(std::vector<Event>& events) {
     }
 }
 
-// A replay is told when the one before it is done: those of one graph take turns, and so do their words.
+// A replay is reported when the one before it is done: those of one graph take turns, and so do their words.
 void RingReader::watch_replays(Captured& captured, std::vector<Event>& events) {
     const std::uint64_t slot = captured.record.seq & view_.mask;
     const std::uint64_t done = view_.done[slot].replays.load(std::memory_order_acquire);

@@ -2,7 +2,7 @@
 //
 // The shim is not trusted: what it wrote is copied first and checked then, and what is counted on
 // (positions, which communicator entries live) is kept here, never read back. A record that breaks the
-// contract ends the reading of new ones: the ring is `broken`, its communicators are told lost, and the
+// contract ends the reading of new ones: the ring is `broken`, its communicators are reported lost, and the
 // owner opens the segment. A look reads at most one ring's worth of records.
 #pragma once
 
@@ -50,8 +50,8 @@ private:
         std::uint32_t generation = 0;  // of its life, or the one last freed
         std::uint32_t size = 0;
         std::uint32_t lost = 0;
-        bool created = false;   // NCCL's creation has returned, and that is told
-        std::uint64_t ends_at = 0;  // Life::ending: told when all records before are read
+        bool created = false;       // NCCL's creation has returned, and that is reported
+        std::uint64_t ends_at = 0;  // Life::ending: reported when all records before are read
     };
     struct Tracked {
         std::uint64_t seq = 0;
@@ -70,13 +70,13 @@ private:
         TimeNs since = 0;                          // the cause of the next word: a record, a go, an end
         Word next = Word::ready;
     };
-    // A launch that is captured into a graph, until that is gone. Its replays are told one after another.
+    // A launch that is captured into a graph, until that is gone. Its replays are reported one after another.
     struct Captured {
         Recorded record;
-        std::uint64_t ready = 0, done = 0;  // replays told
+        std::uint64_t ready = 0, done = 0;  // replays reported
         TimeNs since = 0;                   // the last of that
     };
-    static constexpr std::uint64_t kMostPassed = 64;  // replays between two looks that are told one by one
+    static constexpr std::uint64_t kMostPassed = 64;  // replays between two looks that are reported one by one
     static constexpr std::uint64_t kSeqNone = ~0ull;
     using LaneKey = std::pair<std::uint64_t, std::uint64_t>;
 

@@ -1,5 +1,5 @@
 // The launch ring from both its ends: the shim's writer and the manager's reader and accounts, over one segment.
-// Launches end in any order, some hardly ever, and some are done and not told of yet.
+// Launches end in any order, some hardly ever, and some are done and not reported yet.
 #define DOCTEST_CONFIG_IMPLEMENT_WITH_MAIN
 #include <doctest/doctest.h>
 
@@ -25,8 +25,9 @@ constexpr std::uint32_t kMostOps = 14;
 
 class BothEnds {
 public:
-    // `stubborn`: so many launches hardly ever end; `untold`: of so many ends nobody is told at once.
-    BothEnds(std::uint64_t seed, double stubborn, double untold) : stubborn_(stubborn), untold_(untold), random_(seed) {
+    // `stubborn`: so many launches hardly ever end; `unreported`: so many ends are not reported at once.
+    BothEnds(std::uint64_t seed, double stubborn, double unreported)
+        : stubborn_(stubborn), unreported_(unreported), random_(seed) {
         shim::process.settings.OPUS_RING_WAIT_MS = 0;
         rank_.capacity = kSlots;
         ring::CommEntry& entry = segment_.view.comms[0];
@@ -59,7 +60,7 @@ public:
         }
     }
     void tell() {
-        rank_.forget_untold();
+        rank_.forget_unreported();
         retire();
     }
     // So many free slots in a row, from the head on once round the ring, where only launches that are not done take any.
@@ -96,7 +97,7 @@ private:
         manager::Launch* launch = rank_.find(seq);
         REQUIRE(launch != nullptr);
         rank_.set_done(*launch);
-        if (chance(untold_)) rank_.set_untold(*launch);
+        if (chance(unreported_)) rank_.set_unreported(*launch);
         retire();
     }
     void retire() {
@@ -104,7 +105,7 @@ private:
         if (r.upto != 0 || !r.freed.empty()) reader_.retired(r);
     }
 
-    double stubborn_, untold_;
+    double stubborn_, unreported_;
     std::mt19937_64 random_;
     shim::Segment segment_{kSlots};
     manager::RingReader reader_{segment_.managers_view(), 0, false};

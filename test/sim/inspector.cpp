@@ -148,7 +148,8 @@ void Inspector::returned(NodeIndex node, std::uint64_t revocation) {
         for (const Part& part : *run.parts)
             for (const wire::KeyRange& range : asked->second.ranges)
                 if (!open_[part.comm] && covers(range, s_.flows[part.flow].key))
-                    return world_.fail("I2: a run is returned, and " + name(index) + " has started under it untold");
+                    return world_.fail("I2: a run is returned, and " + name(index) +
+                                       " has started under it and is not reported");
     }
     asked_[node].erase(asked);
 }

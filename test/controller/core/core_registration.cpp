@@ -258,7 +258,7 @@ TEST_CASE("a new controller that finds half of a communicator waits for the mana
 
 TEST_CASE("a communicator of older shims, which do not say when NCCL has returned, is judged after the grace time") {
     Hands h(2);
-    h.member(0, kRoot, 0, 2, CreationState::untold);
+    h.member(0, kRoot, 0, 2, CreationState::unreported);
     h.advance(29 * kSecond);
     CHECK(h.told(kRoot) == Verdict::unknown);
     h.advance(10 * kSecond);

@@ -128,9 +128,9 @@ private:
         OpKind op = OpKind::none;
         bool reached = false, asked = false, go = false, passed = false, suspended = false, done = false, dead = false;
         bool granted = false;     // by the core, in an action of some time ago
-        bool told_done = false;   // the core has heard
+        bool reported_done = false;  // the core has heard
         bool waits = false;       // for its grant
-        bool under_run = false;   // started without being asked for, and not told of yet
+        bool under_run = false;   // started without being asked for, and not reported yet
         bool moved_away = false;  // suspended or passed as the core sees it
         std::uint64_t grant = 0;
         TimeNs go_ns = 0;
@@ -155,7 +155,7 @@ private:
         std::vector<PortId> table;  // told: where each of the node's ports leads
         TimeNs last_in = 0, last_out = 0;
         std::map<std::uint64_t, std::vector<wire::KeyRange>> soft;  // by grant
-        wire::Done untold;
+        wire::Done unreported;
         TimeNs down_ns = 0;
     };
     struct Timed {

@@ -96,12 +96,12 @@ void World::connect_node(NodeIndex n) {
         if (where.first == n)
             for (RunLaunch& x : ranks_[r].launches) {
                 x.asked = x.asked || x.reached;
-                x.told_done = x.told_done || x.done;
+                x.reported_done = x.reported_done || x.done;
                 x.under_run = x.under_run && x.done;  // the snapshot tells
             }
-    m.untold.launches.clear();
+    m.unreported.launches.clear();
     to_core(n, snapshot(n));
-    if (!m.untold.ran.empty()) to_core(n, std::exchange(m.untold, {}));
+    if (!m.unreported.ran.empty()) to_core(n, std::exchange(m.unreported, {}));
 }
 
 void World::drop_node(NodeIndex n, bool back) {
@@ -155,9 +155,10 @@ void World::to_core(NodeIndex n, wire::Message message) {
     at(m.last_in, [this, n, session = m.session, message = std::move(message)] {
         if (managers_[n].session != session) return;
         if (const auto* d = std::get_if<wire::Done>(&message)) {
-            for (const auto& x : d->launches) ranks_[rank_at(n, x.launch.rank)].launches[x.launch.seq].told_done = true;
+            for (const auto& x : d->launches)
+                ranks_[rank_at(n, x.launch.rank)].launches[x.launch.seq].reported_done = true;
             for (const auto& x : d->ran)
-                ranks_[rank_at(n, x.done.launch.rank)].launches[x.done.launch.seq].told_done = true;
+                ranks_[rank_at(n, x.done.launch.rank)].launches[x.done.launch.seq].reported_done = true;
         }
         note_message(n, " -> ", message);
         feed(NodeMessage{n, session, message});

@@ -36,7 +36,8 @@ void World::advance() {
                 if (!managers_[n].up) return;
                 mine.asked = true;
                 Manager& m = managers_[n];
-                if (!m.untold.ran.empty() || !m.untold.launches.empty()) to_core(n, std::exchange(m.untold, {}));
+                if (!m.unreported.ran.empty() || !m.unreported.launches.empty())
+                    to_core(n, std::exchange(m.unreported, {}));
                 to_core(n, wire::Demand{{demand_of(r, l)}});
             });
         }

@@ -39,7 +39,7 @@ void World::tell_done(std::size_t r, std::size_t l) {
     Manager& m = managers_[job_.ranks[r].node];
     const wire::LaunchDone done{{static_cast<RankId>(r), l}, 0, 0, 0, x.passed};
     if (x.under_run) {
-        m.untold.ran.push_back({demand_of(r, l), done});
+        m.unreported.ran.push_back({demand_of(r, l), done});
         return;
     }
     if (!m.up) return;
@@ -51,8 +51,8 @@ void World::tell_done(std::size_t r, std::size_t l) {
                                  return first == key.first && key.first.n < range.first.n + range.count;
                              });
                          });
-    m.untold.launches.push_back(done);
-    if (!goes_on) to_core(job_.ranks[r].node, std::exchange(m.untold, {}));
+    m.unreported.launches.push_back(done);
+    if (!goes_on) to_core(job_.ranks[r].node, std::exchange(m.unreported, {}));
 }
 
 // What all members here have finished is used up.
@@ -76,16 +76,16 @@ void World::end_runs(NodeIndex n) {
             ++it;
             continue;
         }
-        if (m.up) m.untold.ended.push_back(it->first);
+        if (m.up) m.unreported.ended.push_back(it->first);
         it = m.soft.erase(it);
     }
-    if (!m.untold.ended.empty()) to_core(n, std::exchange(m.untold, {}));
+    if (!m.unreported.ended.empty()) to_core(n, std::exchange(m.unreported, {}));
 }
 
 void World::return_runs(NodeIndex n, const wire::Revoke& revoke) {
     Manager& m = managers_[n];
     for (const std::uint64_t grant : revoke.grants) m.soft.erase(grant);
-    if (!m.untold.launches.empty() || !m.untold.ran.empty()) to_core(n, std::exchange(m.untold, {}));
+    if (!m.unreported.launches.empty() || !m.unreported.ran.empty()) to_core(n, std::exchange(m.unreported, {}));
     wire::Returned answer;
     answer.id = revoke.id;
     for (auto& [where, r] : rank_of_)

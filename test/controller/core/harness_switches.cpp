@@ -76,7 +76,7 @@ void World::darken(PortId p) {
     for (std::size_t r = 0; r < ranks_.size(); ++r)
         for (std::size_t l = 0; l < ranks_[r].launches.size(); ++l) {
             const RunLaunch& x = ranks_[r].launches[l];
-            if (!x.granted || x.told_done || x.dead) continue;
+            if (!x.granted || x.reported_done || x.dead) continue;
             // It was granted over another circuit of the pair, while this one was already to be turned away.
             if (leaves_[p].first == q && x.granted_ns > leaves_[p].second) continue;
             // A new controller knows of a launch when its node has reported; until then it keeps that node's ports.

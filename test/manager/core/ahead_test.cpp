@@ -190,8 +190,8 @@ TEST_CASE("what went ahead and is done before anybody looked has started under i
     REQUIRE(n.said<wire::Returned>().size() == 1);
     CHECK(n.said<wire::Returned>()[0].started.empty());
     REQUIRE(n.said<wire::Done>().size() == 1);  // before the answer
-    const wire::Done told = n.said<wire::Done>()[0];
-    for (const auto& ran : told.ran) CHECK_FALSE(ran.done.ungated);
+    const wire::Done reported = n.said<wire::Done>()[0];
+    for (const auto& ran : reported.ran) CHECK_FALSE(ran.done.ungated);
 }
 
 TEST_CASE("nothing is let go ahead of which it is not known whether it is held") {

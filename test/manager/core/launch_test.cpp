@@ -168,7 +168,7 @@ TEST_CASE("a send to oneself has no key, and a launch without keys starts at onc
     CHECK(n.went(0, 0));
 }
 
-TEST_CASE("a collective that NCCL may spread over all pairs is told as a mesh") {
+TEST_CASE("a collective that NCCL may spread over all pairs is reported as a mesh") {
     Node n;
     n.serve(1);
     n.launch(0, 0, {coll(0, 3, ring::kOpMesh)});
@@ -543,7 +543,7 @@ TEST_CASE("the end of a granted launch waits for the run that goes on, not for e
     REQUIRE(n.said<wire::Done>().size() == 1);
     CHECK(n.said<wire::Done>()[0].launches.size() == 1);
     n.take();
-    // A launch of the grant with a part that the run does not cover holds more than the run does: told at once.
+    // A launch of the grant with a part that the run does not cover holds more than the run does: reported at once.
     n.launch(0, 1, {coll(0, 1), send(0, 1, 0)});
     n.flush();
     n.grant(2, {{0, 1}}, {{coll_key(kCommA, 2), 2}});
@@ -687,7 +687,7 @@ TEST_CASE("a launch that does not end is passed over before the ring is full") {
 
 TEST_CASE("slots that were skipped behind a launch that does not end are free again before the ring is full") {
     Overtaken n;
-    // What lay in them was done, and nobody had been told of it.
+    // What lay in them was done, and it had not been reported.
     n.record(0, 20, {coll(0, 1)}, ring::Gate::host, ring::kLaunchSkips);
     CHECK(!n.retired.contains(0));
     n.record(0, 50, {coll(0, 2)}, ring::Gate::host, ring::kLaunchSkips);
@@ -714,7 +714,7 @@ TEST_CASE("the entry of a communicator is not freed while a launch that was pass
     n.play(1, 64);
     n.grant(999, {}, {{coll_key(kCommB, 0), 1'000}});
     n.on(Ready{0, 0});
-    n.on(DoneSeen{0, 0});  // nobody has been told: the ring keeps it
+    n.on(DoneSeen{0, 0});  // it has not been reported: the ring keeps it
     n.on(CommDown{0, 1});
     CHECK(n.taken<FreeComm>().empty());
     n.flush();
@@ -737,7 +737,7 @@ TEST_CASE("entries of communicators that come and go are freed behind a launch t
     CHECK(n.taken<FreeComm>().size() > 100);
 }
 
-TEST_CASE("what ended under a run is told before the ring is short of slots, and then its slots are free") {
+TEST_CASE("what ended under a run is reported before the ring is short of slots, and then its slots are free") {
     Overtaken n;
     n.grant(1, {}, {{coll_key(kCommA, 0), 1'000}});
     for (std::uint64_t i = 1; i < 64; ++i) {
@@ -750,7 +750,7 @@ TEST_CASE("what ended under a run is told before the ring is short of slots, and
     CHECK(n.retired.at(0) > 30);
 }
 
-TEST_CASE("a ring keeps what ended under a run until somebody is told of it, but not many slots") {
+TEST_CASE("a ring keeps what ended under a run until it is reported, but not many slots") {
     Node n;
     n.serve(1);
     n.grant(1, {}, {{coll_key(kCommA, 0), 1'000}});
@@ -760,7 +760,7 @@ TEST_CASE("a ring keeps what ended under a run until somebody is told of it, but
     }
     n.flush();
     CHECK(n.retired.count(0) == 0);
-    n.advance(2 * kSecond);  // told with the heartbeat
+    n.advance(2 * kSecond);  // reported with the heartbeat
     CHECK(n.retired.at(0) == 20);
     n.take();
     for (std::uint64_t i = 20; i < 160; ++i) {
@@ -777,7 +777,7 @@ TEST_CASE("a ring keeps what ended under a run until somebody is told of it, but
     CHECK(n.retired.at(0) == 161);
 }
 
-TEST_CASE("launches of an observing rank are never asked for and their end is told") {
+TEST_CASE("launches of an observing rank are never asked for and their end is reported") {
     Node n;
     n.connect();
     n.rank(0, Mode::observe);
@@ -792,11 +792,11 @@ TEST_CASE("launches of an observing rank are never asked for and their end is to
     n.done(0, 0);
     n.flush();
     CHECK(n.said<wire::Demand>().empty());
-    const wire::Done told = n.said<wire::Done>().at(0);
-    CHECK(told.launches.empty());
-    CHECK(told.seen.at(0).done.ungated);
-    CHECK(told.seen.at(0).comm == kCommA);
-    CHECK(told.seen.at(0).op == OpKind::all_reduce);
+    const wire::Done reported = n.said<wire::Done>().at(0);
+    CHECK(reported.launches.empty());
+    CHECK(reported.seen.at(0).done.ungated);
+    CHECK(reported.seen.at(0).comm == kCommA);
+    CHECK(reported.seen.at(0).op == OpKind::all_reduce);
 }
 
 TEST_CASE("with gates switched off launches are asked for in stream order, without being reached") {
@@ -861,7 +861,9 @@ TEST_CASE("events for ranks and launches that do not exist are counted and chang
     CHECK(n.go.empty());
 }
 
-TEST_CASE("a launch behind a host gate is told as behind others, for its streams may not have come to it; a connection is not") {
+TEST_CASE(
+    "a launch behind a host gate is reported as behind others: its streams may not have come to it; a connection is "
+    "not") {
     Node n;
     n.serve(1);
     n.record(0, 0, {coll(0, 0)}, ring::Gate::host);
@@ -908,7 +910,7 @@ TEST_CASE("behind a host gate a launch waits until those before it in its commun
     CHECK(n.said<wire::Demand>().at(0).launches.at(0).launch == wire::LocalLaunch{0, 2});
 }
 
-TEST_CASE("a launch is told as behind others while its own call still connects, for its kernel comes after that") {
+TEST_CASE("a launch is reported as behind others while its own call still connects, for its kernel comes after that") {
     Node n;
     n.connect();
     n.rank(0);

@@ -23,7 +23,7 @@ TEST_CASE("a session begins with hello, and welcome is answered by a snapshot") 
     CHECK(n.said<wire::Hello>().at(0).known_epoch == 7);
 }
 
-TEST_CASE("ranks and communicators that came at one look are told in one message") {
+TEST_CASE("ranks and communicators that came at one look are reported in one message") {
     Node n;
     n.connect();
     n.take();
@@ -213,7 +213,7 @@ TEST_CASE("a degraded communicator's waiting launches go at once and end as unga
     CHECK(n.said<wire::Done>().at(0).launches.at(0).ungated);
 }
 
-TEST_CASE("lost launches degrade their communicator by the controller's word, told again to a new one") {
+TEST_CASE("lost launches degrade their communicator by the controller's word, reported again to a new one") {
     Node n;
     n.serve(1);
     n.look(CommLost{0, 0});
@@ -294,7 +294,7 @@ TEST_CASE("a revocation leaves other runs alone") {
     CHECK(!n.went(0, 1));
 }
 
-TEST_CASE("C1: a launch that was asked for and then started under a run is told as started") {
+TEST_CASE("C1: a launch that was asked for and then started under a run is reported as started") {
     Node n;
     n.serve(1);
     n.launch(0, 0, {coll(0, 0)});
@@ -305,7 +305,7 @@ TEST_CASE("C1: a launch that was asked for and then started under a run is told 
     CHECK(n.said<wire::Returned>().at(0).running.size() == 1);
 }
 
-TEST_CASE("what ran while there was no controller is told to the next one") {
+TEST_CASE("what ran while there was no controller is reported to the next one") {
     Node n;
     n.serve(1);
     n.grant(4, {}, {{coll_key(kCommA, 0), 8}});
@@ -416,11 +416,11 @@ TEST_CASE("runs are let go before a controller that hears nothing of this node t
         n.look(Tick{});
         n.look(ControllerUp{++n.session});
         n.hear(wire::Welcome{n.session, n.epoch, 0, {{0, 2, "", "r0"}}});
-        const auto told = n.said<wire::Snapshot>();
-        REQUIRE(told.size() == 1);
-        CHECK(told[0].tokens.empty() == (grace_ms != 0));
-        CHECK(told[0].launches.at(0).demand.launch.seq == 1);
-        CHECK((told[0].launches[0].state == wire::LaunchState::ready) == (grace_ms != 0));
+        const auto reported = n.said<wire::Snapshot>();
+        REQUIRE(reported.size() == 1);
+        CHECK(reported[0].tokens.empty() == (grace_ms != 0));
+        CHECK(reported[0].launches.at(0).demand.launch.seq == 1);
+        CHECK((reported[0].launches[0].state == wire::LaunchState::ready) == (grace_ms != 0));
     }
 }
 
@@ -466,7 +466,7 @@ TEST_CASE("the hold runs only while there is no controller") {
     CHECK(n.said<wire::Retire>().at(0).degraded.at(0).comm == kCommA);
 }
 
-TEST_CASE("what was held, passed after the hold and is done is told: a peer may wait for it yet") {
+TEST_CASE("what was held, passed after the hold and is done is reported: a peer may wait for it yet") {
     Node n;
     n.serve(1);  // hold 1 s
     n.launch(0, 0, {coll(0, 0)});
@@ -548,7 +548,7 @@ TEST_CASE("while no controller comes, a rank that gave its communicator up has w
     CHECK(n.verdicts.at({0, 1}) == Verdict::degraded);
 }
 
-TEST_CASE("gates that opened by themselves are told as expired") {
+TEST_CASE("gates that opened by themselves are reported as expired") {
     Node n;
     n.serve(1);
     n.launch(0, 0, {coll(0, 0)});
@@ -598,7 +598,7 @@ TEST_CASE("a rank that ends is retired, its segment forgotten, the others go on"
     CHECK(!n.went(0, 0));
 }
 
-TEST_CASE("a communicator that a rank had destroyed before it ended is told as gone, not as lost") {
+TEST_CASE("a communicator that a rank had destroyed before it ended is reported as gone, not as lost") {
     Node n;
     n.serve(1);
     n.launch(0, 0, {coll(0, 0)});
@@ -747,7 +747,8 @@ TEST_CASE("a rank is on the GPU that the fabric file knows by its PCI address, o
     }
 }
 
-TEST_CASE("who is inside NCCL's creation is told, then its place, then that it has returned while it is not judged") {
+TEST_CASE(
+    "who is inside NCCL's creation is reported, then its place, then that it has returned while it is not judged") {
     Node n;
     n.connect();
     n.rank(0);
@@ -779,7 +780,7 @@ TEST_CASE("who is inside NCCL's creation is told, then its place, then that it h
     }
 }
 
-TEST_CASE("that NCCL's creation has returned is told while somebody may be missing, and not once it is judged") {
+TEST_CASE("that NCCL's creation has returned is reported while somebody may be missing, and not once it is judged") {
     Node n;
     n.connect();
     n.rank(0);

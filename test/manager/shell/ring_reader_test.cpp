@@ -15,7 +15,7 @@ using namespace opus::manager::test;
 
 namespace {
 
-// A ring and its reader; what a look told, by kind.
+// A ring and its reader; what a look reported, by kind.
 struct Bench {
     explicit Bench(bool recovered = false) : memory(ring::Layout{64}.bytes() / 64) {
         view = ring::view_of(memory.data(), 64);
@@ -107,7 +107,7 @@ TEST_CASE("launches of one stream become ready in order; those behind host gates
     CHECK(b.look<DoneSeen>() == Bench::Seqs{1, 2});
 }
 
-TEST_CASE("what several streams have reached since the last look is told in the order of the program") {
+TEST_CASE("what several streams have reached since the last look is reported in the order of the program") {
     Bench b;
     b.comm(0);
     for (const std::uint64_t stream : {3, 2, 1, 2, 3, 1}) b.record(ring::Gate::stream, stream);
@@ -117,7 +117,7 @@ TEST_CASE("what several streams have reached since the last look is told in the 
     CHECK(b.look<DoneSeen>() == Bench::Seqs{0, 1, 2, 3, 4, 5});
 }
 
-TEST_CASE("a communicator that comes and goes between two looks is told before and after its launches") {
+TEST_CASE("a communicator that comes and goes between two looks is reported before and after its launches") {
     Bench b;
     b.comm(0);
     b.record();
@@ -135,7 +135,7 @@ TEST_CASE("a communicator that comes and goes between two looks is told before a
     CHECK(!b.reader->broken());
 }
 
-TEST_CASE("the end of a communicator is not told before its last launch is read") {
+TEST_CASE("the end of a communicator is not reported before its last launch is read") {
     Bench b;
     b.comm(0);
     b.comm(1);
@@ -368,7 +368,7 @@ TEST_CASE("a manager that ends takes back what it has let go ahead") {
     CHECK(b.view.go[1].value < 2);
 }
 
-TEST_CASE("a member that enters NCCL's creation without a place is told, and again when it has its place") {
+TEST_CASE("a member that enters NCCL's creation without a place is reported, and again when it has its place") {
     Bench b;
     ring::CommEntry& entry = b.view.comms[0];
     entry.id = {1, 1};
@@ -432,7 +432,7 @@ TEST_CASE("a creation that began and failed between two looks is nothing to tell
     CHECK(!b.reader->broken());
 }
 
-TEST_CASE("NCCL's return is told once, for a member that was registered before") {
+TEST_CASE("NCCL's return is reported once, for a member that was registered before") {
     Bench b;
     b.comm(0);
     b.view.comms[0].creation = static_cast<std::uint32_t>(CreationState::entered);
@@ -548,10 +548,10 @@ TEST_CASE("a captured launch is recorded once, and each of its replays is a laun
         b.view.ready[seq].replays = replay + 1;
         const std::uint64_t launch = replay_launch(seq, replay);
         CHECK(b.look<Ready>() == Bench::Seqs{launch});
-        const auto told = std::find_if(b.events.begin(), b.events.end(),
-                                       [](const Event& e) { return std::holds_alternative<Recorded>(e); });
-        REQUIRE(told != b.events.end());
-        const Recorded& r = std::get<Recorded>(*told);
+        const auto found = std::find_if(b.events.begin(), b.events.end(),
+                                        [](const Event& e) { return std::holds_alternative<Recorded>(e); });
+        REQUIRE(found != b.events.end());
+        const Recorded& r = std::get<Recorded>(*found);
         CHECK(r.seq == launch);
         CHECK(r.slots == 0);
         REQUIRE(r.ops.size() == 2);
@@ -570,7 +570,7 @@ TEST_CASE("a captured launch is recorded once, and each of its replays is a laun
     CHECK_FALSE(needs_poll(*b.reader));
 }
 
-TEST_CASE("a replay is told once the one before it is done") {
+TEST_CASE("a replay is reported once the one before it is done") {
     Bench b;
     b.comm(0);
     b.record(ring::Gate::stream, 1, ring::kLaunchReplayed);
@@ -602,9 +602,9 @@ TEST_CASE("a manager that comes after another goes on where the replays of a gra
     b.view.go[seq].replays = 8;
     b.reader = std::make_unique<RingReader>(b.view, 0, true);
     CHECK(b.look<Recorded>() == Bench::Seqs{seq, replay_launch(seq, 7)});
-    std::vector<Recorded> told;
+    std::vector<Recorded> reported;
     for (const Event& e : b.events)
-        if (const auto* r = std::get_if<Recorded>(&e)) told.push_back(*r);
-    CHECK(told[0].replays == 7);
-    CHECK(told[1].go);
+        if (const auto* r = std::get_if<Recorded>(&e)) reported.push_back(*r);
+    CHECK(reported[0].replays == 7);
+    CHECK(reported[1].go);
 }
