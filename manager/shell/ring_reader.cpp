@@ -11,7 +11,7 @@ namespace {
 // What the wire carries (opus/wire.h): more would have our frames refused.
 constexpr std::uint32_t kMaxRanks = 1u << 22;
 constexpr std::uint32_t kMaxLocal = 64;
-constexpr std::size_t kMostLanes = 64;                           // of streams with nothing in them
+constexpr std::size_t kMostQueues = 64;                          // of streams with nothing in them
 constexpr std::uint64_t kMaxKeys = wire::kMaxKeysPerLaunch / 2;  // a first use doubles them at most
 
 // What is alike from iteration to iteration.
@@ -53,7 +53,7 @@ void RingReader::look(std::vector<Event>& events, bool scan, TimeNs now) {
         read_records(events);
         end_entries(events);
     }
-    watch_lanes(events);
+    watch_queues(events);
     watch_replays(events);
     if (scan || recovered_) {
         const std::uint64_t gave_up = view_.header->gave_up.load(std::memory_order_relaxed);
@@ -336,12 +336,12 @@ void RingReader::lose_comms_of(const Recorded& record, std::vector<Event>& event
         if (comms.insert(op.comm).second) events.push_back(CommLost{rank_, op.comm});
 }
 
-// Connections are made by whichever thread comes first: each in a lane of its own.
+// Connections are made by whichever thread comes first: each in a queue of its own.
 void RingReader::follow(const Recorded& record) {
     const bool conn = (record.flags & ring::kLaunchConn) != 0;
-    Lane& lane = lanes_[{record.stream, conn ? 16 + record.seq : static_cast<std::uint64_t>(record.gate)}];
-    if (lane.launches.empty()) lane.since = now_;
-    lane.launches.push_back({record.seq, record.flags, record.gate, false, kind_of(record)});
+    StreamQueue& queue = queues_[{record.stream, conn ? 16 + record.seq : static_cast<std::uint64_t>(record.gate)}];
+    if (queue.launches.empty()) queue.since = now_;
+    queue.launches.push_back({record.seq, record.flags, record.gate, false, kind_of(record)});
 }
 
 std::string RingReader::fault_of(const ring::OpEntry& op, std::vector<Event>& events) {
@@ -381,20 +381,20 @@ bool RingReader::stays_gone(std::uint64_t seq, std::uint16_t flags) const {
 }
 
 void RingReader::take_back() {
-    for (const auto& [key, lane] : lanes_)
-        for (const Tracked& launch : lane.launches)
+    for (const auto& [key, queue] : queues_)
+        for (const Tracked& launch : queue.launches)
             if (!launch.ready) stays_gone(launch.seq, launch.flags);
 }
 
 // What came since the last look came at one time, as far as can be known: it is reported in the order of the program,
-// and not in that of the lanes, which is the same in no two processes.
-void RingReader::watch_lanes(std::vector<Event>& events) {
+// and not in that of the queues, which is the same in no two processes.
+void RingReader::watch_queues(std::vector<Event>& events) {
     const auto first = static_cast<std::ptrdiff_t>(events.size());
-    for (auto it = lanes_.begin(); it != lanes_.end();) {
-        watch_lane(it->second, events);
+    for (auto it = queues_.begin(); it != queues_.end();) {
+        watch_queue(it->second, events);
         // Empty ones remember what came before, as far as that stays few.
-        const bool forget = it->second.launches.empty() && (it->first.second >= 16 || lanes_.size() > kMostLanes);
-        it = forget ? lanes_.erase(it) : std::next(it);
+        const bool forget = it->second.launches.empty() && (it->first.second >= 16 || queues_.size() > kMostQueues);
+        it = forget ? queues_.erase(it) : std::next(it);
     }
     const auto place = [](const Event& event) {
         const auto* ready = std::get_if<Ready>(&event);
@@ -403,29 +403,29 @@ void RingReader::watch_lanes(std::vector<Event>& events) {
     std::sort(events.begin() + first, events.end(), [&](const Event& a, const Event& b) { return place(a) < place(b); });
 }
 
-void RingReader::watch_lane(Lane& lane, std::vector<Event>& events) {
-    auto& launches = lane.launches;
+void RingReader::watch_queue(StreamQueue& queue, std::vector<Event>& events) {
+    auto& launches = queue.launches;
     if (launches.empty()) return;
     // Host gates are reached by several threads, in no order; a GPU reaches those of one stream in order.
     const bool any_order = launches.front().gate == ring::Gate::host;
-    for (std::size_t i = lane.ready; i < launches.size(); ++i) {
+    for (std::size_t i = queue.ready; i < launches.size(); ++i) {
         if (!launches[i].ready && reached(launches[i].seq)) {
             launches[i].ready = true;
-            if (i == 0 && launches[i].gate != ring::Gate::host && lane.next != Word::done_ahead) learn(lane);
+            if (i == 0 && launches[i].gate != ring::Gate::host && queue.next != Word::done_ahead) learn(queue);
             events.push_back(Ready{rank_, launches[i].seq});
         }
-        if (launches[i].ready && i == lane.ready) ++lane.ready;
+        if (launches[i].ready && i == queue.ready) ++queue.ready;
         if (!launches[i].ready && !any_order) break;
     }
     while (!launches.empty() && ended(launches.front().seq)) {
         events.push_back(DoneSeen{rank_, launches.front().seq});
-        if (lane.next != Word::ready) learn(lane);
-        lane.last_but_one = lane.last;
-        lane.last = launches.front().kind;
-        lane.since = now_;
-        lane.next = Word::ready;
+        if (queue.next != Word::ready) learn(queue);
+        queue.last_but_one = queue.last;
+        queue.last = launches.front().kind;
+        queue.since = now_;
+        queue.next = Word::ready;
         launches.pop_front();
-        if (lane.ready > 0) --lane.ready;
+        if (queue.ready > 0) --queue.ready;
     }
 }
 
@@ -504,36 +504,36 @@ void RingReader::watch_replays(Captured& captured, std::vector<Event>& events) {
     }
 }
 
-// The word that comes next in a lane: of its first launch, after what ended before it.
-std::uint64_t RingReader::arrival_of(const Lane& lane) {
-    return hash_mix(hash_mix(hash_mix(lane.last_but_one, lane.last), lane.launches.front().kind),
-                    static_cast<std::uint64_t>(lane.next));
+// The word that comes next in a queue: of its first launch, after what ended before it.
+std::uint64_t RingReader::arrival_of(const StreamQueue& queue) {
+    return hash_mix(hash_mix(hash_mix(queue.last_but_one, queue.last), queue.launches.front().kind),
+                    static_cast<std::uint64_t>(queue.next));
 }
 
-void RingReader::learn(Lane& lane) {
-    if (now_ == 0 || lane.since == 0) return;
-    arrivals_.came(arrival_of(lane), now_ - lane.since, last_look_ == 0 ? 0 : now_ - last_look_);
+void RingReader::learn(StreamQueue& queue) {
+    if (now_ == 0 || queue.since == 0) return;
+    arrivals_.came(arrival_of(queue), now_ - queue.since, last_look_ == 0 ? 0 : now_ - last_look_);
 }
 
 void RingReader::await(PollHint& hint, TimeNs now) {
-    for (auto& [key, lane] : lanes_) {
-        if (lane.launches.empty()) continue;
-        const Tracked& first = lane.launches.front();
+    for (auto& [key, queue] : queues_) {
+        if (queue.launches.empty()) continue;
+        const Tracked& first = queue.launches.front();
         if ((first.flags & ring::kLaunchConn) != 0) continue;  // the host reaches it and ends it
         const bool unmarked = first.gate == ring::Gate::none && (first.flags & ring::kLaunchMarksReady) == 0;
         const bool fenced = (first.flags & ring::kLaunchFenced) != 0;
         const bool runs = went(first.seq) || (first.flags & ring::kLaunchUngated) != 0 || unmarked;
         if (runs ? (first.flags & ring::kLaunchHostDone) != 0 : first.gate == ring::Gate::host || first.ready) continue;
         if (!runs) {
-            lane.next = Word::ready;  // also what was taken back
-        } else if (lane.next == Word::ready) {
-            lane.next = fenced && !first.ready ? Word::done_ahead : Word::done;
-            if (first.ready) lane.since = now;
+            queue.next = Word::ready;  // also what was taken back
+        } else if (queue.next == Word::ready) {
+            queue.next = fenced && !first.ready ? Word::done_ahead : Word::done;
+            if (first.ready) queue.since = now;
         }
-        if (lane.next == Word::done_ahead && lane.launches.size() > 1 && went(lane.launches[1].seq))
+        if (queue.next == Word::done_ahead && queue.launches.size() > 1 && went(queue.launches[1].seq))
             hint.add_unawaited(now);
         else
-            hint.add(lane.since, arrivals_.window(arrival_of(lane)), now);
+            hint.add(queue.since, arrivals_.window(arrival_of(queue)), now);
     }
     for (const auto& [seq, captured] : captured_) hint.add(captured.since, {}, now);
 }

@@ -63,7 +63,7 @@ private:
     // What is looked for next: of a launch that was let go ahead nobody need know when it was ready.
     enum class Word : std::uint8_t { ready = 1, done = 2, done_ahead = 3 };
     // Launches that become ready and done in order: those of one stream and one kind of gate.
-    struct Lane {
+    struct StreamQueue {
         std::deque<Tracked> launches;              // not done
         std::size_t ready = 0;                     // so many of them are known to be ready
         std::uint64_t last = 0, last_but_one = 0;  // kinds of those that ended
@@ -78,7 +78,7 @@ private:
     };
     static constexpr std::uint64_t kMostPassed = 64;  // replays between two looks that are reported one by one
     static constexpr std::uint64_t kSeqNone = ~0ull;
-    using LaneKey = std::pair<std::uint64_t, std::uint64_t>;
+    using StreamQueueKey = std::pair<std::uint64_t, std::uint64_t>;
 
     void scan_comms(std::vector<Event>& events);
     void scan_entry(std::uint32_t index, std::vector<Event>& events);
@@ -95,14 +95,14 @@ private:
     void set_occupied(const Slots& slots, bool occupied);
     bool any_occupied(std::uint64_t seq, std::uint32_t count) const;
     std::string fault_of(const ring::OpEntry& op, std::vector<Event>& events);
-    void watch_lanes(std::vector<Event>& events);
-    void watch_lane(Lane& lane, std::vector<Event>& events);
+    void watch_queues(std::vector<Event>& events);
+    void watch_queue(StreamQueue& queue, std::vector<Event>& events);
     void recover(Captured& captured);
     void watch_replays(std::vector<Event>& events);
     void watch_replays(Captured& captured, std::vector<Event>& events);
     static Recorded replay_of(const Captured& captured, std::uint64_t number, std::uint64_t slot, bool go);
-    static std::uint64_t arrival_of(const Lane& lane);
-    void learn(Lane& lane);
+    static std::uint64_t arrival_of(const StreamQueue& queue);
+    void learn(StreamQueue& queue);
     bool reached(std::uint64_t seq) const;
     bool ended(std::uint64_t seq) const;
     bool went(std::uint64_t seq) const;
@@ -122,7 +122,7 @@ private:
     std::uint32_t first_device_ = kNone;
     std::array<Entry, ring::kMaxComms> entries_{};
     std::uint32_t ending_ = 0;
-    std::map<LaneKey, Lane> lanes_;
+    std::map<StreamQueueKey, StreamQueue> queues_;
     std::map<std::uint64_t, Captured> captured_;  // by seq
     Arrivals arrivals_;
     TimeNs now_ = 0, last_look_ = 0;
