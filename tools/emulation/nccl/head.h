@@ -86,6 +86,7 @@ struct Frame {
     std::int64_t sent_ns = 0;  // 0: not out of the socket yet
     bool on_port = false;      // in a port's queue
     bool sent_before = false;
+    bool arrived = false;  // its receiver has left in good order: it needs no answer
 
     // The user's memory is going away: keep a copy.
     void keep();

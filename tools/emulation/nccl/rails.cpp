@@ -89,9 +89,19 @@ bool Rails::put(RailLink& l, const FrameRef& frame) {
 }
 
 void Rails::pump(RailLink& l, std::int64_t now) {
+    const auto is_due = [now](const Frame& frame) {
+        return !frame.on_port && (frame.sent_ns == 0 || now - frame.sent_ns >= Settings::get().rto_ns);
+    };
+    std::vector<FrameRef> arrived;
+    std::erase_if(l.under_way, [&](const auto& entry) {
+        if (!entry.second->arrived || !is_due(*entry.second)) return false;
+        arrived.push_back(entry.second);
+        return true;
+    });
+    for (const FrameRef& frame : arrived) answered(frame);
     bool dark = false;
     for (auto& [number, frame] : l.under_way) {
-        if (frame->on_port || (frame->sent_ns != 0 && now - frame->sent_ns < Settings::get().rto_ns)) continue;
+        if (!is_due(*frame)) continue;
         if (!put(l, frame)) {
             dark = true;
             break;
@@ -170,14 +180,7 @@ void Rails::answered(const FrameRef& frame) {
 void Rails::has_left(std::uint64_t endpoint, std::uint64_t comm, std::uint32_t rank) {
     for (auto& [id, l] : links_) {
         if (id.first != endpoint) continue;
-        std::vector<FrameRef> arrived;
-        std::erase_if(l.under_way, [&](const auto& entry) {
-            const bool to_it = entry.second->head.comm == comm && entry.second->head.dst == rank;
-            if (to_it) arrived.push_back(entry.second);
-            return to_it;
-        });
-        for (const FrameRef& frame : arrived) answered(frame);
-        pump(l, now_ns());
+        for (auto& [number, frame] : l.under_way) frame->arrived |= frame->head.comm == comm && frame->head.dst == rank;
     }
 }
 

@@ -83,7 +83,8 @@ public:
     void send(const Member& to, Way way, FrameRef frame);
     void purge(const Activity* owner);
     // A rank of a communicator has left it in good order, so all that was sent to it has arrived. Its answers may have
-    // been lost in the dark, and its process may have ended: a NIC would have answered long before its kernel was over.
+    // been lost in the dark, and its process may have ended (a NIC would have answered long before its kernel was
+    // over): what is not answered in time is not sent again.
     void has_left(std::uint64_t endpoint, std::uint64_t comm, std::uint32_t rank);
     int tick(std::int64_t now);  // milliseconds until it wants to be called again, -1: never
 
