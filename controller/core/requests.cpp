@@ -39,12 +39,11 @@ void Core::Impl::handle(const CtlConnect& e) {
               " cannot be joined: not on one switch, or on the same side";
     else if (inventory.port(e.a).peer == e.b && inventory.known(e.a) && !inventory.port(e.a).no_light)
         return out->push_back(CtlDone{e.id, true, "joined already"});
+    for (const PortId p : {e.a, e.b})  // first: that passes by no waiting
+        if (why.empty() && inventory.port(p).fenced_by == FencedBy::hand)
+            why = fabric.ports[p].name + " is fenced by hand: opus-ctl unfence it first";
     if (!why.empty() || !may_turn(e.a, e.force, why) || !may_turn(e.b, e.force, why))
         return out->push_back(CtlDone{e.id, false, why});
-    for (const PortId p : {e.a, e.b})
-        if (inventory.port(p).fenced_by == FencedBy::hand)
-            return out->push_back(
-                CtlDone{e.id, false, fabric.ports[p].name + " is fenced by hand: opus-ctl unfence it first"});
     clear_port(e.a);
     clear_port(e.b);
     Op& op = open_op(fabric.ports[e.a].sw, true);
