@@ -100,8 +100,7 @@ std::string Core::Impl::check_gangs() {
                     std::any_of(l->keys.begin(), l->keys.end(), [](const KeyRef& r) { return r.key->full(); });
                 if (l->stage == Stage::ready && full && l->gang == nullptr)
                     return name(l->id) + " is complete and in no gang";
-                if (l->stage == Stage::suspended && full && !l->no_light && !l->unsettled && !awaits_members(*l) &&
-                    l->gang == nullptr)
+                if (l->stage == Stage::suspended && full && asks(*l) && l->gang == nullptr)
                     return name(l->id) + " is suspended and does not queue";
                 if (l->stage == Stage::in_flight && l->gang != nullptr) return name(l->id) + " is in flight and queues";
             }

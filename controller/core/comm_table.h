@@ -76,9 +76,8 @@ struct Comm {
     bool open() const { return verdict != Verdict::enforced && verdict != Verdict::unknown; }
 };
 
-// It runs, and which circuits it uses is not known before all members of a communicator of it are (after a restart).
-// One that is held back is never asked about those of a communicator that passes.
-bool awaits_members(const Launch& launch);
+// Does it wait for circuits? Not where there are none for it, or it is not known which.
+bool asks(const Launch& launch);
 
 class CommTable {
 public:

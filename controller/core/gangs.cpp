@@ -85,12 +85,7 @@ Gang& Core::Impl::merge(Gang& x, Gang& y) {
 
 namespace {
 
-// Does it wait for circuits?
-bool asks(const Launch& launch) {
-    return launch.waits() && !launch.no_light && !launch.unsettled && !awaits_members(launch);
-}
-
-// Together with others?
+// Does it wait for circuits together with others?
 bool gathers(const Launch& launch) { return asks(launch) && !launch.alone; }
 
 }  // namespace

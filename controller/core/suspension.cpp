@@ -15,6 +15,7 @@ constexpr TimeNs kLeastBreakNs = 20'000'000;
 // common keys to one that may not be able to finish, and much later.
 // Half as late each time that it was suspended before with nobody having come since: it waits for those that it keeps out.
 constexpr TimeNs kTiedPatience = 8;
+constexpr std::uint32_t kMostHalved = 3;  // to one
 // What comes back from the dark and finds everybody as he was, comes back half as often the next time.
 constexpr TimeNs kMostPatienceNs = 1'000'000'000;
 constexpr std::uint32_t kMostInVain = 10;
@@ -111,8 +112,8 @@ bool Core::Impl::suspendable(const std::vector<Launch*>& holders, const Gang& ga
             continue;
         }
         const TimeNs since = std::max(gang.blocked_ns, launch->start_ns);
-        const TimeNs tied_patience = std::max<TimeNs>(1, kTiedPatience >> std::min<std::uint32_t>(launch->in_vain, 3));
-        const TimeNs due = since + (half ? patience : std::max(patience, tied_patience * break_time(gang)));
+        const TimeNs tied_ns = (kTiedPatience >> std::min(launch->in_vain, kMostHalved)) * break_time(gang);
+        const TimeNs due = since + (half ? patience : std::max(patience, tied_ns));
         if (now < due) {
             again = std::min(again, due);
             all = false;
