@@ -98,7 +98,7 @@ void Rails::pump(RailLink& l, std::int64_t now) {
         arrived.push_back(entry.second);
         return true;
     });
-    for (const FrameRef& frame : arrived) answered(frame);
+    for (const FrameRef& frame : arrived) transport_.delivered(frame);
     bool dark = false;
     for (auto& [number, frame] : l.under_way) {
         if (!is_due(*frame)) continue;
@@ -157,7 +157,8 @@ void Rails::frame_came(RailPort& port, std::uint64_t from, const Head& head, con
         if (it == l.under_way.end()) return;
         const FrameRef frame = it->second;
         l.under_way.erase(it);
-        answered(frame);
+        if (frame->on_port) frame->keep();  // sent again meanwhile and not out yet: its memory may go
+        transport_.delivered(frame);
         pump(l, now_ns());
         return;
     }
@@ -170,11 +171,6 @@ void Rails::frame_came(RailPort& port, std::uint64_t from, const Head& head, con
     ack->head.seq = head.seq;
     ack->sent_before = !fresh;
     port.send(from, ack);
-}
-
-void Rails::answered(const FrameRef& frame) {
-    if (frame->on_port) frame->keep();  // sent again meanwhile and not out yet: its memory may go
-    transport_.delivered(frame);
 }
 
 void Rails::has_left(std::uint64_t endpoint, std::uint64_t comm, std::uint32_t rank) {

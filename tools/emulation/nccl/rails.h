@@ -95,7 +95,6 @@ private:
     void pump(RailLink& link, std::int64_t now);
     RailPort* port_for(RailLink& link);
     bool put(RailLink& link, const FrameRef& frame);
-    void answered(const FrameRef& frame);
 
     Transport& transport_;
     std::uint64_t endpoint_;
