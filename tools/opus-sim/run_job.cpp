@@ -32,6 +32,12 @@ Variant variant_of(const sim::Column& c, std::uint32_t iterations, std::uint32_t
     return v;
 }
 
+std::size_t launches_of(const sim::Column& column) {
+    std::size_t launches = 0;
+    for (const auto& rank : column.run.ranks) launches += rank.size();
+    return launches;
+}
+
 Point play_point(const replay::Workload& job, std::uint32_t rails, const sim::ColumnOptions& options,
                  const RunOptions& o, const sim::Column& lit, const JobLaunches* seen, double split_ms, double dark_ms) {
     sim::ColumnOptions c = options;
@@ -53,11 +59,9 @@ Point play_point(const replay::Workload& job, std::uint32_t rails, const sim::Co
     const sim::Column demand = logged(sim::Rails::on_demand, "on demand", p.log);
     sim::Known known;
     if (o.best && demand.ended) {
-        std::size_t launches = 0;
-        for (const auto& rank : lit.run.ranks) launches += rank.size();
-        launches /= c.dry_run.iterations;
+        const std::size_t launches = launches_of(lit) / c.dry_run.iterations;
         const double tasks = 4.0 * static_cast<double>(launches) * std::min(5u, c.dry_run.iterations);
-        sim::ColumnOptions with = c;
+        sim::ColumnOptions with = c;  // which the other run reads meanwhile
         with.search.both_cores = both_cores;
         with.search.trials =
             o.trials != 0 ? o.trials
@@ -108,9 +112,7 @@ std::vector<std::uint32_t> ports_to_try(const RunOptions& o, const Run& run, con
     constexpr std::uint32_t kMostPorts = 8;
     std::set<std::uint32_t> ports(o.try_ports.begin(), o.try_ports.end());
     if (ports.empty()) {
-        std::size_t launches = 0;
-        for (const auto& rank : lit.run.ranks) launches += rank.size();
-        if (launches > kFewLaunches) return {};
+        if (launches_of(lit) > kFewLaunches) return {};
         ports = {1, 2, 4};
         if (run.split.needed_ports <= kMostPorts) ports.insert(run.split.needed_ports);
     }
