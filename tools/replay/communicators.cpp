@@ -13,6 +13,10 @@
 namespace opus::replay {
 namespace {
 
+// Of what a non-blocking communicator has in progress: soon seen where it is soon over, no load where it takes long.
+constexpr std::chrono::microseconds kShortestPoll{50};
+constexpr std::chrono::microseconds kLongestPoll{2000};
+
 std::uint64_t seed_of(const std::string& name, std::uint32_t group, std::uint32_t life) {
     std::uint64_t seed = 0x6f707573;
     for (char c : name) seed = mix(seed, static_cast<unsigned char>(c));
@@ -130,12 +134,12 @@ void Communicators::settle(std::uint32_t comm) {
 
 void Communicators::await(ncclComm_t comm, const std::string& what) const {
     const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(timeout_ms_);
-    for (;;) {
+    for (std::chrono::microseconds pause = kShortestPoll;; pause = std::min(kLongestPoll, pause + pause / 4)) {
         ncclResult_t state = ncclSuccess;
         nccl(ncclCommGetAsyncError(comm, &state), "ncclCommGetAsyncError");
         if (state != ncclInProgress) return nccl(state, what);
         if (std::chrono::steady_clock::now() > until) throw PlayError(kExitTimeout, what + " is in progress, and nothing comes of it");
-        std::this_thread::sleep_for(std::chrono::microseconds(100));
+        std::this_thread::sleep_for(pause);
     }
 }
 
