@@ -111,11 +111,12 @@ class Child:
                 pass
 
     def kill(self) -> None:
-        """kill -9, of it and of whatever it started."""
-        try:
-            os.killpg(self.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
+        """kill -9, of it and of whatever it started. Once it has ended its number may be another's, and that one's group is not ours."""
+        if self.running() or not pathlib.Path(f"/proc/{self.pid}").exists():
+            try:
+                os.killpg(self.pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
         self.process.wait()
 
 
