@@ -12,7 +12,7 @@ from figure import Figure, missing
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tools"))
 from cluster import Build, Play, Shape  # noqa: E402
-from cluster.columns import DEMAND, LIT, PROVISIONED, TITLE, measure  # noqa: E402
+from cluster.variants import DEMAND, LIT, PROVISIONED, TITLE, measure  # noqa: E402
 
 WORKLOAD = ROOT / "tools" / "replay" / "workloads" / "llama3-8b-16gpu.jsonl"
 DARK_MS, ITERATION_S = 25, 10.3
@@ -45,14 +45,14 @@ def demo_rows(build: Build, runs: int) -> list[Figure]:
     for _ in range(min(runs, MOST_RUNS)):
         with tempfile.TemporaryDirectory() as folder:
             of = {}
-            for column in (LIT, *live):
-                logs = pathlib.Path(folder) / column
+            for variant in (LIT, *live):
+                logs = pathlib.Path(folder) / variant
                 logs.mkdir()
-                of[column] = measure(build, shape, play, column, logs, expected_s=ITERATION_S).median
-            for column in live:
-                live[column].append(of[column] / of[LIT] - 1)
+                of[variant] = measure(build, shape, play, variant, logs, expected_s=ITERATION_S).median
+            for variant in live:
+                live[variant].append(of[variant] / of[LIT] - 1)
     point = simulated(build, WORKLOAD, "--ports", 1, "--dark-ms", DARK_MS, "--gbits", 1e6, "--node-gbytes", 1e6)["points"][0]
-    return [figure_of(f"demo, {TITLE[column]}", live[column], point[JSON_NAME[column]]["over_electrical"]) for column in live]
+    return [figure_of(f"demo, {TITLE[variant]}", live[variant], point[JSON_NAME[variant]]["over_electrical"]) for variant in live]
 
 
 def torch_steps(build: Build, torch: pathlib.Path, script: str, ports: int, out: pathlib.Path, *how: str) -> float:

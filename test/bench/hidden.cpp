@@ -7,7 +7,7 @@
 #include <thread>
 
 #include "tools/replay/generate.h"
-#include "tools/sim/columns.h"
+#include "tools/sim/variants.h"
 
 namespace {
 
@@ -27,7 +27,7 @@ struct Options {
     double scale_bytes = 1.0 / 1024;
     unsigned jobs = 2;
     bool each = false, log = false;
-    ColumnOptions column;
+    VariantOptions variant;
 };
 
 struct Result {
@@ -42,22 +42,22 @@ struct Result {
     double over(double ms) const { return 100 * (ms / lit_ms - 1); }
 };
 
-Result play_one(std::uint64_t seed, ColumnOptions column, bool log) {
+Result play_one(std::uint64_t seed, VariantOptions variant, bool log) {
     Result r;
     r.seed = seed;
     opus::replay::GenerateOptions g;
     g.seed = seed;
     const opus::replay::Workload job = opus::replay::generate("layered", g);
-    const Column lit = play(job, Rails::lit, column), demand = play(job, Rails::on_demand, column);
-    if (log) column.rails.log = [](const std::string& line) { std::printf("    %s\n", line.c_str()); };
-    const Column ahead = play(job, Rails::provisioned, column);
-    column.rails.log = nullptr;
-    for (const Column* c : {&lit, &demand, &ahead})
+    const PlayedVariant lit = play(job, Rails::lit, variant), demand = play(job, Rails::on_demand, variant);
+    if (log) variant.rails.log = [](const std::string& line) { std::printf("    %s\n", line.c_str()); };
+    const PlayedVariant ahead = play(job, Rails::provisioned, variant);
+    variant.rails.log = nullptr;
+    for (const PlayedVariant* c : {&lit, &demand, &ahead})
         if (!c->ended || !c->fault.empty()) r.fault = c->ended ? c->fault : "came to a halt";
     if (!r.fault.empty()) return r;
     r.lit_ms = lit.iteration_ms, r.demand_ms = demand.iteration_ms, r.ahead_ms = ahead.iteration_ms;
     r.demands = ahead.counters.demands;
-    r.best_ms = std::min({play_known(job, {&demand, &ahead}, column).best.iteration_ms, r.demand_ms, r.ahead_ms});
+    r.best_ms = std::min({play_known(job, {&demand, &ahead}, variant).best.iteration_ms, r.demand_ms, r.ahead_ms});
     return r;
 }
 
@@ -68,18 +68,19 @@ double at(std::vector<double> values, double part) {
 }
 
 void print_row(const Options& o, const Noise& noise, double dark_ms) {
-    ColumnOptions column = o.column;
-    column.dry_run.bytes_per_us /= o.scale_bytes;
-    column.dry_run.jitter = noise.jitter;
-    column.rails.late_ns = static_cast<opus::TimeNs>(noise.late_us * 1e3);
-    column.rails.seed = column.dry_run.seed;
-    column.dark_ns = static_cast<opus::TimeNs>(dark_ms * 1e6);
+    VariantOptions variant = o.variant;
+    variant.dry_run.bytes_per_us /= o.scale_bytes;
+    variant.dry_run.jitter = noise.jitter;
+    variant.rails.late_ns = static_cast<opus::TimeNs>(noise.late_us * 1e3);
+    variant.rails.seed = variant.dry_run.seed;
+    variant.dark_ns = static_cast<opus::TimeNs>(dark_ms * 1e6);
     std::vector<Result> results;
     for (std::uint64_t s = o.from; s <= o.to; ++s)
         if (o.half == "all" || (s % 2 == 0) == (o.half == "tune")) results.emplace_back().seed = s;
     std::atomic<std::size_t> next = 0;
     const auto work = [&] {
-        for (std::size_t i = next++; i < results.size(); i = next++) results[i] = play_one(results[i].seed, column, o.log);
+        for (std::size_t i = next++; i < results.size(); i = next++)
+            results[i] = play_one(results[i].seed, variant, o.log);
     };
     std::vector<std::thread> others;
     for (unsigned i = 1; i < o.jobs; ++i) others.emplace_back(work);
@@ -111,9 +112,9 @@ void print_row(const Options& o, const Noise& noise, double dark_ms) {
 
 int main(int argc, char** argv) {
     Options o;
-    o.column.learned = 10;
-    o.column.dry_run.iterations = 20;
-    o.column.rails.guard = true;
+    o.variant.learned = 10;
+    o.variant.dry_run.iterations = 20;
+    o.variant.rails.guard = true;
     CLI::App app{"What is hidden of the dark on drawn jobs, of what the best schedule that is found hides."};
     app.add_option("--half", o.half, "even seeds, odd seeds")->check(CLI::IsMember({"tune", "judge", "all"}));
     app.add_option("--from", o.from, "seed of the first job");
@@ -121,25 +122,26 @@ int main(int argc, char** argv) {
     app.add_option("--dark-ms", o.darks, "dark times");
     app.add_option("--noise", o.noises, "computation up to so much longer, and launches seen up to 0.3 ms late")
         ->check(CLI::IsMember({"quiet", "2 %", "5 %"}));
-    app.add_option("--iterations", o.column.dry_run.iterations);
-    app.add_option("--learned", o.column.learned, "iterations that do not count");
+    app.add_option("--iterations", o.variant.dry_run.iterations);
+    app.add_option("--learned", o.variant.learned, "iterations that do not count");
     app.add_option("--scale-bytes", o.scale_bytes);
-    app.add_option("--ports", o.column.ports);
-    app.add_option("--trials", o.column.search.trials, "schedules that are played in search of the best");
-    app.add_option("--seed", o.column.dry_run.seed, "of the noise");
+    app.add_option("--ports", o.variant.ports);
+    app.add_option("--trials", o.variant.search.trials, "schedules that are played in search of the best");
+    app.add_option("--seed", o.variant.dry_run.seed, "of the noise");
     app.add_option("--jobs", o.jobs, "at one time");
-    app.add_flag("--guard,!--no-guard", o.column.rails.guard);
-    app.add_flag("--runs,!--no-runs", o.column.rails.runs, "launches start unasked as far as the plan keeps their light");
+    app.add_flag("--guard,!--no-guard", o.variant.rails.guard);
+    app.add_flag("--runs,!--no-runs", o.variant.rails.runs,
+                 "launches start unasked as far as the plan keeps their light");
     app.add_flag("--log", o.log, "what the cores say, of provisioned");
     app.add_flag("--each", o.each, "a line for each job");
     CLI11_PARSE(app, argc, argv);
-    if (o.column.dry_run.iterations <= o.column.learned) {
+    if (o.variant.dry_run.iterations <= o.variant.learned) {
         std::fprintf(stderr, "bench_hidden: --iterations %u: more than --learned %u are needed\n",
-                     o.column.dry_run.iterations, o.column.learned);
+                     o.variant.dry_run.iterations, o.variant.learned);
         return 2;
     }
     std::printf("Half %s, seeds %llu to %llu, %u ports.\n\n", o.half.c_str(), static_cast<unsigned long long>(o.from),
-                static_cast<unsigned long long>(o.to), o.column.ports);
+                static_cast<unsigned long long>(o.to), o.variant.ports);
     std::printf("| noise | dark, ms | jobs with something to hide | hidden of the best found: mean, %% | median, quarter, tenth, worst "
                 "| over lit, median: on demand, provisioned, best found, %% | slower than on demand |\n");
     std::printf("| --- | ---: | ---: | ---: | ---: | ---: | ---: |\n");

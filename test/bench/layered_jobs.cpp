@@ -30,7 +30,7 @@ struct Options {
     std::vector<std::string> files, noises{"quiet", "noisy"};
     bool all = false, each = false, itself = false;
     double scale_bytes = 1.0 / 1024;
-    ColumnOptions column;
+    VariantOptions variant;
 };
 
 std::vector<Workload> jobs_of(const Options& o) {
@@ -49,19 +49,19 @@ std::vector<Workload> jobs_of(const Options& o) {
 }
 
 std::vector<AgainstDemand> play_all(const std::vector<Workload>& jobs, const Options& o, const Noise& noise, double dark_ms) {
-    ColumnOptions column = o.column;
-    column.dry_run.iterations = o.iterations;
-    column.dry_run.bytes_per_us /= o.scale_bytes;
-    column.dry_run.jitter = noise.jitter;
-    column.dry_run.uneven = noise.uneven;
-    column.rails.late_ns = static_cast<opus::TimeNs>(noise.late_us * 1e3);
-    column.rails.seed = column.dry_run.seed;
-    column.dark_ns = static_cast<opus::TimeNs>(dark_ms * 1e6);
+    VariantOptions variant = o.variant;
+    variant.dry_run.iterations = o.iterations;
+    variant.dry_run.bytes_per_us /= o.scale_bytes;
+    variant.dry_run.jitter = noise.jitter;
+    variant.dry_run.uneven = noise.uneven;
+    variant.rails.late_ns = static_cast<opus::TimeNs>(noise.late_us * 1e3);
+    variant.rails.seed = variant.dry_run.seed;
+    variant.dark_ns = static_cast<opus::TimeNs>(dark_ms * 1e6);
     std::vector<AgainstDemand> played(jobs.size());
     std::atomic<std::size_t> next = 0;
     const auto work = [&] {
         for (std::size_t i = next++; i < jobs.size(); i = next++)
-            played[i] = o.itself ? against_itself(jobs[i], column) : against_demand(jobs[i], column);
+            played[i] = o.itself ? against_itself(jobs[i], variant) : against_demand(jobs[i], variant);
     };
     std::vector<std::thread> others;
     for (unsigned i = 1; i < o.jobs; ++i) others.emplace_back(work);
@@ -138,12 +138,12 @@ int main(int argc, char** argv) {
         ->check(CLI::IsMember({"quiet", "noisy", "uneven"}));
     app.add_option("--scale-bytes", o.scale_bytes, "operations take as long as with so much of their bytes")->check(CLI::PositiveNumber);
     app.add_option("--iterations", o.iterations)->check(CLI::Range(6, 10000));
-    app.add_option("--ports", o.column.ports);
-    app.add_option("--seed", o.column.dry_run.seed, "of the noise");
+    app.add_option("--ports", o.variant.ports);
+    app.add_option("--seed", o.variant.dry_run.seed, "of the noise");
     app.add_option("--jobs", o.jobs, "at one time")->check(CLI::Range(1, 64));
-    o.column.rails.guard = true;
-    app.add_flag("--guard,!--no-guard", o.column.rails.guard, "a job that is slower for it is not provisioned, or is");
-    app.add_flag("--runs,!--no-runs", o.column.rails.runs, "provisioned grants cover the rest of a phase, or do not");
+    o.variant.rails.guard = true;
+    app.add_flag("--guard,!--no-guard", o.variant.rails.guard, "a job that is slower for it is not provisioned, or is");
+    app.add_flag("--runs,!--no-runs", o.variant.rails.runs, "provisioned grants cover the rest of a phase, or do not");
     app.add_flag("--itself", o.itself, "not provisioned, but on demand under other noise: what chance alone does");
     app.add_flag("--all", o.all, "a line for each job");
     app.add_flag("--each", o.each, "and for each every iteration, over on demand");

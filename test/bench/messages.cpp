@@ -5,13 +5,13 @@
 
 #include "test/bench/kinds.h"
 #include "tools/replay/generate.h"
-#include "tools/sim/columns.h"
+#include "tools/sim/variants.h"
 
 int main(int argc, char** argv) {
     using namespace opus::sim;
     std::vector<std::string> kinds{"llama3-8b"};
     std::uint32_t learn = 4, count = 4;
-    ColumnOptions o;
+    VariantOptions o;
     opus::replay::GenerateOptions g;
     double scale_bytes = 1.0 / 1024, dark_ms = 25;
     CLI::App app{"frames per node and phase, in virtual time"};
@@ -35,9 +35,9 @@ int main(int argc, char** argv) {
                 o.rails.runs = runs;
                 o.learned = learn;
                 o.dry_run.iterations = learn;
-                const Column before = play(w, rails, o);
+                const PlayedVariant before = play(w, rails, o);
                 o.dry_run.iterations = learn + count;
-                const Column after = play(w, rails, o);
+                const PlayedVariant after = play(w, rails, o);
                 good &= before.ended && after.ended && after.fault.empty();
                 if (!after.fault.empty()) std::printf("  check: %s\n", after.fault.c_str());
                 const double frames = after.frames_up - before.frames_up, phases = after.phases - before.phases;

@@ -133,7 +133,7 @@ TEST_CASE("of any job: shares are whole, what is waited for was dark, the longes
 
 TEST_CASE("launches that are looked up are those that were played") {
     const JobFile job = model();
-    sim::ColumnOptions c;
+    sim::VariantOptions c;
     c.dry_run.iterations = 3, c.dry_run.rings = true;
     const JobLaunches launches(job.workload, 1, 3);
     const replay::DryRun run = replay::dry_run(job.workload, c.dry_run);

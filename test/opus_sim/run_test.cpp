@@ -91,7 +91,7 @@ TEST_CASE(
         REQUIRE(run.points.size() == 3);
         for (const Point& p : run.points) {
             CAPTURE(p.dark_ms);
-            for (const Variant* v : {&p.demand, &p.provisioned}) {
+            for (const VariantFigures* v : {&p.demand, &p.provisioned}) {
                 CHECK(v->ended);
                 CHECK(v->fault == "");
                 CHECK(v->iteration_ms >= run.electrical.iteration_ms * 0.9999);

@@ -9,7 +9,7 @@ import tempfile
 
 from cases import ROOT, SANITIZED, Skip, case, expect, run
 from cluster import Play, Shape
-from cluster.columns import AHEAD, DEMAND, PROVISIONED
+from cluster.variants import AHEAD, DEMAND, PROVISIONED
 
 WORKLOAD = ROOT / "tools" / "replay" / "workloads" / "llama3-8b-16gpu.jsonl"
 SLOWER, DARK_MS = 4, 25  # gaps and dark time are a fourth of the job's own
@@ -35,12 +35,12 @@ class Moves:
         self.count[iteration] += 1
 
 
-def live(context, column: str, iterations: int) -> Moves:
+def live(context, variant: str, iterations: int) -> Moves:
     """Of real processes, by the controller's own recording."""
     with context.cluster(Shape(nodes=4, gpus=4, ports=1, dark_ms=DARK_MS / SLOWER)) as cluster:
         cluster.controller.kill()
         file = cluster.folder / "recording.jsonl"
-        cluster.controller_options = [*AHEAD[column], "--runs", "on" if column == PROVISIONED else "off", "--record", str(file)]
+        cluster.controller_options = [*AHEAD[variant], "--runs", "on" if variant == PROVISIONED else "off", "--record", str(file)]
         cluster.start_controller(cluster.address)
         play = Play(workload=WORKLOAD, iterations=iterations, scale_bytes="1/8192", scale_time=f"1/{SLOWER}", env={"OPUS_REQUIRE": "1"})
         result = cluster.run_job(play, LIMIT_S)
@@ -58,12 +58,12 @@ def live(context, column: str, iterations: int) -> Moves:
     return moves
 
 
-def simulated(context, column: str, iterations: int) -> list[tuple[str, str]]:
+def simulated(context, variant: str, iterations: int) -> list[tuple[str, str]]:
     """By opus-sim, which counts from the first iteration on: all circuits in order."""
-    return circuits_of(context, column, WORKLOAD, "--ports", "1", "--dark-ms", str(DARK_MS), "--gbits", "1e6", "--node-gbytes", "1e6", "--iterations", str(iterations))
+    return circuits_of(context, variant, WORKLOAD, "--ports", "1", "--dark-ms", str(DARK_MS), "--gbits", "1e6", "--node-gbytes", "1e6", "--iterations", str(iterations))
 
 
-def circuits_of(context, column: str, *arguments) -> list[tuple[str, str]]:
+def circuits_of(context, variant: str, *arguments) -> list[tuple[str, str]]:
     log = pathlib.Path(tempfile.mkstemp(suffix=".log")[1])
     done = subprocess.run([context.build.folder / "tools" / "opus-sim" / "opus-sim", "run", *arguments, "--no-best", "--no-split", "--log", log],
                           capture_output=True, text=True, timeout=LIMIT_S)
@@ -71,7 +71,7 @@ def circuits_of(context, column: str, *arguments) -> list[tuple[str, str]]:
     made, wanted = [], False
     for line in log.read_text().splitlines():
         if line.startswith("# "):
-            wanted = line.startswith("# on demand") == (column == DEMAND)
+            wanted = line.startswith("# on demand") == (variant == DEMAND)
         elif wanted and (found := CIRCUIT.match(line)):
             made += [tuple(pair.split("-")) for pair in found[1].split()]
     log.unlink()
@@ -87,13 +87,13 @@ def ends_of(circuits: list[tuple[str, str]]) -> dict[str, list[str]]:
     return leads
 
 
-def agree(context, column: str, iterations: int, more: int = 0) -> None:
+def agree(context, variant: str, iterations: int, more: int = 0) -> None:
     """In an iteration circuits are made as often (at most `more` than that), and each port leads to the same peers in the same order, as
     in virtual time. Real processes on shared cores come late now and then: one of the last three iterations has to agree."""
     if SANITIZED:
         raise Skip("of time, which a sanitizer stretches")
-    real = live(context, column, iterations)
-    long, short = simulated(context, column, iterations), simulated(context, column, iterations - 1)
+    real = live(context, variant, iterations)
+    long, short = simulated(context, variant, iterations), simulated(context, variant, iterations - 1)
     leads, before = ends_of(long), ends_of(short)
     expect(sorted(leads) == sorted(real.leads), f"other ports: {sorted(leads)}, {sorted(real.leads)}")
 

@@ -60,17 +60,17 @@ class Emulation:
         expect(not left, f"left behind: {left}")
         return said
 
-    def recording(self, column: str = "provisioned") -> list[dict]:
+    def recording(self, variant: str = "provisioned") -> list[dict]:
         """Lines of the recording; opus-ctl reads it as well."""
-        file = self.out / column / "recording.jsonl"
+        file = self.out / variant / "recording.jsonl"
         lines = [json.loads(line) for line in file.read_text().splitlines()]
         expect(lines and lines[0].get("format") == "opus-recording", f"not a recording: {lines[:1]}")
         done = subprocess.run([self.context.build.ctl, "--json", "summary", file], capture_output=True, text=True, timeout=30)
         expect(done.returncode == 0 and json.loads(done.stdout), f"opus-ctl summary ended with {done.returncode}: {done.stderr}")
         return lines
 
-    def trace(self, column: str = "provisioned") -> list[dict]:
-        return json.loads((self.out / column / "trace.json").read_text())["traceEvents"]
+    def trace(self, variant: str = "provisioned") -> list[dict]:
+        return json.loads((self.out / variant / "trace.json").read_text())["traceEvents"]
 
 
 def launches(lines: list[dict]) -> int:
@@ -91,7 +91,7 @@ def whole(context) -> None:
         expect(any("rail" in name or "ocs" in name for name in names), f"the trace names no switch: {sorted(names)}")
 
 
-@case("--compare: a column for each kind of light")
+@case("--compare: a run of each variant")
 def compared(context) -> None:
     with Emulation(context, "--compare", job=("--steps", "8")) as emulation:
         said = emulation.end(0)
@@ -100,9 +100,9 @@ def compared(context) -> None:
             expect(title in table and f"opus-emulate: {title}" in said, f"no {title}:\n{said}")
         rows = {line[:34].strip(): line for line in table.splitlines()}
         expect(rows["step, median"].count(" ms") == 3 and rows["over always lit"].count(" %") == 2, table)
-        expect([r["column"] for r in json.loads((emulation.out / "result.json").read_text())] == ["always-lit", "on-demand", "provisioned"], "columns")
-        for column in ("on-demand", "provisioned"):
-            expect(launches(emulation.recording(column)) == LAUNCHES and emulation.trace(column), column)
+        expect([r["variant"] for r in json.loads((emulation.out / "result.json").read_text())] == ["always-lit", "on-demand", "provisioned"], "variants")
+        for variant in ("on-demand", "provisioned"):
+            expect(launches(emulation.recording(variant)) == LAUNCHES and emulation.trace(variant), variant)
         expect(not (emulation.out / "always-lit" / "recording.jsonl").exists(), "a run without Opus has a recording")
 
 

@@ -233,7 +233,7 @@ def table(context) -> None:
     environment()
     with tempfile.TemporaryDirectory(prefix="pytorch-") as out:
         command = [sys.executable, ROOT / "tools" / "pytorch-table", "--build", context.build.folder, "--out", out, "--jobs", "new_group",
-                   "--columns", "always-lit", "provisioned", "--dark-ms", DARK_MS, "--rounds", "1", "--steps", "13"]
+                   "--variants", "always-lit", "provisioned", "--dark-ms", DARK_MS, "--rounds", "1", "--steps", "13"]
         for there in (False, True):
             done = subprocess.run([str(c) for c in command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=2 * LIMIT_S,
                                   env={**os.environ, MARK: context.mark})

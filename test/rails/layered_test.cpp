@@ -28,8 +28,8 @@ bool sanitized() {
 
 constexpr Noise kNoisy{"noisy", 0.05, 300'000};
 
-ColumnOptions guarded(const Noise& noise, double dark_ms) {
-    ColumnOptions o;
+VariantOptions guarded(const Noise& noise, double dark_ms) {
+    VariantOptions o;
     o.dark_ns = static_cast<TimeNs>(dark_ms * 1e6);
     o.dry_run.iterations = 20;
     o.dry_run.bytes_per_us *= 1024;
@@ -42,7 +42,7 @@ ColumnOptions guarded(const Noise& noise, double dark_ms) {
 void check(const replay::Workload& job) {
     for (const Noise& noise : {Noise{"quiet", 0, 0}, kNoisy})
         for (const double dark_ms : {10.0, 50.0}) {
-            const ColumnOptions o = guarded(noise, dark_ms);
+            const VariantOptions o = guarded(noise, dark_ms);
             CAPTURE(job.name);
             CAPTURE(noise.name);
             CAPTURE(dark_ms);
@@ -75,7 +75,7 @@ TEST_CASE("a job with much to carry never ends up slower for having been provisi
         g.seed = seed;
         const replay::Workload job = replay::generate("layered", g);
         for (const double dark_ms : {0.1, 1.0}) {
-            ColumnOptions o = guarded({"quiet", 0, 0}, dark_ms);
+            VariantOptions o = guarded({"quiet", 0, 0}, dark_ms);
             o.dry_run.bytes_per_us /= 1024;
             CAPTURE(job.name);
             CAPTURE(dark_ms);
@@ -91,7 +91,7 @@ TEST_CASE("a job whose laps are cut never ends up slower for having been provisi
         if (sanitized() && seed > 230) break;
         g.seed = seed;
         const replay::Workload job = replay::generate("layered", g);
-        ColumnOptions o = guarded({"quiet", 0, 0}, 0.1);
+        VariantOptions o = guarded({"quiet", 0, 0}, 0.1);
         o.dry_run.bytes_per_us /= 1024;
         CAPTURE(job.name);
         CHECK(against_demand(job, o).broken() == "");
@@ -107,16 +107,16 @@ TEST_CASE("programs drawn at random end on demand and provisioned, and are serve
     for (g.seed = 1; g.seed <= (sanitized() ? 5 : 40); ++g.seed) {
         g.nodes = 2 + g.seed % 3;
         for (const bool guard : {true, false}) {
-            ColumnOptions o = guarded(g.seed % 2 == 0 ? kNoisy : Noise{"quiet", 0, 0}, 10);
+            VariantOptions o = guarded(g.seed % 2 == 0 ? kNoisy : Noise{"quiet", 0, 0}, 10);
             o.dry_run.iterations = g.iterations;
             o.rails.guard = guard;
             CAPTURE(g.seed);
             CAPTURE(guard);
             const replay::Workload job = replay::generate("random", g);
             for (const Rails rails : {Rails::on_demand, Rails::provisioned}) {
-                const Column column = play(job, rails, o);
-                CHECK(column.ended);
-                CHECK(column.fault == "");
+                const PlayedVariant variant = play(job, rails, o);
+                CHECK(variant.ended);
+                CHECK(variant.fault == "");
             }
         }
     }
@@ -151,10 +151,10 @@ TEST_CASE("that laps are unlike in length is no reason to leave a plan" * layere
     for (const std::uint64_t seed : {48, 110}) {
         g.seed = seed;
         CAPTURE(seed);
-        ColumnOptions o = guarded({"quiet", 0, 0}, 10);
+        VariantOptions o = guarded({"quiet", 0, 0}, 10);
         o.learned = 10;
         const replay::Workload job = replay::generate("layered", g);
-        const Column demand = play(job, Rails::on_demand, o), ahead = play(job, Rails::provisioned, o);
+        const PlayedVariant demand = play(job, Rails::on_demand, o), ahead = play(job, Rails::provisioned, o);
         CHECK(hidden_share(demand, ahead, play_known(job, {&demand, &ahead}, o).best.iteration_ms) > 0.8);
     }
 }

@@ -2,15 +2,15 @@
 #include <doctest/doctest.h>
 
 #include "tools/replay/generate.h"
-#include "tools/sim/columns.h"
+#include "tools/sim/variants.h"
 
 using namespace opus;
 using namespace opus::sim;
 
 namespace {
 
-ColumnOptions planned(double dark_ms) {
-    ColumnOptions o;
+VariantOptions planned(double dark_ms) {
+    VariantOptions o;
     o.dark_ns = static_cast<TimeNs>(dark_ms * 1e6);
     o.learned = 10;
     o.dry_run.iterations = 20;
@@ -26,9 +26,9 @@ replay::Workload drawn(std::uint64_t seed) {
 
 // Of the dark time that the best schedule found hides, how much a job does under the guard.
 double guarded_share(const replay::Workload& job, double dark_ms) {
-    ColumnOptions o = planned(dark_ms);
+    VariantOptions o = planned(dark_ms);
     o.rails.guard = true;
-    const Column demand = play(job, Rails::on_demand, o), ahead = play(job, Rails::provisioned, o);
+    const PlayedVariant demand = play(job, Rails::on_demand, o), ahead = play(job, Rails::provisioned, o);
     return hidden_share(demand, ahead, play_known(job, {&demand, &ahead}, o).best.iteration_ms);
 }
 
@@ -39,8 +39,8 @@ TEST_CASE("a job that does the same in each lap has by plan what the best schedu
     for (const std::uint64_t seed : {4, 8, 16, 26}) {
         const replay::Workload job = drawn(seed);
         CAPTURE(job.name);
-        const ColumnOptions o = planned(50);
-        const Column demand = play(job, Rails::on_demand, o), ahead = play(job, Rails::provisioned, o);
+        const VariantOptions o = planned(50);
+        const PlayedVariant demand = play(job, Rails::on_demand, o), ahead = play(job, Rails::provisioned, o);
         REQUIRE(demand.ended);
         REQUIRE(ahead.ended);
         CHECK(demand.fault == "");
@@ -54,9 +54,9 @@ TEST_CASE("a job with interludes ends under a plan, guarded or not") {
         for (const bool guard : {false, true}) {
             const replay::Workload job = drawn(seed);
             CAPTURE(job.name);
-            ColumnOptions o = planned(10);
+            VariantOptions o = planned(10);
             o.rails.guard = guard;
-            const Column ahead = play(job, Rails::provisioned, o);
+            const PlayedVariant ahead = play(job, Rails::provisioned, o);
             CHECK(ahead.ended);
             CHECK(ahead.fault == "");
         }
@@ -91,11 +91,11 @@ TEST_CASE("what the plan keeps light for starts unasked") {
     for (const std::uint64_t seed : {4, 8, 16, 26}) {
         const replay::Workload job = drawn(seed);
         CAPTURE(job.name);
-        ColumnOptions o = planned(10);
-        const Column runs = play(job, Rails::provisioned, o);
+        VariantOptions o = planned(10);
+        const PlayedVariant runs = play(job, Rails::provisioned, o);
         o.rails.runs = false;
-        const Column asked = play(job, Rails::provisioned, o);
-        for (const Column* c : {&runs, &asked}) {
+        const PlayedVariant asked = play(job, Rails::provisioned, o);
+        for (const PlayedVariant* c : {&runs, &asked}) {
             REQUIRE(c->ended);
             CHECK(c->fault == "");
         }
@@ -109,7 +109,7 @@ TEST_CASE("what the plan keeps light for starts unasked") {
 // The second of these is what shows that the first is asked at all: of this job, with this noise, plans are bad.
 TEST_CASE("a job that is slower for its plan goes on on demand") {
     const replay::Workload job = drawn(98);
-    ColumnOptions o = planned(50);
+    VariantOptions o = planned(50);
     o.dry_run.jitter = 0.05;
     o.rails.late_ns = 300'000;
     o.rails.guard = true;
@@ -120,7 +120,7 @@ TEST_CASE("a job that is slower for its plan goes on on demand") {
 }
 
 TEST_CASE("a job that is slower for its plan falls back, and the log says by how much and for how long") {
-    ColumnOptions o = planned(50);
+    VariantOptions o = planned(50);
     o.dry_run.jitter = 0.05;
     o.rails.late_ns = 300'000;
     o.rails.guard = true;
@@ -138,13 +138,13 @@ TEST_CASE("by plan a pair gets one circuit, and more where its bytes pay for a d
     replay::GenerateOptions g;
     g.gpus = 1;
     const replay::Workload job = replay::generate("dp", g);
-    ColumnOptions o = planned(10);
+    VariantOptions o = planned(10);
     o.dry_run.iterations = 4, o.learned = 2;
-    const Column lit = play(job, Rails::lit, o);
+    const PlayedVariant lit = play(job, Rails::lit, o);
     for (const double scale : {1.0, 1024.0}) {  // the second: transfers take next to no time
         CAPTURE(scale);
         o.dry_run.bytes_per_us = 25'000 * scale;
-        const Column demand = play(job, Rails::on_demand, o);
+        const PlayedVariant demand = play(job, Rails::on_demand, o);
         REQUIRE(demand.ended);
         CHECK(demand.fault == "");
         CHECK(demand.iteration_ms >= play(job, Rails::lit, o).iteration_ms);

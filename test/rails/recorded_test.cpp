@@ -103,15 +103,15 @@ TEST_CASE("recorded jobs of PyTorch lose nothing, and are not slower for having 
         CAPTURE(name);
         REQUIRE(errors.empty());
         for (const double dark_ms : {10.0, 100.0}) {
-            ColumnOptions o;
+            VariantOptions o;
             o.dark_ns = static_cast<TimeNs>(dark_ms * 1e6);
             o.learned = 0;
             o.ports = ports_of(name);
             o.dry_run.iterations = 1;
             o.rails.guard = true;
-            const Column demand = play(job, Rails::on_demand, o), ahead = play(job, Rails::provisioned, o);
+            const PlayedVariant demand = play(job, Rails::on_demand, o), ahead = play(job, Rails::provisioned, o);
             CAPTURE(dark_ms);
-            for (const Column* c : {&demand, &ahead}) {
+            for (const PlayedVariant* c : {&demand, &ahead}) {
                 REQUIRE(c->ended);
                 CHECK(c->fault == "");
                 CHECK(c->counters.passes + c->counters.aborts == 0);

@@ -11,7 +11,7 @@ For the demo and for tests; python3 and its standard library only. Everything it
     fabric.py     the shape of a cluster, its fabric file, its port list
     play.py       what rank processes are asked to do, and what came of it
     cluster.py    the daemons and their lives
-    columns.py    one job under three kinds of light
+    variants.py   one job always lit, on demand, provisioned
     leftovers.py  what a run left behind
     machine.py    the computer beneath, in a line for pages of results
 """

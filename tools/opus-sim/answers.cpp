@@ -70,25 +70,25 @@ double used_share(const JobLaunches& launches, const std::vector<CircuitUse>& us
 
 }  // namespace
 
-Answers answers_of(const JobLaunches& launches, const replay::DryRunOptions& options, const sim::Column& column,
+Answers answers_of(const JobLaunches& launches, const replay::DryRunOptions& options, const sim::PlayedVariant& variant,
                    std::uint32_t learned) {
     Answers a;
-    if (!column.ended) return a;
-    const std::vector<std::int64_t> ends = column.run.ends();
+    if (!variant.ended) return a;
+    const std::vector<std::int64_t> ends = variant.run.ends();
     if (ends.size() <= learned) return a;
     const Span counted{learned == 0 ? 0 : ends[learned - 1], ends.back()};
     const Span last{ends.size() == 1 ? 0 : ends[ends.size() - 2], ends.back()};
-    const PlayedColumn played(column);
+    const VariantLaunches played(variant);
     const std::vector<CircuitUse> uses = circuit_uses(launches, played, learned);
     a.any = true;
-    a.rails = rail_times(launches, uses, column.turns, counted.first, counted.second);
+    a.rails = rail_times(launches, uses, variant.turns, counted.first, counted.second);
     a.way = longest_way(launches, options, played, uses);
-    a.timeline = timeline_of(launches, uses, column.turns, last);
+    a.timeline = timeline_of(launches, uses, variant.turns, last);
     a.used = used_share(launches, uses, counted);
     const auto iterations = static_cast<double>(ends.size());
-    a.messages_up = column.frames_up / iterations, a.messages_down = column.frames_down / iterations;
-    a.decisions = column.decided / iterations;
-    a.messages_a_second = column.total_ms > 0 ? (column.frames_up + column.frames_down) * 1e3 / column.total_ms : 0;
+    a.messages_up = variant.frames_up / iterations, a.messages_down = variant.frames_down / iterations;
+    a.decisions = variant.decided / iterations;
+    a.messages_a_second = variant.total_ms > 0 ? (variant.frames_up + variant.frames_down) * 1e3 / variant.total_ms : 0;
     return a;
 }
 

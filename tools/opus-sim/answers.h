@@ -34,7 +34,7 @@ struct Answers {
 inline constexpr std::size_t kTimelineRows = 8;
 
 // Nothing of a job that did not end.
-Answers answers_of(const JobLaunches& launches, const replay::DryRunOptions& options, const sim::Column& column,
+Answers answers_of(const JobLaunches& launches, const replay::DryRunOptions& options, const sim::PlayedVariant& variant,
                    std::uint32_t learned);
 
 }  // namespace opus::job

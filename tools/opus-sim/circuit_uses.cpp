@@ -6,14 +6,14 @@ namespace opus::job {
 
 using replay::DryRunLaunch;
 
-PlayedColumn::PlayedColumn(const sim::Column& column) : column_(column) {
-    for (const std::vector<DryRunLaunch>& of_rank : column.run.ranks) {
+VariantLaunches::VariantLaunches(const sim::PlayedVariant& variant) : variant_(variant) {
+    for (const std::vector<DryRunLaunch>& of_rank : variant.run.ranks) {
         std::vector<std::uint32_t>& at = at_.emplace_back(of_rank.size());
         for (std::uint32_t i = 0; i < of_rank.size(); ++i) at[of_rank[i].seq] = i;  // all have begun: the job ended
     }
 }
 
-Meeting meeting_of(const JobLaunches& launches, const PlayedColumn& played, const JobLaunches::Operation& operation,
+Meeting meeting_of(const JobLaunches& launches, const VariantLaunches& played, const JobLaunches::Operation& operation,
                    std::uint32_t rank) {
     Meeting m;
     m.full_ns = -1;
@@ -31,10 +31,10 @@ Meeting meeting_of(const JobLaunches& launches, const PlayedColumn& played, cons
     return m;
 }
 
-std::vector<CircuitUse> circuit_uses(const JobLaunches& launches, const PlayedColumn& played, std::uint32_t learned) {
+std::vector<CircuitUse> circuit_uses(const JobLaunches& launches, const VariantLaunches& played, std::uint32_t learned) {
     std::vector<CircuitUse> uses;
     for (std::uint32_t rank = 0; rank < launches.workload().world(); ++rank)
-        for (const DryRunLaunch& l : played.column().run.ranks[rank]) {
+        for (const DryRunLaunch& l : played.variant().run.ranks[rank]) {
             if (l.iteration < learned) continue;
             for (const auto* o = launches.begin(rank, l.seq); o != launches.end(rank, l.seq); ++o) {
                 if (!launches.speaks(*o->step, rank) || !launches.crosses(*o->step, rank)) continue;

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "tools/opus-sim/job_launches.h"
-#include "tools/sim/columns.h"
+#include "tools/sim/variants.h"
 
 namespace opus::job {
 
@@ -22,17 +22,17 @@ struct CircuitUse {
     bool held = false;                                   // it waits for circuits: they can serve it
 };
 
-// A column with its launches by number. The column must outlive it.
-class PlayedColumn {
+// A variant with its launches by number. The variant must outlive it.
+class VariantLaunches {
 public:
-    explicit PlayedColumn(const sim::Column& column);
-    const sim::Column& column() const { return column_; }
+    explicit VariantLaunches(const sim::PlayedVariant& variant);
+    const sim::PlayedVariant& variant() const { return variant_; }
     const replay::DryRunLaunch& record(std::uint32_t rank, std::uint64_t seq) const {
-        return column_.run.ranks[rank][at_[rank][seq]];
+        return variant_.run.ranks[rank][at_[rank][seq]];
     }
 
 private:
-    const sim::Column& column_;
+    const sim::PlayedVariant& variant_;
     std::vector<std::vector<std::uint32_t>> at_;  // by rank and number
 };
 
@@ -41,11 +41,11 @@ struct Meeting {
     std::int64_t full_ns = 0, begin_ns = 0;
     JobLaunches::Member last;
 };
-Meeting meeting_of(const JobLaunches& launches, const PlayedColumn& played, const JobLaunches::Operation& operation,
+Meeting meeting_of(const JobLaunches& launches, const VariantLaunches& played, const JobLaunches::Operation& operation,
                    std::uint32_t rank);
 
 // In the order in which they begin.
-std::vector<CircuitUse> circuit_uses(const JobLaunches& launches, const PlayedColumn& played, std::uint32_t learned);
+std::vector<CircuitUse> circuit_uses(const JobLaunches& launches, const VariantLaunches& played, std::uint32_t learned);
 
 // --- windows --------------------------------------------------------------------------------------
 
@@ -72,7 +72,7 @@ struct Windows {
     std::array<WindowSums, 5> by_volume;  // of what follows; kVolumes
     std::vector<Rail> rails;
 };
-Windows windows_of(const JobLaunches& launches, const sim::Column& electrical, std::uint32_t learned);
+Windows windows_of(const JobLaunches& launches, const sim::PlayedVariant& electrical, std::uint32_t learned);
 
 // --- ports and dark time --------------------------------------------------------------------------
 

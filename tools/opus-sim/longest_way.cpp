@@ -23,13 +23,13 @@ public:
         std::uint32_t before = kNone;  // what was awaited last; kNone: the beginning
     };
 
-    RankCourse(const JobLaunches& launches, const replay::DryRunOptions& options, const PlayedColumn& played,
+    RankCourse(const JobLaunches& launches, const replay::DryRunOptions& options, const VariantLaunches& played,
                std::uint32_t rank)
         : l_(launches), o_(options), played_(played), rank_(rank) {
         const replay::Workload& w = l_.workload();
         streams_.resize(w.streams.size()), comms_.resize(w.comms.size()), events_.resize(w.events.size());
         const std::vector<Step>& steps = l_.steps(l_.role_of(rank));
-        for (iteration_ = 0; iteration_ < played.column().run.iterations[rank].size(); ++iteration_) {
+        for (iteration_ = 0; iteration_ < played.variant().run.iterations[rank].size(); ++iteration_) {
             for (std::size_t at = 0; at < steps.size(); ++at)
                 if (is_played(steps[at], iteration_)) take(steps[at], at + 1);
             for (const Mark& s : streams_) host_ = later(host_, s);
@@ -93,7 +93,7 @@ private:
 
     const JobLaunches& l_;
     const replay::DryRunOptions& o_;
-    const PlayedColumn& played_;
+    const VariantLaunches& played_;
     std::uint32_t rank_;
     std::uint32_t iteration_ = 0;
     bool in_group_ = false;
@@ -106,11 +106,11 @@ private:
 
 class Walk {
 public:
-    Walk(const JobLaunches& launches, const replay::DryRunOptions& options, const PlayedColumn& played,
+    Walk(const JobLaunches& launches, const replay::DryRunOptions& options, const VariantLaunches& played,
          const std::vector<CircuitUse>& uses)
         : l_(launches), o_(options), played_(played) {
         const Fabric& fabric = l_.map().fabric();
-        for (const sim::Turn& t : played.column().turns) {
+        for (const sim::Turn& t : played.variant().turns) {
             const GpuId a = fabric.ports[t.a].gpu, b = fabric.ports[t.b].gpu;
             dark_[std::minmax(a, b)].emplace_back(t.from_ns, t.lit_ns);
             for (const GpuId gpu : {a, b}) occupied_[gpu].emplace_back(t.from_ns, t.lit_ns);
@@ -123,13 +123,13 @@ public:
     }
 
     LongestWay run() {
-        const std::vector<std::int64_t> ends = played_.column().run.ends();
+        const std::vector<std::int64_t> ends = played_.variant().run.ends();
         LongestWay way;
         way.iteration = static_cast<std::uint32_t>(ends.size() - 1);
         start_ = way.iteration == 0 ? 0 : ends[way.iteration - 1];
         way.ms = static_cast<double>(ends.back() - start_) / 1e6;
         std::uint32_t rank = 0;
-        while (played_.column().run.iterations[rank].back() != ends.back()) ++rank;
+        while (played_.variant().run.iterations[rank].back() != ends.back()) ++rank;
         std::uint32_t thing = course(rank).end_of(way.iteration);
         for (std::int64_t now = ends.back(); now > start_ && thing != RankCourse::kNone;) {
             const RankCourse::Thing t = course(rank)[thing];
@@ -218,7 +218,7 @@ private:
 
     const JobLaunches& l_;
     const replay::DryRunOptions& o_;
-    const PlayedColumn& played_;
+    const VariantLaunches& played_;
     std::int64_t start_ = 0;
     std::map<sim::GpuPair, std::vector<Span>> dark_;
     std::map<GpuId, std::vector<Span>> occupied_;
@@ -235,7 +235,7 @@ double LongestWay::of_kind(WaySegment::Kind kind) const {
     return static_cast<double>(ns) / 1e6;
 }
 
-LongestWay longest_way(const JobLaunches& launches, const replay::DryRunOptions& options, const PlayedColumn& played,
+LongestWay longest_way(const JobLaunches& launches, const replay::DryRunOptions& options, const VariantLaunches& played,
                        const std::vector<CircuitUse>& uses) {
     return Walk(launches, options, played, uses).run();
 }

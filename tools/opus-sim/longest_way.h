@@ -32,8 +32,8 @@ struct LongestWay {
     double of_kind(WaySegment::Kind kind) const;
 };
 
-// Through the last iteration of a job that ended. `uses` are those of the column, `turns` its moves.
-LongestWay longest_way(const JobLaunches& launches, const replay::DryRunOptions& options, const PlayedColumn& played,
+// Through the last iteration of a job that ended. `uses` are those of the variant, `turns` its moves.
+LongestWay longest_way(const JobLaunches& launches, const replay::DryRunOptions& options, const VariantLaunches& played,
                        const std::vector<CircuitUse>& uses);
 
 }  // namespace opus::job

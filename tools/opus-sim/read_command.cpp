@@ -141,7 +141,7 @@ std::vector<std::string> halts_of(const JobFile& job, const Run& run) {
                 "nothing can be said of it"};
     std::vector<std::string> halts;
     for (const Point& p : run.points)
-        for (const Variant* v : {&p.demand, &p.provisioned})
+        for (const VariantFigures* v : {&p.demand, &p.provisioned})
             if (!v->ended || !v->fault.empty())
                 halts.push_back(number_text("at %g ms the job came to a halt: ", p.dark_ms) +
                                 (v->fault.empty() ? "launches wait for ever" : v->fault));

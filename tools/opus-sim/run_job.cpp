@@ -10,7 +10,7 @@
 #include "tools/opus-sim/fold_rails.h"
 #include "tools/opus-sim/job_launches.h"
 #include "tools/opus-sim/number_text.h"
-#include "tools/sim/columns.h"
+#include "tools/sim/variants.h"
 
 namespace opus::job {
 namespace {
@@ -21,8 +21,8 @@ constexpr std::size_t kMostUses = 3000;
 // Beyond, the controller's check of all that it knows would take most of the time, and one rail stands for those that are alike.
 constexpr std::uint32_t kSmallWorld = 64;
 
-Variant variant_of(const sim::Column& c, std::uint32_t iterations, std::uint32_t rails) {
-    Variant v;
+VariantFigures figures_of(const sim::PlayedVariant& c, std::uint32_t iterations, std::uint32_t rails) {
+    VariantFigures v;
     v.ended = c.ended, v.iteration_ms = c.iteration_ms, v.held_ms = c.held_ms * rails, v.fault = c.fault;
     v.reconfigurations = static_cast<double>(c.counters.reconfigurations) * rails / iterations;
     const double dark = static_cast<double>(c.counters.dark_hidden_ns + c.counters.dark_exposed_ns);
@@ -32,36 +32,36 @@ Variant variant_of(const sim::Column& c, std::uint32_t iterations, std::uint32_t
     return v;
 }
 
-std::size_t launches_of(const sim::Column& column) {
+std::size_t launches_of(const sim::PlayedVariant& variant) {
     std::size_t launches = 0;
-    for (const auto& rank : column.run.ranks) launches += rank.size();
+    for (const auto& rank : variant.run.ranks) launches += rank.size();
     return launches;
 }
 
-Point play_point(const replay::Workload& job, std::uint32_t rails, const sim::ColumnOptions& options,
-                 const RunOptions& o, const sim::Column& lit, const JobLaunches* seen, double split_ms, double dark_ms) {
-    sim::ColumnOptions c = options;
+Point play_point(const replay::Workload& job, std::uint32_t rails, const sim::VariantOptions& options, const RunOptions& o,
+                 const sim::PlayedVariant& lit, const JobLaunches* seen, double split_ms, double dark_ms) {
+    sim::VariantOptions c = options;
     c.rails.keep_turns = seen != nullptr;
     c.dark_ns = static_cast<TimeNs>(dark_ms * 1e6);
     Point p;
     p.dark_ms = dark_ms;
     const auto logged = [&](sim::Rails which, const char* name, std::string& log) {
-        sim::ColumnOptions with = c;
+        sim::VariantOptions with = c;
         if (o.log) log = std::string("# ") + name + ", dark time " + std::to_string(dark_ms) + " ms\n";
         if (o.log) with.rails.log = [&log](const std::string& line) { log += line + "\n"; };
         return play(job, which, with);
     };
     const bool both_cores = o.at_once > o.dark_ms.size();
     std::string second;
-    const std::shared_future<sim::Column> beside =
+    const std::shared_future<sim::PlayedVariant> beside =
         std::async(both_cores ? std::launch::async : std::launch::deferred,
                    [&] { return logged(sim::Rails::provisioned, "provisioned", second); });
-    const sim::Column demand = logged(sim::Rails::on_demand, "on demand", p.log);
+    const sim::PlayedVariant demand = logged(sim::Rails::on_demand, "on demand", p.log);
     sim::Known known;
     if (o.best && demand.ended) {
         const std::size_t launches = launches_of(lit) / c.dry_run.iterations;
         const double tasks = 4.0 * static_cast<double>(launches) * std::min(5u, c.dry_run.iterations);
-        sim::ColumnOptions with = c;  // which the other run reads meanwhile
+        sim::VariantOptions with = c;  // which the other run reads meanwhile
         with.search.both_cores = both_cores;
         with.search.trials =
             o.trials != 0 ? o.trials
@@ -69,10 +69,10 @@ Point play_point(const replay::Workload& job, std::uint32_t rails, const sim::Co
                                                                   static_cast<double>(std::max(3u, o.trials_most))));
         known = play_known(job, {&lit, &demand}, with, launches < kMostUses, beside);
     }
-    const sim::Column& ahead = beside.get();
+    const sim::PlayedVariant& ahead = beside.get();
     p.log += second;
-    p.demand = variant_of(demand, c.dry_run.iterations, rails),
-    p.provisioned = variant_of(ahead, c.dry_run.iterations, rails);
+    p.demand = figures_of(demand, c.dry_run.iterations, rails),
+    p.provisioned = figures_of(ahead, c.dry_run.iterations, rails);
     if (seen != nullptr) {
         p.demand_answers = answers_of(*seen, c.dry_run, demand, c.learned);
         p.provisioned_answers = answers_of(*seen, c.dry_run, ahead, c.learned);
@@ -107,7 +107,7 @@ Unserved unserved_of(const JobLaunches& launches, bool carried) {
     return {{names.begin(), names.end()}, all > 0 ? unserved / all : 0, carried};
 }
 
-std::vector<std::uint32_t> ports_to_try(const RunOptions& o, const Run& run, const sim::Column& lit) {
+std::vector<std::uint32_t> ports_to_try(const RunOptions& o, const Run& run, const sim::PlayedVariant& lit) {
     constexpr std::size_t kFewLaunches = 200'000;  // beyond, only what is asked for
     constexpr std::uint32_t kMostPorts = 8;
     std::set<std::uint32_t> ports(o.try_ports.begin(), o.try_ports.end());
@@ -120,14 +120,15 @@ std::vector<std::uint32_t> ports_to_try(const RunOptions& o, const Run& run, con
     return {ports.begin(), ports.end()};
 }
 
-void play_alternative(const replay::Workload& job, const sim::ColumnOptions& options, const RunOptions& o, bool repeats,
-                      Alternative& a) {
-    sim::ColumnOptions c = options;
+void play_alternative(const replay::Workload& job, const sim::VariantOptions& options, const RunOptions& o,
+                      bool repeats, Alternative& a) {
+    sim::VariantOptions c = options;
     c.ports = a.ports;
     if (o.split && repeats) a.split = best_static_split(job, a.ports, c.dry_run, packet_share(o));
     for (const double dark_ms : o.dark_ms) {
         c.dark_ns = static_cast<TimeNs>(dark_ms * 1e6);
-        const sim::Column demand = play(job, sim::Rails::on_demand, c), ahead = play(job, sim::Rails::provisioned, c);
+        const sim::PlayedVariant demand = play(job, sim::Rails::on_demand, c),
+                                 ahead = play(job, sim::Rails::provisioned, c);
         a.points.push_back({dark_ms, demand.ended ? demand.iteration_ms : 0, ahead.ended ? ahead.iteration_ms : 0});
     }
     a.unserved = unserved_of(JobLaunches(job, a.ports, 1), o.packet_gbits.has_value());
@@ -147,8 +148,8 @@ void each(std::size_t count, unsigned at_once, F&& what) {
 }
 
 // The same job under other noise: only how long it takes.
-SeedTimes play_seed(const replay::Workload& job, const sim::ColumnOptions& options, const RunOptions& o, std::uint64_t seed) {
-    sim::ColumnOptions c = options;
+SeedTimes play_seed(const replay::Workload& job, const sim::VariantOptions& options, const RunOptions& o, std::uint64_t seed) {
+    sim::VariantOptions c = options;
     c.dry_run.seed = c.rails.seed = seed;
     SeedTimes times;
     times.seed = seed;
@@ -163,8 +164,8 @@ SeedTimes play_seed(const replay::Workload& job, const sim::ColumnOptions& optio
 
 }  // namespace
 
-sim::ColumnOptions columns_of(const JobFile& job, const RunOptions& o) {
-    sim::ColumnOptions c;
+sim::VariantOptions variant_options_of(const JobFile& job, const RunOptions& o) {
+    sim::VariantOptions c;
     c.ports = o.ports;
     c.dry_run.iterations = job.repeats ? std::max(o.iterations, 2u) : 1;
     c.learned = c.dry_run.iterations / 2;
@@ -188,7 +189,7 @@ Run run_job(const JobFile& file, const RunOptions& o) {
         throw std::invalid_argument("--packet-gbits " + number_text("%g", *o.packet_gbits) +
                                     " is no less than --gbits " + number_text("%g", o.out_gbits) +
                                     ": circuits would be for nothing; give less");
-    const sim::ColumnOptions c = columns_of(job, o);
+    const sim::VariantOptions c = variant_options_of(job, o);
     Run run;
     run.iterations = c.dry_run.iterations, run.counted = c.dry_run.iterations - c.learned;
     std::optional<replay::Workload> one;
@@ -196,8 +197,8 @@ Run run_job(const JobFile& file, const RunOptions& o) {
     if (fold && o.jitter == 0 && o.late_us == 0) one = one_rail(job.workload, c.dry_run);
     if (one) run.rails = job.workload.world() / one->world();
     const replay::Workload& played = one ? *one : job.workload;
-    const sim::Column lit = play(played, sim::Rails::lit, c);
-    run.electrical = variant_of(lit, c.dry_run.iterations, run.rails);
+    const sim::PlayedVariant lit = play(played, sim::Rails::lit, c);
+    run.electrical = figures_of(lit, c.dry_run.iterations, run.rails);
     if (!lit.ended) return run;
     if (o.split && job.repeats) run.split = best_static_split(played, o.ports, c.dry_run, packet_share(o));
     run.nodes = job.workload.nodes();

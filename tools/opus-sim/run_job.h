@@ -42,7 +42,7 @@ struct RunOptions {
     std::vector<SlowRank> slow;
 };
 
-struct Variant {
+struct VariantFigures {
     bool ended = false;
     double iteration_ms = 0;
     double held_ms = 0;            // of an iteration: operations that all were ready for, until they began, summed
@@ -56,7 +56,7 @@ struct Variant {
 
 struct Point {
     double dark_ms = 0;
-    Variant demand, provisioned;
+    VariantFigures demand, provisioned;
     double best_ms = 0, bound_ms = 0;  // 0: not sought, or none is known
     Answers demand_answers, provisioned_answers;
     std::string log;  // what was asked for and what switches were told, on demand and provisioned
@@ -85,7 +85,7 @@ struct Alternative {
 struct Run {
     std::uint32_t iterations = 0, counted = 0;
     std::uint32_t rails = 1;  // that the one that was played stands for; figures are of all
-    Variant electrical;
+    VariantFigures electrical;
     StaticSplit split;
     std::vector<Point> points;  // by dark time
     std::uint32_t nodes = 0;
@@ -97,8 +97,8 @@ struct Run {
     std::vector<SeedTimes> seeds;  // with more than one
 };
 
-// How a column of it is played; dark times are set besides.
-sim::ColumnOptions columns_of(const JobFile& job, const RunOptions& options);
+// How a variant of it is played; dark times are set besides.
+sim::VariantOptions variant_options_of(const JobFile& job, const RunOptions& options);
 Run run_job(const JobFile& job, const RunOptions& options);
 
 }  // namespace opus::job

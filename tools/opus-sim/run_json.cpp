@@ -101,7 +101,7 @@ json json_of(const Answers& a, const std::vector<std::string>& labels, double it
               {"decisions", a.decisions}}}};
 }
 
-json json_of(const Variant& v, double lit) {
+json json_of(const VariantFigures& v, double lit) {
     return {{"iteration_ms", v.iteration_ms}, {"over_electrical", lit > 0 ? v.iteration_ms / lit - 1 : 0},
             {"held_ms", v.held_ms},           {"reconfigurations", v.reconfigurations},
             {"dark_hidden", v.hidden},        {"messages", v.messages},

@@ -27,13 +27,13 @@ public:
     }
     ~TraceOut() { out_ << "\n]}\n"; }
 
-    void ranks(const std::string& variant, const sim::Column& column) {
-        process(variant + ": ranks");
+    void ranks(const std::string& name, const sim::PlayedVariant& variant) {
+        process(name + ": ranks");
         const replay::Workload& w = l_.workload();
         for (std::uint32_t rank = 0; rank < w.world(); ++rank) {
             row(rank, "rank " + std::to_string(rank) + " (n" + std::to_string(w.places[rank].node) + ".g" +
                           std::to_string(w.places[rank].gpu) + ")");
-            for (const replay::DryRunLaunch& launch : column.run.ranks[rank]) {
+            for (const replay::DryRunLaunch& launch : variant.run.ranks[rank]) {
                 const auto* first = l_.begin(rank, launch.seq);
                 const std::string arguments = "\"iteration\":" + std::to_string(launch.iteration) +
                                               ",\"seq\":" + std::to_string(launch.seq) +
@@ -45,8 +45,8 @@ public:
         }
     }
 
-    void circuits(const std::string& variant, const sim::Column& column) {
-        process(variant + ": circuits");
+    void circuits(const std::string& name, const sim::PlayedVariant& variant) {
+        process(name + ": circuits");
         const Fabric& fabric = l_.map().fabric();
         struct Port {
             PortId peer = kNone;
@@ -59,7 +59,7 @@ public:
                 span(p, fabric.ports[ports[p].peer].name, ports[p].lit_ns, now, "");
             ports[p].peer = kNone;
         };
-        for (const sim::Turn& t : column.turns) {
+        for (const sim::Turn& t : variant.turns) {
             for (const PortId p : {t.a, t.b})
                 if (const PortId peer = ports[p].peer; peer != kNone) leave(p, t.from_ns), leave(peer, t.from_ns);
             for (const PortId p : {t.a, t.b}) {
@@ -67,7 +67,7 @@ public:
                 ports[p] = {p == t.a ? t.b : t.a, t.lit_ns};
             }
         }
-        const std::vector<std::int64_t> ends = column.run.ends();
+        const std::vector<std::int64_t> ends = variant.run.ends();
         for (PortId p = 0; p < ports.size(); ++p) leave(p, ends.empty() ? 0 : ends.back());
     }
 
@@ -101,7 +101,7 @@ private:
 }  // namespace
 
 void write_run_trace(const JobFile& job, const RunOptions& o, double dark_ms, std::ostream& out) {
-    sim::ColumnOptions c = columns_of(job, o);
+    sim::VariantOptions c = variant_options_of(job, o);
     c.rails.keep_turns = true;
     c.dark_ns = static_cast<TimeNs>(dark_ms * 1e6);
     const replay::Workload workload = o.slow.empty() ? job.workload : with_slow_ranks(job.workload, o.slow);
@@ -109,10 +109,10 @@ void write_run_trace(const JobFile& job, const RunOptions& o, double dark_ms, st
     TraceOut trace(launches, out);
     trace.ranks("electrical", play(workload, sim::Rails::lit, c));
     for (const bool ahead : {false, true}) {
-        const sim::Column column = play(workload, ahead ? sim::Rails::provisioned : sim::Rails::on_demand, c);
+        const sim::PlayedVariant variant = play(workload, ahead ? sim::Rails::provisioned : sim::Rails::on_demand, c);
         const std::string name = ahead ? "provisioned" : "on demand";
-        trace.ranks(name, column);
-        trace.circuits(name, column);
+        trace.ranks(name, variant);
+        trace.circuits(name, variant);
     }
 }
 

@@ -122,7 +122,7 @@ void add_rails(const JobLaunches& launches, const std::vector<CircuitUse>& uses,
 
 }  // namespace
 
-Windows windows_of(const JobLaunches& launches, const sim::Column& electrical, std::uint32_t learned) {
+Windows windows_of(const JobLaunches& launches, const sim::PlayedVariant& electrical, std::uint32_t learned) {
     Windows w;
     std::vector<Sample> samples;
     GpuPhases phases(launches, learned, samples);
@@ -148,7 +148,7 @@ Windows windows_of(const JobLaunches& launches, const sim::Column& electrical, s
                      [&](const auto& a, const auto& b) { return time(a) > time(b); });
     for (std::size_t i = 0; i < by_volume.size(); ++i) w.by_volume[i] = sums_of(std::move(by_volume[i]));
     const std::int64_t counted_ns = learned == 0 ? 0 : electrical.run.ends()[learned - 1];
-    add_rails(launches, circuit_uses(launches, PlayedColumn(electrical), learned == 0 ? 0 : learned - 1), counted_ns, w);
+    add_rails(launches, circuit_uses(launches, VariantLaunches(electrical), learned == 0 ? 0 : learned - 1), counted_ns, w);
     return w;
 }
 

@@ -4,7 +4,7 @@ import json
 import pathlib
 import subprocess
 
-from cluster.columns import DEMAND, PROVISIONED
+from cluster.variants import DEMAND, PROVISIONED
 
 KEYS = {DEMAND: "on_demand", PROVISIONED: "provisioned"}
 
@@ -25,14 +25,14 @@ class Played:
         self.told = told
         self.lit_ms = told["electrical_ms"]
 
-    def ms(self, column: str, dark_ms: float) -> float:
-        return next(p for p in self.told["points"] if p["dark_ms"] == dark_ms)[KEYS[column]]["iteration_ms"]
+    def ms(self, variant: str, dark_ms: float) -> float:
+        return next(p for p in self.told["points"] if p["dark_ms"] == dark_ms)[KEYS[variant]]["iteration_ms"]
 
-    def over(self, column: str, dark_ms: float) -> float:
-        return self.ms(column, dark_ms) / self.lit_ms - 1
+    def over(self, variant: str, dark_ms: float) -> float:
+        return self.ms(variant, dark_ms) / self.lit_ms - 1
 
-    def of(self, column: str, dark_ms: float, figure: str) -> float:
-        return next(p for p in self.told["points"] if p["dark_ms"] == dark_ms)[KEYS[column]][figure]
+    def of(self, variant: str, dark_ms: float, figure: str) -> float:
+        return next(p for p in self.told["points"] if p["dark_ms"] == dark_ms)[KEYS[variant]][figure]
 
     @property
     def windows(self) -> dict | None:

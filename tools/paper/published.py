@@ -1,5 +1,5 @@
 """Figures of others. Each list says where it is from. What tools/sweep has is not repeated here."""
-from cluster.columns import DEMAND, PROVISIONED
+from cluster.variants import DEMAND, PROVISIONED
 from sweep.reference import ARTIFACT, ARTIFACT_NONE_S
 
 V1 = "'Photonic Rails in ML Datacenters', arXiv 2507.08119"

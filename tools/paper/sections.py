@@ -3,7 +3,7 @@ import dataclasses
 import json
 import subprocess
 
-from cluster.columns import DEMAND, PROVISIONED, TITLE
+from cluster.variants import DEMAND, PROVISIONED, TITLE
 
 from . import jobs, published
 from .jobs import Jobs
@@ -120,9 +120,9 @@ class Sections:
         for name, job in (("recorded order", self.jobs.recorded()), ("generated, 61 TFLOP/s", self.jobs.generated("llama-8b", (*jobs.LLAMA_8B, "--data", 2), 61))):
             played = self.player.play(job, PERLMUTTER, [dark])
             gives[name] = played.of(DEMAND, dark, "reconfigurations")
-            for column, published_over in theirs.items():
-                over = played.over(column, dark)
-                rows.append((f"{name}: {TITLE[column]}", f"+{percent(published_over, 1)}", f"{100 * over:+.2f} %", points(over, published_over)))
+            for variant, published_over in theirs.items():
+                over = played.over(variant, dark)
+                rows.append((f"{name}: {TITLE[variant]}", f"+{percent(published_over, 1)}", f"{100 * over:+.2f} %", points(over, published_over)))
         moves = ", ".join(f"{name} {count / 4:.0f}" for name, count in gives.items())
         return Section("Iteration time at 100 ms of dark time", f"Figure 8 of {published.V1}: the same job, over the iteration on electrical rails; one port a GPU.",
                        rows, why=(
@@ -161,9 +161,9 @@ class Sections:
         free = self.player.play(job, network, dark, "--no-guard")
         rows = [("iteration on packet switches", f"{published.SIMULATED_S} s", f"{played.lit_ms / 1e3:.4f} s", relative(played.lit_ms / 1e3, published.SIMULATED_S))]
         for at, (demand, ahead) in published.SIMULATED_MS.items():
-            for column, run, theirs, name in ((DEMAND, played, demand, ""), (PROVISIONED, played, ahead, ""), (PROVISIONED, free, ahead, ", --no-guard")):
-                added = run.ms(column, at) - played.ms(DEMAND, 0)
-                rows.append((f"{TITLE[column]}{name}, {at} ms", f"{theirs:+.1f} ms", f"{added:+.1f} ms", f"{added - theirs:+.1f} ms"))
+            for variant, run, theirs, name in ((DEMAND, played, demand, ""), (PROVISIONED, played, ahead, ""), (PROVISIONED, free, ahead, ", --no-guard")):
+                added = run.ms(variant, at) - played.ms(DEMAND, 0)
+                rows.append((f"{TITLE[variant]}{name}, {at} ms", f"{theirs:+.1f} ms", f"{added:+.1f} ms", f"{added - theirs:+.1f} ms"))
         zero = played.ms(DEMAND, 0) - played.lit_ms
         return Section("The simulation of 8 GPUs", f"{published.V2}, its README: DP 2, PP 2, TP 2, 50 and 450 GB/s, 96 layers, sequence 4096, batch 256. Milliseconds are over "
                        "circuits that move in no time, on demand: that is what it calls EPS.", rows, why=(
@@ -178,14 +178,14 @@ class Sections:
     def perlmutter(self) -> Section:
         rows, fits = [], []
         dark = sorted(published.PERLMUTTER["Llama3-8B, 16 GPUs"][1][DEMAND])
-        for name, (native_s, columns) in published.PERLMUTTER.items():
+        for name, (native_s, variants) in published.PERLMUTTER.items():
             models = list(self._fits(name, native_s, dark))
             fits += [f"{name}, {model}: computation takes {x:.3f} times as long as first assumed; {network.ports} port{'s' if network.ports > 1 else ''} a GPU"
                      for model, network, _, x in models]
-            for column, theirs in columns.items():
-                rows.append((f"{name}, {TITLE[column]}", "published", *(f"{theirs[d]:.3f}" for d in dark), waited(theirs)))
+            for variant, theirs in variants.items():
+                rows.append((f"{name}, {TITLE[variant]}", "published", *(f"{theirs[d]:.3f}" for d in dark), waited(theirs)))
                 for model, _, played, _ in models:
-                    ours = {d: played.ms(column, d) / 1e3 for d in dark}
+                    ours = {d: played.ms(variant, d) / 1e3 for d in dark}
                     rows.append(("", model, *(f"{ours[d]:.3f} ({relative(ours[d], theirs[d])})" for d in dark), waited(ours)))
         return Section("The runs on Perlmutter", f"{published.V2}: average seconds of an iteration over the dark time, TP 4, PP 2, FSDP 2 or 8. One number of each model, how long computation "
                        "takes, is fitted to the run without a controller; nothing is fitted to the others. Waited for: by how many dark times an iteration is longer, from 500 to 1,000 ms.", rows,

@@ -7,20 +7,20 @@
 namespace opus::sim {
 namespace {
 
-std::vector<double> lengths_ms(const Column& column) {
+std::vector<double> lengths_ms(const PlayedVariant& variant) {
     std::vector<double> lengths;
     std::int64_t begin = 0;
-    for (const std::int64_t end : column.run.ends()) {
+    for (const std::int64_t end : variant.run.ends()) {
         lengths.push_back(static_cast<double>(end - begin) / 1e6);
         begin = end;
     }
     return lengths;
 }
 
-std::string fault_of(const char* name, const Column& column) {
-    if (!column.fault.empty()) return std::string(name) + ": " + column.fault;
-    if (!column.ended) return std::string(name) + ": came to a halt";
-    if (column.counters.unroutable + column.counters.passes + column.counters.aborts != 0)
+std::string fault_of(const char* name, const PlayedVariant& variant) {
+    if (!variant.fault.empty()) return std::string(name) + ": " + variant.fault;
+    if (!variant.ended) return std::string(name) + ": came to a halt";
+    if (variant.counters.unroutable + variant.counters.passes + variant.counters.aborts != 0)
         return std::string(name) + ": not all of it was held for its circuits";
     return {};
 }
@@ -31,7 +31,8 @@ std::string text(const char* format, double value, double most) {
     return line;
 }
 
-AgainstDemand compare(const Column& demand, const char* name, const Column& other, const ColumnOptions& options) {
+AgainstDemand compare(const PlayedVariant& demand, const char* name, const PlayedVariant& other,
+                      const VariantOptions& options) {
     AgainstDemand both;
     both.dark_ms = static_cast<double>(options.dark_ns) / 1e6;
     both.ports = options.ports;
@@ -85,13 +86,13 @@ std::string AgainstDemand::broken() const {
     return {};
 }
 
-AgainstDemand against_demand(const replay::Workload& workload, const ColumnOptions& options) {
+AgainstDemand against_demand(const replay::Workload& workload, const VariantOptions& options) {
     return compare(play(workload, Rails::on_demand, options), "provisioned",
                    play(workload, Rails::provisioned, options), options);
 }
 
-AgainstDemand against_itself(const replay::Workload& workload, const ColumnOptions& options) {
-    ColumnOptions other = options;
+AgainstDemand against_itself(const replay::Workload& workload, const VariantOptions& options) {
+    VariantOptions other = options;
     ++other.dry_run.seed;
     ++other.rails.seed;
     return compare(play(workload, Rails::on_demand, options), "again", play(workload, Rails::on_demand, other), options);

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "tools/sim/columns.h"
+#include "tools/sim/variants.h"
 
 namespace opus::sim {
 
@@ -32,8 +32,8 @@ struct AgainstDemand {
     std::string broken() const;
 };
 
-AgainstDemand against_demand(const replay::Workload& workload, const ColumnOptions& options);
+AgainstDemand against_demand(const replay::Workload& workload, const VariantOptions& options);
 // On demand both times, the second time under other noise: what chance alone does.
-AgainstDemand against_itself(const replay::Workload& workload, const ColumnOptions& options);
+AgainstDemand against_itself(const replay::Workload& workload, const VariantOptions& options);
 
 }  // namespace opus::sim

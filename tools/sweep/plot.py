@@ -1,7 +1,7 @@
 """Overhead over dark time, both logarithmic."""
 import pathlib
 
-from cluster.columns import DEMAND, PROVISIONED
+from cluster.variants import DEMAND, PROVISIONED
 from .reference import ARTIFACT, PAPER, PAPER_DARK_MS, artifact
 from .results import Results
 
@@ -23,16 +23,16 @@ def plot(results: Results, dark_ms: list[float], path: pathlib.Path) -> None:
     matplotlib.rcParams["svg.hashsalt"] = "opus"  # the same figures, the same file
     from matplotlib import pyplot, ticker
     figure, axes = pyplot.subplots(figsize=(8, 5), layout="constrained")
-    for column in (DEMAND, PROVISIONED):
-        name, colour = column.replace("-", " "), COLOUR[column]
-        ours = [(d, o) for d in dark_ms if (o := results.overhead(column, d)) is not None]
+    for variant in (DEMAND, PROVISIONED):
+        name, colour = variant.replace("-", " "), COLOUR[variant]
+        ours = [(d, o) for d in dark_ms if (o := results.overhead(variant, d)) is not None]
         axes.plot([d for d, _ in ours], [max(o, LOWEST) for _, o in ours], "-", color=colour, label=f"Opus, {name}")
         for low in (False, True):
             some = [(d, max(o, LOWEST)) for d, o in ours if (o < LOWEST) == low]
             axes.plot([d for d, _ in some], [o for _, o in some], "o", color=colour, fillstyle="none" if low else "full")
-        theirs = [(d, artifact(column, d)) for d in ARTIFACT[column] if d > 0]
+        theirs = [(d, artifact(variant, d)) for d in ARTIFACT[variant] if d > 0]
         axes.plot([d for d, _ in theirs], [o for _, o in theirs], "s--", color=colour, alpha=0.5, fillstyle="none", label=f"artifact, {name}")
-        axes.plot([PAPER_DARK_MS], [PAPER[column]], "*", color=colour, alpha=0.6, markersize=12, label=f"paper, {name}")
+        axes.plot([PAPER_DARK_MS], [PAPER[variant]], "*", color=colour, alpha=0.6, markersize=12, label=f"paper, {name}")
     axes.set(xscale="log", yscale="log", xlabel="dark time of the switches, ms", ylabel="iteration time over no dark time, %",
              title="Llama3-8B, 16 GPUs on 4 nodes")
     axes.set_xticks(dark_ms)

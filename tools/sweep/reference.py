@@ -1,5 +1,5 @@
 """Figures of others, on real GPUs: Llama3-8B, 16 GPUs on 4 nodes, tensor parallel 4, FSDP 2, pipeline 2."""
-from cluster.columns import DEMAND, PROVISIONED
+from cluster.variants import DEMAND, PROVISIONED
 
 # 'Photonic Rails in ML Datacenters', first version: percent over no dark time, at 100 ms.
 PAPER_DARK_MS = 100
@@ -14,7 +14,7 @@ ARTIFACT = {
 }
 
 
-def artifact(column: str, dark_ms: float) -> float | None:
+def artifact(variant: str, dark_ms: float) -> float | None:
     """Percent over no controller."""
-    theirs = ARTIFACT[column].get(dark_ms)
+    theirs = ARTIFACT[variant].get(dark_ms)
     return 100 * (theirs / ARTIFACT_NONE_S - 1) if theirs else None

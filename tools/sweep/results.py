@@ -6,7 +6,7 @@ import pathlib
 import statistics
 
 from cluster import Build
-from cluster.columns import DEMAND, LIT, PROVISIONED, Measured
+from cluster.variants import DEMAND, LIT, PROVISIONED, Measured
 
 FORMAT = 2
 
@@ -14,7 +14,7 @@ FORMAT = 2
 @dataclasses.dataclass
 class Run:
     """dark_ms is 0 for always lit. number: which of the same kind."""
-    column: str
+    variant: str
     dark_ms: float
     number: int
     first_s: float
@@ -28,12 +28,12 @@ class Run:
 
     @property
     def kind(self) -> tuple[str, float, int]:
-        return self.column, self.dark_ms, self.number
+        return self.variant, self.dark_ms, self.number
 
 
 def run_of(dark_ms: float, number: int, m: Measured) -> Run:
     c = m.counters
-    return Run(m.column, dark_ms, number, m.all[0], m.times, m.light.reconfigurations, m.light.lost_bytes, m.light.misdelivered_bytes,
+    return Run(m.variant, dark_ms, number, m.all[0], m.times, m.light.reconfigurations, m.light.lost_bytes, m.light.misdelivered_bytes,
                c.get("suspensions", 0), *m.dark_ns)
 
 
@@ -71,15 +71,15 @@ class Results:
 
     # --- figures ---------------------------------------------------------------------------------
 
-    def cell(self, column: str, dark_ms: float) -> list[Run]:
-        return [r for r in self.runs if r.column == column and r.dark_ms == (0 if column == LIT else dark_ms)]
+    def cell(self, variant: str, dark_ms: float) -> list[Run]:
+        return [r for r in self.runs if r.variant == variant and r.dark_ms == (0 if variant == LIT else dark_ms)]
 
-    def times(self, column: str, dark_ms: float = 0) -> list[float]:
-        return [t for r in self.cell(column, dark_ms) for t in r.times_s]
+    def times(self, variant: str, dark_ms: float = 0) -> list[float]:
+        return [t for r in self.cell(variant, dark_ms) for t in r.times_s]
 
-    def overhead(self, column: str, dark_ms: float) -> float | None:
+    def overhead(self, variant: str, dark_ms: float) -> float | None:
         """Percent over always lit, by medians."""
-        ours, lit = self.times(column, dark_ms), self.times(LIT)
+        ours, lit = self.times(variant, dark_ms), self.times(LIT)
         return 100 * (statistics.median(ours) / statistics.median(lit) - 1) if ours and lit else None
 
     def hidden(self, dark_ms: float) -> float | None:

@@ -9,7 +9,7 @@
 
 #include "tools/replay/generate.h"
 #include "tools/replay/pattern.h"
-#include "tools/sim/columns.h"
+#include "tools/sim/variants.h"
 
 using namespace opus;
 using namespace opus::sim;
@@ -18,8 +18,8 @@ namespace {
 
 const doctest::test_suite best_found_suite("best found");  // they search for the best schedule as well: half of the time
 
-ColumnOptions at(double dark_ms, std::uint32_t iterations = 8) {
-    ColumnOptions o;
+VariantOptions at(double dark_ms, std::uint32_t iterations = 8) {
+    VariantOptions o;
     o.dark_ns = static_cast<TimeNs>(dark_ms * 1e6);
     o.dry_run.iterations = iterations;
     o.dry_run.bytes_per_us *= 1024;
@@ -44,7 +44,8 @@ std::vector<replay::Workload> small_jobs() {
 // So that what is allocated next lies in another order each time.
 std::vector<std::unique_ptr<char[]>> strewn(std::uint64_t seed) {
     std::vector<std::unique_ptr<char[]>> blocks;
-    for (std::uint64_t i = 0; i < 200'000; ++i) blocks.push_back(std::make_unique<char[]>(16 + 16 * (replay::mix(seed, i) % 64)));
+    for (std::uint64_t i = 0; i < 200'000; ++i)
+        blocks.push_back(std::make_unique<char[]>(16 + 16 * (replay::mix(seed, i) % 64)));
     for (std::uint64_t i = 0; i < blocks.size(); ++i)
         if (replay::mix(seed, i) >> 8 & 1) blocks[i].reset();
     return blocks;
@@ -56,14 +57,14 @@ TEST_CASE("a play is the same twice, wherever memory lies") {
     replay::GenerateOptions o;
     o.seed = 450;  // its laps leave communicators out, and are of several kinds
     const replay::Workload job = replay::generate("layered", o);
-    ColumnOptions how = at(50, 12);
+    VariantOptions how = at(50, 12);
     how.ports = 2;
     for (const Rails rails : {Rails::on_demand, Rails::provisioned}) {
-        const Column first = play(job, rails, how);
+        const PlayedVariant first = play(job, rails, how);
         REQUIRE(first.ended);
         for (std::uint64_t heap = 1; heap <= 2; ++heap) {
             const auto blocks = strewn(heap);
-            const Column again = play(job, rails, how);
+            const PlayedVariant again = play(job, rails, how);
             CAPTURE(heap);
             CHECK(again.run.ends() == first.run.ends());
             CHECK(again.decided == first.decided);
@@ -74,8 +75,8 @@ TEST_CASE("a play is the same twice, wherever memory lies") {
 TEST_CASE("a provisioned job is never slower than one that asks on demand") {
     for (const replay::Workload& job : small_jobs())
         for (const double dark : {0.0, 10.0, 25.0, 100.0}) {
-            const Column demand = play(job, Rails::on_demand, at(dark));
-            const Column ahead = play(job, Rails::provisioned, at(dark));
+            const PlayedVariant demand = play(job, Rails::on_demand, at(dark));
+            const PlayedVariant ahead = play(job, Rails::provisioned, at(dark));
             CAPTURE(job.name);
             CAPTURE(dark);
             REQUIRE(demand.ended);
@@ -89,11 +90,11 @@ TEST_CASE("a provisioned job is never slower than one that asks on demand") {
 TEST_CASE("a guarded job hides as much in the end as one that is not") {
     for (const char* kind : {"llama3-8b", "3d", "4d", "4d-moe"}) {
         const replay::Workload job = std::string(kind) == "llama3-8b" ? replay::generate_llama3_8b({}) : job_of(kind);
-        ColumnOptions o = at(25, 24);
+        VariantOptions o = at(25, 24);
         o.learned = 14;
-        const Column ahead = play(job, Rails::provisioned, o);
+        const PlayedVariant ahead = play(job, Rails::provisioned, o);
         o.rails.guard = true;
-        const Column guarded = play(job, Rails::provisioned, o);
+        const PlayedVariant guarded = play(job, Rails::provisioned, o);
         CAPTURE(job.name);
         REQUIRE(guarded.ended);
         CHECK(guarded.fault == "");
@@ -104,12 +105,12 @@ TEST_CASE("a guarded job hides as much in the end as one that is not") {
 TEST_CASE("grants that cover the rest of a phase make no job slower") {
     for (const replay::Workload& job : small_jobs())
         for (const double dark : {0.0, 25.0}) {
-            ColumnOptions o = at(dark, 24);
+            VariantOptions o = at(dark, 24);
             o.learned = 14;
             o.rails.runs = false;
-            const Column without = play(job, Rails::provisioned, o);
+            const PlayedVariant without = play(job, Rails::provisioned, o);
             o.rails.runs = true;
-            const Column with = play(job, Rails::provisioned, o);
+            const PlayedVariant with = play(job, Rails::provisioned, o);
             CAPTURE(job.name);
             CAPTURE(dark);
             REQUIRE(with.ended);
@@ -121,8 +122,8 @@ TEST_CASE("grants that cover the rest of a phase make no job slower") {
 namespace {
 
 // How long each iteration lasts, from the second on.
-std::vector<double> lengths_ms(const Column& column) {
-    const std::vector<std::int64_t> ends = column.run.ends();
+std::vector<double> lengths_ms(const PlayedVariant& variant) {
+    const std::vector<std::int64_t> ends = variant.run.ends();
     std::vector<double> lengths;
     for (std::size_t i = 1; i < ends.size(); ++i) lengths.push_back(static_cast<double>(ends[i] - ends[i - 1]) / 1e6);
     return lengths;
@@ -136,7 +137,7 @@ TEST_CASE("with runs no iteration is slower than without, from the second on") {
         const std::string kind = generator.name;
         const replay::Workload job = job_of(kind);
         for (const double dark : {10.0, 25.0, 100.0}) {
-            ColumnOptions o = at(dark, 14);
+            VariantOptions o = at(dark, 14);
             o.learned = 1;
             const std::vector<double> with = lengths_ms(play(job, Rails::provisioned, o));
             o.rails.runs = false;
@@ -155,7 +156,7 @@ TEST_CASE("with runs no iteration is slower than without, from the second on") {
 TEST_CASE("a job whose circuits never move asks for nothing once its laps are known") {
     for (const char* kind : {"dp", "fsdp"}) {
         const auto demands = [kind](std::uint32_t iterations) {
-            ColumnOptions o = at(10, iterations);
+            VariantOptions o = at(10, iterations);
             o.rails.guard = true;
             return play(job_of(kind), Rails::provisioned, o).counters.demands;
         };
@@ -166,7 +167,7 @@ TEST_CASE("a job whose circuits never move asks for nothing once its laps are kn
 
 TEST_CASE("the job of the paper hides from its fifth iteration on most of what can be hidden") {
     for (const double dark : {10.0, 25.0, 100.0}) {
-        ColumnOptions o = at(dark, 8);
+        VariantOptions o = at(dark, 8);
         o.learned = 1;
         const replay::Workload job = replay::generate_llama3_8b({});
         const std::vector<double> lit = lengths_ms(play(job, Rails::lit, o)),
@@ -181,22 +182,22 @@ TEST_CASE("the job of the paper hides from its fifth iteration on most of what c
 }
 
 TEST_CASE("in runs, the managers of the job of the paper send two frames a node and phase at most") {
-    ColumnOptions o = at(25, 5);
+    VariantOptions o = at(25, 5);
     o.learned = 4;
     const replay::Workload job = replay::generate_llama3_8b({});
-    const Column before = play(job, Rails::provisioned, o);
+    const PlayedVariant before = play(job, Rails::provisioned, o);
     o.dry_run.iterations = 10;
-    const Column after = play(job, Rails::provisioned, o);
+    const PlayedVariant after = play(job, Rails::provisioned, o);
     REQUIRE(after.phases > before.phases);
     CHECK((after.frames_up - before.frames_up) / (after.phases - before.phases) <= 2);
 }
 
 TEST_CASE("where nothing is ever dark the best-found schedule and its bound are the job itself" * best_found_suite) {
     for (const replay::Workload& job : small_jobs()) {
-        ColumnOptions o = at(0, 6);
+        VariantOptions o = at(0, 6);
         o.ports = 2;  // a ring needs two
         o.search.trials = 30;
-        const Column lit = play(job, Rails::lit, o);
+        const PlayedVariant lit = play(job, Rails::lit, o);
         const Known known = play_known(job, {&lit}, o);
         CAPTURE(job.name);
         CHECK(known.best.iteration_ms == doctest::Approx(lit.iteration_ms).epsilon(1e-4));
@@ -207,10 +208,10 @@ TEST_CASE("where nothing is ever dark the best-found schedule and its bound are 
 TEST_CASE("nobody is faster than the best-found schedule, nor that than the bound" * best_found_suite) {
     for (const replay::Workload& job : small_jobs())
         for (const double dark : {10.0, 25.0}) {
-            ColumnOptions o = at(dark, 10);
+            VariantOptions o = at(dark, 10);
             o.learned = 5;  // an iteration that is short because the one before was long is no feat
             o.search.trials = 100;
-            const Column demand = play(job, Rails::on_demand, o), ahead = play(job, Rails::provisioned, o);
+            const PlayedVariant demand = play(job, Rails::on_demand, o), ahead = play(job, Rails::provisioned, o);
             const Known known = play_known(job, {&demand, &ahead}, o);
             CAPTURE(job.name);
             CAPTURE(dark);
@@ -225,10 +226,10 @@ TEST_CASE("nobody is faster than the best-found schedule, nor that than the boun
 TEST_CASE("a pipeline that fills hides seven tenths of what can be" * best_found_suite) {
     for (const char* kind : {"pp", "zero-bubble"}) {
         const replay::Workload job = job_of(kind);
-        ColumnOptions o = at(25, 30);
+        VariantOptions o = at(25, 30);
         o.learned = 20;
         o.search.trials = 60;
-        const Column demand = play(job, Rails::on_demand, o), ahead = play(job, Rails::provisioned, o);
+        const PlayedVariant demand = play(job, Rails::on_demand, o), ahead = play(job, Rails::provisioned, o);
         CAPTURE(kind);
         CHECK(hidden_share(demand, ahead, play_known(job, {&demand, &ahead}, o).best.iteration_ms) >= 0.7);
     }
@@ -237,10 +238,10 @@ TEST_CASE("a pipeline that fills hides seven tenths of what can be" * best_found
 TEST_CASE("stages in a ring hide more than half of what can be, and come to rest" * best_found_suite) {
     const replay::Workload job = job_of("interleaved");
     for (const double dark : {10.0, 25.0, 100.0}) {
-        ColumnOptions o = at(dark, 24);
+        VariantOptions o = at(dark, 24);
         o.learned = 12;
         o.search.trials = 300;
-        const Column demand = play(job, Rails::on_demand, o), ahead = play(job, Rails::provisioned, o);
+        const PlayedVariant demand = play(job, Rails::on_demand, o), ahead = play(job, Rails::provisioned, o);
         CAPTURE(dark);
         CHECK(ahead.fault == "");
         CHECK(hidden_share(demand, ahead, play_known(job, {&demand, &ahead}, o).best.iteration_ms) > 0.55);
@@ -255,13 +256,14 @@ TEST_CASE("all-to-alls of a run wait for nobody's look" * best_found_suite) {
     generate.gpus = 1;
     const replay::Workload job = replay::generate("ep", generate);
     for (const double dark : {10.0, 25.0, 100.0}) {
-        ColumnOptions o = at(dark, 18);
+        VariantOptions o = at(dark, 18);
         o.learned = 12;
         o.search.trials = 60;
-        const Column demand = play(job, Rails::on_demand, o), ahead = play(job, Rails::provisioned, o);
+        const PlayedVariant demand = play(job, Rails::on_demand, o), ahead = play(job, Rails::provisioned, o);
         CAPTURE(dark);
         CHECK(ahead.fault == "");
-        CHECK(hidden_share(demand, ahead, play_known(job, {&demand, &ahead}, o).best.iteration_ms) >= (dark < 100 ? 0.95 : 0.35));
+        CHECK(hidden_share(demand, ahead, play_known(job, {&demand, &ahead}, o).best.iteration_ms) >=
+              (dark < 100 ? 0.95 : 0.35));
     }
 }
 
@@ -269,14 +271,14 @@ TEST_CASE("a pipeline of phases does first what the future needs first, where re
     const struct {
         const char* kind;
         double dark_ms, share;
-    } goals[] = {{"4d", 10, 0.7},      {"4d", 25, 0.7},      {"4d", 100, 0.85},
+    } goals[] = {{"4d", 10, 0.7},      {"4d", 25, 0.7},     {"4d", 100, 0.85},
                  {"4d-moe", 10, 0.05}, {"4d-moe", 25, 0.1}, {"4d-moe", 100, 0.05}};
     for (const auto& goal : goals) {
         const replay::Workload job = job_of(goal.kind);
-        ColumnOptions o = at(goal.dark_ms, 18);
+        VariantOptions o = at(goal.dark_ms, 18);
         o.learned = 12;
         o.search.trials = 5;
-        const Column demand = play(job, Rails::on_demand, o), ahead = play(job, Rails::provisioned, o);
+        const PlayedVariant demand = play(job, Rails::on_demand, o), ahead = play(job, Rails::provisioned, o);
         const Known known = play_known(job, {&demand, &ahead}, o);
         CAPTURE(goal.kind);
         CAPTURE(goal.dark_ms);
@@ -290,15 +292,15 @@ namespace {
 constexpr double kNoisyDarkMs = 25;
 
 // Computation lasts longer by up to `jitter` of what it does.
-ColumnOptions noisy(std::uint64_t seed, double jitter) {
-    ColumnOptions o = at(kNoisyDarkMs, 20);
+VariantOptions noisy(std::uint64_t seed, double jitter) {
+    VariantOptions o = at(kNoisyDarkMs, 20);
     o.dry_run.jitter = jitter;
     o.dry_run.seed = seed;
     return o;
 }
 
 // Of what is waited for on demand, the part that is waited for still.
-double waited_share(const replay::Workload& job, const ColumnOptions& o) {
+double waited_share(const replay::Workload& job, const VariantOptions& o) {
     const double lit = play(job, Rails::lit, o).iteration_ms, demand = play(job, Rails::on_demand, o).iteration_ms,
                  ahead = play(job, Rails::provisioned, o).iteration_ms;
     return (ahead - lit) / (demand - lit);
@@ -313,9 +315,9 @@ TEST_CASE("where no order of the past is that of the next, a provisioned job is 
         const replay::Workload job = job_of(kind);
         for (const std::uint64_t seed : {1u, 2u, 3u}) {
             const double jitter = seed == 1 ? 0.02 : 0.05;
-            ColumnOptions o = noisy(seed, jitter);
+            VariantOptions o = noisy(seed, jitter);
             o.learned = 1 + kLearning;
-            const Column demand = play(job, Rails::on_demand, o), ahead = play(job, Rails::provisioned, o);
+            const PlayedVariant demand = play(job, Rails::on_demand, o), ahead = play(job, Rails::provisioned, o);
             CAPTURE(kind);
             CAPTURE(jitter);
             CAPTURE(seed);
@@ -334,7 +336,7 @@ TEST_CASE("where noise decides which of two comes first, half of what is waited 
         const replay::Workload job = job_of(kind);
         std::vector<double> waited;
         for (std::uint64_t seed = 1; seed <= 5; ++seed) {
-            ColumnOptions o = noisy(seed, 0.02);
+            VariantOptions o = noisy(seed, 0.02);
             o.learned = 12;
             waited.push_back(waited_share(job, o));
         }
@@ -358,7 +360,7 @@ TEST_CASE("a job whose launches are seen late is learned all the same") {
         const replay::Workload job = job_of(l.kind);
         std::vector<double> waits;
         for (std::uint64_t seed = 1; seed <= 3; ++seed) {
-            ColumnOptions o = at(l.dark_ms, l.learned + 4);
+            VariantOptions o = at(l.dark_ms, l.learned + 4);
             o.learned = l.learned;
             o.rails.late_ns = l.late_ns;
             o.rails.seed = seed;
@@ -377,10 +379,10 @@ TEST_CASE("the job of the paper waits for no more dark than if the future were k
     replay::GenerateOptions o;
     const replay::Workload job = replay::generate_llama3_8b(o);
     for (const double dark : {10.0, 25.0, 100.0}) {
-        const ColumnOptions options = at(dark, 12);
-        const Column lit = play(job, Rails::lit, options);
-        const Column demand = play(job, Rails::on_demand, options);
-        const Column ahead = play(job, Rails::provisioned, options);
+        const VariantOptions options = at(dark, 12);
+        const PlayedVariant lit = play(job, Rails::lit, options);
+        const PlayedVariant demand = play(job, Rails::on_demand, options);
+        const PlayedVariant ahead = play(job, Rails::provisioned, options);
         const Known known = play_known(job, {&demand, &ahead}, options);
         CAPTURE(dark);
         CHECK(hidden_share(demand, ahead, known.best.iteration_ms) >= 0.9);

@@ -14,7 +14,7 @@
 
 namespace opus::sim {
 
-struct ColumnOptions {
+struct VariantOptions {
     std::uint32_t ports = 2;  // of a GPU
     TimeNs dark_ns = 25'000'000;
     std::uint32_t learned = 2;  // iterations that do not count
@@ -24,12 +24,12 @@ struct ColumnOptions {
     SearchOptions search;     // its `learned` is that of above
 };
 
-struct Column {
+struct PlayedVariant {
     bool ended = false;
     double iteration_ms = 0;  // mean of those that count
     double held_ms = 0;       // of an iteration: operations all of whose members were there, until they began, summed
     double total_ms = 0;      // of all iterations
-    double frames_up = 0, phases = 0;  // of all iterations together
+    double frames_up = 0, phases = 0;     // of all iterations together
     double frames_down = 0, decided = 0;  // likewise: messages of the controller, events that it decided about
     std::vector<Turn> turns;              // with RailsOptions::keep_turns
     controller::Counters counters;
@@ -41,18 +41,18 @@ struct Column {
 
 enum class Rails : std::uint8_t { lit, on_demand, provisioned };
 
-Column play(const replay::Workload& workload, Rails rails, const ColumnOptions& options);
+PlayedVariant play(const replay::Workload& workload, Rails rails, const VariantOptions& options);
 
 struct Known {
-    FoundSchedule best;   // found, beginning with the orders of the columns
+    FoundSchedule best;   // found, beginning with the orders of the variants
     double least_ms = 0;  // no iteration is shorter; 0 where they are not alike, or it was not asked for
 };
 // `bound`: least_ms, too, which takes time and memory as the square of an iteration's operations. `last`: one more
-// column, which may be played meanwhile.
-Known play_known(const replay::Workload& workload, const std::vector<const Column*>& columns,
-                 const ColumnOptions& options, bool bound = true, const std::shared_future<Column>& last = {});
+// variant, which may be played meanwhile.
+Known play_known(const replay::Workload& workload, const std::vector<const PlayedVariant*>& variants,
+                 const VariantOptions& options, bool bound = true, const std::shared_future<PlayedVariant>& last = {});
 
 // The part of the dark that was hidden, of what can be: 1 where nothing can.
-double hidden_share(const Column& on_demand, const Column& ahead, double best_ms);
+double hidden_share(const PlayedVariant& on_demand, const PlayedVariant& ahead, double best_ms);
 
 }  // namespace opus::sim

@@ -9,16 +9,16 @@
 #include "test/bench/kinds.h"
 #include "tools/replay/generate.h"
 #include "tools/replay/recorded.h"
-#include "tools/sim/columns.h"
+#include "tools/sim/variants.h"
 
 namespace {
 
 using namespace opus::sim;
 
 // How long each iteration lasts: what a job loses while its order is learned.
-void print_each(const opus::replay::Workload& w, ColumnOptions o, const Column& lit) {
+void print_each(const opus::replay::Workload& w, VariantOptions o, const PlayedVariant& lit) {
     const std::vector<std::int64_t> bright = lit.run.ends();
-    const auto row = [&](const char* name, const Column& c) {
+    const auto row = [&](const char* name, const PlayedVariant& c) {
         const std::vector<std::int64_t> ends = c.run.ends();
         std::printf("| %s | %g | %s |", w.name.c_str(), static_cast<double>(o.dark_ns) / 1e6, name);
         for (std::size_t i = 1; i < ends.size(); ++i)
@@ -44,7 +44,7 @@ int main(int argc, char** argv) {
     double scale_bytes = 1.0 / 1024, jitter = 0, late_us = 0;
     std::uint32_t iterations = 12, every = 0;
     bool recorded = false, held = false, log = false, each = false;
-    ColumnOptions o;
+    VariantOptions o;
     o.rails.guard = true;
     opus::replay::GenerateOptions g;
     CLI::App app{"jobs on photonic rails, in virtual time"};
@@ -94,7 +94,7 @@ int main(int argc, char** argv) {
         } else {
             w = opus::replay::generate(kind, g);
         }
-        const Column lit = play(w, Rails::lit, o);
+        const PlayedVariant lit = play(w, Rails::lit, o);
         if (each) {
             for (const double dark : darks) {
                 o.dark_ns = static_cast<opus::TimeNs>(dark * 1e6);
@@ -104,13 +104,13 @@ int main(int argc, char** argv) {
         }
         o.dark_ns = 0;
         o.rails.log = nullptr;
-        const Column bright_demand = play(w, Rails::on_demand, o), bright_ahead = play(w, Rails::provisioned, o);
+        const PlayedVariant bright_demand = play(w, Rails::on_demand, o), bright_ahead = play(w, Rails::provisioned, o);
         for (const double dark : darks) {
             o.dark_ns = static_cast<opus::TimeNs>(dark * 1e6);
             o.rails.log = nullptr;
-            const Column demand = play(w, Rails::on_demand, o);
+            const PlayedVariant demand = play(w, Rails::on_demand, o);
             if (log) o.rails.log = [](const std::string& line) { std::printf("  %s\n", line.c_str()); };
-            const Column ahead = play(w, Rails::provisioned, o);
+            const PlayedVariant ahead = play(w, Rails::provisioned, o);
             const Known known = play_known(w, {&lit, &demand, &ahead}, o);
             const auto over = [&](double ms) { return std::max(0.0, 100 * (ms / lit.iteration_ms - 1)); };
             const double can = demand.iteration_ms - known.best.iteration_ms,
@@ -134,7 +134,7 @@ int main(int argc, char** argv) {
                 static_cast<unsigned long long>(ahead.counters.speculations_used),
                 static_cast<unsigned long long>(ahead.counters.speculations_wrong));
             std::fflush(stdout);
-            for (const Column* c : {&lit, &demand, &ahead}) {
+            for (const PlayedVariant* c : {&lit, &demand, &ahead}) {
                 good &= c->ended && c->fault.empty();
                 if (!c->fault.empty()) std::printf("  check: %s\n", c->fault.c_str());
             }

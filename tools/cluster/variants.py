@@ -1,4 +1,4 @@
-"""One job under three kinds of light: always lit without Opus, on demand, provisioned. For opus-demo and
+"""One job in three variants: always lit without Opus, on demand, provisioned. For opus-demo and
 opus-sweep.
 
 An iteration's time is that from the last rank's end of one iteration to the last rank's end of the next. The
@@ -19,7 +19,7 @@ from .play import JobResult, Play
 START_LIMIT_S, RUN_SLACK = 60, 3.0
 
 LIT, DEMAND, PROVISIONED = "always-lit", "on-demand", "provisioned"
-COLUMNS = (LIT, DEMAND, PROVISIONED)
+VARIANTS = (LIT, DEMAND, PROVISIONED)
 AHEAD = {DEMAND: ["--provision", "off"], PROVISIONED: ["--provision", "on"]}  # of the controller
 WARM_UP = {LIT: 1, DEMAND: 1, PROVISIONED: 4}  # iterations kept apart
 TITLE = {LIT: "always lit, no Opus", DEMAND: "on demand", PROVISIONED: "provisioned"}
@@ -31,7 +31,7 @@ class Unclean(Exception):
 
 @dataclasses.dataclass
 class Measured:
-    column: str
+    variant: str
     result: JobResult
     light: Light
     counters: dict[str, int]
@@ -41,7 +41,7 @@ class Measured:
     @property
     def times(self) -> list[float]:
         """Of the iterations that count."""
-        return self.all[WARM_UP[self.column]:] or self.all[-1:]
+        return self.all[WARM_UP[self.variant]:] or self.all[-1:]
 
     @property
     def dark_ns(self) -> tuple[int, int]:
@@ -58,29 +58,29 @@ class Measured:
         return statistics.median(self.times)
 
 
-def measure(build: Build, shape: Shape, play: Play, column: str, logs: pathlib.Path, *, expected_s: float, gate: str = "auto",
+def measure(build: Build, shape: Shape, play: Play, variant: str, logs: pathlib.Path, *, expected_s: float, gate: str = "auto",
             trace: pathlib.Path | None = None, tell=None, runs: str = "on") -> Measured:
-    """Plays the job once on a cluster of its own. As many iterations of each column count: a provisioned run has three more.
+    """Plays the job once on a cluster of its own. As many iterations of each variant count: a provisioned run has three more.
 
     expected_s: of an iteration, for the time limit. trace: where the controller's goes. tell(text): progress.
     runs: on or off, where provisioned.
     """
-    opus = column != LIT
-    options = [*AHEAD[column], "--runs", runs if column == PROVISIONED else "off"] if opus else None
-    iterations = play.iterations + WARM_UP[column] - 1
+    opus = variant != LIT
+    options = [*AHEAD[variant], "--runs", runs if variant == PROVISIONED else "off"] if opus else None
+    iterations = play.iterations + WARM_UP[variant] - 1
     play = dataclasses.replace(play, iterations=iterations, shim=opus, env={**play.env, **({"OPUS_GATE": gate, "OPUS_REQUIRE": "1"} if opus else {})})
     with Cluster(build, shape, opus=opus, logs=logs, trace=trace if opus else None, controller_options=options) as cluster:
-        job = cluster.start_job(play, column)
+        job = cluster.start_job(play, variant)
         before: dict[str, int] = {}
 
         def each():
-            if opus and not before and job.progress() >= WARM_UP[column]:
+            if opus and not before and job.progress() >= WARM_UP[variant]:
                 before.update(cluster.counters())
             if tell:
-                tell(f"{TITLE[column]}: iteration {min(job.progress() + 1, play.iterations)} of {play.iterations}")
+                tell(f"{TITLE[variant]}: iteration {min(job.progress() + 1, play.iterations)} of {play.iterations}")
             time.sleep(0.5)
         result = job.wait(START_LIMIT_S + play.iterations * expected_s * RUN_SLACK, each)
-        out = Measured(column, result, cluster.light(), cluster.counters() if opus else {}, before, [])
+        out = Measured(variant, result, cluster.light(), cluster.counters() if opus else {}, before, [])
         for path in (job.folder / f"rank{r}.trace" for r in range(len(job.ranks))):  # they go with the cluster's folder
             if path.exists():
                 out.traces.append(pathlib.Path(shutil.copy(path, logs / path.name)))
@@ -92,9 +92,9 @@ def measure(build: Build, shape: Shape, play: Play, column: str, logs: pathlib.P
 def wrong(run: Measured) -> list[str]:
     """What must hold of a run under Opus, and does not."""
     light, c, found = run.light, run.counters, []
-    if run.column == LIT:
+    if run.variant == LIT:
         return found
-    who = TITLE[run.column]
+    who = TITLE[run.variant]
     if light.misdelivered_bytes:
         found.append(f"{who}: {light.misdelivered_bytes:,} bytes came out at a port they were not meant for")
     if light.lost_bytes and not c.get("suspensions"):

@@ -1,4 +1,4 @@
-#include "tools/sim/columns.h"
+#include "tools/sim/variants.h"
 
 #include <algorithm>
 
@@ -7,39 +7,39 @@
 namespace opus::sim {
 namespace {
 
-void summarise(replay::DryRun run, std::uint32_t learned, Column& column) {
+void summarise(replay::DryRun run, std::uint32_t learned, PlayedVariant& variant) {
     const replay::DryRun& r = run;
-    column.ended = r.ended;
+    variant.ended = r.ended;
     if (!r.ended) return;
     const std::vector<std::int64_t> ends = r.ends();
     if (ends.size() <= learned) return;
-    column.total_ms = static_cast<double>(ends.back()) / 1e6;
+    variant.total_ms = static_cast<double>(ends.back()) / 1e6;
     const auto counted = static_cast<double>(ends.size() - learned);
     const std::int64_t begin = learned == 0 ? 0 : ends[learned - 1];
-    column.iteration_ms = static_cast<double>(ends.back() - begin) / 1e6 / counted;
+    variant.iteration_ms = static_cast<double>(ends.back() - begin) / 1e6 / counted;
     for (const replay::HeldOperation& h : r.held) {
         if (h.iteration < learned) continue;
-        column.held_ms += static_cast<double>(h.begin_ns - h.full_ns) / 1e6 / counted;
-        column.held.push_back(h);
-        column.names.push_back(h.step->name);
-        column.held.back().step = nullptr;  // of the dry run's steps, which go
+        variant.held_ms += static_cast<double>(h.begin_ns - h.full_ns) / 1e6 / counted;
+        variant.held.push_back(h);
+        variant.names.push_back(h.step->name);
+        variant.held.back().step = nullptr;  // of the dry run's steps, which go
     }
-    column.run = std::move(run);
-    for (auto& rank : column.run.ranks)
+    variant.run = std::move(run);
+    for (auto& rank : variant.run.ranks)
         for (replay::DryRunLaunch& launch : rank) launch.operations.clear();
-    column.run.steps.clear();
-    column.run.held.clear();
+    variant.run.steps.clear();
+    variant.run.held.clear();
 }
 
 }  // namespace
 
-Column play(const replay::Workload& workload, Rails rails, const ColumnOptions& options) {
-    Column column;
+PlayedVariant play(const replay::Workload& workload, Rails rails, const VariantOptions& options) {
+    PlayedVariant variant;
     replay::DryRunOptions dry_run_options = options.dry_run;
     dry_run_options.gates = nullptr;
     if (rails == Rails::lit) {
-        summarise(dry_run(workload, dry_run_options), options.learned, column);
-        return column;
+        summarise(dry_run(workload, dry_run_options), options.learned, variant);
+        return variant;
     }
     JobMap map(workload, options.ports, options.dark_ns, options.dry_run.bytes_per_us, options.packet_share);
     RailsOptions how = options.rails;
@@ -47,19 +47,19 @@ Column play(const replay::Workload& workload, Rails rails, const ColumnOptions& 
     how.runs &= rails == Rails::provisioned;
     SwitchedRails gates(map, how);
     dry_run_options.gates = &gates;
-    summarise(dry_run(workload, dry_run_options), options.learned, column);
-    column.counters = gates.counters();
-    column.frames_up = static_cast<double>(gates.frames_up());
-    column.frames_down = static_cast<double>(gates.frames_down());
-    column.decided = static_cast<double>(gates.decided());
-    column.turns = std::move(gates.turns());
-    column.phases = gates.phases();
-    column.fault = gates.fault();
-    return column;
+    summarise(dry_run(workload, dry_run_options), options.learned, variant);
+    variant.counters = gates.counters();
+    variant.frames_up = static_cast<double>(gates.frames_up());
+    variant.frames_down = static_cast<double>(gates.frames_down());
+    variant.decided = static_cast<double>(gates.decided());
+    variant.turns = std::move(gates.turns());
+    variant.phases = gates.phases();
+    variant.fault = gates.fault();
+    return variant;
 }
 
-Known play_known(const replay::Workload& workload, const std::vector<const Column*>& columns,
-                 const ColumnOptions& options, bool bound, const std::shared_future<Column>& last) {
+Known play_known(const replay::Workload& workload, const std::vector<const PlayedVariant*>& variants,
+                 const VariantOptions& options, bool bound, const std::shared_future<PlayedVariant>& last) {
     const JobMap map(workload, options.ports, options.dark_ns, options.dry_run.bytes_per_us, options.packet_share);
     SearchOptions how = options.search;
     how.learned = options.learned;
@@ -67,10 +67,10 @@ Known play_known(const replay::Workload& workload, const std::vector<const Colum
     replay::DryRunOptions dry_run_options = options.dry_run;
     dry_run_options.gates = nullptr;
     std::vector<const replay::DryRun*> orders;
-    orders.reserve(columns.size());
-    for (const Column* c : columns) orders.push_back(&c->run);
+    orders.reserve(variants.size());
+    for (const PlayedVariant* c : variants) orders.push_back(&c->run);
     LaterOrder later;
-    if (last.valid()) later = [last] { return &std::shared_future<Column>(last).get().run; };
+    if (last.valid()) later = [last] { return &std::shared_future<PlayedVariant>(last).get().run; };
     Known known;
     known.best = best_found(map, options.ports, options.dark_ns, dry_run_options, orders, later, how);
     if (dry_run_options.jitter == 0 && dry_run_options.uneven == 0 && bound)
@@ -79,7 +79,7 @@ Known play_known(const replay::Workload& workload, const std::vector<const Colum
     return known;
 }
 
-double hidden_share(const Column& on_demand, const Column& ahead, double best_ms) {
+double hidden_share(const PlayedVariant& on_demand, const PlayedVariant& ahead, double best_ms) {
     const double can = on_demand.iteration_ms - best_ms;
     return can > 0 ? (on_demand.iteration_ms - ahead.iteration_ms) / can : 1;
 }
