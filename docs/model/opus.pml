@@ -505,7 +505,7 @@ c_code {
         EACH_LAUNCH(l) if (RANK[l] == r && now.at_rank[l] == READY && (HAS(launches, l) || covered(l))) start(l);
     }
 #ifdef AHEAD
-    /* Gates ahead: a gate stores ready, then looks at go; the manager takes go back, then looks at ready. The gate's
+    /* Early release: a gate stores ready, then looks at go; the manager takes go back, then looks at ready. The gate's
      * store may still be in a buffer while it looks (UNFENCED); the fence has it out first. */
     static int not_ahead(int l) { return !HAS(now.ahead | now.taken_back | now.ready_word | now.in_buffer, l); }
     static int may_offer(int l) { return now.at_rank[l] == IDLE && covered(l) && not_ahead(l) && !now.asked_back[RANK[l]]; }

@@ -96,7 +96,7 @@ SCENARIOS = {
                        2: [[L("g2", "g")]]},
                 light={"p": ["01"], "q": ["01"], "s": ["01"], "g": ["12"]}, runs={"p": "q s", "q": "s"}, base=["RUNS"],
                 breaks=["MOVE_WITHOUT_ANSWER"]),
-    # Gates opened ahead (docs/protocol.md): a run of two, the same of three, B1 and H.
+    # Early release (docs/protocol.md): a run of two, the same of three, B1 and H.
     "ahead": dict(quick=True, ranks={0: [[L("p0", "p"), L("q0", "q")]],
                         1: [[L("p1", "p"), L("q1", "q")], [L("g1", "g")]],
                         2: [[L("g2", "g")]]},
@@ -192,7 +192,7 @@ RULES = {
     "NO_LAGGARDS": "a laggard's other launches wait behind the gang in line (and no suspension)",
     "LAGGARDS_FOR_EVER": "a laggard's other launches pass the gang in line without end",
     "UNFENCED": "a gate looks at go before others see its ready",
-    "WITHDRAW_NOTHING": "a run is returned, and gates that were let go ahead stay open",
+    "WITHDRAW_NOTHING": "a run is returned, and gates that were released early stay open",
     "ANY_KEY_COVERS": "a launch may start when one of its keys lies under a token",
     "TOKEN_IS_NOT_PRESENCE": "who holds a soft token does not count as present",
     "KEEP_RESERVATIONS": "a gang whose switch has failed keeps its reservations on the other rails",

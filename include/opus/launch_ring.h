@@ -30,8 +30,8 @@
 //     free ──claim (CAS head), write ops, commit (release)──▶ recorded          shim
 //     recorded ──gate reached──▶ ready[s] = seq + 1                              shim | GPU
 //     ready ──its circuits are up, or it may pass──▶ go[s] = seq + 1 (| abort)   manager
-//     recorded ──inside a run──▶ go[s] = seq + 1, ahead of ready                 manager
-//     ahead ──the run is taken back──▶ go[s] = seq; is it ready? then go again   manager
+//     recorded ──inside a run──▶ go[s] = seq + 1, before ready (early release)   manager
+//     that ──its run is revoked──▶ go[s] = seq (retract); ready? then go again   manager
 //     go ──kernel finished──▶ done[s] = seq + 1                                  GPU | shim
 //     done, and all before it done──▶ retired > seq: the slot is free            manager
 //     done, and one before it not───▶ reusable > seq: the slot is free           manager
@@ -59,7 +59,7 @@
 // otherwise.
 //
 // Every word has one writer and only grows, so a reader needs no lock and either side may die at any
-// instruction. Exceptions: `occupied`, and a go that was stored ahead, which may be taken back. For that a gate that is
+// instruction. Exceptions: `occupied`, and a go that was stored early, which may be retracted. For that a gate that is
 // `kLaunchFenced` stores ready, then looks at go, and the manager stores go = seq, then looks at ready, all four in one
 // total order (seq_cst): so one of the two sees the other. What is ready by then has started, whether it has gone or
 // not, and its go is stored again. The manager trusts no byte the shim wrote: it copies, then validates (manager/ring.*).

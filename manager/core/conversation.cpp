@@ -102,16 +102,16 @@ void Core::Impl::hear(const wire::Grant& m) {
     }
     if (m.soft.empty()) return;
     soft.add(m.id, m.soft);
-    for (auto& entry : ranks) entry.second.offers_due = true;
+    for (auto& entry : ranks) entry.second.early_release_due = true;
     decide_all();
 }
 
 // The soft part of these grants goes back; the firm part stays. What has started under a run is reported with the
 // answer, whichever run it was: so no launch is in flight unknown to the controller when circuits move. What has
-// ended comes first. Not before it is known which of the launches that were let go ahead have gone.
+// ended comes first. Not before it is known which of the launches that were released early have gone.
 void Core::Impl::hear(const wire::Revoke& m) {
-    m.grants.empty() ? withdraw_all() : withdraw(m.grants);
-    if (withdrawals == 0) return return_run(m);
+    m.grants.empty() ? retract_all() : retract(m.grants);
+    if (retractions == 0) return return_run(m);
     revokes.push_back(m);
 }
 

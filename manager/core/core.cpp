@@ -39,8 +39,8 @@ std::string Core::check() const {
         if (rank.info.rank != id) return "rank " + std::to_string(id) + " is filed under another number";
         if (auto fault = rank.check(); !fault.empty()) return fault;
         for (const Launch& launch : rank.launches)
-            if (launch.ahead == Ahead::offered && impl_->cover(rank, launch, {}) == 0)
-                return name_of({id, launch.seq}) + " is let go ahead, and no run covers it";
+            if (launch.early == EarlyRelease::released && impl_->cover(rank, launch, {}) == 0)
+                return name_of({id, launch.seq}) + " is released early, and no run covers it";
     }
     for (const auto& [comm, group] : impl_->groups) {
         if (group.members.empty()) return "a communicator without members";
@@ -236,10 +236,10 @@ void Core::Impl::set_verdict(const CommId& comm, Verdict verdict, Reason reason,
         Member& member = *ranks.at(id).members[index];
         member.verdict = verdict;
         if (verdict != Verdict::unknown && verdict != Verdict::enforced) member.lost = false;
-        ranks.at(id).offers_due = true;
+        ranks.at(id).early_release_due = true;
         emit_verdict(ranks.at(id), index, verdict, reason, reason_rank);
     }
-    withdraw({});
+    retract({});
 }
 
 // All members are here: what they do never leaves the node.
@@ -316,7 +316,7 @@ void Core::Impl::handle(const Recorded& e) {
     }
     ++counters.recorded;
     Launch& taken = *rank->find(e.seq);
-    rank->offers_due = true;
+    rank->early_release_due = true;
     consider(*rank, taken);
     if (rank->is_short()) retire(*rank);
 }
@@ -341,7 +341,7 @@ void Core::Impl::handle(const DoneSeen& e) {
         ++counters.rejected;
         return;
     }
-    if (launch->ahead != Ahead::no) went_ahead(*rank, *launch);
+    if (launch->early != EarlyRelease::no) started_early(*rank, *launch);
     finish(*rank, *launch);
 }
 
@@ -372,8 +372,8 @@ void Core::Impl::consider(Rank& rank, Launch& launch) {
 }
 
 void Core::Impl::decide(Rank& rank, Launch& launch) {
-    // What was let go ahead has gone.
-    if (launch.firm || launch.ahead != Ahead::no) return start(rank, launch, Phase::started);
+    // What was released early has gone.
+    if (launch.firm || launch.early != EarlyRelease::no) return start(rank, launch, Phase::started);
     bool enforced = false;
     for (const LaunchKey& key : launch.keys) {
         const Member* member = rank.members[key.member].get();
@@ -436,7 +436,7 @@ std::uint32_t Core::Impl::local_members(const Key& key) const {
 void Core::Impl::start(Rank& rank, Launch& launch, Phase phase, bool abort) {
     if (launch.phase == Phase::waiting) rank.stop_waiting(launch);
     launch.phase = phase;
-    launch.ahead = Ahead::no;
+    launch.early = EarlyRelease::no;
     launch.go_ns = realtime;
     emit(SetGo{rank.info.rank, launch.seq, abort});
     ++counters.gone;
@@ -500,7 +500,7 @@ void Core::Impl::finish(Rank& rank, Launch& launch) {
     const bool passed = launch.phase == Phase::passed || !launch.running() || launch.ungated();
     if (launch.phase == Phase::waiting) rank.stop_waiting(launch);
     rank.set_done(launch);
-    rank.offers_due = true;
+    rank.early_release_due = true;
     launch.done_ns = realtime;
     ++counters.done;
     tell_done(rank, launch, passed);

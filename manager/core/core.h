@@ -112,14 +112,14 @@ struct FromController {
 };
 struct Tick {};
 
-// The answer to one Withdraw: those of its launches whose gates were reached all the same, and may have opened.
-struct Withdrawn {
+// The answer to one Retract: those of its launches whose gates were reached all the same, and may have opened.
+struct Retracted {
     std::vector<wire::LocalLaunch> launches;
     std::vector<wire::LocalLaunch> reached;
 };
 
 using Event = std::variant<RankUp, RankDown, CommEntering, CommUp, CommCreated, CommDown, CommLost, Recorded, Ready,
-                           DoneSeen, GaveUp, Withdrawn, ControllerUp, ControllerDown, FromController, Tick>;
+                           DoneSeen, GaveUp, Retracted, ControllerUp, ControllerDown, FromController, Tick>;
 
 // --- actions --------------------------------------------------------------------------------------
 
@@ -132,12 +132,12 @@ struct SetGo {
     bool abort = false;
 };
 // Stores go before the gate is reached: it will not wait.
-struct Offer {
+struct ReleaseEarly {
     RankId rank = kNone;
     std::uint64_t seq = 0;
 };
-// Takes that back, then looks which were reached: Withdrawn answers, with the same launches.
-struct Withdraw {
+// Takes that back, then looks which were reached: Retracted answers, with the same launches.
+struct Retract {
     std::vector<wire::LocalLaunch> launches;
 };
 struct SetVerdict {
@@ -192,14 +192,14 @@ struct Log {
     std::string text;
 };
 
-using Action = std::variant<Send, SetGo, Offer, Withdraw, SetVerdict, SetOpen, Retired, FreeComm, Steer, SetNode,
+using Action = std::variant<Send, SetGo, ReleaseEarly, Retract, SetVerdict, SetOpen, Retired, FreeComm, Steer, SetNode,
                             ForgetRank, EndSession, End, WakeAt, Log>;
 using Actions = std::vector<Action>;
 
 struct Counters {
     std::uint64_t recorded = 0, ready = 0, gone = 0, done = 0, demand_messages = 0, demand_launches = 0,
                   done_messages = 0, passed = 0, expired = 0, rejected = 0;
-    std::uint64_t offered = 0, withdrawn = 0;  // gates opened ahead
+    std::uint64_t released_early = 0, retracted = 0;  // gates released early
 };
 
 class Core {

@@ -316,8 +316,8 @@ std::string Rank::check() const {
         waits += listed;
         if (launch.phase == Phase::waiting && !has_turn(launch)) return which + "waits out of its family's order";
         if (launch.phase == Phase::waiting && launch.firm) return which + "holds a firm token and waits";
-        if (launch.phase != Phase::recorded && launch.ahead != Ahead::no)
-            return which + "is let go ahead after it was reached";
+        if (launch.phase != Phase::recorded && launch.early != EarlyRelease::no)
+            return which + "is released early after it was reached";
         if (launch.phase == Phase::recorded && launch.asked) return which + "asked for before it was ready";
     }
     for (const auto& [seq, launch] : replays) {

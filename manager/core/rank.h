@@ -20,14 +20,14 @@ namespace opus::manager {
 
 // recorded ─gate reached, its families' turn─▶ waiting ─token─▶ started ◀──▶ suspended ─▶ done
 //                                                 └──pass, no verdict to wait for──▶ passed ─▶ done
-// In a run there is a shorter way (ahead.cpp); a launch on it is recorded until its gate is known to be reached:
-// recorded ─go stored ahead─▶ offered ─gate reached─▶ started
-//     ▲                          └──run taken back──▶ asked_back ─gate reached all the same─▶ started
+// In a run there is a shorter way (early_release.cpp); a launch on it is recorded until its gate is known to be
+// reached: recorded ─go stored early─▶ released ─gate reached─▶ started
+//     ▲                          └──run revoked──▶ retracting ─gate reached all the same─▶ started
 //     └──────────────────────────────────────────────────┘ not reached
 // What is captured into a graph stays captured until that is gone; its replays are launches beside it.
 enum class Phase : std::uint8_t { recorded, waiting, started, suspended, passed, done, captured };
 
-enum class Ahead : std::uint8_t { no, offered, asked_back };
+enum class EarlyRelease : std::uint8_t { no, released, retracting };
 
 struct Launch {
     std::uint64_t seq = 0;
@@ -42,7 +42,7 @@ struct Launch {
     std::vector<std::uint32_t> families;
 
     Phase phase = Phase::recorded;
-    Ahead ahead = Ahead::no;     // only in Phase::recorded
+    EarlyRelease early = EarlyRelease::no;  // only in Phase::recorded
     bool reached = false;        // ready word seen
     bool firm = false;           // `grant` names it
     bool asked = false;          // in a Demand or Snapshot of this session
@@ -69,8 +69,8 @@ struct Launch {
         return std::any_of(keys.begin(), keys.end(),
                            [](const LaunchKey& key) { return is_connection(key.range.first.kind); });
     }
-    bool can_go_ahead() const {
-        return phase == Phase::recorded && ahead == Ahead::no && !reached && !firm && !ungated() &&
+    bool may_be_released_early() const {
+        return phase == Phase::recorded && early == EarlyRelease::no && !reached && !firm && !ungated() &&
                (flags & ring::kLaunchFenced) != 0;
     }
     // Several communicators behind one stream gate, and it is open: what comes next on one of them need not wait for all.
@@ -131,7 +131,7 @@ public:
     std::map<std::uint32_t, CommId> entering;  // by entry: inside NCCL's creation, without a place yet
     std::vector<std::uint64_t> waiting;  // launches in Phase::waiting
     std::size_t sequences = 0;           // entries of all `finished`
-    bool offers_due = false;  // there may be something to let go ahead
+    bool early_release_due = false;      // there may be something to release early
     bool recovered = false;   // an earlier manager served it
     std::uint32_t kept_most = kMaxKeptSlots;
     std::uint64_t unreported = 0;  // slots of launches that are `unreported`

@@ -77,8 +77,8 @@ TimeNs Core::Impl::runs_end() const {
 
 void Core::Impl::let_go_of_runs() {
     if (now < runs_end() || letting_go) return;
-    withdraw_all();
-    letting_go = withdrawals != 0;
+    retract_all();
+    letting_go = retractions != 0;
     if (!letting_go) end_runs();
 }
 
@@ -249,10 +249,10 @@ bool Core::Impl::flush() {
                 retire);
     }
     outbox.clear();
-    if (asks && any_offer_due())
+    if (asks && any_early_release_due())
         later = true;
     else
-        offer_all();
+        release_early_all();
     if (const TimeNs at = next_deadline(); at != wake_at) {
         wake_at = at;
         emit(WakeAt{at});

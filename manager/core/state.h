@@ -1,5 +1,5 @@
-// What the manager's core holds. core.cpp: what ranks do. ahead.cpp: gates opened ahead. conversation.cpp: what the
-// controller says. session.cpp: sessions, time, the hold. snapshot.cpp: what is reported of all this.
+// What the manager's core holds. core.cpp: what ranks do. early_release.cpp: gates released early. conversation.cpp:
+// what the controller says. session.cpp: sessions, time, the hold. snapshot.cpp: what is reported of all this.
 #pragma once
 
 #include <functional>
@@ -76,7 +76,7 @@ struct Core::Impl {
     std::optional<TimeNs> refused_since;  // because another manager speaks for this node
     std::vector<wire::LocalLaunch> expired;  // decided here without a controller, to be reported at the next welcome
 
-    std::uint32_t withdrawals = 0;      // not answered yet
+    std::uint32_t retractions = 0;      // not answered yet
     std::vector<wire::Revoke> revokes;  // to be answered after them
     bool letting_go = false;            // of all runs, after them
 
@@ -120,15 +120,15 @@ struct Core::Impl {
     std::uint64_t cover(const Rank& rank, const Launch& launch, const std::vector<std::uint64_t>& without) const;
     std::uint32_t local_members(const Key& key) const;
 
-    // Gates ahead (ahead.cpp).
-    void handle(const Withdrawn& e);
-    bool any_offer_due() const;
-    void offer_all();
-    void offer(Rank& rank);
-    void went_ahead(Rank& rank, Launch& launch);
-    void withdraw_all();
-    void withdraw(const std::vector<std::uint64_t>& lapsing);  // what is covered by nothing but these grants
-    void withdraw_unless(const std::function<bool(const Rank&, const Launch&)>& covered);
+    // Early release (early_release.cpp).
+    void handle(const Retracted& e);
+    bool any_early_release_due() const;
+    void release_early_all();
+    void release_early(Rank& rank);
+    void started_early(Rank& rank, Launch& launch);
+    void retract_all();
+    void retract(const std::vector<std::uint64_t>& lapsing);  // what is covered by nothing but these grants
+    void retract_unless(const std::function<bool(const Rank&, const Launch&)>& covered);
 
     bool is_intra(const Rank& rank, const Launch& launch) const;
     void release_member(Rank& rank, std::uint16_t index, bool tell);

@@ -153,7 +153,7 @@ void Daemon::perform_all() {
     for (Action& action : actions) std::visit([this](auto& a) { perform(a); }, action);
     actions.clear();
     if (actions_.empty()) actions_.swap(actions);  // its memory serves again
-    for (const Withdrawn& answer : std::exchange(withdrawn_, {})) feed(answer);
+    for (const Retracted& answer : std::exchange(retracted_, {})) feed(answer);
 }
 
 void Daemon::settle() {
@@ -197,23 +197,23 @@ void Daemon::perform(const SetGo& a) {
     store_go(it->second.segment.view(), a.seq, a.abort);
 }
 
-void Daemon::perform(const Offer& a) {
+void Daemon::perform(const ReleaseEarly& a) {
     if (const auto it = ranks_.find(a.rank); it != ranks_.end()) store_go(it->second.segment.view(), a.seq);
 }
 
-// All are taken back before the first is looked at.
-void Daemon::perform(Withdraw& a) {
+// All are retracted before the first is looked at.
+void Daemon::perform(Retract& a) {
     const auto each = [&](auto&& f) {
         for (const wire::LocalLaunch& launch : a.launches)
             if (const auto it = ranks_.find(launch.rank); it != ranks_.end()) f(it->second.segment.view(), launch);
     };
-    Withdrawn answer;
+    Retracted answer;
     each([](const ring::View& view, const wire::LocalLaunch& launch) { retract_go(view, launch.seq); });
     each([&](const ring::View& view, const wire::LocalLaunch& launch) {
         if (is_reached(view, launch.seq)) answer.reached.push_back(launch);
     });
     answer.launches = std::move(a.launches);
-    withdrawn_.push_back(std::move(answer));
+    retracted_.push_back(std::move(answer));
 }
 
 void Daemon::perform(const SetVerdict& a) {

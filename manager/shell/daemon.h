@@ -63,8 +63,8 @@ private:
     void settle();  // flush, do what the core says, send
     void perform(Send& a);
     void perform(const SetGo& a);
-    void perform(const Offer& a);
-    void perform(Withdraw& a);
+    void perform(const ReleaseEarly& a);
+    void perform(Retract& a);
     void perform(const SetVerdict& a);
     void perform(const SetOpen& a);
     void perform(const Retired& a);
@@ -113,7 +113,7 @@ private:
     Actions actions_;
     std::vector<Event> events_;
     std::vector<wire::Message> outgoing_;
-    std::vector<Withdrawn> withdrawn_;  // answers to the core, when the actions at hand are carried out
+    std::vector<Retracted> retracted_;  // answers to the core, when the actions at hand are carried out
     bool fed_ = true;                   // the core has something to settle
     bool reconnect_ = false;
     bool stopping_ = false;

@@ -1,4 +1,4 @@
-// The go words of a segment: storing them, and taking back what was stored ahead (launch_ring.h).
+// The go words of a segment: storing them, and retracting what was stored early (launch_ring.h).
 #pragma once
 
 #include "opus/launch_ring.h"

@@ -371,7 +371,7 @@ bool RingReader::went(std::uint64_t seq) const {
     return (view_.go[seq & view_.mask].value.load(std::memory_order_relaxed) & ~ring::kGoAbort) == seq + 1;
 }
 
-// Not what a manager before this one let go ahead, unless its gate was reached in time.
+// Not what a manager before this one released early, unless its gate was reached in time.
 bool RingReader::stays_gone(std::uint64_t seq, std::uint16_t flags) const {
     if (!went(seq) || (flags & ring::kLaunchFenced) == 0 || reached(seq)) return went(seq);
     retract_go(view_, seq);
@@ -525,7 +525,7 @@ void RingReader::await(PollHint& hint, TimeNs now) {
         const bool runs = went(first.seq) || (first.flags & ring::kLaunchUngated) != 0 || unmarked;
         if (runs ? (first.flags & ring::kLaunchHostDone) != 0 : first.gate == ring::Gate::host || first.ready) continue;
         if (!runs) {
-            queue.next = Word::ready;  // also what was taken back
+            queue.next = Word::ready;  // also what was retracted
         } else if (queue.next == Word::ready) {
             queue.next = fenced && !first.ready ? Word::done_ahead : Word::done;
             if (first.ready) queue.since = now;

@@ -32,7 +32,7 @@ public:
     // Adds what can change that only looking shows: a GPU rings no doorbell.
     void await(PollHint& hint, TimeNs now);
 
-    // What was let go ahead and is not reached waits again: for the manager that comes next.
+    // What was released early and is not reached waits again: for the manager that comes next.
     void take_back();
 
     // Actions of the core. The shim is told which slots are free.
@@ -60,7 +60,7 @@ private:
         bool ready = false;
         std::uint64_t kind = 0;  // of launch, as far as it tells when its words come
     };
-    // What is looked for next: of a launch that was let go ahead nobody need know when it was ready.
+    // What is looked for next: of a launch that was released early nobody need know when it was ready.
     enum class Word : std::uint8_t { ready = 1, done = 2, done_ahead = 3 };
     // Launches that become ready and done in order: those of one stream and one kind of gate.
     struct StreamQueue {

@@ -15,7 +15,7 @@ enum class Kind : std::uint8_t {
     job_start,          // who: job
     host,               // who: rank. Its host thread goes on
     stream,             // who: rank, what: stream. Its head is over
-    gate_look,          // who: launch. The gate, just reached, looks whether it was let go ahead
+    gate_look,          // who: launch. The gate, just reached, looks whether it was released early
     gate_open,          // who: launch. The gate sees go
     gave_up,            // who: launch, what: life of the manager that stood still
     verdict_gave_up,    // who: rank, what: number of its wait
@@ -25,7 +25,7 @@ enum class Kind : std::uint8_t {
     rank_noticed,       // who: rank. Its manager sees that the process is gone
     look,               // who: node, what: life. Its manager looks at rings
     manager_tick,       // who: node, what: number of its WakeAt
-    withdrawn,          // who: node, what: its manager's life. It looks which of the gates it took back were reached
+    retracted,          // who: node, what: its manager's life. It looks which of the gates it took back were reached
     connect,            // who: node, what: number of the attempt
     frame_up,           // who: connection, what: frame
     frame_down,         // who: connection, what: frame

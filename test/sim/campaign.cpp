@@ -40,8 +40,8 @@ CampaignResult Campaign::run(FaultClass fault_class, const CampaignOptions& opti
         result.moves += o.moves;
         result.runs += o.runs;
         result.run_launches += o.run_launches;
-        result.ahead += o.ahead;
-        result.taken_back += o.taken_back;
+        result.released_early += o.released_early;
+        result.retracted += o.retracted;
         result.raced += o.raced;
         result.unroutable += o.unroutable > 0;
         result.passed_launches += o.passes;

@@ -376,7 +376,7 @@ void Inspector::manager_heard(NodeIndex node, const wire::Message& message) {
         each(pass->launches, [](LaunchRun& run) { run.told_pass = true; });
 }
 
-// From its answer on nothing starts under a run: what was let go ahead has been taken back.
+// From its answer on nothing starts under a run: what was released early has been retracted.
 void Inspector::manager_says(NodeIndex node, const wire::Message& message) {
     const auto* answer = std::get_if<wire::Returned>(&message);
     if (answer == nullptr) return;
@@ -385,7 +385,7 @@ void Inspector::manager_says(NodeIndex node, const wire::Message& message) {
     for (const std::uint64_t grant : returning.mapped()) soft_[node].erase(grant);
 }
 
-// What it had let go ahead goes on.
+// What it had released early goes on.
 void Inspector::manager_died(NodeIndex node) {
     left_[node] = std::exchange(soft_[node], {});
     returning_[node].clear();

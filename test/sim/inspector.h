@@ -30,7 +30,7 @@ public:
     void went(LaunchIndex launch, bool abort);
     void manager_says(NodeIndex node, const wire::Message& message);
     void manager_died(NodeIndex node);
-    void manager_came(NodeIndex node);  // and has taken back what was let go ahead
+    void manager_came(NodeIndex node);  // and has retracted what was released early
     // Ranks.
     void issued(LaunchIndex launch);
     void started(LaunchIndex launch);

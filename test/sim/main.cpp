@@ -106,15 +106,15 @@ int campaign(const Request& r) {
             "%-10s %7llu schedules, %9llu events, %8llu launches, %7llu grants, %6llu suspended, %6llu passed, "
             "%5llu unroutable, %6llu moved ahead (%llu in vain), %6llu runs of %6llu "
             "launches "
-            "(%llu gates ahead, %llu taken back, %llu of them gone), %llu waits for room in a ring: %s; %.0f "
+            "(%llu gates released early, %llu retracted, %llu of them gone), %llu waits for room in a ring: %s; %.0f "
             "schedules/s, %.0f events/s\n",
             name_of(c), static_cast<unsigned long long>(result.schedules), static_cast<unsigned long long>(result.events),
             static_cast<unsigned long long>(result.launches), static_cast<unsigned long long>(result.grants),
             static_cast<unsigned long long>(result.suspensions), static_cast<unsigned long long>(result.passed_launches),
             static_cast<unsigned long long>(result.unroutable), static_cast<unsigned long long>(result.speculations),
             static_cast<unsigned long long>(result.wrong), static_cast<unsigned long long>(result.runs),
-            static_cast<unsigned long long>(result.run_launches), static_cast<unsigned long long>(result.ahead),
-            static_cast<unsigned long long>(result.taken_back), static_cast<unsigned long long>(result.raced),
+            static_cast<unsigned long long>(result.run_launches), static_cast<unsigned long long>(result.released_early),
+            static_cast<unsigned long long>(result.retracted), static_cast<unsigned long long>(result.raced),
             static_cast<unsigned long long>(result.full_rings), result.failures.empty() ? "all held" : "FAILED",
             static_cast<double>(result.schedules) / result.seconds, static_cast<double>(result.events) / result.seconds);
         std::fflush(stdout);
@@ -166,7 +166,7 @@ int mutations(const Request& r) {
         options.mutation = static_cast<Mutation>(i);
         options.most_failures = ~0u;
         const bool keeps = options.mutation == Mutation::keep_runs;
-        const bool needs_runs = options.mutation == Mutation::ignore_revoke || options.mutation == Mutation::withdraw_nothing;
+        const bool needs_runs = options.mutation == Mutation::ignore_revoke || options.mutation == Mutation::retract_nothing;
         options.runs = keeps || needs_runs ? Runs::on : runs_of(r.runs);
         const FaultClass where = keeps                                        ? FaultClass::silence
                                  : options.mutation == Mutation::no_pair_keys ? FaultClass::wide

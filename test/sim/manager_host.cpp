@@ -186,7 +186,7 @@ void ManagerHost::perform(const manager::SetGo& a) {
     world_.ranks[rank]->on_go(a.seq, a.abort);
 }
 
-void ManagerHost::perform(const manager::Offer& a) {
+void ManagerHost::perform(const manager::ReleaseEarly& a) {
     const std::uint32_t rank = rank_of(a.rank);
     if (rank == kNone || !world_.ranks[rank]->alive()) return;
     manager::store_go(world_.ranks[rank]->view(), a.seq);
@@ -194,26 +194,26 @@ void ManagerHost::perform(const manager::Offer& a) {
 }
 
 // What happens between the two halves: gates are reached, messages arrive.
-void ManagerHost::perform(manager::Withdraw& a) {
-    world_.outcome().taken_back += a.launches.size();
+void ManagerHost::perform(manager::Retract& a) {
+    world_.outcome().retracted += a.launches.size();
     for (const wire::LocalLaunch& launch : a.launches) {
         const std::uint32_t rank = rank_of(launch.rank);
-        if (rank == kNone || !world_.ranks[rank]->alive() || s_.mutation == Mutation::withdraw_nothing) continue;
+        if (rank == kNone || !world_.ranks[rank]->alive() || s_.mutation == Mutation::retract_nothing) continue;
         manager::retract_go(world_.ranks[rank]->view(), launch.seq);
         if (world_.journal.on)
-            world_.journal.add(world_.now, s_.name_of_rank(rank) + " #" + std::to_string(launch.seq) + " is taken back");
+            world_.journal.add(world_.now, s_.name_of_rank(rank) + " #" + std::to_string(launch.seq) + " is retracted");
     }
     taking_back_.push_back(std::move(a.launches));
-    world_.after(random_.between(0, random_.chance(500) ? 10'000 : 100'000), Kind::withdrawn, node_, life_);
+    world_.after(random_.between(0, random_.chance(500) ? 10'000 : 100'000), Kind::retracted, node_, life_);
 }
 
-void ManagerHost::withdrawn(std::uint64_t life) {
+void ManagerHost::retracted(std::uint64_t life) {
     if (!alive() || life != life_ || taking_back_.empty()) return;
-    manager::Withdrawn answer{std::move(taking_back_.front()), {}};
+    manager::Retracted answer{std::move(taking_back_.front()), {}};
     taking_back_.pop_front();
     for (const wire::LocalLaunch& launch : answer.launches) {
         const std::uint32_t rank = rank_of(launch.rank);
-        if (rank == kNone || s_.mutation == Mutation::withdraw_nothing) continue;
+        if (rank == kNone || s_.mutation == Mutation::retract_nothing) continue;
         if (manager::is_reached(world_.ranks[rank]->view(), launch.seq)) answer.reached.push_back(launch);
     }
     world_.outcome().raced += answer.reached.size();

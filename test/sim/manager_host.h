@@ -35,7 +35,7 @@ public:
     // Calendar.
     void look(std::uint64_t number);
     void tick(std::uint64_t number);
-    void withdrawn(std::uint64_t life);
+    void retracted(std::uint64_t life);
 
     // The connection (network.h).
     void connected(std::uint64_t session);
@@ -58,8 +58,8 @@ private:
     void perform(manager::Send&& a) { perform(a); }
     void perform(manager::Send& a);
     void perform(const manager::SetGo& a);
-    void perform(const manager::Offer& a);
-    void perform(manager::Withdraw& a);
+    void perform(const manager::ReleaseEarly& a);
+    void perform(manager::Retract& a);
     void perform(const manager::SetVerdict& a);
     void perform(const manager::SetOpen& a);
     void perform(const manager::Retired& a);

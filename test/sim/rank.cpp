@@ -519,17 +519,17 @@ bool Rank::is_let_go(const LaunchRun& run) const { return view_.go[run.seq & vie
 
 void Rank::on_offer(std::uint64_t seq) {
     const LaunchIndex index = launch_of(seq);
-    if (index == kNone) return world_.fail(s_.name_of_rank(index_) + ": let go ahead, and was never recorded");
-    if (world_.journal.on) world_.journal.add(world_.now, world_.inspector.name(index) + " is let go ahead");
+    if (index == kNone) return world_.fail(s_.name_of_rank(index_) + ": released early, and was never recorded");
+    if (world_.journal.on) world_.journal.add(world_.now, world_.inspector.name(index) + " is released early");
     if (world_.launches[index].state == LaunchRun::State::reached)
         world_.after(random_.between(0, 20'000), Kind::gate_look, index);
 }
 
-// After its ready was stored. What was taken back in between will be let go again: its manager has seen ready.
+// After its ready was stored. What was retracted in between will be released again: its manager has seen ready.
 void Rank::look_at_gate(LaunchIndex index) {
     const LaunchRun& run = world_.launches[index];
     if (!alive_ || run.state != LaunchRun::State::reached || run.go || !is_let_go(run)) return;
-    ++world_.outcome().ahead;
+    ++world_.outcome().released_early;
     on_go(run.seq, false);
 }
 

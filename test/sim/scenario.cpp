@@ -250,7 +250,7 @@ const char* name_of(Mutation m) {
                                              "half-grant",
                                              "ignore-revoke",
                                              "keep-runs",
-                                             "withdraw-nothing",
+                                             "retract-nothing",
                                              "fast-path-first-use",
                                              "no-connect-keys",
                                              "no-empty-keys",

@@ -76,7 +76,7 @@ enum class Mutation : std::uint8_t {
     half_grant,
     ignore_revoke,
     keep_runs,
-    withdraw_nothing,
+    retract_nothing,
     // Of the shim: what it forgets to ask for, NCCL does all the same, in the dark.
     fast_path_first_use,  // no connect key for the first collective, after a transfer on the same stream
     no_connect_keys,

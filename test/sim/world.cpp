@@ -80,7 +80,7 @@ void World::dispatch(const Entry& e) {
         case Kind::rank_noticed: return manager_of(e.who).rank_gone(e.who);
         case Kind::look: return managers[e.who]->look(e.what);
         case Kind::manager_tick: return managers[e.who]->tick(e.what);
-        case Kind::withdrawn: return managers[e.who]->withdrawn(e.what);
+        case Kind::retracted: return managers[e.who]->retracted(e.what);
         case Kind::connect: return network.try_connect(e.who, e.what);
         case Kind::frame_up: return network.arrive_up(e.who, e.what);
         case Kind::frame_down: return network.arrive_down(e.who, e.what);

@@ -28,7 +28,7 @@ struct Outcome {
     TimeNs virtual_ns = 0;
     std::uint64_t launches = 0, grants = 0, suspensions = 0, passes = 0, unroutable = 0, crowded = 0, moves = 0;
     std::uint64_t runs = 0, run_launches = 0, revocations = 0;
-    std::uint64_t ahead = 0, taken_back = 0, raced = 0;  // let go ahead, and gone so; taken back; gone all the same
+    std::uint64_t released_early = 0, retracted = 0, raced = 0;  // released early; retracted; started all the same
     std::uint64_t speculations = 0, used = 0, wrong = 0;
     std::uint64_t full_rings = 0, filled_rings = 0;  // hosts waited for room; there was none
 };

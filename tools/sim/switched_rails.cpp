@@ -84,7 +84,7 @@ bool SwitchedRails::recorded(Name name, const replay::DryRunLaunch& launch, std:
     event.rank = map_.local_rank(name.rank);
     event.seq = name.seq;
     event.gate = ring::Gate::stream;
-    if (options_.ahead) event.flags = ring::kLaunchFenced;
+    if (options_.early_release) event.flags = ring::kLaunchFenced;
     bool crosses = false;
     for (std::size_t i = 0; i < launch.operations.size(); ++i) {
         const replay::Step& step = *launch.operations[i];
@@ -210,16 +210,16 @@ void SwitchedRails::tell(NodeIndex node, std::vector<wire::Message> messages) {
 
 void SwitchedRails::perform(NodeIndex node, manager::Actions& actions) {
     std::vector<wire::Message> messages;
-    std::vector<manager::Withdrawn> withdrawn;
+    std::vector<manager::Retracted> retracted;
     for (manager::Action& action : actions) {
         if (auto* send = std::get_if<manager::Send>(&action)) {
             messages.push_back(std::move(send->message));
         } else if (const auto* go = std::get_if<manager::SetGo>(&action)) {
             perform(node, *go);
-        } else if (const auto* offer = std::get_if<manager::Offer>(&action)) {
+        } else if (const auto* offer = std::get_if<manager::ReleaseEarly>(&action)) {
             perform(node, *offer);
-        } else if (const auto* back = std::get_if<manager::Withdraw>(&action)) {
-            withdrawn.push_back(perform(node, *back));
+        } else if (const auto* back = std::get_if<manager::Retract>(&action)) {
+            retracted.push_back(perform(node, *back));
         } else if (const auto* wake = std::get_if<manager::WakeAt>(&action)) {
             const std::uint64_t number = ++managers_[node].tick;
             if (wake->at_ns >= kForever) continue;
@@ -231,7 +231,7 @@ void SwitchedRails::perform(NodeIndex node, manager::Actions& actions) {
         }
     }
     say(node, std::move(messages));
-    for (const manager::Withdrawn& answer : withdrawn) {
+    for (const manager::Retracted& answer : retracted) {
         manager::Actions next;
         managers_[node].core->on(answer, now_, kRealtime + now_, next);
         flush(node, next);
@@ -255,7 +255,7 @@ void SwitchedRails::perform(NodeIndex node, const manager::SetGo& a) {
     later(options_.look_ns, [this, name] { open_.push_back(name); });
 }
 
-void SwitchedRails::perform(NodeIndex node, const manager::Offer& a) {
+void SwitchedRails::perform(NodeIndex node, const manager::ReleaseEarly& a) {
     const Launch launch{map_.rank_at(node, a.rank), a.seq};
     if (waiting_.erase(launch) == 0)
         ahead_.insert(launch);
@@ -263,8 +263,8 @@ void SwitchedRails::perform(NodeIndex node, const manager::Offer& a) {
         later(options_.look_ns, [this, launch] { open_.push_back({launch.first, launch.second}); });
 }
 
-manager::Withdrawn SwitchedRails::perform(NodeIndex node, const manager::Withdraw& a) {
-    manager::Withdrawn answer{a.launches, {}};
+manager::Retracted SwitchedRails::perform(NodeIndex node, const manager::Retract& a) {
+    manager::Retracted answer{a.launches, {}};
     for (const wire::LocalLaunch& launch : a.launches)
         if (ahead_.erase({map_.rank_at(node, launch.rank), launch.seq}) == 0) answer.reached.push_back(launch);
     return answer;

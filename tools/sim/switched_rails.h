@@ -27,7 +27,7 @@ struct RailsOptions {
     bool provision = true;
     bool runs = true;         // grants cover the rest of a phase
     bool guard = false;       // as long as the job is no slower for either; the daemon's own default is true
-    bool ahead = true;        // their launches are let go before they are ready
+    bool early_release = true;  // inside runs
     TimeNs wire_ns = 60'000;  // a message
     TimeNs look_ns = 20'000;  // from a word in a ring to the manager's look, and from its go to the launch
     TimeNs late_ns = 0;       // a launch is seen to be reached up to so much later, drawn for each
@@ -89,8 +89,8 @@ private:
     void flush(NodeIndex node, manager::Actions& actions);
     void perform(NodeIndex node, manager::Actions& actions);
     void perform(NodeIndex node, const manager::SetGo& a);
-    void perform(NodeIndex node, const manager::Offer& a);
-    manager::Withdrawn perform(NodeIndex node, const manager::Withdraw& a);
+    void perform(NodeIndex node, const manager::ReleaseEarly& a);
+    manager::Retracted perform(NodeIndex node, const manager::Retract& a);
     void say(NodeIndex node, std::vector<wire::Message> messages);
     void hear(NodeIndex node, const std::vector<wire::Message>& messages);
     void log_words(NodeIndex node, const wire::Message& message);

@@ -334,7 +334,7 @@ TEST_CASE("random stores of a hostile shim never make a frame that the controlle
     CHECK(recorded > 1'000);
 }
 
-TEST_CASE("a manager that comes after another takes back what was let go ahead, unless it has gone") {
+TEST_CASE("a manager that comes after another retracts what was released early, unless it has gone") {
     Bench b(true);
     b.comm(0);
     b.record(ring::Gate::stream, 1, ring::kLaunchFenced);
@@ -354,7 +354,7 @@ TEST_CASE("a manager that comes after another takes back what was let go ahead, 
     CHECK(b.view.go[2].value == 0);
 }
 
-TEST_CASE("a manager that ends takes back what it has let go ahead") {
+TEST_CASE("a manager that ends retracts what it has released early") {
     Bench b;
     b.comm(0);
     b.record(ring::Gate::stream, 1, ring::kLaunchFenced);

@@ -1,4 +1,4 @@
-// Gates ahead: what is let go before it is ready, and how it is taken back.
+// Early release: what is let go before it is ready, and how it is retracted.
 #include "test/manager/core/node.h"
 
 namespace opus::manager::test {
@@ -24,9 +24,9 @@ void reach(Node& n, std::uint64_t seq) {
     n.flush();
 }
 
-std::vector<std::uint64_t> offered(Node& n) {
+std::vector<std::uint64_t> released_early(Node& n) {
     std::vector<std::uint64_t> seqs;
-    for (const Offer& offer : n.taken<Offer>()) seqs.push_back(offer.seq);
+    for (const ReleaseEarly& offer : n.taken<ReleaseEarly>()) seqs.push_back(offer.seq);
     return seqs;
 }
 
@@ -36,9 +36,9 @@ TEST_CASE("what a run covers is let go before it is ready, and starts without a 
     Node n;
     n.serve(1);
     record_fenced(n, 5);
-    CHECK(offered(n).empty());
+    CHECK(released_early(n).empty());
     n.grant(1, {}, {{coll_key(kCommA, 1), 3}});
-    CHECK(offered(n) == std::vector<std::uint64_t>{1, 2, 3});
+    CHECK(released_early(n) == std::vector<std::uint64_t>{1, 2, 3});
     reach(n, 0);
     CHECK(n.said<wire::Demand>().size() == 1);
     n.grant(2, of_rank_0({0}));
@@ -48,13 +48,13 @@ TEST_CASE("what a run covers is let go before it is ready, and starts without a 
     CHECK(n.said<wire::Demand>().empty());
 }
 
-TEST_CASE("a shim without the fence is never let go ahead, nor is a host gate") {
+TEST_CASE("a shim without the fence is never released early, nor is a host gate") {
     Node n;
     n.serve(1);
     n.record(0, 0, {coll(0, 0)});
     n.record(0, 1, {coll(0, 1)}, ring::Gate::host);
     n.grant(1, {}, {{coll_key(kCommA, 0), 2}});
-    CHECK(offered(n).empty());
+    CHECK(released_early(n).empty());
 }
 
 TEST_CASE("a run is returned only when it is known which of its launches have gone") {
@@ -64,11 +64,11 @@ TEST_CASE("a run is returned only when it is known which of its launches have go
     n.grant(1, {}, {{coll_key(kCommA, 0), 3}});
     n.take();
     n.hear(wire::Revoke{7, {}, {1}});
-    REQUIRE(n.taken<Withdraw>().size() == 1);
-    CHECK(n.taken<Withdraw>()[0].launches == of_rank_0({0, 1, 2}));
+    REQUIRE(n.taken<Retract>().size() == 1);
+    CHECK(n.taken<Retract>()[0].launches == of_rank_0({0, 1, 2}));
     CHECK(n.said<wire::Returned>().empty());
     SUBCASE("the first had reached its gate") {
-        n.look(Withdrawn{of_rank_0({0, 1, 2}), of_rank_0({0})});
+        n.look(Retracted{of_rank_0({0, 1, 2}), of_rank_0({0})});
         CHECK(n.went(0, 0));
         CHECK_FALSE(n.went(0, 1));
         REQUIRE(n.said<wire::Returned>().size() == 1);
@@ -78,7 +78,7 @@ TEST_CASE("a run is returned only when it is known which of its launches have go
         CHECK(answer.running[0].launch.seq == 0);
     }
     SUBCASE("none had") {
-        n.look(Withdrawn{of_rank_0({0, 1, 2}), {}});
+        n.look(Retracted{of_rank_0({0, 1, 2}), {}});
         REQUIRE(n.said<wire::Returned>().size() == 1);
         CHECK(n.said<wire::Returned>()[0].started.empty());
         reach(n, 0);
@@ -89,21 +89,21 @@ TEST_CASE("a run is returned only when it is known which of its launches have go
         n.ready(0, 0);
         n.flush();
         CHECK(n.said<wire::Returned>().empty());
-        n.look(Withdrawn{of_rank_0({0, 1, 2}), of_rank_0({0})});
+        n.look(Retracted{of_rank_0({0, 1, 2}), of_rank_0({0})});
         CHECK(n.said<wire::Returned>().at(0).started == of_rank_0({0}));
     }
     SUBCASE("the session ends before the answer: the next snapshot tells that the run is kept") {
         n.look(ControllerDown{});
-        n.look(Withdrawn{of_rank_0({0, 1, 2}), {}});
+        n.look(Retracted{of_rank_0({0, 1, 2}), {}});
         CHECK(n.said<wire::Returned>().empty());
-        CHECK(offered(n) == std::vector<std::uint64_t>{0, 1, 2});
+        CHECK(released_early(n) == std::vector<std::uint64_t>{0, 1, 2});
         n.take();
         n.connect();
         CHECK(n.said<wire::Snapshot>().at(0).tokens.at(0).grant == 1);
     }
 }
 
-TEST_CASE("what another run covers too is not taken back") {
+TEST_CASE("what another run covers too is not retracted") {
     Node n;
     n.serve(1);
     record_fenced(n, 3);
@@ -111,11 +111,11 @@ TEST_CASE("what another run covers too is not taken back") {
     n.grant(2, {}, {{coll_key(kCommA, 1), 2}});
     n.take();
     n.hear(wire::Revoke{7, {}, {1}});
-    REQUIRE(n.taken<Withdraw>().size() == 1);
-    CHECK(n.taken<Withdraw>()[0].launches == of_rank_0({0}));
+    REQUIRE(n.taken<Retract>().size() == 1);
+    CHECK(n.taken<Retract>()[0].launches == of_rank_0({0}));
 }
 
-TEST_CASE("runs that lapse are taken back first") {
+TEST_CASE("runs that lapse are retracted first") {
     CoreOptions options;
     options.controller_silence_ns = 100 * kSecond;
     Node n(options);
@@ -131,25 +131,25 @@ TEST_CASE("runs that lapse are taken back first") {
     n.grant(1, {}, {{coll_key(kCommA, 0), 2}});
     n.take();
     n.advance(3 * kSecond);
-    CHECK(n.taken<Withdraw>().size() == 1);
+    CHECK(n.taken<Retract>().size() == 1);
     CHECK(n.taken<EndSession>().empty());
-    n.look(Withdrawn{of_rank_0({0, 1}), {}});
+    n.look(Retracted{of_rank_0({0, 1}), {}});
     CHECK(n.taken<EndSession>().size() == 1);  // the next snapshot tells of no run
     reach(n, 0);
     CHECK_FALSE(n.went(0, 0));
 }
 
-TEST_CASE("only so many are let go ahead: a dead manager cannot take them back") {
+TEST_CASE("only so many are released early: a dead manager cannot retract them") {
     Node n;
     n.serve(1);
     record_fenced(n, 100);
     n.grant(1, {}, {{coll_key(kCommA, 0), 100}});
-    CHECK(offered(n).size() == 32);
+    CHECK(released_early(n).size() == 32);
     n.take();
     n.ready(0, 0);
     n.done(0, 0);
     n.flush();
-    CHECK(offered(n) == std::vector<std::uint64_t>{32});
+    CHECK(released_early(n) == std::vector<std::uint64_t>{32});
 }
 
 TEST_CASE("what stands in another stream than an earlier launch of its communicator waits for its turn") {
@@ -158,15 +158,15 @@ TEST_CASE("what stands in another stream than an earlier launch of its communica
     n.record(0, 0, {coll(0, 0)}, ring::Gate::stream, ring::kLaunchFenced);
     n.on(Recorded{0, 1, ring::kLaunchFenced, ring::Gate::stream, 2, {coll(0, 1)}, 1, false});
     n.grant(1, {}, {{coll_key(kCommA, 0), 2}});
-    CHECK(offered(n) == std::vector<std::uint64_t>{0});
+    CHECK(released_early(n) == std::vector<std::uint64_t>{0});
     n.take();
     n.ready(0, 0);
     n.done(0, 0);
     n.flush();
-    CHECK(offered(n) == std::vector<std::uint64_t>{1});
+    CHECK(released_early(n) == std::vector<std::uint64_t>{1});
 }
 
-TEST_CASE("what went ahead and is done before anybody looked has started under its run") {
+TEST_CASE("what was released early and is done before anybody looked has started under its run") {
     Node n;
     n.serve(1);
     record_fenced(n, 3);
@@ -178,13 +178,13 @@ TEST_CASE("what went ahead and is done before anybody looked has started under i
     SUBCASE("and the run is returned") {
         n.take();
         n.hear(wire::Revoke{7, {}, {1}});
-        n.look(Withdrawn{of_rank_0({1, 2}), {}});
+        n.look(Retracted{of_rank_0({1, 2}), {}});
     }
-    SUBCASE("and was being taken back") {
+    SUBCASE("and was being retracted") {
         n.take();
         n.hear(wire::Revoke{7, {}, {1}});
         n.done(0, 1);
-        n.look(Withdrawn{of_rank_0({1, 2}), of_rank_0({1})});
+        n.look(Retracted{of_rank_0({1, 2}), of_rank_0({1})});
         CHECK(n.went(0, 1));
     }
     REQUIRE(n.said<wire::Returned>().size() == 1);
@@ -194,37 +194,37 @@ TEST_CASE("what went ahead and is done before anybody looked has started under i
     for (const auto& ran : reported.ran) CHECK_FALSE(ran.done.ungated);
 }
 
-TEST_CASE("nothing is let go ahead of which it is not known whether it is held") {
+TEST_CASE("nothing is released early of which it is not known whether it is held") {
     Node n;
     n.serve(1);
     n.comm(0, 1, kCommB, 0, 2);
     n.record(0, 0, {coll(0, 0), coll(1, 0)}, ring::Gate::stream, ring::kLaunchFenced);
     n.grant(1, {}, {{coll_key(kCommA, 0), 1}});
-    CHECK(offered(n).empty());
+    CHECK(released_early(n).empty());
     n.take();
     SUBCASE("it is, and no run covers that part") {
         n.enforce(kCommB);
-        CHECK(offered(n).empty());
+        CHECK(released_early(n).empty());
     }
     SUBCASE("it is not") {
         n.hear(wire::Verdicts{{{kCommB, Verdict::passes}}});
-        CHECK(offered(n) == std::vector<std::uint64_t>{0});
+        CHECK(released_early(n) == std::vector<std::uint64_t>{0});
     }
 }
 
-TEST_CASE("what was let go ahead is taken back when its communicator is judged anew") {
+TEST_CASE("what was released early is retracted when its communicator is judged anew") {
     Node n;
     n.serve(1);
     n.comm(0, 1, kCommB, 0, 2);
     n.hear(wire::Verdicts{{{kCommB, Verdict::passes}}});
     n.record(0, 0, {coll(0, 0), coll(1, 0)}, ring::Gate::stream, ring::kLaunchFenced);
     n.grant(1, {}, {{coll_key(kCommA, 0), 1}});
-    REQUIRE(offered(n) == std::vector<std::uint64_t>{0});
+    REQUIRE(released_early(n) == std::vector<std::uint64_t>{0});
     n.take();
     SUBCASE("it is held now, and no run covers that part") {
         n.enforce(kCommB);
-        REQUIRE(n.taken<Withdraw>().size() == 1);
-        n.look(Withdrawn{of_rank_0({0}), {}});
+        REQUIRE(n.taken<Retract>().size() == 1);
+        n.look(Retracted{of_rank_0({0}), {}});
         n.ready(0, 0);
         n.flush();
         CHECK_FALSE(n.went(0, 0));
@@ -232,8 +232,8 @@ TEST_CASE("what was let go ahead is taken back when its communicator is judged a
     }
     SUBCASE("none of it is held any more: it passes") {
         n.hear(wire::Verdicts{{{kCommA, Verdict::degraded}}});
-        REQUIRE(n.taken<Withdraw>().size() == 1);
-        n.look(Withdrawn{of_rank_0({0}), {}});
+        REQUIRE(n.taken<Retract>().size() == 1);
+        n.look(Retracted{of_rank_0({0}), {}});
         n.ready(0, 0);
         n.flush();
         CHECK(n.core.counters().passed == 1);

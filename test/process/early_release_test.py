@@ -1,5 +1,5 @@
-"""Launches let go ahead inside a run (docs/protocol.md, "Gates ahead"), when something takes the run away or dies: whoever
-starts has its circuits, and nothing hangs. What is ahead is read from the rings, as a manager would."""
+"""Launches released early inside a run (docs/protocol.md, "Early release"), when something takes the run away or dies: whoever
+starts has its circuits, and nothing hangs. What is released is read from the rings, as a manager would."""
 import contextlib
 import signal
 import sys
@@ -53,19 +53,19 @@ def start(cluster, workload: Workload, name: str):
 
 
 def gates(cluster, node: int) -> tuple[int, int]:
-    """Launches of this node's ranks that were let go and are not ready, and those taken back and not let go again."""
-    ahead = back = 0
+    """Launches of this node's ranks that were let go and are not ready, and those retracted and not released again."""
+    released = back = 0
     for ring in rings(cluster, node):
         go = ring.words(GO)  # first: one that is reached in between does not count
         for slot, (word, ready) in enumerate(zip(go, ring.words(READY))):
-            taken_back = word % ring.slots == slot  # else its number and one
-            ahead += word > ready and not taken_back
-            back += word > 0 and taken_back
-    return ahead, back
+            retracted = word % ring.slots == slot  # else its number and one
+            released += word > ready and not retracted
+            back += word > 0 and retracted
+    return released, back
 
 
 def await_ahead(cluster, job, node: int = 0) -> None:
-    wait_for(lambda: gates(cluster, node)[0] > 1, f"launches of n{node} to be let go ahead", job)
+    wait_for(lambda: gates(cluster, node)[0] > 1, f"launches of n{node} to be released early", job)
 
 
 def goes_on(job, iterations: int = 1) -> None:
@@ -76,7 +76,7 @@ def goes_on(job, iterations: int = 1) -> None:
 
 @contextlib.contextmanager
 def contended(context, workload: Workload):
-    """The job `workload`, with launches let go ahead, and another that takes their circuits away over and over."""
+    """The job `workload`, with launches released early, and another that takes their circuits away over and over."""
     with context.cluster(SHAPE, controller_options=["--guard", "off", "--runs", "on"]) as cluster:
         job = start(cluster, workload, "phases")
         await_ahead(cluster, job)
@@ -86,16 +86,16 @@ def contended(context, workload: Workload):
         nothing_in_the_dark(cluster, job, other)
 
 
-@case("another job takes the circuits of launches that were let go ahead: they start when they have them again")
+@case("another job takes the circuits of launches that were released early: they start when they have them again")
 def taken(context) -> None:
     with contended(context, phases(100, 2000)) as (cluster, job, other):
         for _ in range(5):
             await_ahead(cluster, job)
             goes_on(other, 3)
-        wait_for(lambda: gates(cluster, 0)[1] > 0, "launches to be taken back", job)
+        wait_for(lambda: gates(cluster, 0)[1] > 0, "launches to be retracted", job)
 
 
-@case("a manager is stopped with launches let go ahead, and their run is taken back meanwhile")
+@case("a manager is stopped with launches released early, and their run is taken back meanwhile")
 def stopped(context) -> None:
     with context.cluster(SHAPE, controller_options=["--guard", "off", "--runs", "on"]) as cluster:
         job = start(cluster, phases(100, 2000), "phases")
@@ -104,7 +104,7 @@ def stopped(context) -> None:
             before = cluster.counters()["revocations"]
             other = launch(cluster, passing(3), f"passing{number}")
             wait_for(lambda: cluster.counters()["revocations"] > before, "the run to be asked for", other)
-            time.sleep(0.1)  # those that were let go ahead go
+            time.sleep(0.1)  # those that were released early go
             cluster.managers[0].signal(signal.SIGCONT)
             expect(other.wait(60 * SLOW).total("mismatches") == 0, "a result was wrong")
             goes_on(job)
@@ -112,7 +112,7 @@ def stopped(context) -> None:
 
 
 def stop_ahead(cluster, job) -> None:
-    """Stops n0's manager when it has let launches go ahead."""
+    """Stops n0's manager when it has released launches early."""
     while True:
         await_ahead(cluster, job)
         cluster.managers[0].signal(signal.SIGSTOP)
@@ -121,7 +121,7 @@ def stop_ahead(cluster, job) -> None:
         cluster.managers[0].signal(signal.SIGCONT)
 
 
-@case("a manager is killed with launches let go ahead: the next one takes them back and the job goes on")
+@case("a manager is killed with launches released early: the next one retracts them and the job goes on")
 def manager(context) -> None:
     with contended(context, phases(40, 20_000)) as (cluster, job, other):
         for _ in range(3):
@@ -130,7 +130,7 @@ def manager(context) -> None:
             goes_on(other, 2)
 
 
-@case("a rank is killed with launches let go ahead: it is forgotten, and another job is served")
+@case("a rank is killed with launches released early: it is forgotten, and another job is served")
 def rank(context) -> None:
     with context.cluster(SHAPE, controller_options=["--guard", "off", "--runs", "on"]) as cluster:
         job = start(cluster, phases(100, 2000), "phases")
@@ -143,7 +143,7 @@ def rank(context) -> None:
         expect(not any("wrong result" in r.output() for r in other.ranks), "a result was wrong")
 
 
-@case("the controller dies with launches let go ahead: they go on, and its successor moves nothing under them")
+@case("the controller dies with launches released early: they go on, and its successor moves nothing under them")
 def controller(context) -> None:
     with contended(context, phases(40, 20_000)) as (cluster, job, other):
         for _ in range(3):
@@ -152,15 +152,15 @@ def controller(context) -> None:
             goes_on(other)
 
 
-@case("the controller is away for the grace time: what was let go ahead is taken back, and waits for its successor")
+@case("the controller is away for the grace time: what was released early is retracted, and waits for its successor")
 def away(context) -> None:
     short = ["--node-silence-ms", str(1500 * SLOW), "--node-grace-ms", str(6000 * SLOW)]
     with context.cluster(SHAPE, controller_options=["--guard", "off", "--runs", "on", *short]) as cluster:
         job = start(cluster, phases(100, 2000), "phases")
         await_stuck(cluster, job)
         cluster.controller.kill()
-        expect(gates(cluster, 0)[0] > 0, "what was let go ahead has not been left to it without a controller")
-        wait_for(lambda: gates(cluster, 0)[0] == 0, "what was let go ahead to be taken back", job)
+        expect(gates(cluster, 0)[0] > 0, "what was released early has not been left to it without a controller")
+        wait_for(lambda: gates(cluster, 0)[0] == 0, "what was released early to be retracted", job)
         cluster.start_controller(cluster.address)
         job.ranks[1].signal(signal.SIGCONT)
         goes_on(job, 2)
@@ -168,7 +168,7 @@ def away(context) -> None:
 
 
 def await_stuck(cluster, job) -> None:
-    """Until n1's rank is stopped, and n0's waits for it with launches let go ahead behind that."""
+    """Until n1's rank is stopped, and n0's waits for it with launches released early behind that."""
     while True:
         await_ahead(cluster, job)
         job.ranks[1].signal(signal.SIGSTOP)
