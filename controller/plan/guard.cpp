@@ -62,17 +62,17 @@ bool Guard::loses() const {
            lost_ + open_lost() > may + kMidway * static_cast<double>(scale_ns());
 }
 
-std::optional<double> Guard::mean_ns(const Rank& rank, std::uint64_t told) const {
-    const auto at = rank.known.find(told);
+std::optional<double> Guard::mean_ns(const Rank& rank, std::uint64_t context) const {
+    const auto at = rank.known.find(context);
     if (at == rank.known.end() || at->second.epoch < first_epoch_) return std::nullopt;
     const Known& k = at->second;
     const double weight = k.epoch == first_epoch_ ? 0 : k.weight;
     return (k.before_ns * weight + k.sum_ns) / (weight + k.count);
 }
 
-void Guard::learn(Rank& rank, std::uint64_t told, TimeNs took) {
-    const auto mean = mean_ns(rank, told);
-    Known& known = rank.known[told];
+void Guard::learn(Rank& rank, std::uint64_t context, TimeNs took) {
+    const auto mean = mean_ns(rank, context);
+    Known& known = rank.known[context];
     const double passed = std::max<double>(0, static_cast<double>(took));
     lately_ns_ += passed;
     if (mean) known_ns_ += passed;
@@ -172,37 +172,37 @@ void Guard::look(Rank& rank, const Over& launch) {
     rank.number = launch.number;
     for (std::size_t i = rank.last.size() - 1; i > 0; --i) rank.last[i] = rank.last[i - 1];
     rank.last[0] = launch.signature;
-    std::size_t told = 0;
-    for (const std::uint64_t signature : rank.last) told = hash_mix(told, signature);
+    std::size_t context = 0;
+    for (const std::uint64_t signature : rank.last) context = hash_mix(context, signature);
     const TimeNs before = std::exchange(rank.done_ns, launch.done_ns);
     if (before == 0) return;
     const TimeNs took = launch.done_ns - before;
     if (launch.phase != 0) {
-        if (in_phase_ && launch.phase == phase_) look_planned(rank, told, took);
+        if (in_phase_ && launch.phase == phase_) look_planned(rank, context, took);
         return;
     }
     if (again_)
-        if (const auto should = mean_ns(rank, told))
+        if (const auto should = mean_ns(rank, context))
             again_->add({static_cast<double>(took), static_cast<double>(took), *should});
-    if (rank.known.size() < kMostKnown) learn(rank, told, took);
+    if (rank.known.size() < kMostKnown) learn(rank, context, took);
     judge_stopped();
 }
 
-// From where it is told by something that comes again once a period, until it is there again: then as much has been done.
-void Guard::look_planned(Rank& rank, std::uint64_t told, TimeNs took) {
+// From a launch whose context comes again once a period, until that context is there again: then as much has been done.
+void Guard::look_planned(Rank& rank, std::uint64_t context, TimeNs took) {
     Span span{static_cast<double>(took), 0, 0};
-    if (const auto should = mean_ns(rank, told)) span.took = span.all, span.should = *should;
+    if (const auto should = mean_ns(rank, context)) span.took = span.all, span.should = *should;
     rank.open.add(span);
     open_.add(span);
     if (!rank.is_counted) rank.is_counted = true, ++counted_;
-    const auto known = rank.known.find(told);
+    const auto known = rank.known.find(context);
     if (known == rank.known.end()) return;
     const auto is_about = [](TimeNs ns, TimeNs of) { return ns >= of / 10 * 7 && ns <= 2 * of; };
     const TimeNs gone = rank.done_ns - rank.anchored_ns;
-    const bool comes_again = rank.anchor == told && gone >= scale_ns() / 10 * 7, is_lost = gone > 3 * scale_ns();
+    const bool comes_again = rank.anchor == context && gone >= scale_ns() / 10 * 7, is_lost = gone > 3 * scale_ns();
     if (rank.anchor == 0 || is_lost ? is_about(known->second.after_ns, period_ns()) : comes_again) {
         if (rank.anchor != 0) close(rank);
-        rank.anchor = told;
+        rank.anchor = context;
         rank.anchored_ns = rank.done_ns;
     }
 }

@@ -1,5 +1,5 @@
 // Whether a job is no slower for its plans than it is on demand, whatever laps they are made of, and however these are cut short. The
-// yardstick is the job itself, launch by launch: a launch is told by what it is and by those before it in its rank's program, and from
+// yardstick is the job itself, launch by launch: a launch is recognised by what it is and by those before it in its rank's program, and from
 // the end of the one before to its own end it takes a time that is learned on demand. What the same launches take while plans are
 // followed, and until the job has come to rest after one, over what they take on demand, is what plans have cost. The job pays for it
 // with kMostLost of its time; until it has, no plan begins. A plan that costs more than it may is dropped.
@@ -49,7 +49,7 @@ public:
     void drop(const RankName& rank);  // it has left
 
 private:
-    static constexpr std::size_t kTold = 8;  // launches by which one is told, itself included
+    static constexpr std::size_t kContext = 8;  // launches by which one is recognised, itself included
     static constexpr std::size_t kMostKnown = 1u << 13, kMostBehind = 64, kMostRanks = 64;
     static constexpr double kLeastKnown = 0.5;  // of what it does on demand, before a plan begins
     // Times as much may be lost: once it was slower, or had become it itself.
@@ -90,17 +90,17 @@ private:
         std::size_t behind = 2;    // so many may be over before one of an earlier number
         std::uint64_t number = 0;  // of the last that was looked at
         TimeNs done_ns = 0;        // when it was over; 0: there was none
-        std::array<std::uint64_t, kTold> last{};
+        std::array<std::uint64_t, kContext> last{};
         std::unordered_map<std::uint64_t, Known> known;
-        Span open;  // under plans, since it was last where it is told by `anchor`
+        Span open;  // under plans, since its context was last `anchor`
         std::uint64_t anchor = 0;
         TimeNs anchored_ns = 0;
         bool is_counted = false;
     };
-    std::optional<double> mean_ns(const Rank& rank, std::uint64_t told) const;
+    std::optional<double> mean_ns(const Rank& rank, std::uint64_t context) const;
     void look(Rank& rank, const Over& launch);
-    void learn(Rank& rank, std::uint64_t told, TimeNs took);
-    void look_planned(Rank& rank, std::uint64_t told, TimeNs took);
+    void learn(Rank& rank, std::uint64_t context, TimeNs took);
+    void look_planned(Rank& rank, std::uint64_t context, TimeNs took);
     TimeNs scale_ns() const;
     Span under_plans() const;  // what was done and what is being done, in this phase
     double open_lost() const;
