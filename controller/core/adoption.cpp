@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "controller/core/impl.h"
+#include "opus/assert.h"
 
 namespace opus::controller {
 
@@ -85,7 +86,7 @@ void Core::Impl::look_again(Comm& comm) {
             for (const KeyMember& m : entry.second->members)
                 if (m.launch != nullptr && m.launch->unsettled) adopted_again.insert(m.launch->id);
     for (const std::uint64_t grant : comm.runs)
-        if (runs.at(grant).unsettled) runs_again.insert(grant);
+        if (must_find(runs, grant).unsettled) runs_again.insert(grant);
 }
 
 // A switch has said how it is set.

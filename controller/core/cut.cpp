@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "controller/core/impl.h"
+#include "opus/assert.h"
 
 namespace opus::controller {
 
@@ -222,7 +223,7 @@ void Core::Impl::tell_finished(Comm& comm, std::uint32_t slot) {
 
 void Core::Impl::end_runs_of(Comm& comm) {
     for (const std::uint64_t grant : std::vector<std::uint64_t>(comm.runs)) {
-        Run& run = runs.at(grant);
+        Run& run = must_find(runs, grant);
         std::erase_if(run.sequences, [&](const RunSequence& s) { return s.sequence.comm == comm.id; });
         if (run.unsettled) runs_again.insert(grant);
         run.sequences.empty() ? close_run(run) : revoke(run, "a communicator of it is gone");
@@ -238,7 +239,7 @@ void Core::Impl::adopt_tokens(NodeIndex n, const std::vector<wire::Token>& token
     std::vector<std::uint64_t> over;
     for (const std::uint64_t grant : nodes[n].runs)
         if (held.count(grant) == 0) over.push_back(grant);
-    for (const std::uint64_t grant : over) node_is_over(runs.at(grant), n);
+    for (const std::uint64_t grant : over) node_is_over(must_find(runs, grant), n);
     for (const wire::Token& token : tokens)
         if (!token.soft.empty()) adopt_token(n, token);
     // What it was granted and has never heard of.
@@ -285,7 +286,7 @@ void Core::Impl::adopt_token(NodeIndex n, const wire::Token& token) {
 void Core::Impl::settle_runs() {
     std::vector<std::uint64_t> ready;
     for (const std::uint64_t grant : std::exchange(runs_again, {})) {
-        Run& run = runs.at(grant);
+        Run& run = must_find(runs, grant);
         bool known = true, never = false;
         std::vector<EdgeId> edges;
         for (const RunSequence& s : run.sequences) {
@@ -306,7 +307,7 @@ void Core::Impl::settle_runs() {
         ready.push_back(grant);
     }
     for (const std::uint64_t grant : ready) {
-        Run& run = runs.at(grant);
+        Run& run = must_find(runs, grant);
         run.unsettled = false;
         lie_on_edges(run);
         const bool asked = std::exchange(run.revoked, false);

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "controller/core/impl.h"
+#include "opus/assert.h"
 
 namespace opus::controller {
 namespace {
@@ -283,7 +284,7 @@ void Core::Impl::handle(const CtlFence& e) {
     std::string text = "fenced";
     if (const EdgeId edge = port.edge; edge != kNone) {
         for (const std::uint64_t grant : std::vector<std::uint64_t>(inventory.edge(edge).runs))
-            revoke(runs.at(grant), fabric.ports[e.port].name + " is fenced by hand");
+            revoke(must_find(runs, grant), fabric.ports[e.port].name + " is fenced by hand");
         HolderTable table(inventory, mark);
         if (inventory.edge(edge).busy()) text += "; its circuit stays until nothing is on it: " + holders_text(edge, table);
     }

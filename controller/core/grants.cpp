@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "controller/core/impl.h"
+#include "opus/assert.h"
 
 namespace opus::controller {
 
@@ -31,7 +32,8 @@ void Core::Impl::program(Gang& gang, const Plan& plan) {
 // Changes for one switch that are decided in one step go in one change set.
 Op& Core::Impl::open_op(SwitchIndex sw, bool alone) {
     if (!alone)
-        if (const auto it = open_ops.find({sw, false}); it != open_ops.end()) return inventory.ops().at(it->second);
+        if (const auto it = open_ops.find({sw, false}); it != open_ops.end())
+            return must_find(inventory.ops(), it->second);
     const OpId id = next_op++;
     Op& op = inventory.ops()[id];
     op.id = id;

@@ -4,6 +4,7 @@
 #include <ranges>
 
 #include "controller/core/impl.h"
+#include "opus/assert.h"
 
 namespace opus::controller {
 namespace {
@@ -78,7 +79,7 @@ void Core::Impl::end_job_runs(const Job& job, const std::string& why, bool endle
         if (const Rank* rank = rank_of(who.first, who.second))
             for (const auto& [id, membership] : rank->comms)
                 for (const std::uint64_t grant : std::vector<std::uint64_t>(membership.comm->runs))
-                    if (Run& run = runs.at(grant); endless || !run.endless) revoke(run, why);
+                    if (Run& run = must_find(runs, grant); endless || !run.endless) revoke(run, why);
 }
 
 std::vector<plan::SeenKey> Core::Impl::keys_of(const Launch& launch) {

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "controller/core/impl.h"
+#include "opus/assert.h"
 
 namespace opus::controller {
 namespace {
@@ -41,7 +42,9 @@ void Core::Impl::register_member(NodeIndex node, const wire::CommMember& m) {
         const Key sequence = sequence_of(range.first);
         const std::uint32_t place = place_of(sequence, m.rank_in_comm);
         if (place == kNone) continue;
-        std::uint64_t& upto = comm->finished_of(sequence).at(place);
+        auto& finished = comm->finished_of(sequence);
+        OPUS_ASSERT(place < finished.size());
+        std::uint64_t& upto = finished[place];
         upto = std::max(upto, range.first.n + range.count);
     }
     if (!m.done.empty()) tell_finished(*comm, m.rank_in_comm);
@@ -205,7 +208,7 @@ std::string Core::Impl::words_of_claim(const Comm& comm, std::uint32_t slot) con
     const Member& second = comm.members[slot];
     const auto first = std::find_if(comm.members.begin(), comm.members.end(),
                                     [&](const Member& m) { return m.gpu == second.gpu && m.rank != second.rank; });
-    const auto pid = [this](const Member& m) { return std::to_string(nodes[m.node].ranks.at(m.rank).info.pid); };
+    const auto pid = [this](const Member& m) { return std::to_string(must_find(nodes[m.node].ranks, m.rank).info.pid); };
     return "pids " + pid(*first) + " and " + pid(second) + " (ranks " + std::to_string(first - comm.members.begin()) +
            " and " + std::to_string(slot) + " of " + std::to_string(comm.size) + ") both claim " +
            fabric.gpus[second.gpu].name + ": name the node's GPUs in the fabric file (pci, uuid), or set OPUS_GPU";

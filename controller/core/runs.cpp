@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "controller/core/impl.h"
+#include "opus/assert.h"
 
 namespace opus::controller {
 namespace {
@@ -194,8 +195,8 @@ void Core::Impl::lie_on_edges(Run& run) {
 
 Run* Core::Impl::run_of(const Comm& comm, const Key& sequence, std::uint64_t begin, std::uint64_t end) {
     for (const std::uint64_t grant : comm.runs)
-        for (const RunSequence& s : runs.at(grant).sequences)
-            if (s.sequence == sequence && begin < s.end && s.begin < end) return &runs.at(grant);
+        for (const RunSequence& s : must_find(runs, grant).sequences)
+            if (s.sequence == sequence && begin < s.end && s.begin < end) return &must_find(runs, grant);
     return nullptr;
 }
 
@@ -243,7 +244,7 @@ void Core::Impl::end_runs_beyond(const plan::Course& course, PortId p) {
     const EdgeId e = inventory.port(p).edge;
     if (e == kNone) return;
     for (const std::uint64_t grant : std::vector<std::uint64_t>(inventory.edge(e).runs)) {
-        Run& run = runs.at(grant);
+        Run& run = must_find(runs, grant);
         if (std::ranges::any_of(run.sequences, [&](const RunSequence& s) { return course.reached(s.sequence) < s.end; }))
             revoke(run, "a plan moves " + fabric.ports[p].name);
     }
@@ -258,7 +259,7 @@ void Core::Impl::revoke_for(Gang& gang, const WantedPort& wanted) {
     const EdgeId e = inventory.port(wanted.port).edge;
     if (e == kNone || e == wanted.edge || inventory.edge(e).runs.empty()) return;
     for (const std::uint64_t grant : std::vector<std::uint64_t>(inventory.edge(e).runs)) {
-        Run& run = runs.at(grant);
+        Run& run = must_find(runs, grant);
         if (!run.revoked && now < run.keep_until_ns) continue;  // its timer looks again
         gang.revoked_for = true;
         take_back(run, "gang " + std::to_string(gang.ticket) + " wants " + fabric.ports[wanted.port].name);
@@ -305,7 +306,7 @@ void Core::Impl::demand_meets_runs(const Launch& launch) {
 }
 
 void Core::Impl::revoke_runs_of(Comm& comm, const std::string& why) {
-    for (const std::uint64_t grant : std::vector<std::uint64_t>(comm.runs)) revoke(runs.at(grant), why);
+    for (const std::uint64_t grant : std::vector<std::uint64_t>(comm.runs)) revoke(must_find(runs, grant), why);
 }
 
 }  // namespace opus::controller

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "controller/core/impl.h"
+#include "opus/assert.h"
 
 namespace opus::controller {
 namespace {
@@ -213,7 +214,8 @@ void Core::Impl::suspend(Launch& launch, const std::string& why, Suspending& wit
 // Another hand, or a fault, took light that launches in flight were using: they are as good as suspended. What only
 // those who have finished held is held no more: its laggards bring the circuits back.
 void Core::Impl::lost_light(EdgeId e, const std::string& why) {
-    for (const std::uint64_t grant : std::vector<std::uint64_t>(inventory.edge(e).runs)) revoke(runs.at(grant), why);
+    for (const std::uint64_t grant : std::vector<std::uint64_t>(inventory.edge(e).runs))
+        revoke(must_find(runs, grant), why);
     suspend(holders_of(e), why);
     for (KeyState* held : std::vector<KeyState*>(inventory.edge(e).holders)) drop_drained(*held);
 }

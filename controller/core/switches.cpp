@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "controller/core/impl.h"
+#include "opus/assert.h"
 
 namespace opus::controller {
 namespace {
@@ -78,7 +79,8 @@ void Core::Impl::answer(SwitchIndex s, const SessionDown& e) {
     std::vector<OpId> lost;
     for (const auto& [id, op] : inventory.ops())
         if (op.sw == s) lost.push_back(id);
-    for (const OpId id : lost) fail_op(inventory.ops().at(id), DriverError::unreachable, "session lost: " + e.reason);
+    for (const OpId id : lost)
+        fail_op(must_find(inventory.ops(), id), DriverError::unreachable, "session lost: " + e.reason);
 }
 
 void Core::Impl::read_map(SwitchIndex s) {

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "controller/core/impl.h"
+#include "opus/assert.h"
 
 namespace opus::controller {
 namespace {
@@ -26,9 +27,11 @@ void Core::Impl::follow(Job& job, plan::Lap lap, const plan::Order& order) {
             for (const plan::SeenKey& k : s.keys)
                 if (const auto at = reached.find(sequence_of(k.key)); at != reached.end()) at->second = std::max(at->second, k.key.n + 1);
     std::uint64_t laps = ~0ull;  // that are over for all
-    for (const auto& [sequence, s] : lap.sequences) laps = std::min(laps, (reached.at(sequence) - s.first) / s.uses.size());
+    for (const auto& [sequence, s] : lap.sequences)
+        laps = std::min(laps, (must_find(reached, sequence) - s.first) / s.uses.size());
     lap.advance(lap.sequences.empty() ? 0 : static_cast<std::int64_t>(laps));
-    job.course = std::make_unique<plan::Course>(std::move(lap), order, [&](const Key& sequence) { return reached.at(sequence); });
+    job.course = std::make_unique<plan::Course>(std::move(lap), order,
+                                                [&](const Key& sequence) { return must_find(reached, sequence); });
     for (const PortId p : job.course->ports()) {
         if (course_at[p] == nullptr) course_at[p] = &job;
         plan_due.insert(p);

@@ -5,6 +5,8 @@
 #include <tuple>
 #include <utility>
 
+#include "opus/assert.h"
+
 namespace opus::controller::plan {
 namespace {
 
@@ -48,7 +50,7 @@ bool Course::has_begun(const Instance& i) const {
     if (begun_.contains(i)) return true;
     const auto& places = on_[i.use];
     return !places.empty() && std::all_of(places.begin(), places.end(), [&](const auto& place) {
-        const Line& line = lines_.at(place.first);
+        const Line& line = must_find(lines_, place.first);
         const std::pair here{i.lap, place.second};
         return here < line.place() && !line.kept.contains(here);
     });
@@ -95,7 +97,7 @@ std::vector<Instance> Course::kept_by(PortId port) const {
 
 bool Course::is_kept(const Instance& i) const {
     return std::all_of(on_[i.use].begin(), on_[i.use].end(), [&](const auto& place) {
-        return lines_.at(place.first).kept.contains({i.lap, place.second});
+        return must_find(lines_, place.first).kept.contains({i.lap, place.second});
     });
 }
 
@@ -109,9 +111,10 @@ std::map<Key, Course::Range> Course::kept_keys(const std::vector<PortId>& ports,
         auto with = ranges;  // all keys of the use, or none
         const bool next = std::ranges::all_of(keys_[use], [&, lap = lap](const auto& key) {
             const auto& [name, k] = key;
-            const Sequence& sequence = lap_.sequences.at(name);
+            const Sequence& sequence = must_find(lap_.sequences, name);
             const std::uint64_t n = sequence.first + lap * sequence.uses.size() + k;
-            Range& range = with.try_emplace(name, Range{reached_.at(name), reached_.at(name), sequence.mesh}).first->second;
+            Range& range = with.try_emplace(name, Range{must_find(reached_, name), must_find(reached_, name), sequence.mesh})
+                               .first->second;
             return std::exchange(range.end, n + 1) == n;
         });
         if (next) ranges = std::move(with);
@@ -127,7 +130,7 @@ std::uint64_t Course::reached(const Key& sequence) const {
 void Course::serve(PortId port) {
     const PortId peer = next(port)->peer;
     for (const PortId p : {port, peer}) {
-        Line& line = lines_.at(p);
+        Line& line = must_find(lines_, p);
         line.kept.insert(line.place());
         line.step();
         skip_begun(line);
@@ -164,14 +167,14 @@ void Course::begin(const Instance& i) {
     ++begun_count_;
     if (on_[i.use].empty()) return;
     begun_.insert(i);
-    for (const auto& [port, at] : on_[i.use]) lines_.at(port).kept.erase({i.lap, at});
-    for (const auto& place : on_[i.use]) skip_begun(lines_.at(place.first));
+    for (const auto& [port, at] : on_[i.use]) must_find(lines_, port).kept.erase({i.lap, at});
+    for (const auto& place : on_[i.use]) skip_begun(must_find(lines_, place.first));
     if (passed(i)) begun_.erase(i);
 }
 
 bool Course::passed(const Instance& i) const {
     return std::all_of(on_[i.use].begin(), on_[i.use].end(), [&](const auto& place) {
-        return std::pair{i.lap, place.second} < lines_.at(place.first).place();
+        return std::pair{i.lap, place.second} < must_find(lines_, place.first).place();
     });
 }
 

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "opus/assert.h"
+
 namespace opus::controller::plan {
 namespace {
 
@@ -30,10 +32,10 @@ bool is_lap(const RankLap& lap, const Launches& launches, std::uint64_t begin) {
 // The lap before it was one, too, and not before the one that was left.
 bool has_one_before(const Lap& left, const Lap& found, const Log& log) {
     for (const auto& [sequence, s] : found.sequences)
-        if (s.first < left.sequences.at(sequence).first + s.uses.size()) return false;
+        if (s.first < must_find(left.sequences, sequence).first + s.uses.size()) return false;
     return std::ranges::all_of(found.ranks, [&](const auto& entry) {
         const auto& [name, rank] = entry;
-        if (rank.seq < left.ranks.at(name).seq + rank.seqs) return false;
+        if (rank.seq < must_find(left.ranks, name).seq + rank.seqs) return false;
         const auto launches = launches_of(log, name, rank.seq - rank.seqs, rank.seq);
         return launches && is_lap(rank, *launches, rank.seq - rank.seqs);
     });
@@ -45,12 +47,12 @@ std::optional<Interlude> Interlude::find(const Lap& left, Lap& found, const Log&
     while (has_one_before(left, found, log)) found.advance(-1);
     Interlude between;
     for (const auto& [sequence, s] : found.sequences) {
-        const std::uint64_t first = left.sequences.at(sequence).first;
+        const std::uint64_t first = must_find(left.sequences, sequence).first;
         if (s.first < first) return std::nullopt;
         between.keys_[sequence] = s.first - first;
     }
     for (const auto& [name, rank] : found.ranks) {
-        const std::uint64_t begin = left.ranks.at(name).seq;
+        const std::uint64_t begin = must_find(left.ranks, name).seq;
         const auto launches = launches_of(log, name, begin, rank.seq);
         if (!launches) return std::nullopt;
         RankLap& once = between.ranks_[name];
@@ -69,7 +71,7 @@ bool Interlude::does_as(const Interlude& other) const {
 }
 
 void Interlude::begin_at(const Lap& lap) {
-    for (auto& [name, rank] : ranks_) rank.seq = lap.ranks.at(name).seq;
+    for (auto& [name, rank] : ranks_) rank.seq = must_find(lap.ranks, name).seq;
 }
 
 bool Interlude::fits(const RankName& name, std::uint64_t number, std::uint64_t signature) const {
@@ -103,8 +105,8 @@ std::vector<RankName> Interlude::ranks() const {
 }
 
 void Interlude::skip(Lap& lap) const {
-    for (const auto& [name, rank] : ranks_) lap.ranks.at(name).seq = rank.seq + rank.seqs;
-    for (const auto& [sequence, keys] : keys_) lap.sequences.at(sequence).first += keys;
+    for (const auto& [name, rank] : ranks_) must_find(lap.ranks, name).seq = rank.seq + rank.seqs;
+    for (const auto& [sequence, keys] : keys_) must_find(lap.sequences, sequence).first += keys;
 }
 
 }  // namespace opus::controller::plan

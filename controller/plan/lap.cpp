@@ -5,6 +5,8 @@
 #include <numeric>
 #include <set>
 
+#include "opus/assert.h"
+
 namespace opus::controller::plan {
 namespace {
 
@@ -121,7 +123,7 @@ private:
                 open.pop_back();
                 for (const auto& [sequence, count] : ranks_[r].counts)
                     for (const std::size_t other : members[sequence]) {
-                        Ratio ratio{laps[r].first * count, laps[r].second * ranks_[other].counts.at(sequence)};
+                        Ratio ratio{laps[r].first * count, laps[r].second * must_find(ranks_[other].counts, sequence)};
                         const std::uint64_t d = std::gcd(ratio.first, ratio.second);
                         ratio = {ratio.first / d, ratio.second / d};
                         if (laps[other].first != 0) {
@@ -202,7 +204,8 @@ private:
             launch.offset = s.seq - lap.seq;
             launch.signature = s.signature;
             for (const SeenKey& k : s.keys)
-                launch.keys.push_back(static_cast<std::int64_t>(k.key.n - lap_.sequences.at(sequence_of(k.key)).first));
+                launch.keys.push_back(
+                    static_cast<std::int64_t>(k.key.n - must_find(lap_.sequences, sequence_of(k.key)).first));
         }
     }
 
@@ -219,7 +222,7 @@ private:
                     const auto x = lap_.find(k.key);
                     if (!x || x->second != 0) continue;
                     grants[x->first] = std::max(grants[x->first], s->grant);
-                    lap_.sequences.at(sequence_of(k.key)).mesh |= k.mesh;
+                    must_find(lap_.sequences, sequence_of(k.key)).mesh |= k.mesh;
                     if (pairs[x->first].empty())
                         for (const Pair& pair : pairs_of(k)) pairs[x->first].insert(pair);
                 }
@@ -637,7 +640,7 @@ std::vector<Again> find_again(const Lap& lap, const RankLap& rank, const Launche
             if (at == 0) again.seq = s.seq;
             for (std::size_t k = 0; k < s.keys.size() && same; ++k) {
                 const Key sequence = sequence_of(s.keys[k].key);
-                const Sequence& known = lap.sequences.at(sequence);
+                const Sequence& known = must_find(lap.sequences, sequence);
                 const auto first = static_cast<std::int64_t>(s.keys[k].key.n) - rank.launches[at].keys[k] +
                                    (before ? static_cast<std::int64_t>(known.uses.size()) : 0);
                 same = again.first.try_emplace(sequence, first).first->second == first;
@@ -678,13 +681,14 @@ bool find_again(Lap& lap, const Log& log) {
             const auto known = first.find(sequence);
             if (known == first.end()) continue;
             meets = true;
-            const auto count = static_cast<std::int64_t>(lap.sequences.at(sequence).uses.size());
+            const auto count = static_cast<std::int64_t>(must_find(lap.sequences, sequence).uses.size());
             if ((known->second - n) % count != 0 || (laps && *laps != (known->second - n) / count)) return false;
             laps = (known->second - n) / count;
         }
         if (!meets) return false;
         for (const auto& [sequence, n] : way.first)
-            first.try_emplace(sequence, n + laps.value_or(0) * static_cast<std::int64_t>(lap.sequences.at(sequence).uses.size()));
+            first.try_emplace(
+                sequence, n + laps.value_or(0) * static_cast<std::int64_t>(must_find(lap.sequences, sequence).uses.size()));
         return true;
     };
     while (!open.empty()) {
@@ -699,7 +703,7 @@ bool find_again(Lap& lap, const Log& log) {
     }
     for (const auto& [sequence, s] : lap.sequences)
         if (const auto at = first.find(sequence); at == first.end() || at->second < 0) return false;
-    for (auto& [sequence, s] : lap.sequences) s.first = static_cast<std::uint64_t>(first.at(sequence));
+    for (auto& [sequence, s] : lap.sequences) s.first = static_cast<std::uint64_t>(must_find(first, sequence));
     return true;
 }
 

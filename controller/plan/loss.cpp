@@ -4,6 +4,8 @@
 #include <limits>
 #include <utility>
 
+#include "opus/assert.h"
+
 namespace opus::controller::plan {
 namespace {
 
@@ -64,7 +66,7 @@ std::optional<TimeNs> Loss::lost_ns(const Lap& lap, std::int64_t number) {
         const TimeNs longer = std::max<TimeNs>(0, use.took_ns() - least_[u]);
         use.sooner_ns = was - would_be + std::max<TimeNs>(0, use.begin_ns - use.ready_ns) + longer;
     }
-    const auto& ends = laps_.at(number).ends;
+    const auto& ends = must_find(laps_, number).ends;
     const auto before = laps_.find(number - 1);
     TimeNs lost = 0;
     for (const auto& [rank, end] : ends) {

@@ -51,6 +51,11 @@ ControllerView Daemon::view() const {
             started_ns_, now_, bystanders_};
 }
 
+std::vector<std::string> Daemon::what_it_knows() const {
+    return {"status: " + to_text(status_reply(view())), "groups: " + to_text(groups_reply(view())),
+            "ports: " + to_text(ports_reply(view())), "why: " + to_text(why_reply(view(), ""))};
+}
+
 void Daemon::ctl(const std::string& peer, const wire::CtlRequest& request) {
     const CtlPending from{peer, request.id};
     try {

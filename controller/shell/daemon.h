@@ -41,6 +41,8 @@ public:
     const std::string& address() const { return server_.address(); }
     // Until `stop_fd` (a signalfd, say) becomes readable.
     void run(int stop_fd);
+    // What opus-ctl would show, a line a table: for last words (opus/assert.h).
+    std::vector<std::string> what_it_knows() const;
 
 private:
     struct CtlPending {

@@ -13,6 +13,7 @@
 
 #include "controller/fabric/fabric_file.h"
 #include "controller/shell/daemon.h"
+#include "opus/assert.h"
 
 namespace opus::controller {
 namespace {
@@ -153,11 +154,21 @@ void announce(const std::string& address, int ready_fd) {
     close(ready_fd);
 }
 
+const Daemon* serving = nullptr;
+
+void say_last_words(const char* what) {
+    spdlog::critical("{}", what);
+    for (const std::string& line : serving->what_it_knows()) spdlog::critical("{}", line);
+}
+
 int run(const Arguments& arguments) {
     const int stop_fd = stop_descriptor();
     Daemon daemon(load_fabric(arguments.fabric_path), arguments.daemon);
+    serving = &daemon;
+    last_words = say_last_words;
     announce(daemon.address(), arguments.ready_fd);
     daemon.run(stop_fd);
+    last_words = nullptr;
     return 0;
 }
 

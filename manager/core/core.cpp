@@ -4,6 +4,7 @@
 #include <set>
 
 #include "manager/core/state.h"
+#include "opus/assert.h"
 
 namespace opus::manager {
 
@@ -233,22 +234,22 @@ void Core::Impl::set_verdict(const CommId& comm, Verdict verdict, Reason reason,
     it->second.reason = reason;
     it->second.reason_rank = reason_rank;
     for (const auto& [id, index] : it->second.members) {
-        Member& member = *ranks.at(id).members[index];
+        Member& member = *must_find(ranks, id).members[index];
         member.verdict = verdict;
         if (verdict != Verdict::unknown && verdict != Verdict::enforced) member.lost = false;
-        ranks.at(id).early_release_due = true;
-        emit_verdict(ranks.at(id), index, verdict, reason, reason_rank);
+        must_find(ranks, id).early_release_due = true;
+        emit_verdict(must_find(ranks, id), index, verdict, reason, reason_rank);
     }
     retract({});
 }
 
 // All members are here: what they do never leaves the node.
 void Core::Impl::judge_intra(const CommId& comm) {
-    const Group& group = groups.at(comm);
+    const Group& group = must_find(groups, comm);
     std::uint32_t size = 0;
     std::set<std::uint32_t> present;
     for (const auto& [id, index] : group.members) {
-        const Member& member = *ranks.at(id).members[index];
+        const Member& member = *must_find(ranks, id).members[index];
         if (member.retired || (size != 0 && member.info.size != size)) return;
         size = member.info.size;
         if (size > group.members.size()) return;
@@ -264,7 +265,7 @@ void Core::Impl::degrade_here(const CommId& comm) {
     const auto it = groups.find(comm);
     if (it == groups.end() || it->second.verdict == Verdict::degraded || it->second.verdict == Verdict::intra) return;
     set_verdict(comm, Verdict::degraded, Reason::unjudged);
-    for (const auto& [id, index] : it->second.members) ranks.at(id).members[index]->lost = true;
+    for (const auto& [id, index] : it->second.members) must_find(ranks, id).members[index]->lost = true;
 }
 
 // --- launches -------------------------------------------------------------------------------------
@@ -427,7 +428,7 @@ std::uint32_t Core::Impl::local_members(const Key& key) const {
     if (!is_directed(key.kind)) return static_cast<std::uint32_t>(it->second.members.size());
     std::uint32_t count = 0;
     for (const auto& [id, index] : it->second.members) {
-        const std::uint32_t r = ranks.at(id).members[index]->info.rank_in_comm;
+        const std::uint32_t r = must_find(ranks, id).members[index]->info.rank_in_comm;
         count += r == key.src || (r == key.dst && key.kind != KeyKind::put);
     }
     return count;

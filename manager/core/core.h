@@ -219,6 +219,8 @@ public:
     bool pending() const;
     const Counters& counters() const;
     std::string check() const;
+    // Ranks, their communicators and launches that are not done, a line each: for last words (opus/assert.h).
+    std::vector<std::string> describe() const;
 
 private:
     struct Impl;

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "manager/core/state.h"
+#include "opus/assert.h"
 
 namespace opus::manager {
 
@@ -21,7 +22,7 @@ void Core::Impl::join(const CommId& from, const CommId& to) {
     groups.erase(it);
     bool running = false;
     for (const auto& [id, index] : old.members) {
-        Rank& rank = ranks.at(id);
+        Rank& rank = must_find(ranks, id);
         Member& member = *rank.members[index];
         rename(rank, index, to);
         running |= member.outstanding > 0;

@@ -34,6 +34,7 @@ public:
     // Until SIGTERM or SIGINT; false: until another manager was found to speak for this node. Living ranks keep their
     // segments, for the next manager.
     bool run();
+    std::vector<std::string> what_it_knows() const { return core_.describe(); }  // for last words (opus/assert.h)
 
 private:
     // A segment that lay there when this manager came, and that it could not serve yet.

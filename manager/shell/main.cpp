@@ -12,6 +12,7 @@
 
 #include "manager/shell/daemon.h"
 #include "manager/shell/host_name.h"
+#include "opus/assert.h"
 #include "opus/opus.h"
 
 namespace {
@@ -37,6 +38,13 @@ CLI::Option* add_setting(CLI::App& app, const std::string& flag, std::string& va
     const Setting& s = setting(variable);
     value = s.value;
     return app.add_option(flag, value, std::string(s.help))->envname(std::string(variable))->capture_default_str();
+}
+
+const opus::manager::Daemon* serving = nullptr;
+
+void say_last_words(const char* what) {
+    spdlog::critical("{}", what);
+    for (const std::string& line : serving->what_it_knows()) spdlog::critical("{}", line);
 }
 
 void log_to_stderr(const std::string& level) {
@@ -80,10 +88,14 @@ int main(int argc, char** argv) {
     log_to_stderr(log_level);
     try {
         opus::manager::Daemon daemon(options);
+        serving = &daemon;
+        opus::last_words = say_last_words;
         std::printf("opus-manager: ready socket=%s/manager.sock node=%s controller=%s\n",
                     options.runtime_directory.c_str(), options.node.c_str(), options.controller.c_str());
         std::fflush(stdout);
-        if (!daemon.run()) return 2;
+        const bool alone = daemon.run();
+        opus::last_words = nullptr;
+        if (!alone) return 2;
     } catch (const std::exception& e) {
         spdlog::error("{}", e.what());
         return 1;

@@ -36,7 +36,13 @@ public:
     Outcome play(std::uint64_t seed, FaultClass fault_class, Mutation mutation, std::uint32_t check_every, Runs runs,
                  const std::vector<std::uint32_t>& left_out, std::vector<std::string>* log);
 
+    // The schedule that is being played, or was last.
+    std::uint64_t seed() const { return seed_; }
+    FaultClass fault_class() const { return fault_class_; }
+
 private:
+    std::uint64_t seed_ = 0;
+    FaultClass fault_class_{};
     RingMemory memory_;
 };
 

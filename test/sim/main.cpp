@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <map>
 
+#include "opus/assert.h"
 #include "test/sim/campaign.h"
 #include "test/sim/commit.h"
 #include "test/sim/drawn.h"
@@ -46,9 +47,27 @@ void print_failure(std::uint64_t seed, FaultClass c, Mutation m, const std::stri
                 runs == "mixed" ? "" : runs.c_str());
 }
 
+const Campaign* playing = nullptr;
+Mutation played_with = Mutation::none;
+std::string played_runs = "mixed";
+
+// Where a core finds what cannot be, the process ends: with its seed.
+void say_what_was_played(const char* what) {
+    print_failure(playing->seed(), playing->fault_class(), played_with, played_runs, what);
+    std::fflush(stdout);
+}
+
+void note_played(const Campaign& campaign, const Request& r) {
+    playing = &campaign;
+    played_with = mutation_of(r.mutation);
+    played_runs = r.runs;
+    opus::last_words = say_what_was_played;
+}
+
 // Leaves out faults as long as it fails, and prints what remains.
 int replay(const Request& r, FaultClass c) {
     Campaign campaign;
+    note_played(campaign, r);
     const Mutation m = mutation_of(r.mutation);
     std::vector<std::string> log;
     std::vector<std::uint32_t> without = r.without;
@@ -85,6 +104,7 @@ int replay(const Request& r, FaultClass c) {
 
 int campaign(const Request& r) {
     Campaign campaign;
+    note_played(campaign, r);
     std::uint64_t passed = 0, failed = 0, events = 0;
     double seconds = 0;
     for (const FaultClass c : classes_of(r.fault_class)) {
@@ -101,6 +121,7 @@ int campaign(const Request& r) {
             Request first = r;
             first.seed = result.failures.front().first;
             replay(first, c);
+            note_played(campaign, r);
         }
         std::printf(
             "%-10s %7llu schedules, %9llu events, %8llu launches, %7llu grants, %6llu suspended, %6llu passed, "
@@ -158,12 +179,13 @@ int drawn(const Request& r) {
 // Each deliberate mistake is noticed. In how many of the schedules?
 int mutations(const Request& r) {
     Campaign campaign;
+    note_played(campaign, r);
     std::uint64_t passed = 0, failed = 0;
     for (std::uint32_t i = 1; i < kMutations; ++i) {
         CampaignOptions options;
         options.first_seed = r.first;
         options.seeds = r.seeds;
-        options.mutation = static_cast<Mutation>(i);
+        played_with = options.mutation = static_cast<Mutation>(i);
         options.most_failures = ~0u;
         const bool keeps = options.mutation == Mutation::keep_runs;
         const bool needs_runs = options.mutation == Mutation::ignore_revoke || options.mutation == Mutation::retract_nothing;

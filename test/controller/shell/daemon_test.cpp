@@ -281,6 +281,19 @@ TEST_SUITE("by rote") {
         CHECK(plane["median_us"] > 0);
     }
 
+    TEST_CASE("what cannot be ends the controller, with the condition, its place and all that it knew") {
+        Controller controller;
+        PlayedManager manager(controller.address);
+        REQUIRE(manager.greet("n0"));
+        manager.say({wire::Snapshot{{rank_info()}, {member()}, {}, {}}, wire::Demand{{demand(1, 999)}},
+                     wire::Demand{{demand(2, 666)}}});
+        const Child::Ended ended = controller.child.wait();
+        CHECK(ended.code == -SIGABRT);
+        for (const char* said : {"cannot be: not key.n != 666", "scripted_core.cpp", "critical: status: {",
+                                 "critical: groups: {", "critical: ports: {", "critical: why: {", "missing n1.g0"})
+            CHECK_MESSAGE(ended.err.find(said) != std::string::npos, said << " in " << ended.err);
+    }
+
     TEST_CASE("a trace is whole JSON when the controller has ended") {
         Controller controller({"--trace", "/dev/null"});
         const std::string path = controller.scratch.file("trace.json");

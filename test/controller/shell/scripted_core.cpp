@@ -1,10 +1,11 @@
 // A core that answers by rote, so that the daemon around it can be tested alone and to the letter: every
 // communicator is enforced, every demand is granted at once (but for key number 999, which waits for
-// ever), and circuits are moved by nobody but opus-ctl. Port 0 counts as held by a launch.
+// ever, and 666, which cannot be), and circuits are moved by nobody but opus-ctl. Port 0 counts as held by a launch.
 #include <algorithm>
 #include <map>
 
 #include "controller/core/core.h"
+#include "opus/assert.h"
 
 namespace opus::controller {
 
@@ -30,6 +31,7 @@ struct Core::Impl {
     void grant(NodeIndex node, const wire::LaunchDemand& demand, TimeNs now, Actions& out) {
         const LaunchId launch{node, demand.launch.rank, demand.launch.seq};
         const Key& key = demand.keys[0].first;
+        OPUS_ASSERT(key.n != 666);
         if (key.n == 999) {
             waiting.push_back(
                 {launch, key.comm, demand.op, demand.bytes, now, Why::State::missing_member, {"missing n1.g0 (rank 1 of 2): not ready"}});

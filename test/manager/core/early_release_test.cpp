@@ -240,4 +240,18 @@ TEST_CASE("what was released early is retracted when its communicator is judged 
     }
 }
 
+TEST_CASE("last words name ranks, communicators, and launches that are not done") {
+    Node n;
+    n.serve(1);
+    record_fenced(n, 3);
+    n.grant(1, {}, {{coll_key(kCommA, 0), 2}});
+    n.done(0, 0);
+    std::string all;
+    for (const std::string& line : n.core.describe()) all += line + "\n";
+    for (const char* said :
+         {"rank 0 (pid ", "communicator 0: rank 0 of ", "launch 1: recorded", "released early", "launch 2: recorded"})
+        CHECK_MESSAGE(all.find(said) != std::string::npos, said << " in\n" << all);
+    CHECK(all.find("launch 0:") == std::string::npos);
+}
+
 }  // namespace opus::manager::test
