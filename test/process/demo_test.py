@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import xml.etree.ElementTree
 
 from cases import ROOT, SLOW, case, expect, run
 from cluster import Leftovers, Shape
@@ -25,7 +26,7 @@ def start(context, logs: str, iterations: int, *more: str) -> subprocess.Popen:
                             env=dict(os.environ, **{MARK: context.mark}), start_new_session=True)
 
 
-@case("the demo ends by itself with its table and its trace")
+@case("the demo ends by itself with its table, its trace and its picture")
 def whole(context) -> None:
     logs = tempfile.mkdtemp(prefix="demo-test-")
     demo = start(context, logs, 2)
@@ -37,10 +38,24 @@ def whole(context) -> None:
             expect(word in said, f"the table lacks '{word}':\n{said}")
         events = json.loads((pathlib.Path(logs) / "demo" / "trace.json").read_text())["traceEvents"]
         expect(sum(e.get("ph") == "X" for e in events) > 100, "the trace is nearly empty")
+        drawn(pathlib.Path(logs) / "demo" / "rail.svg")
     finally:
         demo.kill()  # and with it, by the kernel, all that it started
         demo.wait()
         shutil.rmtree(logs, ignore_errors=True)
+
+
+def drawn(picture: pathlib.Path) -> None:
+    """Both variants of a rail: each GPU with a port, circuits of several peers in it, and launches."""
+    root = xml.etree.ElementTree.parse(picture).getroot()
+    texts, boxes = ([e for e in root if e.tag.endswith(tag)] for tag in ("text", "rect"))
+    said = [t.text for t in texts]
+    for title in ("on demand", "provisioned"):
+        expect(sum(t.startswith(title + ": ") for t in said) == 1, f"the picture lacks '{title}': {said}")
+    for gpu in (f"n{n}.g0" for n in range(4)):
+        expect(said.count(gpu) == 2, f"{gpu} is {said.count(gpu)} times in the picture")
+    colours = {b.get("fill") for b in boxes}
+    expect(len(boxes) > 100 and len(colours) > 5, f"{len(boxes)} boxes of {len(colours)} colours")
 
 
 def interrupted(context, number: signal.Signals, only: str) -> None:

@@ -12,6 +12,7 @@ For the demo and for tests; python3 and its standard library only. Everything it
     play.py       what rank processes are asked to do, and what came of it
     cluster.py    the daemons and their lives
     variants.py   one job always lit, on demand, provisioned
+    picture.py    one rail over one iteration, as SVG
     leftovers.py  what a run left behind
     machine.py    the computer beneath, in a line for pages of results
 """
