@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """A long campaign of the simulation, on all cores, that goes on where it was stopped.
 
-usage: soak.py BUILD [--schedules 1000000] [--jobs CORES] [--state FILE] [--chunk 500]
+usage: soak.py BUILD [--schedules 1000000] [--jobs CORES] [--state FILE] [--chunk 500] [--page FILE [--counted 1000]]
 
 Each class plays the seeds 1, 2, 3, ... What has been played is in the state file, with the commit: another commit
 starts anew. A schedule that fails prints its seed, its commit, the end of its log, and the command that plays it again.
+--page: a page of results, with how often programs do what, and which deliberate mistakes are noticed.
 Ends with status 1 if any failed.
 """
 import argparse
@@ -29,6 +30,8 @@ parser.add_argument("--schedules", type=int, default=1_000_000)
 parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))
 parser.add_argument("--chunk", type=int, default=500)
 parser.add_argument("--state", type=pathlib.Path)
+parser.add_argument("--page", type=pathlib.Path)
+parser.add_argument("--counted", type=int, default=1000, help="schedules of which the page says what programs do; a fifth for each mistake")
 arguments = parser.parse_args()
 program = arguments.build / "test/sim/opus_sim_test"
 state_file = arguments.state or arguments.build / "simulation-soak.json"
@@ -51,6 +54,42 @@ def save(state: dict) -> None:
     new = state_file.with_suffix(".new")
     new.write_text(json.dumps(state))
     new.rename(state_file)
+
+
+def page() -> str:
+    """In Markdown."""
+    sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tools"))
+    from cluster.machine import machine
+
+    def said(*options: str) -> str:
+        done = subprocess.run([program, *options], capture_output=True, text=True)
+        if done.returncode not in (0, 1):  # 1: something does not occur, or is not noticed, in so few; the page shows it
+            sys.exit(f"{program} {' '.join(options)} ended with {done.returncode}:\n{done.stdout}{done.stderr}")
+        return "```\n" + "\n".join(line.rstrip() for line in done.stdout.rstrip().splitlines()) + "\n```\n"
+    drawn, mistakes = arguments.counted, max(1, arguments.counted // 5)
+    played = {name: len(chunks) * arguments.chunk for name, chunks in state["done"].items()}
+    rows = "\n".join(f"| `{name}` | {played[name]:,} |" for name in CLASSES if name in played)
+    return f"""# Simulated schedules
+
+Written by `test/sim/soak.py --page` on {time.strftime('%Y-%m-%d')}, commit {commit}; {machine()}. `docs/simulation.md` says what is
+played and what is checked.
+
+**{state['schedules']:,} schedules, {state['failed']} failed**, {state['events']:,} events, {state['events'] / max(state['core_seconds'], 1e-9):,.0f} events a second and core.
+
+| class | schedules |
+| --- | --- |
+{rows}
+
+## What programs do
+
+In how many of {drawn:,} schedules of a class each thing occurs (`opus_sim_test --drawn --seeds {drawn}`).
+
+{said("--drawn", "--seeds", str(drawn))}
+## Deliberate mistakes
+
+In how many of {mistakes} schedules each is noticed, and by which check (`opus_sim_test --mutations --seeds {mistakes}`).
+
+{said("--mutations", "--seeds", str(mistakes))}"""
 
 
 def play(name: str, chunk: int) -> tuple[str, int, str]:
@@ -102,5 +141,7 @@ with concurrent.futures.ThreadPoolExecutor(arguments.jobs) as pool:
             tell()
 tell()
 failed = state["failed"]
+if arguments.page:
+    arguments.page.write_text(page())
 print(f"{state['schedules'] - failed} passed, {failed} failed")
 sys.exit(1 if failed else 0)

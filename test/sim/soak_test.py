@@ -20,8 +20,8 @@ def check(behaviour: str, holds: bool, output: str) -> None:
 with tempfile.TemporaryDirectory() as folder:
     state = pathlib.Path(folder, "state.json")
 
-    def run(schedules: int) -> str:
-        command = [sys.executable, soak, build, "--schedules", str(schedules), "--chunk", "10", "--state", str(state)]
+    def run(schedules: int, *more: str) -> str:
+        command = [sys.executable, soak, build, "--schedules", str(schedules), "--chunk", "10", "--state", str(state), *more]
         return subprocess.run(command, capture_output=True, text=True).stdout
 
     first = run(100)
@@ -34,7 +34,10 @@ with tempfile.TemporaryDirectory() as folder:
     check("it goes on where it was stopped", f"going on after {each} schedules" in again and f"\n{2 * each} passed, 0 failed" in again
           and all(sorted(chunks) == [0, 1] for chunks in played.values()), again)
     state.write_text(state.read_text().replace('"commit": "', '"commit": "other-'))
-    anew = run(100)
+    anew = run(100, "--page", folder + "/page.md", "--counted", "100")
+    page = pathlib.Path(folder, "page.md").read_text()
+    check("a page has what was played, what programs do, and which mistakes are noticed",
+          f"**{each} schedules, 0 failed**" in page and "| `calm` | 10 |" in page and "transfer of zero bytes" in page and "retract-nothing" in page, page)
     check("another commit starts anew", "starting anew" in anew and f"\n{each} passed, 0 failed" in anew, anew)
 program = pathlib.Path(build, "test/sim/opus_sim_test")
 command = [program, "--class", "calm", "--seeds", "20", "--mutation", "start-without-go", "--failures", "1"]
@@ -44,5 +47,5 @@ check("a failure names its seed, its commit and what does not hold", told is not
 replayed = subprocess.run(told[1].split(), capture_output=True, text=True) if told else None
 check("the command that it prints plays it again", replayed is not None and replayed.returncode == 1 and "FAILS: I1" in replayed.stdout,
       replayed.stdout[-2000:] if replayed else "")
-print(f"{5 - failed} passed, {failed} failed")
+print(f"{6 - failed} passed, {failed} failed")
 sys.exit(1 if failed else 0)
