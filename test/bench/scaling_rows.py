@@ -8,8 +8,8 @@ from figure import Figure
 from stage import program
 
 WHAT = {"gang_us": "cost of a gang", "plan_us": "cost of a plan", "decision_us": "cost of a decision"}
-WIDE = {"look": "looks at who might be suspended", "suspend": "a wide launch is suspended",
-        "restart": "restart with a wide launch in flight", "take_back": "a wide run is taken back",
+WIDE = {"look": "search for launches to suspend", "suspend": "a wide launch is suspended",
+        "restart": "restart with a wide launch in flight", "take_back": "a wide run is revoked",
         "ports": "opus-ctl ports", "why": "opus-ctl why"}
 MOST_STEP_US, MOST_RESTART_US = 20e3, 2e6
 # Before these loops were made linear, as they were reported: of other runs on another machine, so only how they grew compares.

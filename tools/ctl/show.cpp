@@ -79,11 +79,11 @@ void show_status(const json& body) {
         count("reconfigurations").c_str(), count("circuits_moved").c_str(), count("suspensions").c_str(),
         count("passes").c_str(), count("aborts").c_str(), count("unroutable").c_str(), count("switch_errors").c_str(),
         count("differences").c_str());
-    std::printf("moved ahead %s, used %s, in vain %s; dark time hidden %s, exposed %s\n",
+    std::printf("moved ahead %s, used %s, mispredicted %s; dark time hidden %s, exposed %s\n",
                 count("speculations").c_str(), count("speculations_used").c_str(), count("speculations_wrong").c_str(),
                 duration(number(counters, "dark_hidden_ns") / 1e6).c_str(),
                 duration(number(counters, "dark_exposed_ns") / 1e6).c_str());
-    std::printf("runs %s (%s launches in them unasked), taken back %s\n", count("runs").c_str(),
+    std::printf("runs %s (%s launches in them unrequested), revoked %s\n", count("runs").c_str(),
                 count("run_launches").c_str(), count("revocations").c_str());
     std::printf("control plane, dark time apart: median %s, p99 %s over %s gangs\n",
                 duration(number(plane, "median_us") / 1e3).c_str(), duration(number(plane, "p99_us") / 1e3).c_str(),
