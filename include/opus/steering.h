@@ -1,5 +1,5 @@
-// The steering table: which local port leads to which peer (docs/design.md, "Light is not link, and
-// link is not the way"). One file a node, `steering` in the manager's runtime directory, mode 0600;
+// The steering table: which local port leads to which peer (docs/design.md, section 7a).
+// One file a node, `steering` in the manager's runtime directory, mode 0600;
 // the manager writes, transports on the node read. Version 1.
 //
 // Readers: read `epoch` (acquire) of an entry, the rest, and `epoch` again; odd or changed means that

@@ -60,7 +60,8 @@ serves (more such streams than queues) needs the launches held in the transport 
 gate), which does not exist yet: run it with OPUS_MODE=observe.
 .PP
 A connection that NCCL makes at first use is made by the host, so that launch is held on the host behind every gate.
-Captured CUDA graphs are not gated yet: such launches pass and are counted. Stream gates have not been tried on a GPU yet.
+Captured CUDA graphs are gated under stream gates; under host gates their circuits stay until the graph is destroyed. Stream
+gates are unproven on a GPU (docs/start.md).
 .SH ENVIRONMENT
 )";
 
