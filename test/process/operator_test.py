@@ -14,6 +14,7 @@ from workload_text import Workload, grid
 
 PAIR = Shape(nodes=2, gpus=1, ports=1, dark_ms=2)
 NARROW = Shape(nodes=3, gpus=1, ports=1, dark_ms=2)
+PLANS = 5  # of which one lasts a lap
 
 
 def pair(iterations: int, late_ms: int = 0) -> Workload:
@@ -110,16 +111,24 @@ def shown(context) -> None:
 @case("phases shows that a job is timed on demand first, and provisioned when its laps are known")
 def guarded(context) -> None:
     with context.cluster(NARROW) as cluster:
-        job = start(cluster, triangle(100_000))
+        for number in range(PLANS):
+            job = start(cluster, triangle(100_000), f"job{number}")
 
-        def provision() -> dict:
-            return next((j.get("provision", {}) for j in cluster.ctl("phases")["jobs"] if j["job"] == "job"), {})
-        def provisioned() -> dict:
-            return found if (found := provision()).get("provision") else {}
-        found = wait_for(provisioned, "the job to be provisioned", job)
-        expect(found["guarded"] and found["runs"] and found["state"].startswith("provisioned"), f"{found}")
-        wait_for(lambda: "provisioned_to_on_demand" in provision(), "a lap of it to be over", job)
-        expect(provision()["lap_ms"] > 0, f"{provision()}")
+            def provision() -> dict:
+                return next((j.get("provision", {}) for j in cluster.ctl("phases")["jobs"] if j["job"] == job.name), {})
+            def provisioned() -> dict:
+                return found if (found := provision()).get("provision") else {}
+            def over_or_dropped() -> dict:  # on a busy computer the first lap by plan may cost so much that the guard ends it
+                found = provision()
+                return found if "provisioned_to_on_demand" in found or not found.get("provision") else {}
+            found = wait_for(provisioned, "the job to be provisioned", job)
+            expect(found["guarded"] and found["runs"] and found["state"].startswith("provisioned"), f"{found}")
+            found = wait_for(over_or_dropped, "a lap of it to be over", job)
+            if "provisioned_to_on_demand" in found:
+                break
+            expect(found["state"].startswith("on demand: plans have cost it"), f"{found}")
+            job.stop()
+        expect(found.get("lap_ms", 0) > 0, f"{found}")
         expect("a lap on demand: " in words(cluster, "phases"), "in words it is not told")
         job.stop()
 
