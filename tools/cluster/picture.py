@@ -9,8 +9,9 @@ import pathlib
 
 WIDTH, LEFT, RIGHT, LANE, GAP, HEAD = 1120, 78, 12, 13, 9, 34
 PEER = ("#4477aa", "#ee8866", "#44aa77", "#aa4499", "#999933", "#77aadd", "#882255", "#ddcc77")
-LAUNCH, TRANSFER, HOLD, INK, FAINT = "#8899aa", "#bbccdd", "#cc2222", "#222222", "#dddddd"
-LEAST_HOLD_US = 2_000  # what is shorter is no wait for a circuit
+LAUNCH, TRANSFER, PEERS, CIRCUIT, INK, FAINT = "#66778a", "#9db4c8", "#f3e3c3", "#cc2222", "#222222", "#dddddd"
+LEAST_WAIT_US = 2_000   # what is shorter is no wait for a circuit
+GRANT_WITHIN_US = 5_000  # of a launch's gang, before the launch goes
 TRANSFERS = {"Send", "Recv"}
 
 
@@ -22,16 +23,43 @@ class Panel:
     end_us: float
 
 
+def events_of(trace: pathlib.Path) -> list[dict]:
+    text = trace.read_text().strip()
+    return json.loads(text if text.endswith("]}") else text.rstrip(",\n") + "]}")["traceEvents"]
+
+
+def gangs_of(events: list[dict]) -> dict[str, list[tuple[float, float]]]:
+    """By communicator: when each of its gangs was complete, and granted."""
+    begun: dict[int, float] = {}
+    out: dict[str, list[tuple[float, float]]] = {}
+    for e in events:
+        if e.get("cat") == "gang" and e["name"] == "complete":
+            if e["ph"] == "b":
+                begun[e["id"]] = e["ts"]
+            else:
+                out.setdefault(e["args"]["gang"].split()[-1], []).append((begun[e["id"]], e["ts"]))
+    return out
+
+
+def waits(hold: dict, gangs: dict[str, list[tuple[float, float]]]) -> list[dict]:
+    """A hold as what it was: until its gang was complete it waited for peers, from then on for a circuit."""
+    begin, end = hold["ts"], hold["ts"] + hold["dur"]
+    granted = [(abs(g - end), c) for c, g in gangs.get(hold["args"]["communicator"], []) if abs(g - end) < GRANT_WITHIN_US]
+    complete = min(max(min(granted)[1], begin), end) if granted else end
+    return [{"name": "peers", "ts": begin, "dur": complete - begin}] + \
+        ([{"name": "circuit", "ts": complete, "dur": end - complete}] if end - complete >= LEAST_WAIT_US else [])
+
+
 def rows_of(trace: pathlib.Path) -> dict[str, dict[str, list[dict]]]:
     """'ranks' and 'circuits': the spans of each row by its name."""
-    text = trace.read_text().strip()
-    events = json.loads(text if text.endswith("]}") else text.rstrip(",\n") + "]}")["traceEvents"]
+    events = events_of(trace)
+    gangs = gangs_of(events)
     kinds = {e["pid"]: e["args"]["name"] for e in events if e["name"] == "process_name"}
     names = {(e["pid"], e["tid"]): e["args"]["name"].split()[0] for e in events if e["name"] == "thread_name"}
     out: dict[str, dict[str, list[dict]]] = {"ranks": {}, "circuits": {}}
     for e in events:
         if e["ph"] == "X" and kinds[e["pid"]] in out:
-            out[kinds[e["pid"]]].setdefault(names[e["pid"], e["tid"]], []).append(e)
+            out[kinds[e["pid"]]].setdefault(names[e["pid"], e["tid"]], []).extend(waits(e, gangs) if e["name"] == "hold" else [e])
     return out
 
 
@@ -54,7 +82,7 @@ class Drawing:
 def lane(drawing: Drawing, panel: Panel, spans: list[dict], colour_of) -> None:
     scale = (WIDTH - LEFT - RIGHT) / (panel.end_us - panel.begin_us)
     drawing.box(LEFT, WIDTH - LEFT - RIGHT, FAINT, 0.5, drawing.y + LANE)
-    for e in sorted(spans, key=lambda e: e["name"] == "hold"):  # what waited is seen above what ran
+    for e in sorted(spans, key=lambda e: e["name"] == "circuit"):  # seen above what ran
         begin, end = max(e["ts"], panel.begin_us), min(e["ts"] + e["dur"], panel.end_us)
         if end > begin and (colour := colour_of(e)):
             drawing.box(LEFT + (begin - panel.begin_us) * scale, (end - begin) * scale, colour)
@@ -67,8 +95,8 @@ def draw_panel(drawing: Drawing, panel: Panel, gpus: list[str], rows: dict) -> N
     colours = dict(zip(gpus, PEER * len(gpus)))
 
     def launch_colour(e: dict) -> str:
-        if e["name"] == "hold":
-            return HOLD if e["dur"] >= LEAST_HOLD_US else ""
+        if e["name"] in ("peers", "circuit"):
+            return PEERS if e["name"] == "peers" else CIRCUIT
         return TRANSFER if e["name"] in TRANSFERS else LAUNCH
     for gpu in gpus:
         drawing.text(LEFT - 8, drawing.y + LANE - 2, gpu, anchor="end")
@@ -82,7 +110,7 @@ def draw_panel(drawing: Drawing, panel: Panel, gpus: list[str], rows: dict) -> N
 def legend(drawing: Drawing, gpus: list[str]) -> None:
     drawing.y += 8
     x = float(LEFT)
-    for text, colour in [("collective", LAUNCH), ("transfer", TRANSFER), ("waits for a circuit", HOLD), *((f"joined to {g}", c) for g, c in zip(gpus, PEER * len(gpus)))]:
+    for text, colour in [("collective", LAUNCH), ("transfer", TRANSFER), ("waits for peers", PEERS), ("waits for a circuit", CIRCUIT), *((f"joined to {g}", c) for g, c in zip(gpus, PEER * len(gpus)))]:
         drawing.box(x, 11, colour, 11)
         drawing.text(x + 15, drawing.y + 10, text)
         x += 26 + 6.4 * len(text)
