@@ -6,7 +6,7 @@ namespace opus::sim {
 
 Outcome Campaign::play(std::uint64_t seed, FaultClass fault_class, Mutation mutation, std::uint32_t check_every,
                        Runs runs, const std::vector<std::uint32_t>& left_out, std::vector<std::string>* log) {
-    seed_ = seed, fault_class_ = fault_class;
+    played_ = {seed, fault_class, mutation, runs};
     Scenario scenario = make_scenario(seed, fault_class, mutation);
     for (const std::uint32_t fault : left_out)
         if (fault < scenario.faults.size()) scenario.faults[fault].left_out = true;

@@ -29,6 +29,13 @@ struct CampaignResult {
     std::vector<std::pair<std::uint64_t, std::string>> failures;  // seed, what
 };
 
+struct Played {
+    std::uint64_t seed = 0;
+    FaultClass fault_class{};
+    Mutation mutation = Mutation::none;
+    Runs runs = Runs::mixed;
+};
+
 class Campaign {
 public:
     CampaignResult run(FaultClass fault_class, const CampaignOptions& options);
@@ -36,13 +43,10 @@ public:
     Outcome play(std::uint64_t seed, FaultClass fault_class, Mutation mutation, std::uint32_t check_every, Runs runs,
                  const std::vector<std::uint32_t>& left_out, std::vector<std::string>* log);
 
-    // The schedule that is being played, or was last.
-    std::uint64_t seed() const { return seed_; }
-    FaultClass fault_class() const { return fault_class_; }
+    const Played& played() const { return played_; }  // the schedule that is being played, or was last
 
 private:
-    std::uint64_t seed_ = 0;
-    FaultClass fault_class_{};
+    Played played_;
     RingMemory memory_;
 };
 

@@ -36,6 +36,7 @@ Mutation mutation_of(const std::string& name) {
 }
 
 Runs runs_of(const std::string& name) { return name == "on" ? Runs::on : name == "off" ? Runs::off : Runs::mixed; }
+const char* name_of(Runs runs) { return runs == Runs::on ? "on" : runs == Runs::off ? "off" : "mixed"; }
 
 const char* program = "opus_sim_test";
 
@@ -47,27 +48,17 @@ void print_failure(std::uint64_t seed, FaultClass c, Mutation m, const std::stri
                 runs == "mixed" ? "" : runs.c_str());
 }
 
-const Campaign* playing = nullptr;
-Mutation played_with = Mutation::none;
-std::string played_runs = "mixed";
+Campaign campaign;  // whatever is played is played by it
 
 // Where a core finds what cannot be, the process ends: with its seed.
 void say_what_was_played(const char* what) {
-    print_failure(playing->seed(), playing->fault_class(), played_with, played_runs, what);
+    const Played& p = campaign.played();
+    print_failure(p.seed, p.fault_class, p.mutation, name_of(p.runs), what);
     std::fflush(stdout);
-}
-
-void note_played(const Campaign& campaign, const Request& r) {
-    playing = &campaign;
-    played_with = mutation_of(r.mutation);
-    played_runs = r.runs;
-    opus::last_words = say_what_was_played;
 }
 
 // Leaves out faults as long as it fails, and prints what remains.
 int replay(const Request& r, FaultClass c) {
-    Campaign campaign;
-    note_played(campaign, r);
     const Mutation m = mutation_of(r.mutation);
     std::vector<std::string> log;
     std::vector<std::uint32_t> without = r.without;
@@ -102,9 +93,7 @@ int replay(const Request& r, FaultClass c) {
     return 1;
 }
 
-int campaign(const Request& r) {
-    Campaign campaign;
-    note_played(campaign, r);
+int play_all(const Request& r) {
     std::uint64_t passed = 0, failed = 0, events = 0;
     double seconds = 0;
     for (const FaultClass c : classes_of(r.fault_class)) {
@@ -121,7 +110,6 @@ int campaign(const Request& r) {
             Request first = r;
             first.seed = result.failures.front().first;
             replay(first, c);
-            note_played(campaign, r);
         }
         std::printf(
             "%-10s %7llu schedules, %9llu events, %8llu launches, %7llu grants, %6llu suspended, %6llu passed, "
@@ -178,14 +166,12 @@ int drawn(const Request& r) {
 
 // Each deliberate mistake is noticed. In how many of the schedules?
 int mutations(const Request& r) {
-    Campaign campaign;
-    note_played(campaign, r);
     std::uint64_t passed = 0, failed = 0;
     for (std::uint32_t i = 1; i < kMutations; ++i) {
         CampaignOptions options;
         options.first_seed = r.first;
         options.seeds = r.seeds;
-        played_with = options.mutation = static_cast<Mutation>(i);
+        options.mutation = static_cast<Mutation>(i);
         options.most_failures = ~0u;
         const bool keeps = options.mutation == Mutation::keep_runs;
         const bool needs_runs = options.mutation == Mutation::ignore_revoke || options.mutation == Mutation::retract_nothing;
@@ -233,11 +219,12 @@ int main(int argc, char** argv) {
     app.add_flag("--mutations", r.mutations, "show that each deliberate mistake is noticed");
     CLI11_PARSE(app, argc, argv);
     program = argv[0];
+    opus::last_words = say_what_was_played;
     if (r.commit) return std::puts(OPUS_COMMIT) < 0;
     if (r.seed != 0) {
         const auto classes = classes_of(r.fault_class == "all" ? "mixed" : r.fault_class);
         return classes.empty() ? 2 : replay(r, classes.front());
     }
     if (r.drawn) return drawn(r);
-    return r.mutations ? mutations(r) : campaign(r);
+    return r.mutations ? mutations(r) : play_all(r);
 }

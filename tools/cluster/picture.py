@@ -24,6 +24,7 @@ class Panel:
 
 
 def events_of(trace: pathlib.Path) -> list[dict]:
+    """The closing brackets may be missing, as the format allows."""
     text = trace.read_text().strip()
     return json.loads(text if text.endswith("]}") else text.rstrip(",\n") + "]}")["traceEvents"]
 
