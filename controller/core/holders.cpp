@@ -26,7 +26,7 @@ const Holders& HolderTable::of_collectives(const std::vector<const KeyState*>& k
     const auto [at, fresh] = collectives_.try_emplace(keys);
     Holders& holders = at->second;
     if (!fresh) return holders;
-    const std::uint64_t mark = ++mark_;
+    const std::uint64_t mark = ++world_.mark;
     for (const KeyState* key : keys) in_flight(*key, mark, holders.first);
     holders.count = holders.first.size();
     keep_first(holders.first);
@@ -35,13 +35,13 @@ const Holders& HolderTable::of_collectives(const std::vector<const KeyState*>& k
 
 Holders HolderTable::of(EdgeId e) {
     std::vector<const KeyState*> collectives, transfers;
-    for (const KeyState* key : inventory_.edge(e).holders)
+    for (const KeyState* key : world_.inventory.edge(e).holders)
         (is_collective(key->key) ? collectives : transfers).push_back(key);
     std::sort(collectives.begin(), collectives.end());
     Holders holders = of_collectives(collectives);
     if (transfers.empty()) return holders;
     std::vector<const Launch*> more;
-    const std::uint64_t mark = ++mark_;
+    const std::uint64_t mark = ++world_.mark;
     for (const KeyState* key : transfers) in_flight(*key, mark, more);
     std::erase_if(more, [&](const Launch* launch) {  // counted already
         return std::any_of(launch->keys.begin(), launch->keys.end(), [&](const KeyRef& r) {
@@ -52,6 +52,19 @@ Holders HolderTable::of(EdgeId e) {
     holders.first.insert(holders.first.end(), more.begin(), more.end());
     keep_first(holders.first);
     return holders;
+}
+
+std::string HolderTable::text(EdgeId e) {
+    const Holders holders = of(e);
+    if (holders.count == 0 && !world_.inventory.edge(e).runs.empty())
+        return "held by run " + std::to_string(world_.inventory.edge(e).runs.front()) +
+               ", whose ranks may use it at any time";
+    if (holders.count == 0) return "held for bytes still on their way";
+    const Launch& first = *holders.first.front();
+    std::string text = "held by " + world_.name(first.id) + " since " +
+                       std::to_string((world_.now - first.start_ns) / 1'000'000) + " ms";
+    if (holders.count > 1) text += " and " + std::to_string(holders.count - 1) + " more";
+    return text;
 }
 
 }  // namespace opus::controller

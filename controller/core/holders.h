@@ -5,9 +5,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <string>
 #include <vector>
 
-#include "controller/core/inventory.h"
+#include "controller/core/world.h"
 
 namespace opus::controller {
 
@@ -20,15 +21,15 @@ struct Holders {
 
 class HolderTable {
 public:
-    HolderTable(const Inventory& inventory, std::uint64_t& mark) : inventory_(inventory), mark_(mark) {}
+    explicit HolderTable(World& world) : world_(world) {}
     // Good until the next event.
     Holders of(EdgeId e);
+    std::string text(EdgeId e);
 
 private:
     const Holders& of_collectives(const std::vector<const KeyState*>& keys);
 
-    const Inventory& inventory_;
-    std::uint64_t& mark_;  // Core::Impl::mark
+    World& world_;
     std::map<std::vector<const KeyState*>, Holders> collectives_;
 };
 

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <random>
 
-#include "controller/core/planner.h"
+#include "controller/core/schedule/planner.h"
 #include "test/controller/core/harness.h"
 
 namespace {

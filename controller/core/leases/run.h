@@ -1,0 +1,36 @@
+// A run: the soft part of a grant. Ranges of keys that members may start without asking, on circuits that
+// the gang got. While a node holds a part of it, its circuits do not move. It is as long as all members expect; where
+// light has been at rest, nobody else has wanted its ports for long, and it has no end until somebody does.
+//
+// live ──a gang wants its ports, or its ranges are asked for──▶ revoked ──all nodes have answered──▶ over
+//   └──all nodes have used it up──▶ over
+#pragma once
+
+#include <cstdint>
+#include <set>
+#include <vector>
+
+#include "controller/core/gangs/launch.h"
+#include "opus/types.h"
+
+namespace opus::controller {
+
+struct RunSequence {
+    Key sequence;  // n = 0
+    bool mesh = false;
+    std::uint64_t begin = 0, end = 0;  // numbers of its keys
+};
+
+struct Run {
+    std::uint64_t grant = 0;
+    std::vector<RunSequence> sequences;
+    std::vector<EdgeId> edges;   // sorted
+    std::set<NodeIndex> nodes;   // that hold a part of it, for all we know
+    std::uint32_t circuits = 0;  // of each of its gang's pairs, at least
+    bool endless = false;
+    bool revoked = false;
+    bool unsettled = false;    // adopted, its circuits not known yet: its nodes' ports are all kept
+    TimeNs keep_until_ns = 0;  // not revoked before: it has just got ports for which another was revoked
+};
+
+}  // namespace opus::controller

@@ -1,0 +1,330 @@
+// Runs: granted with a gang as far as the plan keeps its light, or without end where it is at rest; revoked when
+// somebody wants their ports, ended by a cut that leaves no key half-started unseen.
+#include <algorithm>
+#include <limits>
+
+#include "controller/core/gangs/gangs.h"
+#include "controller/core/gangs/launches.h"
+#include "controller/core/leases/runs.h"
+#include "controller/core/program/fences.h"
+#include "controller/core/provision/turns.h"
+#include "opus/assert.h"
+
+namespace opus::controller {
+namespace {
+
+constexpr std::uint64_t kMaxRunKeys = 4096;                  // of one sequence, in one grant
+constexpr std::uint64_t kEndless = wire::kMaxKeysPerLaunch;  // keys of one sequence: then it is asked for once more
+constexpr TimeNs kLeastQuantumNs = 1'000'000;
+constexpr TimeNs kRestDarkTimes = 16, kRestStays = 4, kMostRests = 32;
+
+}  // namespace
+
+// Of a sequence: what a run may cover of it, and who has been told to be members of it.
+struct Runs::Offer {
+    Comm* comm = nullptr;
+    std::uint64_t begin = 0, end = ~0ull;
+    bool mesh = false;
+    std::set<std::uint32_t> slots;
+};
+
+std::vector<EdgeId> Runs::edges_of_sequence(Comm& comm, const Key& sequence, bool mesh) {
+    KeyState key;  // a stand-in: only what edges_of looks at
+    key.key = sequence;
+    key.comm = &comm;
+    key.mesh = mesh;
+    const auto [begin, end] = launches_.edges_of(key);
+    std::vector<EdgeId> edges(begin, end);
+    std::sort(edges.begin(), edges.end());
+    return edges;
+}
+
+Run* Runs::find(std::uint64_t grant) {
+    const auto it = runs_.find(grant);
+    return it == runs_.end() ? nullptr : &it->second;
+}
+
+// --- granting -------------------------------------------------------------------------------------
+
+bool Runs::may_begin(const Gang& gang, bool endless) {
+    if (!options_.runs || gang.launches.empty()) return false;
+    if (const Job* job = turns_.job_of(gang); !endless && (job == nullptr || job->course == nullptr)) return false;
+    for (const Launch* l : gang.launches)  // those that come back from the dark have lost their place
+        if (l->open || l->passed || l->mixed || l->alone || !nodes_[l->id.node].up()) return false;
+    if (gang.revoked_for) return true;  // it has its quantum
+    for (const EdgeId e : gang.edges)
+        for (const Circuit& c : inventory_.edge(e).up)
+            for (const PortId p : {c.a, c.b})
+                for (const Reservation& r : inventory_.port(p).reservations)
+                    if (r.gang != &gang && r.edge != e) return false;
+    return true;
+}
+
+// For how long light must be up by the laps of the jobs that the gang is of; 0: of one it is not known.
+TimeNs Runs::longest_rest(const Gang& gang) const {
+    TimeNs longest = 0;
+    for (const Launch* l : gang.launches) {
+        const auto& ranks = nodes_[l->id.node].ranks;
+        const auto rank = ranks.find(l->id.rank);
+        const TimeNs rest = rank == ranks.end() || rank->second.job == nullptr ? 0 : rank->second.job->learner->rest_ns();
+        if (rest <= 0) return 0;
+        longest = std::max(longest, rest);
+    }
+    return longest;
+}
+
+// Its light has been up for whole laps, and for much longer than light there before somebody else wanted the port.
+bool Runs::has_rested(const Gang& gang) const {
+    const TimeNs laps = longest_rest(gang);
+    if (!options_.rest_ns && laps == 0) return false;
+    const auto rested = [&](PortId p) {
+        if (turns_.is_moved_by_plan(p)) return false;
+        const PortState& s = inventory_.port(p);
+        const TimeNs least = std::max(laps, kRestDarkTimes * fabric_.switch_of(p).dark_ns);
+        const TimeNs rest = options_.rest_ns == 0 ? 0
+                            : options_.rest_ns    ? std::max(*options_.rest_ns, kRestStays * s.stay_ns)
+                                                  : std::clamp(kRestStays * s.stay_ns, least, kMostRests * least);
+        return now_ - s.since_ns >= rest;
+    };
+    return std::all_of(gang.edges.begin(), gang.edges.end(), [&](EdgeId e) {
+        const auto& up = inventory_.edge(e).up;
+        return !up.empty() &&
+               std::all_of(up.begin(), up.end(), [&](const Circuit& c) { return rested(c.a) && rested(c.b); });
+    });
+}
+
+// What the launch itself may go on with where its run has no end.
+void Runs::offer_endless(const Launch& launch, std::map<Key, Offer>& offers) {
+    for (const KeyRef& r : launch.keys) {
+        const Key& key = r.key->key;
+        if ((key.kind != KeyKind::coll && key.kind != KeyKind::p2p) || r.key->comm->verdict != Verdict::enforced)
+            continue;
+        Offer& offer = offers[sequence_of(key)];
+        offer.comm = r.key->comm;
+        offer.begin = std::max(offer.begin, key.n + 1);
+        offer.mesh |= r.key->mesh;
+        offer.slots.insert(slot_of(key, r.slot));
+    }
+}
+
+// What the plan of its job has next for the gang's light, before anything is turned.
+void Runs::offer_planned(const Gang& gang, std::map<Key, Offer>& offers) {
+    const Job& job = *turns_.job_of(gang);
+    std::vector<PortId> ports;
+    TimeNs dark = 0;
+    for (const EdgeId e : gang.edges)
+        for (const Circuit& c : inventory_.edge(e).up) {
+            ports.insert(ports.end(), {c.a, c.b});
+            dark = std::max(dark, fabric_.switch_of(c.a).dark_ns);
+        }
+    // Where other jobs want the light, a member that starts before the others keeps it from them until those come.
+    const TimeNs most_apart = turns_.shares_light(job, ports) ? dark : std::numeric_limits<TimeNs>::max();
+    for (const auto& [sequence, range] : job.course->kept_keys(ports, most_apart)) {
+        Comm* comm = sequence.kind == KeyKind::coll || sequence.kind == KeyKind::p2p ? comms_.find(sequence.comm) : nullptr;
+        if (comm == nullptr || comm->verdict != Verdict::enforced || !comm->complete()) continue;
+        Offer offer{comm, range.begin, range.end, range.mesh, {}};
+        for (std::uint32_t slot = 0; slot < comm->size; ++slot) {
+            const Member& member = comm->members[slot];
+            if (place_of(sequence, slot) != kNone && !member.gone && nodes_[member.node].up()) offer.slots.insert(slot);
+        }
+        offers.emplace(sequence, std::move(offer));
+    }
+}
+
+// The soft part of the gang's grant, by node. Called before its launches take off.
+std::map<NodeIndex, std::vector<wire::KeyRange>> Runs::begin(const Gang& gang, std::uint64_t grant, std::uint32_t circuits) {
+    std::map<NodeIndex, std::vector<wire::KeyRange>> soft;
+    const bool endless = options_.runs && has_rested(gang) && !planner_.wants_more(gang.edges);
+    if (!may_begin(gang, endless)) return soft;
+    std::map<Key, Offer> offers;
+    if (!endless) offer_planned(gang, offers);
+    for (const Launch* launch : gang.launches)
+        if (endless) offer_endless(*launch, offers);
+    Run run;
+    run.grant = grant;
+    run.endless = endless;
+    run.circuits = circuits;
+    for (auto& [sequence, offer] : offers) {
+        Comm& comm = *offer.comm;
+        const bool coll = is_collective(sequence);
+        // Who has asked for a key of it, on another stream, is granted it: the run begins behind that.
+        for (const auto& entry : comm.keys)
+            if (sequence_of(entry.first) == sequence) offer.begin = std::max(offer.begin, entry.first.n + 1);
+        if (offer.slots.size() != (coll ? comm.size : 2u) || offer.begin >= offer.end) continue;
+        offer.end = std::min(offer.end, offer.begin + (endless ? kEndless : kMaxRunKeys));
+        if (run_of(comm, sequence, offer.begin, offer.end) != nullptr) continue;
+        const std::vector<EdgeId> edges = edges_of_sequence(comm, sequence, coll && offer.mesh);
+        const bool within = std::all_of(edges.begin(), edges.end(), [&](EdgeId e) {
+            return std::binary_search(gang.edges.begin(), gang.edges.end(), e) && inventory_.lit(e) != nullptr &&
+                   !fences_.is_drained(e);
+        });
+        if (!within) continue;
+        run.sequences.push_back({sequence, coll && offer.mesh, offer.begin, offer.end});
+        run.edges.insert(run.edges.end(), edges.begin(), edges.end());
+        Key first = sequence;
+        first.n = offer.begin;
+        std::set<NodeIndex> nodes_of_it;
+        for (const std::uint32_t slot : offer.slots) nodes_of_it.insert(comm.members[slot].node);
+        for (const NodeIndex n : nodes_of_it)
+            soft[n].push_back({first, static_cast<std::uint32_t>(offer.end - offer.begin), coll && offer.mesh});
+        run.nodes.insert(nodes_of_it.begin(), nodes_of_it.end());
+    }
+    if (run.sequences.empty()) return soft;
+    ++counters_.runs;
+    if (gang.revoked_for) {
+        TimeNs dark = 0;
+        for (const EdgeId e : run.edges)
+            for (const Circuit& c : inventory_.edge(e).up) dark = std::max(dark, fabric_.switch_of(c.a).dark_ns);
+        run.keep_until_ns = now_ + std::max(2 * dark, kLeastQuantumNs);
+        arm(run.keep_until_ns, TimerKind::run_quantum, grant);
+        kept_.insert(grant);
+    }
+    Run& lasting = runs_[grant] = std::move(run);
+    for (const NodeIndex n : lasting.nodes) nodes_[n].runs.insert(grant);
+    for (const RunSequence& s : lasting.sequences) join_comm(*comms_.find(s.sequence.comm), grant);
+    lie_on_edges(lasting);
+    return soft;
+}
+
+void Runs::join_comm(Comm& comm, std::uint64_t grant) {
+    if (std::find(comm.runs.begin(), comm.runs.end(), grant) == comm.runs.end()) comm.runs.push_back(grant);
+}
+
+void Runs::lie_on_edges(Run& run) {
+    std::sort(run.edges.begin(), run.edges.end());
+    run.edges.erase(std::unique(run.edges.begin(), run.edges.end()), run.edges.end());
+    for (const EdgeId e : run.edges) inventory_.edge(e).runs.push_back(run.grant);
+}
+
+Run* Runs::run_of(const Comm& comm, const Key& sequence, std::uint64_t begin, std::uint64_t end) {
+    for (const std::uint64_t grant : comm.runs)
+        for (const RunSequence& s : must_find(runs_, grant).sequences)
+            if (s.sequence == sequence && begin < s.end && s.begin < end) return &must_find(runs_, grant);
+    return nullptr;
+}
+
+bool Runs::covers(const Run& run, const KeyState& key) {
+    return std::any_of(run.sequences.begin(), run.sequences.end(), [&](const RunSequence& s) {
+        return s.sequence == sequence_of(key.key) && s.begin <= key.key.n && key.key.n < s.end && (s.mesh || !key.mesh);
+    });
+}
+
+// --- revoking -------------------------------------------------------------------------------------
+
+void Runs::revoke(Run& run, const std::string& why) {
+    if (run.revoked) return;
+    run.revoked = true;
+    if (run.unsettled) return;  // asked for when its circuits are known
+    ++counters_.revocations;
+    log(LogLevel::debug, "run " + std::to_string(run.grant) + " is revoked: " + why);
+    auto ports = ports_of(run);
+    for (const NodeIndex n : run.nodes) send(n, wire::Revoke{run.grant, std::move(ports[n]), {run.grant}});
+}
+
+std::map<NodeIndex, std::vector<wire::PortSteering>> Runs::ports_of(const Run& run) const {
+    std::map<NodeIndex, std::vector<wire::PortSteering>> ports;
+    for (const EdgeId e : run.edges)
+        for (const Circuit& c : inventory_.edge(e).up)
+            for (const PortId p : {c.a, c.b}) {
+                const Gpu& gpu = fabric_.gpus[fabric_.ports[p].gpu];
+                ports[gpu.node].push_back({gpu.local, fabric_.ports[p].index, kNone, kNone, kNone});
+            }
+    return ports;
+}
+
+// Somebody wants what it lies on, or asks for what it covers.
+void Runs::take_back(Run& run, const std::string& why) {
+    if (run.endless && !run.revoked)
+        for (const EdgeId e : run.edges)
+            for (const Circuit& c : inventory_.edge(e).up)
+                for (const PortId p : {c.a, c.b}) inventory_.end_stay(p, now_);
+    revoke(run, why);
+}
+
+// The plan keeps the port's light for nothing any more, and is to turn it. Runs there that go on with what is not next
+// by that light, without end or of a plan before this one, would keep it.
+void Runs::end_beyond(const plan::Course& course, PortId p) {
+    const EdgeId e = inventory_.port(p).edge;
+    if (e == kNone) return;
+    for (const std::uint64_t grant : std::vector<std::uint64_t>(inventory_.edge(e).runs)) {
+        Run& run = must_find(runs_, grant);
+        if (std::ranges::any_of(run.sequences, [&](const RunSequence& s) { return course.reached(s.sequence) < s.end; }))
+            revoke(run, "a plan moves " + fabric_.ports[p].name);
+    }
+}
+
+void Runs::send_revoke(const Run& run, NodeIndex n) {
+    send(n, wire::Revoke{run.grant, std::move(ports_of(run)[n]), {run.grant}});
+}
+
+// What a waiting gang wants is taken from runs of others, once their quantum is over.
+void Runs::revoke_for(Gang& gang, const WantedPort& wanted) {
+    const EdgeId e = inventory_.port(wanted.port).edge;
+    if (e == kNone || e == wanted.edge || inventory_.edge(e).runs.empty()) return;
+    for (const std::uint64_t grant : std::vector<std::uint64_t>(inventory_.edge(e).runs)) {
+        Run& run = must_find(runs_, grant);
+        if (!run.revoked && now_ < run.keep_until_ns) continue;  // its timer looks again
+        gang.revoked_for = true;
+        take_back(run, "gang " + std::to_string(gang.ticket) + " wants " + fabric_.ports[wanted.port].name);
+    }
+}
+
+void Runs::quantum_over(std::uint64_t grant) {
+    kept_.erase(grant);
+    Run* run = find(grant);
+    if (run == nullptr) return;
+    run->keep_until_ns = 0;
+    std::set<std::uint64_t> waiting;
+    for (const EdgeId e : run->edges)
+        for (const Circuit& c : inventory_.edge(e).up)
+            for (const PortId p : {c.a, c.b})
+                for (const Reservation& r : inventory_.port(p).reservations) waiting.insert(r.gang->id);
+    for (const std::uint64_t id : waiting)
+        if (Gang* gang = gangs_.find(id))
+            for (const WantedPort& w : gang->wanted) revoke_for(*gang, w);
+}
+
+// A key that a run covers is asked for: that member does not hold the run any more, or cannot use it, and the
+// others may have started without it. Or the demand has crossed the grant: if that covers all of it, it starts when
+// its manager hears. Or the rank has gone on to something else: its run needs no quantum.
+void Runs::demand_meets_runs(const Launch& launch) {
+    std::vector<Run*> met;
+    bool crossed = true;
+    for (const KeyRef& r : launch.keys) {
+        const Key& key = r.key->key;
+        Run* run = r.key->comm->runs.empty() ? nullptr : run_of(*r.key->comm, sequence_of(key), key.n, key.n + 1);
+        if (run != nullptr) met.push_back(run);
+        crossed &= run != nullptr && !run->revoked && run->nodes.count(launch.id.node) != 0 && covers(*run, *r.key);
+    }
+    if (!crossed)
+        for (Run* run : met) take_back(*run, name(launch.id) + " asks for what it covers");
+    if (kept_.empty()) return;
+    const Rank* rank = rank_of(launch.id.node, launch.id.rank);
+    if (rank == nullptr) return;
+    for (const std::uint64_t grant : std::set<std::uint64_t>(kept_))
+        if (const Run* run = find(grant);
+            run != nullptr && std::any_of(run->sequences.begin(), run->sequences.end(),
+                                          [&](const RunSequence& s) { return rank->comms.count(s.sequence.comm) != 0; }))
+            quantum_over(grant);
+}
+
+// endless: those without end, too. They are no guess.
+void Runs::revoke_of(Comm& comm, const std::string& why, bool endless) {
+    for (const std::uint64_t grant : std::vector<std::uint64_t>(comm.runs))
+        if (Run& run = must_find(runs_, grant); endless || !run.endless) revoke(run, why);
+}
+
+void Runs::revoke_on(EdgeId e, const std::string& why) {
+    for (const std::uint64_t grant : std::vector<std::uint64_t>(inventory_.edge(e).runs))
+        revoke(must_find(runs_, grant), why);
+}
+
+void Runs::revoke_endless_at(GpuId gpu, const std::string& why) {
+    for (auto& [grant, run] : runs_)
+        if (run.endless && std::ranges::any_of(run.edges, [&](EdgeId e) {
+                return inventory_.edge(e).a == gpu || inventory_.edge(e).b == gpu;
+            }))
+            revoke(run, why);
+}
+
+}  // namespace opus::controller

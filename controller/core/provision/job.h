@@ -1,0 +1,27 @@
+// A job: its ranks, what is learned of it, and the plan that it follows. A plain record.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <set>
+#include <string_view>
+
+#include "controller/plan/course.h"
+#include "controller/plan/learner.h"
+
+namespace opus::controller {
+
+using plan::RankName;
+
+struct Job {
+    std::string_view name;  // by which the core keeps it
+    std::set<RankName> ranks;
+    std::unique_ptr<plan::Follower> follower;
+    std::unique_ptr<plan::Learner> learner;           // what it does, and which plan it is to follow
+    std::uint64_t thought = 0;                        // the last Think for it
+    std::unique_ptr<plan::Course> course;             // the plan that is followed; none: it goes by demand
+    std::map<plan::Instance, std::uint64_t> waiting;  // gangs, until it is their turn
+};
+
+}  // namespace opus::controller
