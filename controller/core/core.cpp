@@ -35,7 +35,7 @@ void Core::Impl::begin() {
 // dark before the port does.
 void Core::Impl::finish_step() {
     if (rooms.adoption.is_due()) rooms.adoption.settle_known();
-    rooms.sessions.tell_again();
+    rooms.node_sessions.tell_again();
     rooms.fences.drain_ports();
     rooms.schedule.schedule();
     rooms.turns.follow_plans();
@@ -80,12 +80,12 @@ void Core::Impl::fire(const Timers::Timer& timer) {
         case TimerKind::comm_register:
             if (Comm* c = world.comms.by_number(id)) rooms.creation.look_for_missing(*c);
             break;
-        case TimerKind::node_grace: rooms.sessions.end_grace(static_cast<NodeIndex>(id)); break;
-        case TimerKind::node_hold: rooms.sessions.node_hold_over(static_cast<NodeIndex>(id)); break;
+        case TimerKind::node_grace: rooms.node_sessions.end_grace(static_cast<NodeIndex>(id)); break;
+        case TimerKind::node_hold: rooms.node_sessions.node_hold_over(static_cast<NodeIndex>(id)); break;
         case TimerKind::switch_read: rooms.switches.read_map(static_cast<SwitchIndex>(id)); break;
         case TimerKind::switches_again: break;  // it was only to wake us: on() has looked
         case TimerKind::port_trial: rooms.fences.trial_due(static_cast<PortId>(id)); break;
-        case TimerKind::silence: rooms.sessions.watch_silence(); break;
+        case TimerKind::silence: rooms.node_sessions.watch_silence(); break;
         case TimerKind::waiting: rooms.explain.tell_waiting(); break;
         case TimerKind::call_kept: rooms.launches.open_kept_calls(); break;
     }
@@ -98,7 +98,7 @@ void Core::Impl::handle(const NodeMessage& e) {
     node.last_seen_ns = world.now;
     if (!node.reported && !std::holds_alternative<wire::Snapshot>(e.message)) {
         if (!std::holds_alternative<wire::Heartbeat>(e.message))
-            rooms.sessions.resync(e.node, "a session begins with a snapshot");
+            rooms.node_sessions.resync(e.node, "a session begins with a snapshot");
         return;
     }
     std::visit([&](const auto& m) { hear(e.node, m); }, e.message);

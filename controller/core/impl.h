@@ -18,8 +18,8 @@ struct Core::Impl {
 
 private:
     void handle(const NodeMessage& e);
-    void handle(const NodeSession& e) { rooms.sessions.handle(e); }
-    void handle(const NodeLost& e) { rooms.sessions.handle(e); }
+    void handle(const NodeSession& e) { rooms.node_sessions.handle(e); }
+    void handle(const NodeLost& e) { rooms.node_sessions.handle(e); }
     void handle(const SwitchEvent& e) { rooms.switches.handle(e); }
     void handle(const CtlConnect& e) { rooms.requests.handle(e); }
     void handle(const CtlDisconnect& e) { rooms.requests.handle(e); }
@@ -34,7 +34,7 @@ private:
     void hear(NodeIndex node, const wire::Done& m);
     void hear(NodeIndex node, const wire::Returned& m) { rooms.runs.hear(node, m); }
     void hear(NodeIndex node, const wire::Expired& m) { rooms.holds.expired(node, m); }
-    void hear(NodeIndex node, const wire::Snapshot& m) { rooms.sessions.hear(node, m); }
+    void hear(NodeIndex node, const wire::Snapshot& m) { rooms.node_sessions.hear(node, m); }
     void hear(NodeIndex, const wire::Heartbeat&) {}
     template <class ControllersOwn>
     void hear(NodeIndex node, const ControllersOwn&) {

@@ -4,7 +4,7 @@
 namespace opus::controller {
 
 Rooms::Rooms(World& world)
-    : sessions(world, *this),
+    : node_sessions(world, *this),
       registration(world, *this),
       creation(world, *this),
       joined(world, *this),
@@ -26,7 +26,7 @@ Rooms::Rooms(World& world)
       requests(world, *this),
       explain(world, *this) {}
 
-Sessions::Sessions(World& world, Rooms& rooms)
+NodeSessions::NodeSessions(World& world, Rooms& rooms)
     : Room(world),
       launches_(rooms.launches),
       gangs_(rooms.gangs),
@@ -68,7 +68,7 @@ Launches::Launches(World& world, Rooms& rooms)
       holds_(rooms.holds),
       adoption_(rooms.adoption),
       registration_(rooms.registration),
-      sessions_(rooms.sessions) {}
+      node_sessions_(rooms.node_sessions) {}
 
 Gangs::Gangs(World& world, Rooms& rooms)
     : Room(world), launches_(rooms.launches), schedule_(rooms.schedule), holds_(rooms.holds) {}
@@ -141,7 +141,7 @@ Runs::Runs(World& world, Rooms& rooms)
       turns_(rooms.turns),
       cuts_(rooms.cuts),
       adoption_(rooms.adoption),
-      sessions_(rooms.sessions) {}
+      node_sessions_(rooms.node_sessions) {}
 
 Cuts::Cuts(World& world, Rooms& rooms)
     : Room(world),
@@ -170,7 +170,7 @@ Adoption::Adoption(World& world, Rooms& rooms)
       schedule_(rooms.schedule),
       runs_(rooms.runs),
       suspension_(rooms.suspension),
-      sessions_(rooms.sessions) {}
+      node_sessions_(rooms.node_sessions) {}
 
 Fences::Fences(World& world, Rooms& rooms)
     : Room(world),

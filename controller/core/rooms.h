@@ -9,7 +9,7 @@
 #include "controller/core/membership/creation.h"
 #include "controller/core/membership/joined.h"
 #include "controller/core/membership/registration.h"
-#include "controller/core/membership/sessions.h"
+#include "controller/core/membership/node_sessions.h"
 #include "controller/core/program/change_sets.h"
 #include "controller/core/program/fences.h"
 #include "controller/core/program/grants.h"
@@ -29,7 +29,7 @@ struct Rooms {
     explicit Rooms(World& world);
 
     // Who is there.
-    Sessions sessions;
+    NodeSessions node_sessions;
     Registration registration;
     Creation creation;
     Joined joined;

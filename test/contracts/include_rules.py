@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Holds each room to the includes that docs/design.md, section 3, allows it, and the pure cores to orders that are the same twice.
+"""Holds each room to the includes that docs/design.md, section 3, allows it, the pure cores to orders that are the same twice, and
+each class to one home.
 
 usage: include_rules.py SOURCE_ROOT
 
@@ -17,6 +18,10 @@ INCLUDE = re.compile(r'^\s*#\s*include\s*(["<])([^">]+)[">]', re.M)
 
 # Ordered by where memory happens to lie: a core would not decide the same twice. (A set may have an order of its own.)
 BY_ADDRESS = re.compile(r"std::(?:set<[^<>,]*\*>|map<[^<>,]*\*,)")
+
+# Two classes of one name in one namespace are one to the linker, which keeps the functions of either.
+NAMESPACE = re.compile(r"^namespace ([\w:]+) \{", re.M)
+CLASS = re.compile(r"^(?:class|struct|union) (\w+)(?: final)?(?: :[^;{]*)? ?\{", re.M)
 
 # Parts of libstdc++ that would leave symbols or exceptions in other people's processes.
 LIBSTDCXX = {"string", "string_view", "vector", "map", "set", "unordered_map", "unordered_set", "list", "deque", "iostream",
@@ -97,7 +102,7 @@ def judge(root, file, room, quote, name):
 
 def scan(root):
     root = pathlib.Path(root).resolve()
-    problems, files = [], 0
+    problems, files, homes = [], 0, {}
     for top in sorted({room.split("/")[0] for room in RULES}):
         for file in sorted((root / top).rglob("*")):
             if file.suffix not in SOURCES or not file.is_file():
@@ -114,6 +119,12 @@ def scan(root):
                 if wrong:
                     line = text.count("\n", 0, match.start()) + 1
                     problems.append(f"{relative}:{line}: #include {match.group(2)}: {wrong}")
+            for match in CLASS.finditer(text) if file.suffix == ".h" else ():
+                before = [m.group(1) for m in NAMESPACE.finditer(text, 0, match.start())]
+                name = "::".join(before[-1:] + [match.group(1)])
+                if homes.setdefault(name, relative) != relative and before:
+                    line = text.count("\n", 0, match.start()) + 1
+                    problems.append(f"{relative}:{line}: {name} is another class in {homes[name]}")
             for match in BY_ADDRESS.finditer(text) if room in PURE else ():
                 line = text.count("\n", 0, match.start()) + 1
                 problems.append(f"{relative}:{line}: {match.group()}: ordered by address, which is another one the next time")
@@ -154,6 +165,11 @@ def self_test():
             if len(problems) != 1 or not problems[0].startswith(f"{name}:2:"):
                 sys.exit(f"include rules: the planted '{line}' in {name} gave {problems}")
             (root / name).unlink()
+        for name in ("controller/core/one.h", "controller/shell/other.h"):
+            (root / name).write_text("namespace opus::controller {\nclass Planted {\n};\n}\n")
+        problems, _ = scan(root)
+        if problems != ["controller/shell/other.h:2: opus::controller::Planted is another class in controller/core/one.h"]:
+            sys.exit(f"include rules: the planted second class gave {problems}")
 
 
 def main():
@@ -165,7 +181,7 @@ def main():
         sys.exit(f"include rules: no source under {sys.argv[1]}")
     for problem in problems:
         print(problem)
-    print(f"include rules: {files} files, {len(problems)} problems, {len(VIOLATIONS)} planted ones found")
+    print(f"include rules: {files} files, {len(problems)} problems, {len(VIOLATIONS) + 1} planted ones found")
     sys.exit(1 if problems else 0)
 
 

@@ -6,7 +6,7 @@
 #include "controller/core/leases/cuts.h"
 #include "controller/core/leases/runs.h"
 #include "controller/core/membership/registration.h"
-#include "controller/core/membership/sessions.h"
+#include "controller/core/membership/node_sessions.h"
 #include "controller/core/program/grants.h"
 #include "controller/core/provision/jobs.h"
 #include "controller/core/recovery/adoption.h"
@@ -178,7 +178,7 @@ void Launches::demand(NodeIndex node, const wire::LaunchDemand& demand) {
             if (r.key->comm->gone > 0 && !r.key->comm->open())
                 return registration_.degrade(*r.key->comm, Policy::proceed, Reason::died,
                                              "a launch waits for a rank that left");
-    sessions_.pass_overdue(*launch);
+    node_sessions_.pass_overdue(*launch);
 }
 
 // It has come: who was waiting for it may be complete now.

@@ -18,7 +18,7 @@ class Jobs;
 class Registration;
 class Runs;
 class Schedule;
-class Sessions;
+class NodeSessions;
 class Suspension;
 
 class Launches : Room {
@@ -65,7 +65,7 @@ private:
     Holds& holds_;
     Adoption& adoption_;
     Registration& registration_;
-    Sessions& sessions_;
+    NodeSessions& node_sessions_;
 };
 
 }  // namespace opus::controller

@@ -4,7 +4,7 @@
 
 #include "controller/core/leases/cuts.h"
 #include "controller/core/leases/runs.h"
-#include "controller/core/membership/sessions.h"
+#include "controller/core/membership/node_sessions.h"
 #include "controller/core/recovery/adoption.h"
 #include "controller/core/schedule/schedule.h"
 #include "opus/assert.h"
@@ -13,11 +13,11 @@ namespace opus::controller {
 
 void Runs::hear(NodeIndex n, const wire::Returned& m) {
     for (const wire::LaunchDemand& d : m.running) {
-        sessions_.adopt(n, {d, wire::LaunchState::in_flight, m.id}, false);
+        node_sessions_.adopt(n, {d, wire::LaunchState::in_flight, m.id}, false);
         if (Launch* launch = launch_of({n, d.launch.rank, d.launch.seq}))
             for (const KeyRef& r : launch->keys) cuts_.mark_cut(*r.key);
     }
-    if (nodes_[n].unsettled > 0) sessions_.refresh_absent(n);
+    if (nodes_[n].unsettled > 0) node_sessions_.refresh_absent(n);
     if (Run* run = find(m.id)) node_is_over(*run, n);
 }
 
@@ -27,7 +27,7 @@ void Runs::node_is_over(Run& run, NodeIndex n) {
     nodes_[n].runs.erase(run.grant);
     if (run.unsettled) {
         --nodes_[n].unsettled;
-        sessions_.refresh_absent(n);
+        node_sessions_.refresh_absent(n);
     }
     if (run.nodes.empty()) close(run);
 }
@@ -155,7 +155,7 @@ void Runs::settle_adopted() {
         const std::set<NodeIndex> holders = run.nodes;
         for (const NodeIndex n : holders) {
             --nodes_[n].unsettled;
-            sessions_.refresh_absent(n);
+            node_sessions_.refresh_absent(n);
         }
         if (asked || !lit || !options_.runs)
             revoke(run, !lit ? "its circuits are not up" : "asked for before it was known");

@@ -18,7 +18,7 @@ class Fences;
 class Gangs;
 class Launches;
 class Schedule;
-class Sessions;
+class NodeSessions;
 class Turns;
 
 class Runs : Room {
@@ -80,7 +80,7 @@ private:
     Turns& turns_;
     Cuts& cuts_;
     Adoption& adoption_;
-    Sessions& sessions_;
+    NodeSessions& node_sessions_;
 };
 
 }  // namespace opus::controller

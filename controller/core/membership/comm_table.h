@@ -53,7 +53,7 @@ struct Comm {
     std::uint32_t unsettled = 0;                 // keys of it in adopted launches whose circuits are not known yet
     std::set<NodeIndex> kept;                    // whose lit ports stay until then
     std::vector<std::uint32_t> came;             // members that have come meanwhile: their nodes are to be kept
-    std::uint64_t overdue_at = 0;                // Sessions::overdue_changes_ + 1 when `overdue` was looked up
+    std::uint64_t overdue_at = 0;                // NodeSessions::overdue_changes_ + 1 when `overdue` was looked up
     bool overdue = false;                        // a member's node is
     std::uint64_t mark = 0;                      // of the current walk (World::mark)
     bool pins = false, replays = false;          // members have asked for circuits for a graph's life; for a replay

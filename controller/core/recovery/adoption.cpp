@@ -8,7 +8,7 @@
 #include "controller/core/gangs/gangs.h"
 #include "controller/core/gangs/launches.h"
 #include "controller/core/leases/runs.h"
-#include "controller/core/membership/sessions.h"
+#include "controller/core/membership/node_sessions.h"
 #include "controller/core/recovery/adoption.h"
 #include "controller/core/recovery/suspension.h"
 #include "controller/core/schedule/schedule.h"
@@ -29,11 +29,11 @@ void Adoption::adopt(Launch& launch) {
 void Adoption::look_due() { due_ |= !adopted_.empty() || !runs_.empty(); }
 
 void Adoption::keep_node(NodeIndex n) {
-    if (++nodes_[n].unsettled == 1) sessions_.refresh_absent(n);
+    if (++nodes_[n].unsettled == 1) node_sessions_.refresh_absent(n);
 }
 
 void Adoption::leave_node(NodeIndex n) {
-    if (--nodes_[n].unsettled == 0) sessions_.refresh_absent(n);
+    if (--nodes_[n].unsettled == 0) node_sessions_.refresh_absent(n);
 }
 
 void Adoption::keep_members(Comm& comm) {

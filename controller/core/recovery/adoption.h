@@ -12,7 +12,7 @@ class Gangs;
 class Launches;
 class Runs;
 class Schedule;
-class Sessions;
+class NodeSessions;
 class Suspension;
 
 class Adoption : Room {
@@ -51,7 +51,7 @@ private:
     Schedule& schedule_;
     Runs& runs_;
     Suspension& suspension_;
-    Sessions& sessions_;
+    NodeSessions& node_sessions_;
 };
 
 }  // namespace opus::controller

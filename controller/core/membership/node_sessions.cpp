@@ -8,7 +8,7 @@
 #include "controller/core/leases/runs.h"
 #include "controller/core/membership/creation.h"
 #include "controller/core/membership/registration.h"
-#include "controller/core/membership/sessions.h"
+#include "controller/core/membership/node_sessions.h"
 #include "controller/core/program/grants.h"
 #include "controller/core/recovery/adoption.h"
 #include "controller/core/recovery/holds.h"
@@ -26,7 +26,7 @@ TimeNs shortest_hold(const NodeState& node) {
 
 }  // namespace
 
-void Sessions::handle(const NodeSession& e) {
+void NodeSessions::handle(const NodeSession& e) {
     if (e.node >= nodes_.size()) return;
     NodeState& node = nodes_[e.node];
     node.session = e.session;
@@ -39,13 +39,13 @@ void Sessions::handle(const NodeSession& e) {
     log(LogLevel::info, fabric_.nodes[e.node].name + ": session of its manager");
 }
 
-void Sessions::handle(const NodeLost& e) {
+void NodeSessions::handle(const NodeLost& e) {
     if (e.node >= nodes_.size() || nodes_[e.node].session == 0 || nodes_[e.node].session != e.session) return;
     lose_node(e.node, "session ended");
 }
 
 // What runs there goes on within its grants, and holds its circuits, until the grace time is over.
-void Sessions::lose_node(NodeIndex n, const std::string& why) {
+void NodeSessions::lose_node(NodeIndex n, const std::string& why) {
     NodeState& node = nodes_[n];
     node.session = 0;
     node.reported = false;
@@ -59,7 +59,7 @@ void Sessions::lose_node(NodeIndex n, const std::string& why) {
 // Its ranks open their gates by themselves now, and will at each gate that they come to. Whoever is held for one of
 // them would be held for ever (I6), so that communicator is held no more. One that nobody is held for stays as it is:
 // perhaps the manager is back before anybody needs it, and to wait for a peer that is late is no fault.
-void Sessions::node_hold_over(NodeIndex n) {
+void NodeSessions::node_hold_over(NodeIndex n) {
     NodeState& node = nodes_[n];
     if (node.up()) return;
     const TimeNs due = node.last_seen_ns + shortest_hold(node);
@@ -75,7 +75,7 @@ void Sessions::node_hold_over(NodeIndex n) {
         if (const Launch* launch = launch_of(id)) pass_overdue(*launch);
 }
 
-void Sessions::set_overdue(NodeState& node, bool overdue) {
+void NodeSessions::set_overdue(NodeState& node, bool overdue) {
     overdue_changes_ += overdue != node.overdue;
     overdue_nodes_ += overdue;
     overdue_nodes_ -= node.overdue;
@@ -83,7 +83,7 @@ void Sessions::set_overdue(NodeState& node, bool overdue) {
 }
 
 // Asked for each launch of it; looked up when that may have changed.
-bool Sessions::has_overdue(Comm& comm) const {
+bool NodeSessions::has_overdue(Comm& comm) const {
     if (comm.overdue_at != overdue_changes_ + 1) {
         comm.overdue_at = overdue_changes_ + 1;
         comm.overdue = std::any_of(comm.members.begin(), comm.members.end(),
@@ -93,7 +93,7 @@ bool Sessions::has_overdue(Comm& comm) const {
 }
 
 // A communicator that holds the launch for a member on such a node: one that has not come, or that nobody can tell to start.
-Comm* Sessions::held_by_overdue(const Launch& launch) const {
+Comm* NodeSessions::held_by_overdue(const Launch& launch) const {
     if (overdue_nodes_ == 0) return nullptr;
     if (launch.open || launch.stage != Stage::ready) return nullptr;
     for (const KeyRef& r : launch.keys) {
@@ -108,7 +108,7 @@ Comm* Sessions::held_by_overdue(const Launch& launch) const {
     return nullptr;
 }
 
-void Sessions::pass_overdue(const Launch& launch) {
+void NodeSessions::pass_overdue(const Launch& launch) {
     Comm* comm = held_by_overdue(launch);
     if (comm == nullptr) return;
     std::string who;
@@ -123,13 +123,13 @@ void Sessions::pass_overdue(const Launch& launch) {
                           who + " has had no manager for the hold time; start opus-manager there");
 }
 
-void Sessions::end_grace(NodeIndex which) {
+void NodeSessions::end_grace(NodeIndex which) {
     for (NodeIndex n = 0; n < nodes_.size(); ++n)
         if ((which == kNone || which == n) && nodes_[n].grace_at_ns != 0 && nodes_[n].grace_at_ns <= now_)
             give_up_node(n);
 }
 
-void Sessions::give_up_node(NodeIndex n) {
+void NodeSessions::give_up_node(NodeIndex n) {
     NodeState& node = nodes_[n];
     node.grace_at_ns = 0;
     node.known = node.given_up = true;
@@ -145,7 +145,7 @@ void Sessions::give_up_node(NodeIndex n) {
 
 // Again when the node that was quiet longest will have been silent: at the time of some heartbeat, so an idle
 // controller is not woken for this alone.
-void Sessions::watch_silence() {
+void NodeSessions::watch_silence() {
     TimeNs next = now_ + options_.node_silence_ns;
     for (NodeIndex n = 0; n < nodes_.size(); ++n) {
         if (nodes_[n].session == 0) continue;
@@ -159,9 +159,9 @@ void Sessions::watch_silence() {
     arm(std::max<TimeNs>(next, now_ + 1'000'000), TimerKind::silence, 0);
 }
 
-void Sessions::resync(NodeIndex n, const std::string& why) { send(n, wire::Resync{why}); }
+void NodeSessions::resync(NodeIndex n, const std::string& why) { send(n, wire::Resync{why}); }
 
-void Sessions::refresh_absent(NodeIndex n) {
+void NodeSessions::refresh_absent(NodeIndex n) {
     const bool absent = !nodes_[n].known || nodes_[n].unsettled > 0;
     for (const GpuId gpu : fabric_.nodes[n].gpus)
         for (const PortId p : fabric_.gpus[gpu].ports) {
@@ -173,7 +173,7 @@ void Sessions::refresh_absent(NodeIndex n) {
         }
 }
 
-void Sessions::hear(NodeIndex n, const wire::Snapshot& s) {
+void NodeSessions::hear(NodeIndex n, const wire::Snapshot& s) {
     NodeState& node = nodes_[n];
     const bool first = !node.known;
     node.reported = node.known = true;
@@ -228,7 +228,7 @@ void Sessions::hear(NodeIndex n, const wire::Snapshot& s) {
 
 // Granted, but half delivered: it rolls forward as soon as its circuits are known to be up. If they were
 // lost meanwhile, it has not started and waits as others do.
-void Sessions::tell_again() {
+void NodeSessions::tell_again() {
     std::map<NodeIndex, std::vector<wire::LocalLaunch>> again;
     for (auto it = unheard_.begin(); it != unheard_.end();) {
         Launch* launch = launch_of(*it);
@@ -253,7 +253,7 @@ void Sessions::tell_again() {
 }
 
 // It never started.
-void Sessions::put_back(Launch& launch) {
+void NodeSessions::put_back(Launch& launch) {
     if (launch.gang != nullptr) gangs_.leave(launch);
     launch.open = false;
     launch.stage = Stage::ready;
@@ -262,7 +262,7 @@ void Sessions::put_back(Launch& launch) {
 }
 
 // One launch as its manager tells it.
-void Sessions::adopt(NodeIndex n, const wire::LaunchSnapshot& l, bool firm) {
+void NodeSessions::adopt(NodeIndex n, const wire::LaunchSnapshot& l, bool firm) {
     unheard_.erase({n, l.demand.launch.rank, l.demand.launch.seq});
     const bool runs = l.state == wire::LaunchState::in_flight || (l.state == wire::LaunchState::ready && firm);
     Launch* known = launch_of({n, l.demand.launch.rank, l.demand.launch.seq});

@@ -1,4 +1,4 @@
-// Sessions: nodes that come, go and come again, and what they say of themselves then.
+// NodeSessions: nodes that come, go and come again, and what they say of themselves then.
 #pragma once
 
 #include <set>
@@ -18,9 +18,9 @@ class Registration;
 class Runs;
 class Schedule;
 
-class Sessions : Room {
+class NodeSessions : Room {
 public:
-    Sessions(World& world, Rooms& rooms);
+    NodeSessions(World& world, Rooms& rooms);
 
     void handle(const NodeSession& e);
     void handle(const NodeLost& e);
