@@ -2,7 +2,7 @@
 #include <string>
 #include <vector>
 
-#include "manager/core/state.h"
+#include "manager/core/impl.h"
 
 namespace opus::manager {
 namespace {
@@ -33,7 +33,7 @@ std::string line_of(const Launch& launch) {
 
 std::vector<std::string> Core::describe() const {
     std::vector<std::string> lines;
-    for (const auto& [id, rank] : impl_->ranks) {
+    for (const auto& [id, rank] : impl_->world.ranks) {
         lines.push_back("rank " + std::to_string(id) + " (pid " + std::to_string(rank.info.pid) + ", job " +
                         rank.info.job + ")");
         for (std::size_t i = 0; i < rank.members.size(); ++i)

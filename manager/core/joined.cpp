@@ -3,38 +3,38 @@
 // on those here go by the first.
 #include <utility>
 
-#include "manager/core/state.h"
+#include "manager/core/rooms.h"
 #include "opus/assert.h"
 
 namespace opus::manager {
 
 // What a member that comes is to be called.
-CommId Core::Impl::known_as(const CommId& comm) const {
-    const auto it = joined.find(comm);
-    return it != joined.end() ? it->second : comm;
+CommId Members::known_as(const CommId& comm) const {
+    const auto it = joined_.find(comm);
+    return it != joined_.end() ? it->second : comm;
 }
 
-void Core::Impl::join(const CommId& from, const CommId& to) {
-    if (from == CommId{} || to == CommId{} || from == to || !joined.emplace(from, to).second) return;
-    const auto it = groups.find(from);
-    if (it == groups.end()) return;
+void Members::join(const CommId& from, const CommId& to) {
+    if (from == CommId{} || to == CommId{} || from == to || !joined_.emplace(from, to).second) return;
+    const auto it = groups_.find(from);
+    if (it == groups_.end()) return;
     const Group old = std::move(it->second);
-    groups.erase(it);
+    groups_.erase(it);
     bool running = false;
     for (const auto& [id, index] : old.members) {
-        Rank& rank = must_find(ranks, id);
+        Rank& rank = must_find(ranks_, id);
         Member& member = *rank.members[index];
         rename(rank, index, to);
         running |= member.outstanding > 0;
-        outbox.registered.comms.push_back(member.info);
+        reports_.registered().comms.push_back(member.info);
         enter_group(rank, index, old.verdict, old.reason, old.reason_rank);
     }
     judge_intra(to);
     // What is in flight the controller knows by keys of nobody: the next snapshot tells it anew.
-    if (running && has_controller()) end_session("a communicator has another name");
+    if (running && session_.is_up()) session_.end("a communicator has another name");
 }
 
-void Core::Impl::rename(Rank& rank, std::uint16_t index, const CommId& to) {
+void Members::rename(Rank& rank, std::uint16_t index, const CommId& to) {
     Member& member = *rank.members[index];
     member.info.comm = to;
     member.renamed = true;
@@ -51,9 +51,9 @@ void Core::Impl::rename(Rank& rank, std::uint16_t index, const CommId& to) {
     });
 }
 
-void Core::Impl::enter_group(Rank& rank, std::uint16_t index, Verdict verdict, Reason reason, std::uint32_t reason_rank) {
+void Members::enter_group(Rank& rank, std::uint16_t index, Verdict verdict, Reason reason, std::uint32_t reason_rank) {
     Member& member = *rank.members[index];
-    Group& group = groups[member.info.comm];
+    Group& group = groups_[member.info.comm];
     group.members.emplace_back(rank.info.rank, index);
     if (group.verdict == Verdict::unknown && verdict != Verdict::unknown) {
         set_verdict(member.info.comm, verdict, reason, reason_rank);
@@ -63,14 +63,14 @@ void Core::Impl::enter_group(Rank& rank, std::uint16_t index, Verdict verdict, R
     }
 }
 
-void Core::Impl::emit_verdict(const Rank& rank, std::uint16_t index, Verdict verdict, Reason reason, std::uint32_t reason_rank) {
+void Members::emit_verdict(const Rank& rank, std::uint16_t index, Verdict verdict, Reason reason, std::uint32_t reason_rank) {
     const Member& member = *rank.members[index];
     emit(SetVerdict{rank.info.rank, index, verdict, reason, reason_rank, member.renamed ? member.info.comm : CommId{}});
 }
 
 // Its last member here is gone.
-void Core::Impl::forget_joined(const CommId& comm) {
-    std::erase_if(joined, [&comm](const auto& entry) { return entry.second == comm; });
+void Members::forget_joined(const CommId& comm) {
+    std::erase_if(joined_, [&comm](const auto& entry) { return entry.second == comm; });
 }
 
 }  // namespace opus::manager

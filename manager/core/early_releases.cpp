@@ -5,7 +5,7 @@
 #include <functional>
 #include <utility>
 
-#include "manager/core/state.h"
+#include "manager/core/rooms.h"
 
 namespace opus::manager {
 namespace {
@@ -41,18 +41,20 @@ private:
 
 }  // namespace
 
-bool Core::Impl::any_early_release_due() const {
-    return !soft.empty() && retractions == 0 &&
-           std::any_of(ranks.begin(), ranks.end(), [](const auto& entry) { return entry.second.early_release_due; });
+EarlyReleases::EarlyReleases(World& world, Rooms& rooms) : Room(world), launches_(rooms.launches), runs_(rooms.runs) {}
+
+bool EarlyReleases::is_due() const {
+    return !runs_.empty() && retractions_ == 0 &&
+           std::any_of(ranks_.begin(), ranks_.end(), [](const auto& entry) { return entry.second.early_release_due; });
 }
 
-void Core::Impl::release_early_all() {
-    if (!any_early_release_due()) return;
-    for (auto& entry : ranks)
-        if (std::exchange(entry.second.early_release_due, false)) release_early(entry.second);
+void EarlyReleases::release_all() {
+    if (!is_due()) return;
+    for (auto& entry : ranks_)
+        if (std::exchange(entry.second.early_release_due, false)) release(entry.second);
 }
 
-void Core::Impl::release_early(Rank& rank) {
+void EarlyReleases::release(Rank& rank) {
     FamilyStreams streams;
     std::size_t released = 0, looked = 0;
     for (Launch& launch : rank.launches) {
@@ -61,68 +63,75 @@ void Core::Impl::release_early(Rank& rank) {
         const bool in_turn = streams.follows(launch);
         released += launch.early != EarlyRelease::no;
         if (!in_turn || !launch.may_be_released_early()) continue;
-        const std::uint64_t grant = soft_cover(rank, launch, {});
+        const std::uint64_t grant = runs_.cover(rank, launch, {});
         if (grant == 0) continue;
         launch.grant = grant;
         launch.early = EarlyRelease::released;
         ++released;
-        ++counters.released_early;
+        ++counters_.released_early;
         emit(ReleaseEarly{rank.info.rank, launch.seq});
     }
 }
 
 // Its gate was reached: seen by the answer to a Retract, or by its end, before a poll of ours found its ready.
-void Core::Impl::started_early(Rank& rank, Launch& launch) {
+void EarlyReleases::started(Rank& rank, Launch& launch) {
     launch.reached = true;
-    launch.waiting_since = now;
-    if (launch.ready_ns == 0) launch.ready_ns = realtime;
-    ++counters.ready;
-    start(rank, launch, Phase::started);
+    launch.waiting_since = now_;
+    if (launch.ready_ns == 0) launch.ready_ns = realtime_;
+    ++counters_.ready;
+    launches_.start(rank, launch, Phase::started);
 }
 
-void Core::Impl::retract_unless(const std::function<bool(const Rank&, const Launch&)>& covered) {
+void EarlyReleases::retract_unless(const std::function<bool(const Rank&, const Launch&)>& covered) {
     Retract back;
-    for (auto& [id, rank] : ranks)
+    for (auto& [id, rank] : ranks_)
         for (Launch& launch : rank.launches)
             if (launch.early == EarlyRelease::released && !covered(rank, launch)) {
                 launch.early = EarlyRelease::retracting;
                 back.launches.push_back({id, launch.seq});
             }
     if (back.launches.empty()) return;
-    counters.retracted += back.launches.size();
-    ++retractions;
+    counters_.retracted += back.launches.size();
+    ++retractions_;
     emit(std::move(back));
 }
 
-void Core::Impl::retract_all() {
+void EarlyReleases::retract_all() {
     retract_unless([](const Rank&, const Launch&) { return false; });
 }
 
-void Core::Impl::retract(const std::vector<std::uint64_t>& lapsing) {
-    retract_unless([&](const Rank& rank, const Launch& launch) { return soft_cover(rank, launch, lapsing) != 0; });
+void EarlyReleases::retract(const std::vector<std::uint64_t>& lapsing) {
+    retract_unless([&](const Rank& rank, const Launch& launch) { return runs_.cover(rank, launch, lapsing) != 0; });
 }
 
-void Core::Impl::handle(const Retracted& e) {
-    if (retractions == 0) {
-        ++counters.rejected;
+void EarlyReleases::handle(const Retracted& e) {
+    if (retractions_ == 0) {
+        ++counters_.rejected;
         return;
     }
-    --retractions;
+    --retractions_;
     for (const wire::LocalLaunch& id : e.launches) {
         Rank* rank = nullptr;
         Launch* launch = launch_of(id, &rank);
         if (launch == nullptr || launch->early != EarlyRelease::retracting) continue;  // seen to be ready before this
         if (std::find(e.reached.begin(), e.reached.end(), id) != e.reached.end()) {
-            started_early(*rank, *launch);
+            started(*rank, *launch);
         } else {
             launch->early = EarlyRelease::no;
             if (!launch->firm) launch->grant = 0;
         }
         rank->early_release_due = true;
     }
-    if (retractions != 0) return;
-    for (const wire::Revoke& m : std::exchange(revokes, {})) return_run(m);
-    if (std::exchange(letting_go, false) && now >= runs_end()) end_runs();
+    if (retractions_ != 0) return;
+    runs_.retracted();
+}
+
+std::string EarlyReleases::check() const {
+    for (const auto& [id, rank] : ranks_)
+        for (const Launch& launch : rank.launches)
+            if (launch.early == EarlyRelease::released && runs_.cover_by_tokens(rank, launch, {}) == 0)
+                return name_of({id, launch.seq}) + " is released early, and no run covers it";
+    return {};
 }
 
 }  // namespace opus::manager
