@@ -27,7 +27,6 @@ void Core::Impl::begin() {
     const CoreOptions& options = world.options;
     for (NodeState& node : world.nodes) node.grace_at_ns = world.now + options.node_grace_ns;
     if (!world.nodes.empty()) world.timers.arm(world.now + options.node_grace_ns, TimerKind::node_grace, kNone);
-    world.timers.arm(world.now + options.node_silence_ns, TimerKind::silence, 0);
     rooms.switches.doubt_all();
 }
 
@@ -85,7 +84,6 @@ void Core::Impl::fire(const Timers::Timer& timer) {
         case TimerKind::switch_read: rooms.switches.read_map(static_cast<SwitchIndex>(id)); break;
         case TimerKind::switches_again: break;  // it was only to wake us: on() has looked
         case TimerKind::port_trial: rooms.fences.trial_due(static_cast<PortId>(id)); break;
-        case TimerKind::silence: rooms.node_sessions.watch_silence(); break;
         case TimerKind::waiting: rooms.explain.tell_waiting(); break;
         case TimerKind::call_kept: rooms.launches.open_kept_calls(); break;
     }

@@ -6,7 +6,8 @@
 // are the names there.
 //
 // The shell answers Hello (Welcome, Refused), checks epoch, session and sequence, and hands every other
-// message of a frame here in order, Heartbeat included: the core watches for silence (node_silence_ns).
+// message of a frame here in order, Heartbeat included: the core notes when a node was heard of last. The shell watches for
+// silence, and says NodeLost.
 // Actions are to be carried out in order: what a node is told comes before the switch is.
 #pragma once
 
@@ -37,7 +38,6 @@ struct CoreOptions {
     std::uint64_t epoch = 1;
     TimeNs t_break_ns = 0;                        // 0: twice the dark time of the switches concerned, at least 20 ms
     TimeNs register_timeout_ns = 3'000'000'000;   // from NCCL's return on one member to the last one's registration
-    TimeNs node_silence_ns = 3'000'000'000;       // no frame for so long: the node's session is lost
     TimeNs node_grace_ns = 30'000'000'000;        // a lost or never seen node keeps its ports busy so long
     TimeNs switch_timeout_ns = 0;                 // deadline of one change set; 0: 4 x dark time + 1 s
     TimeNs map_period_ns = 10'000'000'000;        // the map of a switch at rest is read again so often; 0: never

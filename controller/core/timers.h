@@ -21,7 +21,6 @@ enum class TimerKind : std::uint8_t {
     switch_read,
     switches_again,
     port_trial,
-    silence,
     waiting,
     call_kept
 };

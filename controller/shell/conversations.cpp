@@ -89,7 +89,7 @@ void Daemon::hello(const std::string& peer, const wire::Frame& frame, const wire
     const Session* before = sessions_.of_node(node);
     if (before && before->id == hello.session && before->peer == peer) return;  // said twice
     Speaker speaker{server_.sender_address(), hello.where, hello.seat};
-    if (const Speaker* first = sessions_.other_than(speaker, node, now_, options_.core.node_silence_ns))
+    if (const Speaker* first = sessions_.other_than(speaker, node, now_, options_.node_silence_ns))
         return refuse_second(peer, hello, speaker, *first);
     outbox_[node].clear();
     const Session& session = sessions_.open(peer, node, frame, hello.session, now_, std::move(speaker));
@@ -104,7 +104,7 @@ void Daemon::hello(const std::string& peer, const wire::Frame& frame, const wire
                           {},
                           {},
                           static_cast<std::uint32_t>(options_.core.node_grace_ns / 1'000'000),
-                          static_cast<std::uint32_t>(options_.core.node_silence_ns / 1'000'000)};
+                          static_cast<std::uint32_t>(options_.node_silence_ns / 1'000'000)};
     for (const GpuId id : fabric_.nodes[node].gpus) {
         const Gpu& gpu = fabric_.gpus[id];
         welcome.gpus.push_back(
@@ -125,7 +125,7 @@ void Daemon::refuse_second(const std::string& peer, const wire::Hello& hello, co
                                second.name() + ". End one of them, or give each the name of its own node (--node, OPUS_NODE)";
     if (seconds_.size() >= kStrangersRemembered) seconds_.clear();
     if (seconds_.insert(reason).second) spdlog::warn("refused: {}", reason);
-    const auto silence_ms = static_cast<std::uint32_t>(options_.core.node_silence_ns / 1'000'000);
+    const auto silence_ms = static_cast<std::uint32_t>(options_.node_silence_ns / 1'000'000);
     server_.send(peer, {epoch_, hello.session, 1, {wire::Refused{hello.session, reason, std::max(silence_ms, 1u)}}});
 }
 

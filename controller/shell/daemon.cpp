@@ -19,11 +19,8 @@ constexpr std::size_t kFramesALook = 256;  // then sends go out, so that nobody 
 
 std::uint64_t switch_op(SwitchIndex sw, OpId op) { return hash_mix(sw, op); }
 
-// Silence is watched here, beside the heartbeats: a clock of the core's own would wake an idle daemon
-// oftener than once a second.
 CoreOptions core_options(CoreOptions options, std::uint64_t epoch) {
     options.epoch = epoch;
-    options.node_silence_ns = std::numeric_limits<TimeNs>::max() / 8;
     return options;
 }
 
@@ -124,7 +121,7 @@ void Daemon::every_second() {
     // Whole seconds from the first on, however late this one is: other timers count on meeting heartbeats.
     heartbeat_at_ += kSecond;
     if (heartbeat_at_ <= now_) heartbeat_at_ = now_ + kSecond;
-    for (const NodeIndex node : sessions_.silent(now_, options_.core.node_silence_ns))
+    for (const NodeIndex node : sessions_.silent(now_, options_.node_silence_ns))
         end_session(node, "nothing was heard of it");
     sessions_.each([this](Session& session) { post(session.node, session.id, wire::Heartbeat{realtime_ns()}); });
     if (trace_) trace_->flush();

@@ -29,6 +29,7 @@ struct DaemonOptions {
     std::string trace_path;   // empty: no trace
     std::string record_path;  // empty: no recording of its own
     int io_threads = 1;
+    TimeNs node_silence_ns = 3'000'000'000;  // no frame for so long: the node's session is lost
     CoreOptions core;  // epoch is set by the daemon
 };
 

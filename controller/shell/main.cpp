@@ -91,7 +91,7 @@ void define(CLI::App& app, Arguments& arguments) {
                      "once NCCL has made a communicator on one member, the others register within this time; who has not has "
                      "no shim, and the communicator passes (3000)");
     add_milliseconds(
-        app, "--node-silence-ms", core.node_silence_ns,
+        app, "--node-silence-ms", arguments.daemon.node_silence_ns,
         "a manager not heard of for so long has lost its session, and as long it waits for this controller (3000)");
     add_milliseconds(app, "--node-grace-ms", core.node_grace_ns,
                      "ports of a lost or never seen node stay busy so long; at least four times the silence (30000)");
@@ -104,14 +104,15 @@ void define(CLI::App& app, Arguments& arguments) {
 
 // A manager starts nothing under its runs from three quarters of the grace time after the controller's last frame on,
 // and that frame may have been on its way for as long as a session may be silent.
-void check_times(const CoreOptions& core) {
-    if (core.node_grace_ns >= 4 * core.node_silence_ns) return;
+void check_times(const DaemonOptions& options) {
+    if (options.core.node_grace_ns >= 4 * options.node_silence_ns) return;
     const auto ms = [](TimeNs ns) { return std::to_string(ns / 1'000'000); };
     throw CLI::ValidationError(
-        "opus-controller: --node-grace-ms " + ms(core.node_grace_ns),
-        "less than four times --node-silence-ms " + ms(core.node_silence_ns) +
+        "opus-controller: --node-grace-ms " + ms(options.core.node_grace_ns),
+        "less than four times --node-silence-ms " + ms(options.node_silence_ns) +
             ", so managers may still use their runs when their nodes are given up; give --node-grace-ms " +
-            ms(4 * core.node_silence_ns) + " or more, or --node-silence-ms " + ms(core.node_grace_ns / 4) + " or less");
+            ms(4 * options.node_silence_ns) + " or more, or --node-silence-ms " + ms(options.core.node_grace_ns / 4) +
+            " or less");
 }
 
 void set_up_log(const std::string& level) {
@@ -182,7 +183,7 @@ int main(int argc, char** argv) {
     opus::controller::define(app, arguments);
     try {
         app.parse(argc, argv);
-        opus::controller::check_times(arguments.daemon.core);
+        opus::controller::check_times(arguments.daemon);
     } catch (const CLI::ParseError& error) { return app.exit(error) == 0 ? 0 : 2; }
     try {
         opus::controller::set_up_log(arguments.log);

@@ -25,7 +25,6 @@ void ControllerHost::start() {
     controller::CoreOptions options;
     options.epoch = epoch_;
     options.register_timeout_ns = s_.timing.register_ns;
-    options.node_silence_ns = s_.timing.silence_ns;
     options.node_grace_ns = s_.timing.grace_ns;
     options.switch_timeout_ns = s_.timing.switch_timeout_ns;
     options.runs = world_.options.runs;
@@ -66,8 +65,7 @@ void ControllerHost::tick(std::uint64_t number) {
 
 void ControllerHost::every_second(std::uint64_t life) {
     if (!alive() || life != life_) return;
-    const TimeNs silence = s_.timing.silence_ns;
-    for (const NodeIndex node : sessions_->silent(world_.now, silence - std::min(s_.timing.heartbeat_ns, silence / 4)))
+    for (const NodeIndex node : sessions_->silent(world_.now, s_.timing.silence_ns))
         end_session(node, "nothing was heard of it");
     std::vector<std::pair<NodeIndex, std::uint64_t>> all;
     sessions_->each([&](controller::Session& session) { all.emplace_back(session.node, session.id); });

@@ -19,7 +19,7 @@ constexpr std::int64_t kRealtime = 1'700'000'000'000'000'000;
 SwitchedRails::SwitchedRails(JobMap& map, const RailsOptions& options)
     : map_(map), options_(options), launch_pairs_(map, static_cast<std::uint32_t>(map.fabric().gpus.front().ports.size())) {
     controller::CoreOptions core;
-    core.node_silence_ns = core.node_grace_ns = core.register_timeout_ns = kForever;  // nobody dies
+    core.node_grace_ns = core.register_timeout_ns = kForever;  // nobody dies
     core.map_period_ns = 0;
     core.provision = options.provision;
     core.runs = options.runs;

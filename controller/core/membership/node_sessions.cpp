@@ -7,8 +7,8 @@
 #include "controller/core/gangs/launches.h"
 #include "controller/core/leases/runs.h"
 #include "controller/core/membership/creation.h"
-#include "controller/core/membership/registration.h"
 #include "controller/core/membership/node_sessions.h"
+#include "controller/core/membership/registration.h"
 #include "controller/core/program/grants.h"
 #include "controller/core/recovery/adoption.h"
 #include "controller/core/recovery/holds.h"
@@ -141,22 +141,6 @@ void NodeSessions::give_up_node(NodeIndex n) {
         if (Run* run = runs_.find(grant)) runs_.node_is_over(*run, n);
     refresh_absent(n);
     schedule_.queue_all();
-}
-
-// Again when the node that was quiet longest will have been silent: at the time of some heartbeat, so an idle
-// controller is not woken for this alone.
-void NodeSessions::watch_silence() {
-    TimeNs next = now_ + options_.node_silence_ns;
-    for (NodeIndex n = 0; n < nodes_.size(); ++n) {
-        if (nodes_[n].session == 0) continue;
-        if (now_ - nodes_[n].last_seen_ns > options_.node_silence_ns) {
-            resync(n, "silent for " + std::to_string((now_ - nodes_[n].last_seen_ns) / 1'000'000) + " ms");
-            lose_node(n, "silent");
-        } else {
-            next = std::min(next, nodes_[n].last_seen_ns + options_.node_silence_ns + 1);
-        }
-    }
-    arm(std::max<TimeNs>(next, now_ + 1'000'000), TimerKind::silence, 0);
 }
 
 void NodeSessions::resync(NodeIndex n, const std::string& why) { send(n, wire::Resync{why}); }

@@ -29,7 +29,6 @@ public:
     void adopt(NodeIndex n, const wire::LaunchSnapshot& l, bool firm);
     void tell_again();  // at the end of a step
 
-    void watch_silence();
     void node_hold_over(NodeIndex n);
     void end_grace(NodeIndex n);  // if it is over; kNone: of each
     void refresh_absent(NodeIndex n);

@@ -137,7 +137,6 @@ TEST_CASE("nobody is taken to have no shim while a manager is away that may know
 
 TEST_CASE("nor while a manager with a session has not been heard of since") {
     CoreOptions options;
-    options.node_silence_ns = 5 * kSecond;
     Hands h(2, options);
     h.away.insert(1);  // it is silent
     h.member(0, kRoot, 0, 2, kReturned);

@@ -258,7 +258,6 @@ TEST_CASE("what its peer did alone before a node was given up is known when the 
     for (const bool ran : {false, true}) {
         CAPTURE(ran);
         CoreOptions options = ran ? Hands::with_runs() : Hands::options();
-        options.node_silence_ns = 1'000'000 * kMs;
         options.node_grace_ns = 1'000 * kMs;
         Hands h(options);
         const auto transfer = [](std::uint64_t n) { return Hands::launch(n, {transfers(1, 0, n)}); };

@@ -26,7 +26,6 @@ struct Reports {
     }
     static CoreOptions options() {
         CoreOptions o;
-        o.node_silence_ns = 1'000'000 * kMs;
         o.node_grace_ns = 2'000 * kMs;
         o.map_period_ns = 0;
         return o;
@@ -77,7 +76,6 @@ TEST_CASE("a communicator that has passed is not held again when the last of its
     // nobody sees, so it must stay so when n0 is back.
     const Fabric fabric = make_fabric({.nodes = 2});
     CoreOptions options;
-    options.node_silence_ns = 1'000'000'000 * kMs;
     Core core(fabric, options);
     Actions out;
     std::vector<Verdict> told;
@@ -164,7 +162,7 @@ TEST_CASE("H: a run that outlives its communicator keeps its node's ports until 
     // communicator passes. Two of its ranks have another one, and could do with more light.
     const Fabric fabric = make_fabric({.nodes = 3, .ports = 2});
     CoreOptions options;
-    options.node_silence_ns = options.node_grace_ns = 1'000'000'000 * kMs;
+    options.node_grace_ns = 1'000'000'000 * kMs;
     options.map_period_ns = 0;
     Core core(fabric, options);
     Actions out;
@@ -226,7 +224,6 @@ TEST_CASE("what runs on a node that was given up and comes back is held, and not
                  rank_on(1, {lasting(4'000 * kMs, on(0, {coll(0)}))}), rank_on(2, {later(3'000 * kMs, on(0, {coll(1)}))})};
     REQUIRE(ends_without_opus(job));
     CoreOptions options;
-    options.node_silence_ns = 1'000'000 * kMs;
     options.node_grace_ns = 1'000 * kMs;
     World world({.nodes = 3, .ports = 1}, job, 1, options);
     world.at(500 * kMs, [&] { world.drop_node(1, false); });

@@ -57,7 +57,6 @@ WideWorld::WideWorld(std::uint32_t nodes, CoreOptions options)
       launches_(nodes),
       seq_(nodes),
       peer_(fabric_.ports.size(), kNone) {
-    options_.node_silence_ns = 1'000'000'000'000'000;  // nobody beats here
     options_.map_period_ns = 0;
 }
 
