@@ -54,8 +54,8 @@ std::vector<std::string> Explain::explain_missing(const KeyState& key, bool open
 void Explain::explain_missing(const Launch& launch, std::vector<std::string>& reasons, Explained& said) const {
     for (const KeyRef& r : launch.keys) {
         if (reasons.size() >= kMaxReasons) return;
-        const auto [of_key, fresh] = said.missing.try_emplace({r.key, launch.open});
-        if (fresh) of_key->second = explain_missing(*r.key, launch.open);
+        const auto [of_key, fresh] = said.missing.try_emplace({r.key, launch.open()});
+        if (fresh) of_key->second = explain_missing(*r.key, launch.open());
         for (const std::string& reason : of_key->second)
             if (reasons.size() < kMaxReasons) reasons.push_back(reason);
     }
@@ -68,9 +68,9 @@ bool Explain::explain_state(const Gang& gang, std::vector<std::string>& reasons)
                           " ms");
         return true;
     }
-    if (gang.offline) {
+    if (gang.sleep == Gang::Sleep::for_others) {
         for (const Launch* launch : gang.launches)
-            if (!launch->open && !nodes_[launch->id.node].up()) {
+            if (!launch->open() && !nodes_[launch->id.node].up()) {
                 reasons.push_back("the manager of " + fabric_.nodes[launch->id.node].name + " has no session");
                 return true;
             }
@@ -135,7 +135,7 @@ void Explain::tell_waiting() {
         std::string misses;
         for (const Launch* launch : gang->launches) {
             wire::Waiting& message = told[launch->id.node];
-            if (launch->open || !nodes_[launch->id.node].up() || message.launches.size() >= kMaxWaitingTold) continue;
+            if (launch->open() || !nodes_[launch->id.node].up() || message.launches.size() >= kMaxWaitingTold) continue;
             if (misses.empty()) {
                 std::vector<std::string> reasons;
                 explain_ports(*gang, reasons, said);
@@ -157,8 +157,8 @@ Why Explain::explain(Launch& launch, Explained& said) {
     why.since_ns = launch.since_ns;
     if (!launch.keys.empty()) why.comm = launch.keys.front().key->key.comm;
     Gang* gang = launch.gang;
-    if (launch.open) {
-        why.state = launch.passed ? Why::State::passed : Why::State::suspended;
+    if (launch.open()) {
+        why.state = launch.passed() ? Why::State::passed : Why::State::suspended;
         why.since_ns = std::max(launch.since_ns, launch.start_ns);
         explain_missing(launch, why.reasons, said);
         if (gang != nullptr) explain_ports(*gang, why.reasons, said);

@@ -56,8 +56,8 @@ std::vector<RankStatus> Core::ranks() const {
         for (const auto& [id, rank] : impl_->world.nodes[n].ranks) {
             RankStatus status{n, rank.info, 0, 0};
             for (const auto& [seq, launch] : rank.launches) {
-                status.launches_in_flight += launch->open;
-                status.launches_ready += !launch->open;
+                status.launches_in_flight += launch->open();
+                status.launches_ready += !launch->open();
             }
             all.push_back(std::move(status));
         }

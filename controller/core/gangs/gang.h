@@ -17,6 +17,8 @@ struct WantedPort {
 
 struct Gang {
     enum class State : std::uint8_t { waiting, programming };
+    // While it waits. For others: a node's session, members that are not known yet, its turn in a plan, a switch that is left alone.
+    enum class Sleep : std::uint8_t { no, for_ports, for_others };
 
     std::uint64_t id = 0;
     std::uint64_t ticket = 0;  // of its oldest part
@@ -36,9 +38,8 @@ struct Gang {
 
     // While it waits. Only `watch` wakes it (or any port, or a node): one obstacle at a time, so that a gang
     // of n is looked at n times, not n * n.
-    bool blocked = false;
+    Sleep sleep = Sleep::no;
     bool unjudged = false;  // a communicator of it has not all its members yet: its needs are not known
-    bool offline = false;   // a node of it has no session, or it is unjudged
     bool lit = false;       // all circuits up, but reserved by an earlier gang
     bool force = false;     // look at it whole
     bool watch_all = false;

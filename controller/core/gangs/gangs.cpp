@@ -55,7 +55,7 @@ void Gangs::join(Gang& gang, Launch& launch) {
     if (launch.in_call && !gang.in_call) change_place(gang, [&] { gang.in_call = true; });
     if (launch.complete_ns == 0) launch.complete_ns = now_;
     schedule_.queue(gang, false);
-    if (launch.open) return;
+    if (launch.open()) return;
     const TimeNs asked = holds_.asked_hold(launch);
     const TimeNs at = launch.complete_ns + (asked != 0 ? asked : kDefaultHoldNs);
     if (gang.hold_at_ns == 0 || at < gang.hold_at_ns) holds_.hold(gang, at);
@@ -224,7 +224,7 @@ std::string Gangs::check() {
                 return who + ": " + name(l.id) + " is at another stage";
         }
         if (gang->state == Gang::State::programming && !gang->wanted.empty()) return who + " is placed and reserves";
-        if (gang->state == Gang::State::waiting && !gang->blocked && !gang->queued && now_ > gang->retry_at_ns)
+        if (gang->state == Gang::State::waiting && gang->sleep == Gang::Sleep::no && !gang->queued && now_ > gang->retry_at_ns)
             return who + " waits for nothing";
     }
     for (const NodeState& node : nodes_)

@@ -20,6 +20,11 @@ using EdgeId = std::uint32_t;  // a pair of GPUs that light may join (inventory.
 //   └──pass──▶ suspended ─────────────────┘◀──────────suspend─────────────────┘
 enum class Stage : std::uint8_t { ready, committed, in_flight, suspended };
 
+// Passed: opened without circuits, by decision or by its manager.
+enum class Gate : std::uint8_t { held, granted, passed };
+// Of a launch that was adopted in flight. Kept: until they are known the lit ports of its nodes stay.
+enum class Known : std::uint8_t { yes, no, no_and_kept };
+
 struct KeyRef {
     KeyState* key = nullptr;
     std::uint32_t slot = 0;  // which member of the key
@@ -31,8 +36,7 @@ struct Launch {
     OpKind op = OpKind::none;
     std::uint64_t bytes = 0;
     Stage stage = Stage::ready;
-    bool open = false;      // its gate is open: it runs, whatever its circuits
-    bool passed = false;    // opened without circuits, by decision or by its manager
+    Gate gate = Gate::held;
     bool alone = false;     // waits in a gang of its own: with others it would need more than ports can do
     bool no_light = false;  // no circuits are brought: aborted, or impossible
     bool mixed = false;     // part of it is of a communicator that is not held: whom it meets there is not seen
@@ -40,8 +44,7 @@ struct Launch {
     bool connects = false;  // first uses alone: over when their call returns, for which CUDA may wait for the whole device
     bool in_call = false;    // its gate is closed, and first uses of its rank hold their ports until their call returns
     bool given_up = false;   // with its node, before it was told of: its circuits may have been moved
-    bool unsettled = false;  // adopted in flight, its circuits not known yet
-    bool kept = false;       // until then the lit ports of its nodes stay
+    Known circuits_known = Known::yes;
     Gang* gang = nullptr;    // while it waits for circuits
     std::uint32_t gang_pos = 0;
     std::uint64_t grant = 0;
@@ -55,6 +58,8 @@ struct Launch {
     std::uint64_t mark = 0;     // of the current walk (World::mark)
     std::uint32_t part = 0;     // of those that it is tied to by keys, in that walk
 
+    bool open() const { return gate != Gate::held; }  // it runs, whatever its circuits
+    bool passed() const { return gate == Gate::passed; }
     bool waits() const { return stage == Stage::ready || stage == Stage::suspended; }
 };
 

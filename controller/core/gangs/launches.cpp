@@ -103,7 +103,7 @@ bool Launches::misses_gone_member(const Launch& launch) {
 bool Launches::is_connecting_before(const Rank& rank, const Launch& launch) {
     return std::any_of(rank.launches.begin(), rank.launches.lower_bound(launch.id.seq), [](const auto& before) {
         const Launch& l = *before.second;
-        return l.connects && l.open;
+        return l.connects && l.open();
     });
 }
 
@@ -252,7 +252,7 @@ void Launches::hear_seen(NodeIndex node, const wire::LaunchSeen& seen) {
 void Launches::finish(Launch& launch, Presence how) {
     if (launch.gang != nullptr) gangs_.leave(launch);
     const bool flew = launch.stage == Stage::in_flight;
-    if (launch.unsettled) adoption_.settle(launch);
+    if (launch.circuits_known != Known::yes) adoption_.settle(launch);
     for (const KeyRef& r : launch.keys) {
         KeyState& key = *r.key;
         if (flew) --key.in_flight;  // and done in the same moment: what it is through with may still be on its way
@@ -273,7 +273,7 @@ void Launches::finish(Launch& launch, Presence how) {
 
 void Launches::start_flight(Launch& launch) {
     launch.stage = Stage::in_flight;
-    launch.open = true;
+    if (!launch.open()) launch.gate = Gate::granted;
     launch.in_call = false;  // what keeps its call now is no gate of its own
     launch.start_ns = now_;
     for (const KeyRef& r : launch.keys) {

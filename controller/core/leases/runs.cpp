@@ -50,7 +50,7 @@ bool Runs::may_begin(const Gang& gang, bool endless) {
     if (!options_.runs || gang.launches.empty()) return false;
     if (const Job* job = turns_.job_of(gang); !endless && (job == nullptr || job->course == nullptr)) return false;
     for (const Launch* l : gang.launches)  // those that come back from the dark have lost their place
-        if (l->open || l->passed || l->mixed || l->alone || !nodes_[l->id.node].up()) return false;
+        if (l->open() || l->passed() || l->mixed || l->alone || !nodes_[l->id.node].up()) return false;
     if (gang.revoked_for) return true;  // it has its quantum
     for (const EdgeId e : gang.edges)
         for (const Circuit& c : inventory_.edge(e).up)

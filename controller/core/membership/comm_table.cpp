@@ -63,12 +63,12 @@ static bool has_domains(const Comm& comm, const Fabric& fabric) {
 // It runs, and which circuits it uses is not known before all members of a communicator of it are (after a restart).
 // What is held back asks for no circuits of a communicator that passes.
 static bool awaits_members(const Launch& launch) {
-    return launch.open && std::any_of(launch.keys.begin(), launch.keys.end(),
-                                      [](const KeyRef& r) { return !r.key->comm->knows_circuits(); });
+    return launch.open() && std::any_of(launch.keys.begin(), launch.keys.end(),
+                                        [](const KeyRef& r) { return !r.key->comm->knows_circuits(); });
 }
 
 bool asks(const Launch& launch) {
-    return launch.waits() && !launch.no_light && !launch.unsettled && !awaits_members(launch);
+    return launch.waits() && !launch.no_light && launch.circuits_known == Known::yes && !awaits_members(launch);
 }
 
 Judgement judge(const Comm& comm, const Fabric& fabric) {

@@ -95,14 +95,14 @@ bool NodeSessions::has_overdue(Comm& comm) const {
 // A communicator that holds the launch for a member on such a node: one that has not come, or that nobody can tell to start.
 Comm* NodeSessions::held_by_overdue(const Launch& launch) const {
     if (overdue_nodes_ == 0) return nullptr;
-    if (launch.open || launch.stage != Stage::ready) return nullptr;
+    if (launch.open() || launch.stage != Stage::ready) return nullptr;
     for (const KeyRef& r : launch.keys) {
         if (r.key->comm->open() || !has_overdue(*r.key->comm)) continue;
         for (std::uint32_t i = 0; i < r.key->members.size(); ++i) {
             const Member& member = r.key->comm->members[slot_of(r.key->key, i)];
             if (!member.registered || !nodes_[member.node].overdue) continue;
             const KeyMember& m = r.key->members[i];
-            if (m.presence == Presence::absent || (m.launch != nullptr && !m.launch->open)) return r.key->comm;
+            if (m.presence == Presence::absent || (m.launch != nullptr && !m.launch->open())) return r.key->comm;
         }
     }
     return nullptr;
@@ -216,7 +216,7 @@ void NodeSessions::tell_again() {
     std::map<NodeIndex, std::vector<wire::LocalLaunch>> again;
     for (auto it = unheard_.begin(); it != unheard_.end();) {
         Launch* launch = launch_of(*it);
-        if (launch != nullptr && launch->stage == Stage::suspended && !launch->passed) {
+        if (launch != nullptr && launch->stage == Stage::suspended && !launch->passed()) {
             it = unheard_.erase(it);
             put_back(*launch);
             continue;
@@ -239,7 +239,7 @@ void NodeSessions::tell_again() {
 // It never started.
 void NodeSessions::put_back(Launch& launch) {
     if (launch.gang != nullptr) gangs_.leave(launch);
-    launch.open = false;
+    launch.gate = Gate::held;
     launch.stage = Stage::ready;
     launches_.enter(launch);
     pass_overdue(launch);
@@ -254,8 +254,7 @@ void NodeSessions::adopt(NodeIndex n, const wire::LaunchSnapshot& l, bool firm) 
         if (l.state == wire::LaunchState::ready && !firm) return launches_.demand(n, l.demand);
         Launch* launch = launches_.add(n, l.demand, l.state == wire::LaunchState::in_flight);
         if (launch == nullptr) return;
-        launch->open = true;
-        launch->passed = l.state == wire::LaunchState::passed;
+        launch->gate = l.state == wire::LaunchState::passed ? Gate::passed : Gate::granted;
         launch->stage = Stage::suspended;
         launch->given_up = nodes_[n].given_up;
         if (runs)
@@ -265,7 +264,7 @@ void NodeSessions::adopt(NodeIndex n, const wire::LaunchSnapshot& l, bool firm) 
         return;
     }
     if (l.state == wire::LaunchState::ready && !firm) {
-        if (known->passed) {
+        if (known->passed()) {
             const Policy how = known->no_light ? holds_.policy_of({known}) : Policy::proceed;
             send(n, wire::Pass{{l.demand.launch}, how, "decided while its manager was away"});
         } else if (known->stage == Stage::in_flight) {
@@ -273,20 +272,20 @@ void NodeSessions::adopt(NodeIndex n, const wire::LaunchSnapshot& l, bool firm) 
         } else if (known->stage == Stage::suspended) {
             put_back(*known);
         } else if (known->stage == Stage::committed) {
-            known->open = false;  // its grant is still to come
+            known->gate = Gate::held;  // its grant is still to come
         }
         return;
     }
-    if (known->open) {
+    if (known->open()) {
         const bool away = known->stage != Stage::in_flight;
-        if (!known->passed && away != (l.state == wire::LaunchState::suspended))
+        if (!known->passed() && away != (l.state == wire::LaunchState::suspended))
             send(n, wire::Suspended{{l.demand.launch}, !away});
         return;
     }
     if (l.state == wire::LaunchState::passed) return holds_.expired(n, {{l.demand.launch}});
     if (known->stage == Stage::committed) return;  // as good as granted
     if (known->gang != nullptr) gangs_.leave(*known);
-    known->open = true;
+    known->gate = Gate::granted;
     known->stage = Stage::suspended;
     if (runs)
         adoption_.adopt(*known);

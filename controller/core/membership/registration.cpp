@@ -169,7 +169,7 @@ void Registration::ask_again(const Comm& comm) {
     std::vector<Launch*> open;
     for (const auto& entry : comm.keys)
         for (const KeyMember& m : entry.second->members)
-            if (m.launch != nullptr && m.launch->open && m.launch->waits()) open.push_back(m.launch);
+            if (m.launch != nullptr && m.launch->open() && m.launch->waits()) open.push_back(m.launch);
     std::sort(open.begin(), open.end(), [](const Launch* x, const Launch* y) { return x->id < y->id; });
     gangs_.regather(open);
 }
@@ -278,8 +278,8 @@ void Registration::degrade(Comm& comm, Policy how, Reason reason, const std::str
         Rank* rank = rank_of(m.node, m.rank);
         if (rank == nullptr) continue;
         for (auto& [seq, launch] : rank->launches)
-            if (!launch->open && std::any_of(launch->keys.begin(), launch->keys.end(),
-                                             [&](const KeyRef& r) { return r.key->comm == &comm; }))
+            if (!launch->open() && std::any_of(launch->keys.begin(), launch->keys.end(),
+                                               [&](const KeyRef& r) { return r.key->comm == &comm; }))
                 waiting.push_back(launch.get());
     }
     const bool ends = reason == Reason::died || reason == Reason::left;  // each of a job's ranks does once
@@ -314,7 +314,7 @@ void Registration::comm_lost_member(Comm& comm) {
     const std::uint64_t m = next_mark();
     for (auto& entry : comm.keys)
         for (const KeyMember& member : entry.second->members) {
-            if (member.launch == nullptr || member.launch->open) continue;
+            if (member.launch == nullptr || member.launch->open()) continue;
             for (const KeyRef& r : member.launch->keys)
                 if (std::exchange(r.key->mark, m) != m && launches_.misses_gone_member(*r.key))
                     return degrade(comm, Policy::proceed, Reason::died, "a launch waits for a rank that left");

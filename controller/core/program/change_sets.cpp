@@ -226,7 +226,7 @@ void ChangeSets::fail_gang(Gang& gang) {
     gang.retry_at_ns = now_ + (TimeNs(100'000'000) << std::min(gang.failures - 1, 5u));
     arm(gang.retry_at_ns, TimerKind::gang_retry, gang.id);
     gangs_.restamp(gang);
-    for (Launch* launch : gang.launches) launch->stage = launch->open ? Stage::suspended : Stage::ready;
+    for (Launch* launch : gang.launches) launch->stage = launch->open() ? Stage::suspended : Stage::ready;
     const std::vector<Launch*> launches = gang.launches;
     gangs_.regather(launches);  // others may have come meanwhile
 }

@@ -40,8 +40,8 @@ void Grants::grant(Gang& gang) {
     for (Launch* launch : gang.launches) {
         launch->gang = nullptr;
         if (told.empty() || told.back().node != launch->id.node) told.push_back({launch->id.node, {}, {}, false});
-        (launch->open ? told.back().back : told.back().firm).push_back({launch->id.rank, launch->id.seq});
-        if (launch->open) {
+        (launch->open() ? told.back().back : told.back().firm).push_back({launch->id.rank, launch->id.seq});
+        if (launch->open()) {
             Trace t;
             t.kind = Trace::Kind::resume;
             t.id = gang.ticket;

@@ -103,7 +103,7 @@ TimeNs Turns::turn_of(Gang& gang, const plan::Instance& i) {
 
 void Turns::wait_turn(Gang& gang, TimeNs until) {
     schedule_.set_wanted(gang, {});
-    gang.blocked = gang.offline = true;
+    gang.sleep = Gang::Sleep::for_others;
     const auto dark =
         std::find_if(gang.edges.begin(), gang.edges.end(), [this](EdgeId e) { return inventory_.lit(e) == nullptr; });
     schedule_.watch_gpu(gang, inventory_.edge(dark != gang.edges.end() ? *dark : gang.edges.front()).a);  // others may light it

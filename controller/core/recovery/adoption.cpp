@@ -19,7 +19,7 @@ namespace opus::controller {
 // Until it is known which circuits it uses all lit ports of its node stay, and of the nodes of all its communicators'
 // members: a ring has circuits between others.
 void Adoption::adopt(Launch& launch) {
-    launch.unsettled = true;
+    launch.circuits_known = Known::no;
     adopted_.insert(launch.id);
     again_.insert(launch.id);
     due_ = true;
@@ -43,7 +43,7 @@ void Adoption::keep_members(Comm& comm) {
 }
 
 void Adoption::keep_ports(Launch& launch) {
-    launch.kept = true;
+    launch.circuits_known = Known::no_and_kept;
     keep_node(launch.id.node);
     for (const KeyRef& r : launch.keys) {
         Comm& comm = *r.key->comm;
@@ -76,8 +76,7 @@ void Adoption::wake_nodes(const Launch& launch, std::uint64_t m) {
 void Adoption::settle(Launch& launch) {
     adopted_.erase(launch.id);
     again_.erase(launch.id);
-    launch.unsettled = false;
-    if (!std::exchange(launch.kept, false)) return;
+    if (std::exchange(launch.circuits_known, Known::yes) != Known::no_and_kept) return;
     leave_node(launch.id.node);
     for (const KeyRef& r : launch.keys) {
         Comm& comm = *r.key->comm;
@@ -93,7 +92,7 @@ void Adoption::look_again(Comm& comm) {
     if (comm.unsettled > 0)
         for (const auto& entry : comm.keys)
             for (const KeyMember& m : entry.second->members)
-                if (m.launch != nullptr && m.launch->unsettled) again_.insert(m.launch->id);
+                if (m.launch != nullptr && m.launch->circuits_known != Known::yes) again_.insert(m.launch->id);
     runs_.look_again(comm);
 }
 
@@ -140,7 +139,7 @@ std::vector<Launch*> Adoption::known_now() {
         }
         if (is_known || launch->given_up)
             known.push_back(launch);
-        else if (!launch->kept)
+        else if (launch->circuits_known == Known::no)
             keep_ports(*launch);
     }
     for (const std::uint64_t number : unsettled_comms_) keep_members(*comms_.by_number(number));
@@ -154,7 +153,7 @@ void Adoption::settle_known() {
     std::unordered_map<const KeyState*, bool> lit;
     const std::uint64_t m = next_mark();
     for (Launch* launch : known) {
-        const bool kept = launch->kept;
+        const bool kept = launch->circuits_known == Known::no_and_kept;
         settle(*launch);
         if (!kept) wake_nodes(*launch, m);
         for (const KeyRef& r : launch->keys)

@@ -91,7 +91,7 @@ void Holds::hold_expired(Gang& gang) {
     const TimeNs needed = slowest != kNone ? needed_hold_ns(fabric_.switches[slowest].dark_ns) : 0;
     TimeNs due = -1, asked = 0;
     for (const Launch* launch : gang.launches) {
-        if (launch->open) continue;
+        if (launch->open()) continue;
         const TimeNs wanted = asked_hold(*launch);
         const TimeNs at = launch->complete_ns + (wanted != 0 ? wanted : std::max(kDefaultHoldNs, needed));
         if (due >= 0 && due <= at) continue;
@@ -123,7 +123,7 @@ void Holds::not_routable(Gang& gang) {
     const std::string why = planner_.explain(gang.edges);
     std::vector<Launch*> running, held, impossible;
     for (Launch* launch : gang.launches) {
-        (launch->open ? running : held).push_back(launch);
+        (launch->open() ? running : held).push_back(launch);
         if (!fits_alone(*launch)) impossible.push_back(launch);
     }
     if (!impossible.empty()) {
@@ -193,9 +193,9 @@ void Holds::pass_launches(const std::vector<Launch*>& launches, Policy how, cons
     for (Launch* launch : launches) {
         if (no_light || how == Policy::abort) launch->no_light |= launch->stage != Stage::in_flight;
         if (launch->no_light && launch->gang != nullptr && launch->waits()) gangs_.leave(*launch);
-        if (launch->open) continue;
+        if (launch->open()) continue;
         if (launch->gang != nullptr && launch->waits()) gangs_.leave(*launch);
-        launch->open = launch->passed = true;
+        launch->gate = Gate::passed;
         launch->in_call = false;
         launch->alone = launch->keys.size() > 1;  // it needs no one to start with
         if (launch->stage == Stage::ready) {
@@ -232,11 +232,11 @@ void Holds::expired(NodeIndex node, const wire::Expired& message) {
         for (const KeyRef& r : launch->keys)
             if (std::find(comms_concerned.begin(), comms_concerned.end(), r.key->comm) == comms_concerned.end())
                 comms_concerned.push_back(r.key->comm);
-        if (launch->open) continue;
+        if (launch->open()) continue;
         ++counters_.passes;
         std::vector<Launch*> gang = launch->gang != nullptr ? launch->gang->launches : std::vector<Launch*>{};
         if (launch->gang != nullptr && launch->waits()) gangs_.leave(*launch);
-        launch->open = launch->passed = true;
+        launch->gate = Gate::passed;
         launch->in_call = false;
         launch->alone = launch->keys.size() > 1;
         if (launch->stage == Stage::ready) launch->stage = Stage::suspended;

@@ -41,7 +41,7 @@ const Suspension::KeyLooked& look_at(const KeyState& key, Suspension::KeysLooked
     const auto [at, fresh] = looked.try_emplace(&key);
     if (!fresh) return at->second;
     at->second.half_started = half_started(key);
-    for (const KeyMember& m : key.members) at->second.held += m.launch != nullptr && !m.launch->open;
+    for (const KeyMember& m : key.members) at->second.held += m.launch != nullptr && !m.launch->open();
     return at->second;
 }
 
@@ -76,7 +76,7 @@ TimeNs Suspension::patience_of(const Gang& gang) const {
     std::uint32_t in_vain = kMostInVain;
     KeysLooked looked;
     for (const Launch* l : gang.launches) {
-        in_vain = std::min(in_vain, l->open && awaited_by(*l, looked) == l->awaited ? l->in_vain : 0);
+        in_vain = std::min(in_vain, l->open() && awaited_by(*l, looked) == l->awaited ? l->in_vain : 0);
         if (in_vain == 0) break;
     }
     const TimeNs least = break_time(gang);
@@ -100,7 +100,7 @@ bool Suspension::tied_to_half_started(Launch& launch, TiedLaunches& tied, KeysLo
         for (const KeyRef& r : at.keys) {
             if (std::exchange(r.key->mark, tied.mark) == tied.mark) continue;
             for (const KeyMember& member : r.key->members)
-                if (member.launch != nullptr && member.launch->open &&
+                if (member.launch != nullptr && member.launch->open() &&
                     std::exchange(member.launch->mark, tied.mark) != tied.mark)
                     walk.push_back(member.launch);
         }
@@ -151,7 +151,7 @@ bool Suspension::in_the_way(Gang& gang, std::vector<EdgeId>& pairs) {
 
 void Suspension::consider(Gang& gang) {
     gang.break_armed = false;
-    if (gang.state != Gang::State::waiting || !gang.blocked || gang.offline) return;
+    if (gang.state != Gang::State::waiting || gang.sleep != Gang::Sleep::for_ports) return;
     const TimeNs look = break_time(gang), patience = patience_of(gang);
     TimeNs again = now_ + look;
     const auto wait = [&] {

@@ -33,10 +33,10 @@ void Schedule::attempt(Gang& gang) {
     if (gang.state != Gang::State::waiting || now_ < gang.retry_at_ns) return;
     std::vector<EdgeId> added;
     const bool grown = gangs_.collect(gang, added);
-    if (gang.blocked && !gang.force && !gang.offline && !(grown && gang.lit)) {
+    if (gang.sleep == Gang::Sleep::for_ports && !gang.force && !(grown && gang.lit)) {
         if ((added.empty() || want_more(gang, added)) && still_blocked(gang)) return;
     }
-    gang.force = gang.offline = gang.lit = false;
+    gang.force = gang.lit = false;
     gang.looked_step = step_;
     unwatch(gang);
     if (!gang.sorted) {
@@ -46,7 +46,7 @@ void Schedule::attempt(Gang& gang) {
     }
     if (gang.unjudged || !reachable(gang)) {
         if (gang.unjudged) gangs_.restamp(gang);
-        gang.blocked = gang.offline = true;
+        gang.sleep = Gang::Sleep::for_others;
         return set_wanted(gang, {});
     }
     if (gang.edges.empty()) return grants_.grant(gang);
@@ -65,7 +65,7 @@ void Schedule::attempt(Gang& gang) {
         if (plan.fresh.empty()) return grants_.grant(gang);
         if (const TimeNs until = fences_.rests_until(plan); until > now_) {
             block(gang);
-            gang.offline = true;
+            gang.sleep = Gang::Sleep::for_others;
             return arm(until, TimerKind::gang_retry, gang.id);
         }
         return change_sets_.program(gang, plan);
@@ -77,7 +77,7 @@ void Schedule::attempt(Gang& gang) {
 // A grant must reach the managers of all that are to start.
 bool Schedule::reachable(const Gang& gang) {
     return std::all_of(gang.launches.begin(), gang.launches.end(),
-                       [this](const Launch* l) { return l->open || nodes_[l->id.node].up(); });
+                       [this](const Launch* l) { return l->open() || nodes_[l->id.node].up(); });
 }
 
 // A gang that is being programmed was complete without these; they start after it, not before, so that
@@ -89,7 +89,7 @@ bool Schedule::meets_committed(const Gang& gang) {
             if (r.key->mark == m || !r.key->full()) continue;
             r.key->mark = m;
             for (const KeyMember& member : r.key->members)
-                if (member.launch != nullptr && member.launch->stage == Stage::committed && !member.launch->open)
+                if (member.launch != nullptr && member.launch->stage == Stage::committed && !member.launch->open())
                     return true;
         }
     return false;
@@ -99,12 +99,12 @@ bool Schedule::meets_committed(const Gang& gang) {
 // others have been taken away, not before. Its gang may be the one that it was suspended for: it keeps its place.
 bool Schedule::suspended_now(const Gang& gang) const {
     return std::any_of(gang.launches.begin(), gang.launches.end(),
-                       [this](const Launch* l) { return l->open && l->suspended_step == step_; });
+                       [this](const Launch* l) { return l->open() && l->suspended_step == step_; });
 }
 
 void Schedule::back_off(Gang& gang) {
     reserve(gang);
-    gang.blocked = gang.offline = true;
+    gang.sleep = Gang::Sleep::for_others;
     arm(now_ + 1, TimerKind::gang_retry, gang.id);
 }
 
@@ -165,7 +165,7 @@ bool Schedule::joins_flight(const Gang& gang) const {
 // --- reservations ---------------------------------------------------------------------------------
 
 void Schedule::block(Gang& gang) {
-    gang.blocked = true;
+    gang.sleep = Gang::Sleep::for_ports;
     if (gang.blocked_ns < 0) gang.blocked_ns = now_;
     reserve(gang);
     for (const WantedPort& w : gang.wanted) runs_.revoke_for(gang, w);
@@ -262,7 +262,7 @@ bool Schedule::still_blocked(Gang& gang) {
         if (!inventory_.reserved_by(gang, p) && inventory_.obstacle(p, gang) == Obstacle::none) return false;
     unwatch(gang);
     watch(gang);
-    gang.blocked = true;
+    gang.sleep = Gang::Sleep::for_ports;
     return true;
 }
 
@@ -283,7 +283,7 @@ void Schedule::watch_gpu(Gang& gang, GpuId gpu) {
 }
 
 void Schedule::unwatch(Gang& gang) {
-    gang.blocked = false;
+    gang.sleep = Gang::Sleep::no;
     if (gang.watch_all) watching_all_.erase(gang.order());
     gang.watch_all = false;
     if (gang.watch != kNone) std::erase(watchers_[gang.watch], &gang);
