@@ -156,9 +156,9 @@ struct Trace {
     Kind kind{};
     TimeNs at_ns = 0;
     std::uint64_t id = 0;  // gang ticket, op, or 0
-    LaunchId launch;
-    Circuit circuit;
-    CommId comm;
+    LaunchId launch = {};
+    Circuit circuit = {};
+    CommId comm = {};
     OpKind op = OpKind::none;
     std::uint64_t bytes = 0;
     TimeNs ready_ns = 0, go_ns = 0,

@@ -44,7 +44,7 @@ Gang& Gangs::of(Launch& launch) {
     t.op = launch.op;
     t.bytes = launch.bytes;
     if (!launch.keys.empty()) t.comm = launch.keys.front().key->key.comm;
-    trace(std::move(t));
+    trace(t);
     return g;
 }
 

@@ -222,7 +222,7 @@ void Launches::hear_done(NodeIndex node, const wire::LaunchDone& done) {
         t.bytes = launch->bytes;
         if (!launch->keys.empty()) t.comm = launch->keys.front().key->key.comm;
     }
-    trace(std::move(t));
+    trace(t);
     if (launch == nullptr) return;
     plan::Seen seen;
     seen.op = launch->op;
@@ -245,7 +245,7 @@ void Launches::hear_seen(NodeIndex node, const wire::LaunchSeen& seen) {
     t.go_ns = seen.done.go_ns;
     t.done_ns = seen.done.done_ns;
     t.held = false;
-    trace(std::move(t));
+    trace(t);
     ++counters_.launches_seen;
 }
 

@@ -109,7 +109,7 @@ void Cuts::hear_ran(NodeIndex n, const wire::LaunchRan& ran) {
     t.op = ran.demand.op;
     t.bytes = ran.demand.bytes;
     if (!ran.demand.keys.empty()) t.comm = ran.demand.keys.front().first.comm;
-    trace(std::move(t));
+    trace(t);
     ++counters_.launches_done;
     ++counters_.run_launches;
     const Rank* rank = rank_of(n, ran.demand.launch.rank);

@@ -56,11 +56,7 @@ void ChangeSets::turn_dark(Op& op, PortId p) {
     hidden_.forget(p);
     turns_.lose_turns(p);
     if (peer == kNone) return;
-    Trace t;
-    t.kind = Trace::Kind::circuit_down;
-    t.id = op.id;
-    t.circuit = make_circuit(p, peer);
-    trace(std::move(t));
+    trace({.kind = Trace::Kind::circuit_down, .id = op.id, .circuit = make_circuit(p, peer)});
     ++counters_.circuits_moved;
     const EdgeId e = inventory_.port(p).edge;
     inventory_.darken(p, step_, now_);
@@ -107,10 +103,7 @@ void ChangeSets::emit() {
             p.changes.connect.emplace_back(fabric_.ports[entry.second.a].sw_port, fabric_.ports[entry.second.b].sw_port);
         ++counters_.reconfigurations;
         act(std::move(p));
-        Trace t;
-        t.kind = Trace::Kind::program_begin;
-        t.id = id;
-        trace(std::move(t));
+        trace({.kind = Trace::Kind::program_begin, .id = id});
     }
     new_.clear();
     open_.clear();
@@ -125,11 +118,7 @@ void ChangeSets::settle(Op& op, const Applied& applied) {
         }
         inventory_.light(circuit, step_, now_);
         inventory_.see(circuit);
-        Trace t;
-        t.kind = Trace::Kind::circuit_up;
-        t.id = op.id;
-        t.circuit = circuit;
-        trace(std::move(t));
+        trace({.kind = Trace::Kind::circuit_up, .id = op.id, .circuit = circuit});
     }
     for (const PortId p : op.dark) {
         PortState& s = inventory_.port(p);

@@ -163,10 +163,7 @@ void Fences::fence(PortId p, FencedBy by, const std::string& why) {
         "fenced " + fabric_.ports[p].name + " (" + fabric_.switch_of(p).name + " port " +
             std::to_string(fabric_.ports[p].sw_port) + ")" + (hand ? " by hand" : "") + (why.empty() ? "" : ": ") +
             why + (hand ? "" : "; check cable and switch; it is tried again in " + ms_text(port.trial_ns - now_)));
-    Trace t;
-    t.kind = Trace::Kind::port_fenced;
-    t.circuit = {p, kNone};
-    trace(std::move(t));
+    trace({.kind = Trace::Kind::port_fenced, .circuit = {p, kNone}});
     schedule_.queue_all();
 }
 
@@ -180,10 +177,7 @@ void Fences::unfence(PortId p, const std::string& why) {
     ++inventory_.fence_generation;
     log(LogLevel::warn, fabric_.ports[p].name + " (" + fabric_.switch_of(p).name + " port " +
                             std::to_string(fabric_.ports[p].sw_port) + ")" + why);
-    Trace t;
-    t.kind = Trace::Kind::port_unfenced;
-    t.circuit = {p, kNone};
-    trace(std::move(t));
+    trace({.kind = Trace::Kind::port_unfenced, .circuit = {p, kNone}});
     // What needs not ask would never have it.
     runs_.revoke_endless_at(fabric_.ports[p].gpu, fabric_.ports[p].name + " is back");
     holds_.relight();

@@ -41,13 +41,7 @@ void Grants::grant(Gang& gang) {
         launch->gang = nullptr;
         if (told.empty() || told.back().node != launch->id.node) told.push_back({launch->id.node, {}, {}, false});
         (launch->open() ? told.back().back : told.back().firm).push_back({launch->id.rank, launch->id.seq});
-        if (launch->open()) {
-            Trace t;
-            t.kind = Trace::Kind::resume;
-            t.id = gang.ticket;
-            t.launch = launch->id;
-            trace(std::move(t));
-        }
+        if (launch->open()) trace({.kind = Trace::Kind::resume, .id = gang.ticket, .launch = launch->id});
         if (auto it = running_.find(launch->grant); it != running_.end() && --it->second.launches == 0)
             running_.erase(it);
         launch->grant = id;
@@ -85,10 +79,7 @@ void Grants::grant(Gang& gang) {
 void Grants::finished(const Launch& launch) {
     const auto it = running_.find(launch.grant);
     if (it == running_.end() || --it->second.launches > 0) return;
-    Trace t;
-    t.kind = Trace::Kind::gang_done;
-    t.id = it->second.ticket;
-    trace(t);
+    trace({.kind = Trace::Kind::gang_done, .id = it->second.ticket});
     running_.erase(it);
 }
 
@@ -111,7 +102,7 @@ void Grants::count_grant(const Gang& gang, TimeNs exposed) {
     t.ready_ns = last;
     t.queue_ns = queued_for;
     t.dark_ns = exposed;
-    trace(std::move(t));
+    trace(t);
 }
 
 void Grants::send_grant(NodeIndex node, std::uint64_t id, std::vector<wire::LocalLaunch> firm,

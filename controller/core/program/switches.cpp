@@ -145,10 +145,7 @@ void Switches::notice(PortId p, PortId believed, PortId found, std::vector<std::
                           name_of(believed));
     inventory_.port(p).note = "turned by another hand: it led to " + name_of(believed);
     if (believed >= fabric_.ports.size()) return;
-    Trace t;
-    t.kind = Trace::Kind::circuit_lost;
-    t.circuit = make_circuit(p, believed);
-    trace(std::move(t));
+    trace({.kind = Trace::Kind::circuit_lost, .circuit = make_circuit(p, believed)});
 }
 
 // A map that was asked for before the last change of a port says nothing about it.
@@ -171,10 +168,7 @@ void Switches::adopt_circuit(const Circuit& circuit) {
     const bool seen = a.seen == circuit.b && b.seen == circuit.a;
     inventory_.light(circuit, step_, now_);
     a.no_light = b.no_light = !seen;
-    Trace t;
-    t.kind = Trace::Kind::circuit_up;
-    t.circuit = circuit;
-    trace(std::move(t));
+    trace({.kind = Trace::Kind::circuit_up, .circuit = circuit});
 }
 
 void Switches::show_differences(SwitchIndex s, std::vector<std::string> differences) {
@@ -245,13 +239,7 @@ void Switches::adopt_map(SwitchIndex s, const MapRead& e) {
 void Switches::answer(SwitchIndex s, const Applied& e) {
     const auto it = inventory_.ops().find(e.op);
     if (it == inventory_.ops().end() || it->second.sw != s) return;
-    Trace t;
-    t.kind = Trace::Kind::program_end;
-    t.id = e.op;
-    t.ready_ns = e.sent_ns;
-    t.go_ns = e.acked_ns;
-    t.done_ns = e.settled_ns;
-    trace(std::move(t));
+    trace({.kind = Trace::Kind::program_end, .id = e.op, .ready_ns = e.sent_ns, .go_ns = e.acked_ns, .done_ns = e.settled_ns});
     if (e.error == DriverError::none) return change_sets_.settle(it->second, e);
     const std::string text = text_of(e.error, e.text);
     inventory_.sw(s).last_error = text;

@@ -207,12 +207,7 @@ void Holds::pass_launches(const std::vector<Launch*>& launches, Policy how, cons
         pass.how = how;
         if (pass.why.empty()) pass.why = why.substr(0, wire::kMaxText);
         pass.launches.push_back({launch->id.rank, launch->id.seq});
-        Trace t;
-        t.kind = Trace::Kind::pass;
-        t.launch = launch->id;
-        t.op = launch->op;
-        t.bytes = launch->bytes;
-        trace(std::move(t));
+        trace({.kind = Trace::Kind::pass, .launch = launch->id, .op = launch->op, .bytes = launch->bytes});
     }
     if (!passes.empty())
         log(LogLevel::warn, std::string(how == Policy::abort ? "aborted" : "passed without circuits") + ": " + why);

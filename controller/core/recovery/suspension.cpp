@@ -203,12 +203,7 @@ void Suspension::suspend(Launch& launch, const std::string& why, Suspending& wit
     explain_.explain_missing(launch, missing, with.said);
     log(LogLevel::warn,
         "suspended " + name(launch.id) + ": " + why + (missing.empty() ? "" : ", and it waits: " + missing.front()));
-    Trace t;
-    t.kind = Trace::Kind::suspend;
-    t.launch = launch.id;
-    t.op = launch.op;
-    t.bytes = launch.bytes;
-    trace(std::move(t));
+    trace({.kind = Trace::Kind::suspend, .launch = launch.id, .op = launch.op, .bytes = launch.bytes});
     for (const KeyRef& r : launch.keys) r.key->dropped = true;
     const std::uint64_t before = std::exchange(launch.awaited, awaited_by(launch, with.looked));
     launch.in_vain = before == launch.awaited ? launch.in_vain + 1 : 0;
