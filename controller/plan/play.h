@@ -1,0 +1,141 @@
+// A lap on the ports of its GPUs, played in a way: of which search.cpp looks for the best.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "controller/plan/lap.h"
+#include "opus/fabric.h"
+
+namespace opus::controller::plan {
+
+// How a lap may go: by rank its uses take their light, and each with how many circuits a pair.
+struct Way {
+    std::vector<double> rank;
+    std::vector<std::uint32_t> circuits;
+};
+
+class Play {
+public:
+    static constexpr std::uint32_t kNone32 = 0xffffffffu;
+    static constexpr std::uint32_t kTypical = 3;  // of the laps that are played
+
+    struct Begun {
+        TimeNs full_ns = 0, begin_ns = 0, blocked_ns = 0, ns = 0, longer_ns = 0;
+        std::uint32_t blocker = kNone32;  // instance
+        bool done = false;
+    };
+
+    Play(const Lap& lap, const Fabric& fabric, const std::vector<bool>& usable);
+
+    std::uint32_t most_circuits(std::uint32_t use) const;
+    // What the use takes longer with so many circuits a pair than as it was seen.
+    TimeNs longer_ns(std::uint32_t use, std::uint32_t circuits) const {
+        return longer_[use][std::min<std::size_t>(circuits, longer_[use].size()) - 1];
+    }
+
+    void play(const Way& way);
+
+    bool whole() const { return !short_of_ports_ && order_.size() == std::size_t{uses_} * kLaps; }
+    std::vector<std::pair<PortId, PortId>> ports_of(std::uint32_t use) const;
+    std::uint32_t circuits_of(std::uint32_t use) const;
+    TimeNs end_of(std::uint32_t k) const {
+        TimeNs end = 0;
+        for (std::uint32_t x = 0; x < (k + 1) * uses_; ++x) end = std::max(end, begun_[x].begin_ns + begun_[x].ns);
+        return end;
+    }
+    TimeNs lap_ns() const { return (end_of(kLaps - 1) - end_of(kChosen)) / (kLaps - 1 - kChosen); }
+    // For how long a GPU's ports are dark in a lap, in the mean.
+    TimeNs turned_ns() const {
+        return gpus_.empty() ? 0 : turned_ns_ / static_cast<TimeNs>(gpus_.size() * (kLaps - 1 - kChosen));
+    }
+    TimeNs held_ns() const {
+        TimeNs sum = 0;
+        for (std::uint32_t x = uses_; x < uses_ * kLaps; ++x) sum += begun_[x].begin_ns - begun_[x].full_ns;
+        return sum;
+    }
+    const Begun& typical(std::uint32_t use) const { return begun_[kTypical * uses_ + use]; }
+    TimeNs dark_ns() const { return gpus_.empty() ? 0 : std::ranges::max(gpus_, {}, &Gpu::dark_ns).dark_ns; }
+    const std::vector<std::uint32_t>& order() const { return order_; }
+    std::uint32_t uses() const { return uses_; }
+
+private:
+    // Laps that are played. In that of kChosen ports are chosen for all that follow.
+    static constexpr std::uint32_t kLaps = 5, kChosen = 1;
+
+    struct Gpu {
+        std::vector<std::uint32_t> ports;
+        TimeNs dark_ns = 0;
+        std::vector<std::pair<double, std::uint32_t>> peers;  // of uses, by rank: whom it is joined to
+    };
+    struct Port {
+        std::uint32_t peer = kNone32, gpu = kNone32;  // where its light leads
+        std::uint32_t last = kNone32;
+        std::uint64_t taken = 0;  // when serving_ was so
+        std::uint32_t open = 0;         // uses that it is kept for once they are over
+        std::uint32_t until = kNone32;  // one of those at whose end it goes
+        TimeNs free_ns = 0, lit_ns = 0;
+    };
+    struct Next {
+        std::uint32_t use = 0, laps = 0;
+        TimeNs ns = 0;
+    };
+
+    void list_uses();
+    std::size_t needed_after(std::uint32_t gpu, std::uint32_t peer, double now) const;
+
+    bool is_taken(std::uint32_t p) const { return port_[p].taken == serving_; }
+    void take(std::uint32_t p) {
+        port_[p].taken = serving_;
+        taken_.push_back(p);
+    }
+
+    enum class Choice { made, none, later };
+
+    Choice choose(std::uint32_t u, std::size_t i, TimeNs in_time);
+    bool as_it_ends(std::uint32_t u, std::size_t i);
+
+    // By the light with which its launches have begun.
+    void go_on(std::uint32_t u, std::size_t i) {
+        const auto [a, c] = pairs_[u][i % pairs_[u].size()];
+        for (const std::uint32_t p : gpus_[a].ports)
+            if (is_open(p) && port_[p].gpu == c && !is_taken(p)) chosen_[u][i] = {p, port_[p].peer};
+    }
+
+    // Its light cannot go: a launch that began with it is not over.
+    bool is_open(std::uint32_t p) const { return port_[p].open > 0; }
+
+    bool serve(std::uint32_t x);
+
+    std::uint32_t who_holds(std::uint32_t port) const {
+        for (std::uint32_t y = 0; y < held_.size(); ++y)
+            if (!begun_[y].done && std::ranges::find(held_[y], port) != held_[y].end()) return y;
+        return kNone32;
+    }
+    bool take_ports(std::uint32_t x);
+    void turn_ports(std::uint32_t x);
+
+    bool delay(std::uint32_t x, const std::vector<std::uint32_t>& ports);
+
+    const Lap& lap_;
+    const Fabric& fabric_;
+    std::uint32_t uses_ = 0;
+    bool short_of_ports_ = false;
+    TimeNs turned_ns_ = 0;
+    std::uint64_t serving_ = 0;
+    std::vector<PortId> id_;  // of each port
+    std::vector<std::vector<std::pair<std::uint32_t, std::uint32_t>>> chosen_;  // by use: ports of each pair, then of each pair's second circuit
+    std::vector<std::vector<TimeNs>> longer_;  // by use: with one circuit a pair, with two
+    std::vector<std::vector<std::pair<std::uint32_t, std::uint32_t>>> pairs_;  // by use: GPUs
+    std::vector<Gpu> gpus_;
+    std::vector<std::vector<Next>> next_;
+    const std::vector<double>* rank_ = nullptr;
+    std::vector<Begun> begun_;
+    std::vector<std::uint32_t> waits_, order_, due_, taken_;
+    std::vector<std::vector<std::uint32_t>> held_, delayed_;  // by instance: ports that are kept until it is over; instances that come after it
+    std::vector<Port> port_;
+};
+
+}  // namespace opus::controller::plan

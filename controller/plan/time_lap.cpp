@@ -1,0 +1,289 @@
+// When the uses of a lap are ready, what they wait for, and how long they take: learned from the laps in the log.
+#include <algorithm>
+#include <limits>
+
+#include "controller/plan/lap.h"
+#include "controller/plan/program_order.h"
+#include "opus/assert.h"
+
+namespace opus::controller::plan {
+namespace {
+
+constexpr std::int64_t kTimed = 6;  // laps that are looked at
+constexpr std::uint32_t kMostKnownCircuits = 64;  // of a pair
+// What the laps in a log say of when the uses of a lap are ready.
+class Timer {
+public:
+    Timer(Lap& lap, const Log& log) : lap_(lap) {
+        for (const auto& [name, seen] : log.ranks()) ranks_.push_back({name, lanes_of(in_order(seen))});
+    }
+
+    bool time() {
+        last_ = std::numeric_limits<std::int64_t>::max();
+        first_ = 0;  // what was before may have been something else
+        for (const auto& [rank, lanes] : ranks_)
+            for (const Lane& lane : lanes) {
+                if (lane.per_lap == 0) continue;
+                first_ = std::max(first_, lane.first_lap + (lane.first_in_lap != 0));
+                last_ = std::min(last_, lane.lap_at(lane.launches.size()) - 1);
+            }
+        if (last_ == std::numeric_limits<std::int64_t>::max() || last_ < first_) return false;
+        const bool several = last_ > first_;
+        first_ = std::max(first_, last_ - kTimed + 1);
+        for (Use& use : lap_.uses) use.before.clear(), use.until.clear(), use.ns = 0, use.at_ns = std::numeric_limits<TimeNs>::max();
+        before_.assign(lap_.uses.size(), {});
+        ready_.assign(lap_.uses.size(), 0);
+        go_.assign(lap_.uses.size(), 0);
+        times_.assign(lap_.uses.size(), {});
+        // From begin to begin; of a lap whose lap before was something else, until it is over.
+        begin_ns_ = std::numeric_limits<TimeNs>::max();
+        TimeNs before = begin_ns_, end = 0;
+        for (const auto& [rank, lanes] : ranks_)
+            for (const Lane& lane : lanes) {
+                if (lane.per_lap == 0) continue;
+                begin_ns_ = std::min(begin_ns_, lane.at(last_, 0)->go_ns);
+                end = std::max(end, lane.at(last_, static_cast<std::int64_t>(lane.per_lap) - 1)->done_ns);
+                if (several) before = std::min(before, lane.at(last_ - 1, 0)->go_ns);
+            }
+        lap_.ns = several ? begin_ns_ - before : end - begin_ns_;
+        for (const auto& [rank, lanes] : ranks_)
+            for (const Lane& lane : lanes)
+                for (std::size_t i = 0; i < lane.per_lap; ++i) learn_length(lane, i);
+        note_lengths();
+        for (const auto& [rank, lanes] : ranks_)
+            for (const Lane& lane : lanes)
+                for (std::size_t i = 0; i < lane.per_lap; ++i) learn_links(rank, lanes, lane, i);
+        lap_.held_ns = held_ns();
+        for (std::uint32_t u = 0; u < lap_.uses.size(); ++u) {
+            if (lap_.uses[u].at_ns == std::numeric_limits<TimeNs>::max()) lap_.uses[u].at_ns = 0;
+            for (const auto& [from, ns] : before_[u]) lap_.uses[u].before.push_back({from.first, from.second, ns});
+        }
+        return true;
+    }
+
+private:
+    // Launches of a rank that begin with keys of one sequence: they end in their order.
+    struct Lane {
+        Key sequence;
+        Launches launches;
+        std::size_t per_lap = 0;  // 0: they are in no lap
+        std::int64_t first_lap = 0;      // of the first of them
+        std::size_t first_in_lap = 0;
+
+        std::int64_t lap_at(std::size_t i) const {
+            return first_lap + static_cast<std::int64_t>((first_in_lap + i) / per_lap);
+        }
+        std::int64_t index(std::int64_t lap, std::int64_t place) const {
+            return (lap - first_lap) * static_cast<std::int64_t>(per_lap) + place - static_cast<std::int64_t>(first_in_lap);
+        }
+        bool has(std::int64_t lap, std::int64_t place) const {
+            const std::int64_t i = index(lap, place);
+            return i >= 0 && i < static_cast<std::int64_t>(launches.size());
+        }
+        const Seen* at(std::int64_t lap, std::int64_t place) const { return launches[static_cast<std::size_t>(index(lap, place))]; }
+    };
+
+    std::vector<Lane> lanes_of(const Launches& launches) const {
+        std::map<Key, Lane> lanes;
+        for (const Seen* s : launches)
+            if (!s->keys.empty())
+                if (const auto x = lap_.find(first_key(*s)); x && x->second >= -1)
+                    lanes[sequence_of(first_key(*s))].launches.push_back(s);
+        std::vector<Lane> all;
+        for (auto& [sequence, lane] : lanes) {
+            lane.sequence = sequence;
+            place(lane);
+            all.push_back(std::move(lane));
+        }
+        return all;
+    }
+
+    // Each launch of a lap names some keys of it; as many in each lap.
+    void place(Lane& lane) const {
+        std::map<std::int64_t, std::size_t> counts;
+        for (const Seen* s : lane.launches) {
+            const auto x = lap_.find(first_key(*s));
+            if (!x) return;
+            ++counts[x->second];
+        }
+        std::size_t most = 0;
+        for (const auto& [lap, count] : counts) most = std::max(most, count);
+        lane.first_lap = counts.begin()->first;
+        lane.first_in_lap = most - counts.begin()->second;
+        lane.per_lap = most;
+        for (const auto& [lap, count] : counts)
+            if (count != most && lap != counts.begin()->first && lap != counts.rbegin()->first) lane.per_lap = 0;
+    }
+
+    // Of its keys the one with which it began.
+    const Key& first_key(const Seen& seen) const {
+        const Key* first = &seen.keys.front().key;
+        std::tuple least{std::numeric_limits<std::int64_t>::max(), ~std::uint64_t{0}, ~std::uint32_t{0}};
+        for (const SeenKey& k : seen.keys)
+            if (const auto x = lap_.find(k.key))
+                if (const std::tuple at{x->second, lap_.uses[x->first].grant, x->first}; at < least) first = &k.key, least = at;
+        return *first;
+    }
+
+    // With which it is over, and in which lap.
+    std::pair<std::uint32_t, std::int64_t> last_use(const Seen& seen) const {
+        std::tuple<std::int64_t, std::uint64_t, std::uint32_t> last{std::numeric_limits<std::int64_t>::min(), 0, 0};
+        for (const SeenKey& k : seen.keys)
+            if (const auto x = lap_.find(k.key)) last = std::max(last, {x->second, lap_.uses[x->first].grant, x->first});
+        return {std::get<2>(last), std::get<0>(last)};
+    }
+
+    // Of a launch of several uses: none begins before the one with which it begins, and all hold their light until the last is over.
+    void tie_uses(const Seen& launch) {
+        const auto first = *lap_.find(first_key(launch)), last = last_use(launch);
+        for (const SeenKey& k : launch.keys) {
+            const auto x = lap_.find(k.key);
+            if (!x) continue;
+            if (*x != first) before_[x->first].try_emplace({first.first, static_cast<std::uint32_t>(x->second - first.second)}, 0);
+            if (*x == last) continue;
+            const Until until{last.first, static_cast<std::uint32_t>(last.second - x->second)};
+            auto& all = lap_.uses[x->first].until;
+            if (std::ranges::find(all, until) == all.end()) all.push_back(until);
+        }
+    }
+
+    // How long the use takes with which the launch begins, and when it begins.
+    void learn_length(const Lane& lane, std::size_t place) {
+        const auto at = static_cast<std::int64_t>(place);
+        const Seen& latest = *lane.at(last_, at);
+        const auto first = *lap_.find(first_key(latest));
+        const std::uint32_t use = first.first;
+        const bool goes_on = last_use(latest) != first;
+        if (goes_on) tie_uses(latest);
+        Use& u = lap_.uses[use];
+        auto& laps = times_[use];
+        laps.resize(static_cast<std::size_t>(last_ - first_ + 1));
+        for (std::int64_t lap = first_; lap <= last_; ++lap) {
+            Times& of_lap = laps[static_cast<std::size_t>(lap - first_)];
+            of_lap.whole &= lane.has(lap, at);
+            if (!of_lap.whole) continue;
+            of_lap.go_ns = std::max(of_lap.go_ns, lane.at(lap, at)->go_ns);
+            of_lap.first_ns = std::min(of_lap.first_ns, lane.at(lap, at)->ready_ns);
+            of_lap.ready_ns = std::max(of_lap.ready_ns, lane.at(lap, at)->ready_ns);
+            if (goes_on) continue;
+            of_lap.done_ns = std::max(of_lap.done_ns, lane.at(lap, at)->done_ns);
+            of_lap.bytes_ns = std::max(of_lap.bytes_ns, lane.at(lap, at)->bytes_ns);
+            of_lap.circuits = std::min(of_lap.circuits, lane.at(lap, at)->circuits);
+        }
+        u.at_ns = std::min(u.at_ns, latest.go_ns - begin_ns_);
+        ready_[use] = std::max(ready_[use], latest.ready_ns);
+        go_[use] = std::max(go_[use], latest.go_ns);
+    }
+
+    // From the last of its members on: in a run others have gone before, and wait.
+    void note_lengths() {
+        for (std::size_t u = 0; u < times_.size(); ++u) {
+            TimeNs least = std::numeric_limits<TimeNs>::max();
+            TimeNs apart = 0;
+            for (const Times& lap : times_[u]) {
+                if (lap.whole && lap.done_ns > 0) least = std::min(least, std::max<TimeNs>(0, lap.done_ns - lap.go_ns));
+                if (lap.whole) apart = std::max(apart, lap.ready_ns - lap.first_ns);
+            }
+            lap_.uses[u].apart_ns = apart;
+            if (least != std::numeric_limits<TimeNs>::max()) lap_.uses[u].ns = least;
+            note_circuits(u);
+        }
+    }
+
+    // What was seen of fewer or more circuits earlier, stays.
+    void note_circuits(std::size_t u) {
+        Use& use = lap_.uses[u];
+        std::vector<TimeNs> took;
+        for (const Times& lap : times_[u]) {
+            if (!lap.whole || lap.done_ns == 0 || lap.circuits == 0 || lap.circuits > kMostKnownCircuits) continue;
+            took.resize(std::max<std::size_t>(took.size(), lap.circuits), std::numeric_limits<TimeNs>::max());
+            took[lap.circuits - 1] = std::min(took[lap.circuits - 1], std::max<TimeNs>(1, lap.done_ns - lap.go_ns));
+            use.bytes_ns = std::max(use.bytes_ns, lap.bytes_ns);
+        }
+        use.took_ns.resize(std::max(use.took_ns.size(), took.size()), 0);
+        for (std::size_t n = 0; n < took.size(); ++n)
+            if (took[n] != std::numeric_limits<TimeNs>::max()) use.took_ns[n] = took[n];
+    }
+
+    TimeNs held_ns() const {
+        std::vector<std::pair<TimeNs, TimeNs>> held;
+        for (std::size_t u = 0; u < ready_.size(); ++u) held.emplace_back(ready_[u], go_[u]);
+        std::sort(held.begin(), held.end());
+        TimeNs sum = 0, upto = 0;
+        for (const auto& [ready, go] : held) {
+            sum += std::max<TimeNs>(0, go - std::max(ready, upto));
+            upto = std::max(upto, go);
+        }
+        return sum;
+    }
+
+    // What the launch waits for: of each lane the last launch that had always ended before. In each lap the gap from the last of
+    // these ends until it was ready is its own; from earlier ends on it may have waited for others. So the longest such gap bounds all
+    // its delays.
+    void learn_links(const RankName& rank, const std::vector<Lane>& lanes, const Lane& lane, std::size_t place) {
+        const auto at = static_cast<std::int64_t>(place);
+        const std::uint32_t use = lap_.find(first_key(*lane.at(last_, at)))->first;
+        constexpr TimeNs kNever = std::numeric_limits<TimeNs>::max();
+        std::vector<TimeNs> gaps(static_cast<std::size_t>(last_ - first_ + 1), kNever);  // of each lap, the shortest; 0: not all are known
+        std::vector<std::pair<const Seen*, TimeNs>> ended;                               // in the last lap; the shortest gap of all laps
+        for (const Lane& other : lanes) {
+            if (other.per_lap == 0) continue;
+            const std::int64_t back = last_ended(other, lane, {rank, lane.sequence, place, other.sequence});
+            TimeNs least = kNever;
+            for (std::int64_t lap = first_; lap <= last_; ++lap) {
+                TimeNs& of_lap = gaps[static_cast<std::size_t>(lap - first_)];
+                if (!other.has(lap, back)) {
+                    of_lap = 0;
+                    continue;
+                }
+                const TimeNs gap = lane.at(lap, at)->ready_ns - other.at(lap, back)->done_ns;
+                least = std::min(least, gap);
+                of_lap = std::min(of_lap, gap);
+            }
+            if (other.has(last_, back)) ended.emplace_back(other.at(last_, back), least);
+        }
+        const TimeNs longest_gap = *std::max_element(gaps.begin(), gaps.end());
+        for (const auto& [seen, least] : ended)
+            for (const SeenKey& k : seen->keys) {
+                const auto x = lap_.find(k.key);
+                if (!x) continue;
+                const std::int64_t laps = last_ - x->second;
+                if (laps < 0 || (laps == 0 && x->first == use)) continue;
+                const TimeNs ns = std::min(least, longest_gap) + lap_.uses[x->first].ns;
+                TimeNs& most = before_[use].try_emplace({x->first, static_cast<std::uint32_t>(laps)}, ns).first->second;
+                most = std::max(most, ns);
+            }
+    }
+
+    // Of the other lane, in every lap seen.
+    std::int64_t last_ended(const Lane& other, const Lane& lane, const LinkName& name) {
+        std::int64_t& back = lap_.links.try_emplace(name, std::numeric_limits<std::int64_t>::max()).first->second;
+        for (std::int64_t lap = first_; lap <= last_; ++lap) {
+            const Seen& s = *lane.at(lap, static_cast<std::int64_t>(std::get<2>(name)));
+            const auto after = std::partition_point(other.launches.begin(), other.launches.end(),
+                                                    [&](const Seen* b) { return b->done_ns <= s.ready_ns; });
+            back = std::min(back, static_cast<std::int64_t>(after - other.launches.begin()) - 1 - other.index(lap, 0));
+        }
+        return back;
+    }
+
+    Lap& lap_;
+    std::vector<std::pair<RankName, std::vector<Lane>>> ranks_;
+    std::int64_t first_ = 0, last_ = 0;  // laps
+    std::vector<std::map<std::pair<std::uint32_t, std::uint32_t>, TimeNs>> before_;
+    struct Times {  // of a use in a lap: the last of its members
+        TimeNs go_ns = 0, done_ns = 0, ready_ns = 0, bytes_ns = 0;
+        std::uint32_t circuits = std::numeric_limits<std::uint32_t>::max();  // 0: not known
+        TimeNs first_ns = std::numeric_limits<TimeNs>::max();  // ready, of its members
+        bool whole = true;
+    };
+    std::vector<std::vector<Times>> times_;  // by use
+    std::vector<TimeNs> ready_, go_;  // of each use in the last lap: its last member
+    TimeNs begin_ns_ = 0;
+};
+
+}  // namespace
+
+bool time_lap(Lap& lap, const Log& log) { return Timer(lap, log).time(); }
+
+}  // namespace opus::controller::plan
