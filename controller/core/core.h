@@ -21,6 +21,7 @@
 #include <variant>
 #include <vector>
 
+#include "controller/plan/course.h"
 #include "controller/plan/search.h"
 #include "opus/fabric.h"
 #include "opus/switch_driver.h"
@@ -252,6 +253,13 @@ struct JobStatus {
     std::uint64_t plans = 0;               // made of that lap so far
 };
 
+// The plan of a job, port by port: what comes in each lap, one after the other.
+struct PortPlan {
+    PortId port = kNone;
+    std::vector<plan::Course::Planned> turns;
+    std::size_t next = 0;  // of them
+};
+
 // Why a launch waits: one line each, in the order in which they must end.
 struct Why {
     LaunchId launch;
@@ -299,6 +307,8 @@ public:
     std::vector<SwitchStatus> switches() const;
     std::vector<NodeStatus> nodes() const;
     std::vector<JobStatus> jobs() const;  // by name
+    // By ports, of so many turns at most and a port's more; empty: no plan is followed.
+    std::vector<PortPlan> plan(const std::string& job, std::size_t most_turns = std::numeric_limits<std::size_t>::max()) const;
     std::vector<Why> why(TimeNs now) const;  // every launch that is ready and not granted, or suspended
     WhyPage why(TimeNs now, const WhyQuestion& question) const;
     std::string check() const;  // empty, or the first internal invariant that does not hold

@@ -121,6 +121,9 @@ std::vector<NodeStatus> Core::nodes() const {
 std::vector<Why> Core::why(TimeNs now) const { return impl_->rooms.explain.why(now, {}).waiting; }
 WhyPage Core::why(TimeNs now, const WhyQuestion& question) const { return impl_->rooms.explain.why(now, question); }
 std::vector<JobStatus> Core::jobs() const { return impl_->rooms.jobs.status(); }
+std::vector<PortPlan> Core::plan(const std::string& job, std::size_t most_turns) const {
+    return impl_->rooms.jobs.plan(job, most_turns);
+}
 const Counters& Core::counters() const { return impl_->world.counters; }
 std::string Core::check() const { return impl_->check(); }
 

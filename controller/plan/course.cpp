@@ -15,7 +15,12 @@ constexpr std::uint64_t kMostSkipped = 1u << 16;  // keys of a sequence that beg
 }  // namespace
 
 Course::Course(Lap lap, Order order, const std::function<std::uint64_t(const Key& sequence)>& reached)
-    : lap_(std::move(lap)), order_(std::move(order)), on_(lap_.uses.size()), keys_(lap_.uses.size()), goes_on_(lap_.uses.size()) {
+    : lap_(std::move(lap)),
+      order_(std::move(order)),
+      on_(lap_.uses.size()),
+      keys_(lap_.uses.size()),
+      goes_on_(lap_.uses.size()),
+      left_(lap_.uses.size()) {
     std::vector<std::uint32_t> uses(lap_.uses.size());
     std::iota(uses.begin(), uses.end(), 0u);
     std::sort(uses.begin(), uses.end(), [this](auto x, auto y) { return order_.place[x] < order_.place[y]; });
@@ -38,6 +43,7 @@ Course::Course(Lap lap, Order order, const std::function<std::uint64_t(const Key
         begin(last);
     }
     begun_count_ = 0;
+    left_.assign(lap_.uses.size(), {});
 }
 
 std::optional<Instance> Course::find(const Key& key) const {
@@ -166,6 +172,8 @@ void Course::begin(const Instance& i) {
     if (has_begun(i)) return;
     ++begun_count_;
     if (on_[i.use].empty()) return;
+    left_[i.use].last = !is_kept(i);
+    left_[i.use].times += left_[i.use].last;
     begun_.insert(i);
     for (const auto& [port, at] : on_[i.use]) must_find(lines_, port).kept.erase({i.lap, at});
     for (const auto& place : on_[i.use]) skip_begun(must_find(lines_, place.first));
@@ -184,6 +192,33 @@ void Course::skip_begun(Line& line) {
         line.step();
         if (passed(*i)) begun_.erase(i);
     }
+}
+
+std::size_t Course::next_turn(PortId port) const {
+    const auto line = lines_.find(port);
+    return line == lines_.end() ? 0 : line->second.at;
+}
+
+std::vector<Course::Planned> Course::plan_of(PortId port, TimeNs dark_ns) const {
+    std::vector<Planned> plan;
+    const auto line = lines_.find(port);
+    if (line == lines_.end() || order_.begin_ns.size() != lap_.uses.size()) return plan;
+    const auto& turns = line->second.turns;
+    for (std::size_t i = 0; i < turns.size(); ++i) {
+        const auto& [use, peer] = turns[i];
+        const auto& [use_before, peer_before] = turns[i == 0 ? turns.size() - 1 : i - 1];
+        Planned& turn = plan.emplace_back();
+        turn.peer = peer;
+        turn.moves = peer != peer_before;
+        if (!keys_[use].empty()) turn.key = keys_[use].front().first;
+        turn.begin_ns = order_.begin_ns[use];
+        turn.lasts_ns = order_.lasts_ns[use];
+        const TimeNs free_ns = order_.begin_ns[use_before] + order_.lasts_ns[use_before] - (i == 0 ? order_.lap_ns : 0);
+        turn.slack_ns = turn.begin_ns - order_.wait[use] - free_ns - (turn.moves ? dark_ns : 0);
+        turn.left = left_[use].times;
+        turn.left_last = left_[use].last;
+    }
+    return plan;
 }
 
 }  // namespace opus::controller::plan

@@ -30,6 +30,15 @@ public:
         Instance instance;
         PortId peer = kNone;
     };
+    struct Planned {  // a turn of a port in each lap, for people
+        PortId peer = kNone;
+        bool moves = false;                 // its light was another before
+        Key key;                            // the first that is used so
+        TimeNs begin_ns = 0, lasts_ns = 0;  // of the use: from the begin of the lap on
+        TimeNs slack_ns = 0;  // its light is there for so long before that, if it turns as soon as it may; below 0: it waits
+        std::uint64_t left = 0;  // times that it began without this light
+        bool left_last = false;  // the last time, too
+    };
     struct Range {  // of a sequence's keys
         std::uint64_t begin = 0, end = 0;
         bool mesh = false;
@@ -67,6 +76,8 @@ public:
     void begin(const Key& key);
 
     std::uint64_t begun() const { return begun_count_; }
+    std::vector<Planned> plan_of(PortId port, TimeNs dark_ns) const;  // in turn
+    std::size_t next_turn(PortId port) const;                         // of these
 
 private:
     struct Line {
@@ -95,6 +106,11 @@ private:
     std::set<Instance> begun_;                                     // of them, those that not all lines have passed
     std::map<Key, std::uint64_t> reached_;
     std::uint64_t begun_count_ = 0;
+    struct Left {
+        std::uint64_t times = 0;
+        bool last = false;
+    };
+    std::vector<Left> left_;  // by use: it began without the light that the plan had for it
 };
 
 }  // namespace opus::controller::plan

@@ -54,6 +54,12 @@ public:
         for (std::uint32_t u = 0; u < play_.uses(); ++u)
             order.ports.push_back(play_.ports_of(u)), order.wait[u] = play_.typical(u).begin_ns - play_.typical(u).full_ns;
         for (std::uint32_t u = 0; u < play_.uses(); ++u) order.circuits.push_back(play_.circuits_of(u));
+        for (std::uint32_t u = 0; u < play_.uses(); ++u) {
+            order.begin_ns.push_back(play_.typical(u).begin_ns);
+            order.lasts_ns.push_back(play_.typical(u).ns);
+        }
+        if (!order.begin_ns.empty())
+            for (const TimeNs first = std::ranges::min(order.begin_ns); TimeNs & begin : order.begin_ns) begin -= first;
         return order;
     }
 

@@ -22,6 +22,8 @@ struct Order {
     std::vector<TimeNs> wait;          // how long it is to wait for its circuits once its members are ready
     TimeNs lap_ns = 0;                 // what a lap is to take
     std::vector<std::uint32_t> circuits = {};  // of each use: of each of its pairs, at least
+    // Of each use: when it is to begin, from the first of the lap on, and how long it is to last. For people.
+    std::vector<TimeNs> begin_ns = {}, lasts_ns = {};
 };
 
 struct Task {

@@ -178,6 +178,32 @@ json groups_reply(const ControllerView& view) {
     return {{"groups", list}};
 }
 
+// Which pair when, port by port.
+static json planned_ports(const ControllerView& view, const std::string& job) {
+    std::map<CommId, std::uint32_t> sizes;
+    for (const GroupStatus& group : view.core.groups()) sizes[group.comm] = group.size;
+    const auto ms = [](TimeNs ns) { return static_cast<double>(ns) / 1e6; };
+    json ports = json::array();
+    for (const PortPlan& plan : view.core.plan(job, kMostTurnsTold)) {
+        json turns = json::array();
+        for (const plan::Course::Planned& turn : plan.turns) {
+            const bool directed = is_directed(turn.key.kind);
+            turns.push_back({{"to", fabric::port_name(view.fabric, turn.peer)},
+                             {"moves", turn.moves},
+                             {"group", comm_name(turn.key.comm)},
+                             {"group_size", sizes[turn.key.comm]},
+                             {"for", directed ? "transfer" : "collective"},
+                             {"begin_ms", ms(turn.begin_ns)},
+                             {"lasts_ms", ms(turn.lasts_ns)},
+                             {"slack_ms", ms(turn.slack_ns)},
+                             {"left", turn.left},
+                             {"left_last", turn.left_last}});
+        }
+        ports.push_back({{"port", fabric::port_name(view.fabric, plan.port)}, {"next", plan.next}, {"turns", turns}});
+    }
+    return ports;
+}
+
 void add_guards(const ControllerView& view, json& phases) {
     for (const JobStatus& s : view.core.jobs())
         for (json& job : phases["jobs"]) {
@@ -190,6 +216,7 @@ void add_guards(const ControllerView& view, json& phases) {
             if (s.lap_ns > 0) job["provision"]["lap_ms"] = static_cast<double>(s.lap_ns) / 1e6;
             if (s.ratio > 0) job["provision"]["provisioned_to_on_demand"] = s.ratio;
             if (s.lap_phases > 0) job["plan"] = {{"phases", s.lap_phases}, {"made", s.plans}, {"followed", s.planned}};
+            if (s.planned) job["plan"]["ports"] = planned_ports(view, s.job);
         }
 }
 

@@ -30,6 +30,8 @@ nlohmann::json status_reply(const ControllerView& view);
 // A part of a long list: from an element on, so many that the reply is well below wire::kMaxBody and soon made. `next` is
 // where the next part begins, if there is one. Of holders the first are named, and `holder_count` says how many there are.
 inline constexpr std::size_t kMostInReply = 512;
+// Turns of the plans of one job; the ports behind are left out.
+inline constexpr std::size_t kMostTurnsTold = 4096;
 nlohmann::json ports_reply(const ControllerView& view, std::size_t from = 0);
 nlohmann::json circuits_reply(const ControllerView& view, std::size_t from = 0);  // from a port on
 nlohmann::json groups_reply(const ControllerView& view);

@@ -130,6 +130,17 @@ def guarded(context) -> None:
             job.stop()
         expect(found.get("lap_ms", 0) > 0, f"{found}")
         expect("a lap on demand: " in words(cluster, "phases"), "in words it is not told")
+
+        def plan() -> dict:
+            found = next((j for j in cluster.ctl("phases")["jobs"] if j["job"] == job.name and j.get("plan", {}).get("ports")), {})
+            said = words(cluster, "phases")
+            return {**found, "said": said} if "JOINED TO" in said else {}
+        found = wait_for(plan, "a plan that is followed", job)
+        ports = {p["port"]: p["turns"] for p in found["plan"]["ports"]}
+        expect({t["to"] for t in ports["n0.g0.p0"]} == {"n1.g0.p0", "n2.g0.p0"}, f"{ports}")
+        expect(all(t["group_size"] == 2 and t["for"] in ("collective", "transfer") and t["lasts_ms"] > 0 for turns in ports.values() for t in turns), f"{ports}")
+        for word in ("n0.g0.p0", "n1.g0.p0", "SLACK", "of 2 ranks"):
+            expect(word in found["said"], f"opus-ctl phases does not say {word}:\n{found['said']}")
         job.stop()
 
 

@@ -198,7 +198,8 @@ void define(CLI::App& app, Options& options) {
     watching->callback([&options, count] { options.chosen = [&options, count] { return watch(options, *count); }; });
     add_recording(app, options);
     auto* phases = app.add_subcommand(
-        "phases", "whether a job is provisioned, and why not; the windows before its phases; its lap, and the plan of that");
+        "phases", "whether a job is provisioned, and why not; the windows before its phases; its lap, and the plan of that: by port, which pair when, "
+        "with what slack, and where the job has left it");
     const auto job = std::make_shared<std::string>();
     phases->add_option("--job", *job, "only this job; default: all");
     phases->callback([&options, job] {

@@ -2,6 +2,7 @@
 
 #include <signal.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cmath>
@@ -9,6 +10,7 @@
 #include <cstring>
 #include <fstream>
 #include <iostream>
+#include <string>
 
 #include "controller/recording/recording.h"
 #include "tools/ctl/controller_client.h"
@@ -159,6 +161,35 @@ static void show_guard(const json& guard) {
     std::printf("\n");
 }
 
+// Which pair when: a line for each turn that moves light, or all of a port that none moves in one.
+static void show_plan(const json& ports) {
+    if (ports.empty()) return;
+    std::printf("in each lap, by port (slack: how long the light is there before it is needed):\n");
+    Table table({"  PORT", "AT", "JOINED TO", "FOR", "LASTS", "SLACK", "NOT BY THE PLAN"});
+    for (const json& port : ports) {
+        const json& turns = port.at("turns");
+        const bool rests = std::ranges::none_of(turns, [](const json& turn) { return turn.value("moves", false); });
+        for (std::size_t i = 0; i < turns.size(); ++i) {
+            const json& turn = turns[i];
+            const std::string what =
+                turn.value("for", "") + " of " + std::to_string(turn.value("group_size", 0u)) + " ranks";
+            const std::uint64_t times = turn.value("left", std::uint64_t{0});
+            const std::string left = times == 0 ? ""
+                                                : std::to_string(times) + " times" +
+                                                      (turn.value("left_last", false) ? ", the last time too" : "");
+            const std::string name = i == 0 ? "  " + port.value("port", "") : "";
+            if (rests) {
+                table.add({name, "always", turn.value("to", ""), std::to_string(turns.size()) + " phases", "", "", ""});
+                break;
+            }
+            table.add({name, duration(number(turn, "begin_ms")),
+                       turn.value("to", "") + (turn.value("moves", false) ? "" : " (stays)"), what,
+                       duration(number(turn, "lasts_ms")), duration(number(turn, "slack_ms")), left});
+        }
+    }
+    table.print(stdout);
+}
+
 void show_phases(const json& body) {
     for (const json& job : body.at("jobs")) {
         std::printf("job %s%s: %.0f ranks\n", job.value("job", "").c_str(), job.value("ended", false) ? " (ended)" : "",
@@ -171,6 +202,7 @@ void show_phases(const json& body) {
         else
             std::printf("its lap has %.0f phases; plans made of it: %.0f; %s\n", number(*plan, "phases"), number(*plan, "made"),
                         plan->value("followed", false) ? "its circuits follow the last one" : "none is followed now");
+        if (plan != job.end() && plan->contains("ports")) show_plan(plan->at("ports"));
     }
     if (body.at("jobs").empty()) std::printf("no jobs\n");
 }

@@ -191,4 +191,18 @@ std::vector<JobStatus> Jobs::status() const {
     return all;
 }
 
+std::vector<PortPlan> Jobs::plan(const std::string& job, std::size_t most_turns) const {
+    std::vector<PortPlan> all;
+    const auto at = jobs_.find(job);
+    if (at == jobs_.end() || at->second.course == nullptr) return all;
+    const plan::Course& course = *at->second.course;
+    std::size_t turns = 0;
+    for (const PortId p : course.ports()) {
+        if (turns >= most_turns) break;
+        all.push_back({p, course.plan_of(p, fabric_.switch_of(p).dark_ns), course.next_turn(p)});
+        turns += all.back().turns.size();
+    }
+    return all;
+}
+
 }  // namespace opus::controller

@@ -22,6 +22,7 @@ public:
     void join(NodeIndex node, Rank& rank);
     void leave(NodeIndex node, const Rank& rank);
     std::vector<JobStatus> status() const;  // by name
+    std::vector<PortPlan> plan(const std::string& job, std::size_t most_turns) const;
 
     // A launch is asked for, and over. `seen`: without its times, and what its bytes take.
     void check_fit(const Launch& launch);

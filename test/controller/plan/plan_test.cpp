@@ -699,6 +699,47 @@ TEST_CASE("ports come to their turns together, and turn for the next use when th
     CHECK(!course.has_begun(*course.find(key_of(kRight, job.next[1]))));
 }
 
+TEST_CASE("a plan says which pair has a port when, with what slack, and which uses began without its light") {
+    Job job;
+    Lap lap = learned(job, 2, 1);
+    const Order order = order_of(lap, fabric_of(kMs / 2));
+    REQUIRE(!order.ports.empty());
+    Course course(lap, order, [&](const Key& sequence) { return job.next[sequence.comm == kLeft ? 0 : 1]; });
+    auto plan = course.plan_of(1, kMs / 2);
+    REQUIRE(plan.size() == 3);
+    CHECK(plan[0].peer == 0);
+    CHECK(plan[0].moves);
+    CHECK(plan[0].begin_ns == 0);
+    CHECK(plan[0].key.comm == kLeft);
+    CHECK(!plan[1].moves);
+    CHECK(plan[2].peer == 2);
+    CHECK(plan[2].moves);
+    CHECK(plan[2].begin_ns == 4 * kMs);
+    CHECK(plan[2].lasts_ns == kMs);
+    CHECK(plan[2].slack_ns == kMs / 2);  // a millisecond after the second of the left, of which half is dark
+    CHECK(course.next_turn(1) == 0);
+
+    course.serve(1);
+    CHECK(course.next_turn(1) == 1);
+    course.begin(key_of(kLeft, job.next[0]));
+    course.begin(key_of(kLeft, job.next[0] + 1));  // nobody has turned a port for it
+    plan = course.plan_of(1, kMs / 2);
+    CHECK(plan[0].left == 0);
+    CHECK(plan[1].left == 1);
+    CHECK(plan[1].left_last);
+    CHECK(plan[2].left == 0);
+    course.serve(1);
+    course.begin(key_of(kRight, job.next[1]));
+    course.serve(1);
+    course.serve(1);
+    course.begin(key_of(kLeft, job.next[0] + 3));
+    plan = course.plan_of(1, kMs / 2);
+    CHECK(plan[1].left == 1);
+    CHECK(!plan[1].left_last);
+    CHECK(plan[2].left == 0);
+    CHECK(course.plan_of(9, kMs).empty());  // no port of it
+}
+
 TEST_CASE("what has the same light may follow unasked, up to the next turn, or a launch that goes on elsewhere") {
     Job job;
     Lap lap = learned(job, 3, 1);

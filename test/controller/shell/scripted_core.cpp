@@ -151,6 +151,7 @@ WhyPage Core::why(TimeNs, const WhyQuestion& question) const {
             if (page.all++ >= question.from && page.waiting.size() < question.most) page.waiting.push_back(w);
     return page;
 }
+std::vector<PortPlan> Core::plan(const std::string&, std::size_t) const { return {}; }
 std::vector<JobStatus> Core::jobs() const {
     return {{"train", 1, true, false, false, "on demand: plans have cost it 5000 us; tried again in 2 s", 1,
              250'000'000, 1.02}};
