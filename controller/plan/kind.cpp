@@ -16,10 +16,17 @@ void Kind::ended(const RankName& rank, const Seen& launch) {
 
 void Kind::look_later() { again = watch_.unbegun() + (1ll << std::min<std::uint32_t>(in_vain_++, 16)); }
 
-TimeNs Kind::mean(TimeNs Took::*part) const {
+TimeNs Kind::yardstick_ns() const {
     TimeNs sum = 0;
-    for (const Took& took : on_demand_) sum += took.*part;
+    for (const Took& took : on_demand_) sum += took.ns;
     return on_demand_.empty() ? 0 : sum / static_cast<TimeNs>(on_demand_.size());
+}
+
+TimeNs Kind::lost_ns() const {
+    TimeNs sum = 0, known = 0;
+    for (const Took& took : on_demand_)
+        if (took.lost_ns) sum += *took.lost_ns, ++known;
+    return known == 0 ? 0 : sum / known;
 }
 
 bool Kind::time_laps(bool planned) {
@@ -31,9 +38,7 @@ bool Kind::time_laps(bool planned) {
             saved_ns += yardstick_ns() - took->ns;
             continue;
         }
-        // Where what it has lost is not known: as much as others did, and all that it is longer.
-        const TimeNs unlike = on_demand_.empty() ? 0 : lost_ns() + took->ns - yardstick_ns();
-        on_demand_.push_back({took->ns, loss_.lost_ns(lap, took->lap).value_or(unlike)});
+        on_demand_.push_back({took->ns, loss_.lost_ns(lap, took->lap)});
         if (on_demand_.size() > kMostTimed) on_demand_.pop_front();
     }
     return over;

@@ -40,16 +40,15 @@ struct Kind {
     void found_plan() { in_vain_ = 0; }
 
     // A lap on demand, of the last ones the mean; 0: none has been timed.
-    TimeNs yardstick_ns() const { return mean(&Took::ns); }
-    TimeNs lost_ns() const { return mean(&Took::lost_ns); }  // of it, for light (loss.h)
+    TimeNs yardstick_ns() const;
+    TimeNs lost_ns() const;  // of it, for light (loss.h), as far as that is known
 
 private:
     static constexpr std::size_t kMostTimed = 8;  // laps on demand
     struct Took {
-        TimeNs ns = 0, lost_ns = 0;
+        TimeNs ns = 0;
+        std::optional<TimeNs> lost_ns;
     };
-
-    TimeNs mean(TimeNs Took::*part) const;
 
     Watch watch_;                  // since the job came to it
     Loss loss_;                    // likewise

@@ -14,6 +14,8 @@ constexpr std::size_t kMostInterludes = 8;                   // of a lap
 constexpr std::size_t kMostUses = 4096, kMostPairs = 65536;  // of a lap that is planned
 constexpr TimeNs kBeginCosts = 4;                            // dark times; docs/decisions/011-each-begin-pays.md
 constexpr std::int64_t kRestLaps = 2, kRestPartLaps = 8;     // for which light is up before it is at rest; docs/decisions/012
+constexpr std::int64_t kUnusedLaps =
+    8;  // then a communicator that was never used is none that the iteration has still to come to
 constexpr std::int64_t kRestOwed = 8;                        // times as long, while what plans have cost is paid for
 constexpr double kWorthwhile = 0.005;                        // of a lap, that a plan may save
 constexpr std::uint64_t kYoung = 3;  // times as many launches as it had done when something was new; docs/decisions/013
@@ -201,7 +203,8 @@ TimeNs Learner::begin_costs(const Order& order) const { return kBeginCosts * fol
 
 void Learner::follow_rule() {
     Kind& kind = *kind_;
-    kind.may_be_part = follower_.leaves_out_communicators(kind.lap);
+    const LeftOut left_out = follower_.left_out(kind.lap);
+    kind.may_be_part = left_out == LeftOut::used || (left_out == LeftOut::unused && kind.unbegun() < kUnusedLaps);
     if (aside_) return;
     const bool planned = follower_.course() != nullptr;
     if (planned || task_ != nullptr || !may_plan() || !may_begin() || (!time_lap(kind.lap, log_) && kind.plans == 0))
@@ -231,6 +234,7 @@ void Learner::found(const Order& order) {
     if (!from) return kind_->look_later();
     if (*from > kind_->unbegun() + 1) {
         kind_->again = *from - 1;
+        if (kind_->may_be_part && kind_->unbegun() < kUnusedLaps) kind_->again = std::min(kind_->again, kUnusedLaps);
         return;
     }
     if (follower_.course() == nullptr) {

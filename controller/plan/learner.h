@@ -22,6 +22,9 @@
 
 namespace opus::controller::plan {
 
+// Of the communicators that a job has: one that circuits serve and of which nothing is done in a lap. Used: in what came before.
+enum class LeftOut : std::uint8_t { none, unused, used };
+
 // Who follows the plans of a job. Called by its Learner, from within its members.
 class Follower {
 public:
@@ -29,9 +32,8 @@ public:
 
     virtual std::vector<Pair> pairs_of(const SeenKey& key) const = 0;
     virtual TimeNs longest_dark(const Order& order) const = 0;
-    // Its ranks have communicators that circuits serve and of which nothing is done in the lap. Those that others were split from are
-    // often made for that alone, and do not count.
-    virtual bool leaves_out_communicators(const Lap& lap) const = 0;
+    // Of its ranks' communicators. Those that others were split from are often made for that alone, and do not count.
+    virtual LeftOut left_out(const Lap& lap) const = 0;
     // The plan that is followed; nullptr: the job goes by demand.
     virtual const Course* course() const = 0;
     virtual void follow(Lap lap, const Order& order) = 0;

@@ -1,5 +1,6 @@
 // What is hidden of the dark on jobs that nobody had in mind: drawn ones (opus-replay generate layered), in two halves by
-// seed. Rules and constants may be looked at on `tune`; what counts is `judge`. In virtual time; a table.
+// seed; a row for those that do the same in each iteration, and one for those that do not (evaluation, checkpoints, steps of
+// the optimizer now and then). Rules and constants may be looked at on `tune`; what counts is `judge`. In virtual time; a table.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <atomic>
@@ -7,6 +8,7 @@
 #include <thread>
 
 #include "tools/replay/generate.h"
+#include "tools/replay/layered_shape.h"
 #include "tools/sim/variants.h"
 
 namespace {
@@ -67,7 +69,12 @@ double at(std::vector<double> values, double part) {
     return values[static_cast<std::size_t>(part * static_cast<double>(values.size() - 1))];
 }
 
-void print_row(const Options& o, const Noise& noise, double dark_ms) {
+bool is_fixed(std::uint64_t seed) {
+    const auto shape = opus::replay::draw_layered(seed);
+    return shape.optimizer_every == 1 && shape.evaluate_every == 0 && shape.checkpoint_every == 0;
+}
+
+std::vector<Result> play_all(const Options& o, const Noise& noise, double dark_ms) {
     VariantOptions variant = o.variant;
     variant.dry_run.bytes_per_us /= o.scale_bytes;
     variant.dry_run.jitter = noise.jitter;
@@ -86,6 +93,13 @@ void print_row(const Options& o, const Noise& noise, double dark_ms) {
     for (unsigned i = 1; i < o.jobs; ++i) others.emplace_back(work);
     work();
     for (std::thread& other : others) other.join();
+    return results;
+}
+
+void print_row(const Options& o, const Noise& noise, double dark_ms, bool fixed, const std::vector<Result>& all) {
+    std::vector<Result> results;
+    std::ranges::copy_if(all, std::back_inserter(results), [&](const Result& r) { return is_fixed(r.seed) == fixed; });
+    if (results.empty()) return;
     std::vector<double> hidden, demand, ahead, best;
     std::size_t slower = 0, faults = 0;
     for (const Result& r : results) {
@@ -101,10 +115,10 @@ void print_row(const Options& o, const Noise& noise, double dark_ms) {
     }
     double mean = 0;
     for (const double h : hidden) mean += h / static_cast<double>(hidden.size());
-    std::printf("| %s | %g | %zu of %zu | %.0f | %.0f, %.0f, %.0f, %.0f | %.1f, %.1f, %.1f | %zu |%s\n", noise.name, dark_ms,
-                hidden.size(), results.size(), mean, at(hidden, 0.5), at(hidden, 0.25), at(hidden, 0.1), at(hidden, 0),
-                at(demand, 0.5), at(ahead, 0.5), at(best, 0.5), slower,
-                faults != 0 ? (" " + std::to_string(faults) + " at fault").c_str() : "");
+    std::printf("| %s | %g | %s | %zu of %zu | %.0f | %.0f, %.0f, %.0f, %.0f | %.1f, %.1f, %.1f | %zu |%s\n",
+                noise.name, dark_ms, fixed ? "fixed" : "changing", hidden.size(), results.size(), mean, at(hidden, 0.5),
+                at(hidden, 0.25), at(hidden, 0.1), at(hidden, 0), at(demand, 0.5), at(ahead, 0.5), at(best, 0.5),
+                slower, faults != 0 ? (" " + std::to_string(faults) + " at fault").c_str() : "");
     std::fflush(stdout);
 }
 
@@ -142,11 +156,16 @@ int main(int argc, char** argv) {
     }
     std::printf("Half %s, seeds %llu to %llu, %u ports.\n\n", o.half.c_str(), static_cast<unsigned long long>(o.from),
                 static_cast<unsigned long long>(o.to), o.variant.ports);
-    std::printf("| noise | dark, ms | jobs with something to hide | hidden of the best found: mean, %% | median, quarter, tenth, worst "
-                "| over lit, median: on demand, provisioned, best found, %% | slower than on demand |\n");
-    std::printf("| --- | ---: | ---: | ---: | ---: | ---: | ---: |\n");
+    std::printf(
+        "| noise | dark, ms | structure | jobs with something to hide | hidden of the best found: mean, %% | median, "
+        "quarter, tenth, worst "
+        "| over lit, median: on demand, provisioned, best found, %% | slower than on demand |\n");
+    std::printf("| --- | ---: | --- | ---: | ---: | ---: | ---: | ---: |\n");
     for (const Noise& noise : kNoises)
         for (const double dark : o.darks)
-            if (std::find(o.noises.begin(), o.noises.end(), noise.name) != o.noises.end()) print_row(o, noise, dark);
+            if (std::find(o.noises.begin(), o.noises.end(), noise.name) != o.noises.end()) {
+                const auto results = play_all(o, noise, dark);
+                for (const bool fixed : {true, false}) print_row(o, noise, dark, fixed, results);
+            }
     return 0;
 }

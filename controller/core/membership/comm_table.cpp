@@ -67,6 +67,13 @@ static bool awaits_members(const Launch& launch) {
                                         [](const KeyRef& r) { return !r.key->comm->knows_circuits(); });
 }
 
+bool was_used(const Comm& comm) {
+    return std::ranges::any_of(comm.finished, [](const auto& sequence) {
+        const auto& [key, upto] = sequence;
+        return !is_connection(key.kind) && std::ranges::any_of(upto, [](std::uint64_t n) { return n > 0; });
+    });
+}
+
 bool asks(const Launch& launch) {
     return launch.waits() && !launch.no_light && launch.circuits_known == Known::yes && !awaits_members(launch);
 }

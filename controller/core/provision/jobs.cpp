@@ -1,7 +1,6 @@
 // Jobs: which ranks are of one, what their launches have done, and what is learned of it (controller/plan/learner.h).
 #include <algorithm>
 #include <limits>
-#include <ranges>
 
 #include "controller/core/gangs/launches.h"
 #include "controller/core/leases/runs.h"
@@ -29,7 +28,7 @@ public:
             for (const auto& [p, q] : pairs) dark = std::max(dark, jobs_.fabric_.switch_of(p).dark_ns);
         return dark;
     }
-    bool leaves_out_communicators(const plan::Lap& lap) const override { return jobs_.leaves_out_communicators(lap); }
+    plan::LeftOut left_out(const plan::Lap& lap) const override { return jobs_.left_out(lap); }
     const plan::Course* course() const override { return job_.course.get(); }
     void follow(plan::Lap lap, const plan::Order& order) override { jobs_.turns_.follow(job_, std::move(lap), order); }
     void drop() override { jobs_.turns_.drop_course(job_); }
@@ -96,7 +95,7 @@ std::vector<plan::Pair> Jobs::pairs_of(const plan::SeenKey& seen) {
     return pairs;
 }
 
-bool Jobs::leaves_out_communicators(const plan::Lap& lap) {
+plan::LeftOut Jobs::left_out(const plan::Lap& lap) {
     std::set<CommId> used, split;
     std::map<CommId, Comm*> all;
     for (const auto& [sequence, s] : lap.sequences) used.insert(sequence.comm);
@@ -104,10 +103,13 @@ bool Jobs::leaves_out_communicators(const plan::Lap& lap) {
         if (const Rank* rank = rank_of(name.first, name.second))
             for (const auto& [id, membership] : rank->comms) all.emplace(id, membership.comm);
     for (const auto& [id, comm] : all) split.insert(comm->parent);
-    return std::ranges::any_of(all | std::views::values, [&](Comm* comm) {
-        return comm->verdict == Verdict::enforced && !used.contains(comm->id) && !split.contains(comm->id) &&
-               !collective_edges(*comm, false, fabric_, inventory_).empty();
-    });
+    plan::LeftOut left_out = plan::LeftOut::none;
+    for (const auto& [id, comm] : all) {
+        if (comm->verdict != Verdict::enforced || used.contains(id) || split.contains(id)) continue;
+        if (collective_edges(*comm, false, fabric_, inventory_).empty()) continue;
+        left_out = std::max(left_out, was_used(*comm) ? plan::LeftOut::used : plan::LeftOut::unused);
+    }
+    return left_out;
 }
 
 // What a pair's bytes of it take over one circuit; 0: not known.

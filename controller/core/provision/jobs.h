@@ -39,7 +39,7 @@ private:
         bool operator()(const Job* a, const Job* b) const { return a->name < b->name; }
     };
     std::vector<plan::Pair> pairs_of(const plan::SeenKey& key);
-    bool leaves_out_communicators(const plan::Lap& lap);
+    plan::LeftOut left_out(const plan::Lap& lap);
     TimeNs bytes_ns(const Rank& rank, NodeIndex node, const std::vector<plan::SeenKey>& keys, std::uint64_t bytes) const;
     void end_runs(const Job& job, const std::string& why, bool endless);
     std::shared_ptr<const plan::Task> think(Job& job, plan::Task task);

@@ -10,6 +10,7 @@
 
 #include "controller/plan/course.h"
 #include "controller/plan/interlude.h"
+#include "controller/plan/kind.h"
 #include "controller/plan/lap.h"
 #include "controller/plan/loss.h"
 #include "controller/plan/search.h"
@@ -617,6 +618,23 @@ TEST_CASE("what light has cost of a lap is also what its uses took longer by few
     REQUIRE(lost);
     CHECK(*lost >= 29 * kMs);
     CHECK(*lost <= 31 * kMs);
+}
+
+TEST_CASE("laps of which it is not known any more what light has cost count for nothing in what it costs in the mean") {
+    Job job;
+    const Lap lap = learned(job, 2, 1);
+    for (int i = 0; i < 12; ++i) {
+        for (const CommId& comm : {kLeft, kLeft, kRight}) job.use(comm, OpKind::none, 5 * kMs);
+        job.now += 10 * kMs;
+    }
+    Kind kind(lap);
+    kind.watch_anew();
+    for (const auto& [rank, launches] :
+         job.log.ranks())  // one rank after the other: of the first laps nothing is kept until the next
+        for (const Seen& launch : launches) kind.ended(rank, launch);
+    CHECK(kind.time_laps(false));
+    CHECK(kind.yardstick_ns() == 31 * kMs);
+    CHECK(kind.lost_ns() > 14 * kMs);
 }
 
 TEST_CASE("a hold that delays nothing costs nothing") {
