@@ -1,6 +1,5 @@
 #include "controller/core/core.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "controller/core/impl.h"

@@ -251,6 +251,7 @@ struct JobStatus {
     double ratio = 0;  // of what planned launches took lately to what they take on demand; 0: not known
     std::size_t lap_phases = 0;            // uses of circuits in the lap that it is in; 0: none is known
     std::uint64_t plans = 0;               // made of that lap so far
+    std::size_t planned_ports = 0;         // of the plan that is followed
 };
 
 // The plan of a job, port by port: what comes in each lap, one after the other.

@@ -1,5 +1,5 @@
 // A room of the core: it owns some of the core's state, which no other room sees, and does to it what its public
-// functions say. It looks at the world, says what is to be done (actions), and calls the rooms that its header names.
+// functions say. It reads and changes the world, says what is to be done (actions), and calls the rooms that its header names.
 #pragma once
 
 #include <algorithm>

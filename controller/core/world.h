@@ -1,5 +1,5 @@
-// What every room of the core may look at: the fabric and what is known of it, who is there, and the step that is being
-// made. Who may change what: see the rooms (rooms.h).
+// What all rooms of the core share, and may read and change: the fabric, what is known of it, who is there, and the
+// step that is being made. What one room alone needs is in that room.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,7 @@
 #include "controller/plan/course.h"
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
 #include <tuple>
 #include <utility>
@@ -43,7 +44,7 @@ Course::Course(Lap lap, Order order, const std::function<std::uint64_t(const Key
         begin(last);
     }
     begun_count_ = 0;
-    left_.assign(lap_.uses.size(), {});
+    left_.assign(lap_.uses.size(), {});  // what began before the plan does not count
 }
 
 std::optional<Instance> Course::find(const Key& key) const {
@@ -204,16 +205,21 @@ std::vector<Course::Planned> Course::plan_of(PortId port, TimeNs dark_ns) const 
     const auto line = lines_.find(port);
     if (line == lines_.end() || order_.begin_ns.size() != lap_.uses.size()) return plan;
     const auto& turns = line->second.turns;
-    for (std::size_t i = 0; i < turns.size(); ++i) {
-        const auto& [use, peer] = turns[i];
-        const auto& [use_before, peer_before] = turns[i == 0 ? turns.size() - 1 : i - 1];
+    for (const auto& [use, peer] : turns) {
         Planned& turn = plan.emplace_back();
         turn.peer = peer;
-        turn.moves = peer != peer_before;
         if (!keys_[use].empty()) turn.key = keys_[use].front().first;
         turn.begin_ns = order_.begin_ns[use];
         turn.lasts_ns = order_.lasts_ns[use];
-        const TimeNs free_ns = order_.begin_ns[use_before] + order_.lasts_ns[use_before] - (i == 0 ? order_.lap_ns : 0);
+        TimeNs free_ns = std::numeric_limits<TimeNs>::min();  // both ends of the circuit
+        for (const auto& [end, at] : on_[use]) {
+            if (end != port && end != peer) continue;
+            const auto& of_end = must_find(lines_, end).turns;
+            const auto& [use_before, peer_before] = of_end[at == 0 ? of_end.size() - 1 : at - 1];
+            turn.moves |= peer_before != (end == port ? peer : port);
+            const TimeNs over_ns = order_.begin_ns[use_before] + order_.lasts_ns[use_before];
+            free_ns = std::max(free_ns, over_ns - (at == 0 ? order_.lap_ns : 0));
+        }
         turn.slack_ns = turn.begin_ns - order_.wait[use] - free_ns - (turn.moves ? dark_ns : 0);
         turn.left = left_[use].times;
         turn.left_last = left_[use].last;

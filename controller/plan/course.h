@@ -36,7 +36,8 @@ public:
         Key key;                            // the first that is used so
         TimeNs begin_ns = 0, lasts_ns = 0;  // of the use: from the begin of the lap on
         TimeNs slack_ns = 0;  // its light is there for so long before that, if it turns as soon as it may; below 0: it waits
-        std::uint64_t left = 0;  // times that it began without this light
+        std::uint64_t left =
+            0;  // times that this use began, since the plan is followed, without all of the light that it was to have
         bool left_last = false;  // the last time, too
     };
     struct Range {  // of a sequence's keys

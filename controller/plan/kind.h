@@ -25,7 +25,7 @@ struct Kind {
     std::vector<Interlude> interludes;  // what comes between its laps now and then
     std::int64_t since = 0;             // laps of the watch before this one were in part on demand and in part planned
     std::int64_t again = 0;             // from this lap on it is worth its while to look for a plan
-    bool may_be_part = false;           // of an iteration: it leaves out communicators
+    bool may_be_part = false;  // of an iteration: it leaves out communicators that count (Learner::follow_rule)
     TimeNs saved_ns = 0;                // by laps by plan that were timed, until it is taken
 
     // The job comes to it, anew: its laps are timed from here on.

@@ -5,8 +5,6 @@
 #include <set>
 #include <utility>
 
-#include "opus/assert.h"
-
 namespace opus::controller::plan {
 
 void Log::add(const RankName& rank, Seen seen) {

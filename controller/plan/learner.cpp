@@ -14,8 +14,9 @@ constexpr std::size_t kMostInterludes = 8;                   // of a lap
 constexpr std::size_t kMostUses = 4096, kMostPairs = 65536;  // of a lap that is planned
 constexpr TimeNs kBeginCosts = 4;                            // dark times; docs/decisions/011-each-begin-pays.md
 constexpr std::int64_t kRestLaps = 2, kRestPartLaps = 8;     // for which light is up before it is at rest; docs/decisions/012
-constexpr std::int64_t kUnusedLaps =
-    8;  // then a communicator that was never used is none that the iteration has still to come to
+// After so many laps a communicator that was never used does not suggest any more that the iteration has a part still
+// to come; docs/decisions/025.
+constexpr std::int64_t kUnusedLaps = 8;
 constexpr std::int64_t kRestOwed = 8;                        // times as long, while what plans have cost is paid for
 constexpr double kWorthwhile = 0.005;                        // of a lap, that a plan may save
 constexpr std::uint64_t kYoung = 3;  // times as many launches as it had done when something was new; docs/decisions/013

@@ -22,7 +22,8 @@
 
 namespace opus::controller::plan {
 
-// Of the communicators that a job has: one that circuits serve and of which nothing is done in a lap. Used: in what came before.
+// Does a lap leave out communicators that circuits serve? unused: only such as the job has never used; used: one that
+// it used before this lap.
 enum class LeftOut : std::uint8_t { none, unused, used };
 
 // Who follows the plans of a job. Called by its Learner, from within its members.

@@ -1,4 +1,4 @@
-// A lap on the ports of its GPUs, played in a way: of which search.cpp looks for the best.
+// Plays a lap on the ports of its GPUs, in one given way (Way). search.cpp looks for the best way.
 #pragma once
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 
 namespace opus::controller::plan {
 
-// How a lap may go: by rank its uses take their light, and each with how many circuits a pair.
+// How a lap may go. `rank`: of each use its priority for ports, lowest first (no NCCL rank). `circuits`: of each use, for each pair of GPUs.
 struct Way {
     std::vector<double> rank;
     std::vector<std::uint32_t> circuits;

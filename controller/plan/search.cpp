@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <functional>
 #include <limits>
-#include <numeric>
 
 #include "controller/plan/play.h"
 

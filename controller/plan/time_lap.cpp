@@ -4,13 +4,13 @@
 
 #include "controller/plan/lap.h"
 #include "controller/plan/program_order.h"
-#include "opus/assert.h"
 
 namespace opus::controller::plan {
 namespace {
 
 constexpr std::int64_t kTimed = 6;  // laps that are looked at
 constexpr std::uint32_t kMostKnownCircuits = 64;  // of a pair
+
 // What the laps in a log say of when the uses of a lap are ready.
 class Timer {
 public:

@@ -179,12 +179,12 @@ json groups_reply(const ControllerView& view) {
 }
 
 // Which pair when, port by port.
-static json planned_ports(const ControllerView& view, const std::string& job) {
+static json planned_ports(const ControllerView& view, const std::string& job, std::size_t& most_turns) {
     std::map<CommId, std::uint32_t> sizes;
     for (const GroupStatus& group : view.core.groups()) sizes[group.comm] = group.size;
     const auto ms = [](TimeNs ns) { return static_cast<double>(ns) / 1e6; };
     json ports = json::array();
-    for (const PortPlan& plan : view.core.plan(job, kMostTurnsTold)) {
+    for (const PortPlan& plan : view.core.plan(job, most_turns)) {
         json turns = json::array();
         for (const plan::Course::Planned& turn : plan.turns) {
             const bool directed = is_directed(turn.key.kind);
@@ -199,12 +199,14 @@ static json planned_ports(const ControllerView& view, const std::string& job) {
                              {"left", turn.left},
                              {"left_last", turn.left_last}});
         }
+        most_turns -= std::min(most_turns, plan.turns.size());
         ports.push_back({{"port", fabric::port_name(view.fabric, plan.port)}, {"next", plan.next}, {"turns", turns}});
     }
     return ports;
 }
 
 void add_guards(const ControllerView& view, json& phases) {
+    std::size_t most_turns = kMostTurnsTold;
     for (const JobStatus& s : view.core.jobs())
         for (json& job : phases["jobs"]) {
             if (job.value("job", "") != s.job || job.value("ended", false)) continue;
@@ -216,7 +218,10 @@ void add_guards(const ControllerView& view, json& phases) {
             if (s.lap_ns > 0) job["provision"]["lap_ms"] = static_cast<double>(s.lap_ns) / 1e6;
             if (s.ratio > 0) job["provision"]["provisioned_to_on_demand"] = s.ratio;
             if (s.lap_phases > 0) job["plan"] = {{"phases", s.lap_phases}, {"made", s.plans}, {"followed", s.planned}};
-            if (s.planned) job["plan"]["ports"] = planned_ports(view, s.job);
+            if (!s.planned) continue;
+            json ports = planned_ports(view, s.job, most_turns);
+            job["plan"]["ports_left_out"] = s.planned_ports - std::min(s.planned_ports, ports.size());
+            job["plan"]["ports"] = std::move(ports);
         }
 }
 

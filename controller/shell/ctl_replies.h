@@ -30,13 +30,13 @@ nlohmann::json status_reply(const ControllerView& view);
 // A part of a long list: from an element on, so many that the reply is well below wire::kMaxBody and soon made. `next` is
 // where the next part begins, if there is one. Of holders the first are named, and `holder_count` says how many there are.
 inline constexpr std::size_t kMostInReply = 512;
-// Turns of the plans of one job; the ports behind are left out.
+// Turns of plans in one reply; the ports behind are left out, and counted.
 inline constexpr std::size_t kMostTurnsTold = 4096;
 nlohmann::json ports_reply(const ControllerView& view, std::size_t from = 0);
 nlohmann::json circuits_reply(const ControllerView& view, std::size_t from = 0);  // from a port on
 nlohmann::json groups_reply(const ControllerView& view);
 nlohmann::json jobs_reply(const ControllerView& view);
-// Of `phases`, what Recorders::phases() gave: adds to each job that runs whether it is provisioned, and why not.
+// Of `phases`, what Recorders::summary() gave: adds to each job that runs whether it is provisioned, why not, its lap, and its plan by port.
 void add_guards(const ControllerView& view, nlohmann::json& phases);
 // `who`: "n0.g1", "n0.r3", "n0", "5" or "job:5" (an NCCL rank of the job's largest communicator), or empty for all.
 // Throws std::invalid_argument when there is no such rank.

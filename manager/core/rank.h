@@ -20,7 +20,7 @@ namespace opus::manager {
 
 // recorded ─gate reached, its families' turn─▶ waiting ─token─▶ started ◀──▶ suspended ─▶ done
 //                                                 └──pass, no verdict to wait for──▶ passed ─▶ done
-// In a run there is a shorter way (early_release.cpp); a launch on it is recorded until its gate is known to be
+// In a run there is a shorter way (early_releases.cpp); a launch on it is recorded until its gate is known to be
 // reached: recorded ─go stored early─▶ released ─gate reached─▶ started
 //     ▲                          └──run revoked──▶ retracting ─gate reached all the same─▶ started
 //     └──────────────────────────────────────────────────┘ not reached

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Holds each room to the includes that docs/design.md, section 3, allows it, the pure cores to orders that are the same twice, and
+"""Holds each folder to the includes that docs/design.md, section 3, allows it, the pure cores to orders that are the same twice, and
 each class to one home.
 
 usage: include_rules.py SOURCE_ROOT

@@ -161,7 +161,7 @@ static void show_guard(const json& guard) {
     std::printf("\n");
 }
 
-// Which pair when: a line for each turn that moves light, or all of a port that none moves in one.
+// Which pair when: a line for each turn of a port, or one for a port whose light never moves.
 static void show_plan(const json& ports) {
     if (ports.empty()) return;
     std::printf("in each lap, by port (slack: how long the light is there before it is needed):\n");
@@ -173,13 +173,15 @@ static void show_plan(const json& ports) {
             const json& turn = turns[i];
             const std::string what =
                 turn.value("for", "") + " of " + std::to_string(turn.value("group_size", 0u)) + " ranks";
-            const std::uint64_t times = turn.value("left", std::uint64_t{0});
+            std::uint64_t times = turn.value("left", std::uint64_t{0});
+            if (rests)
+                for (const json& other : turns) times = std::max(times, other.value("left", std::uint64_t{0}));
             const std::string left = times == 0 ? ""
                                                 : std::to_string(times) + " times" +
                                                       (turn.value("left_last", false) ? ", the last time too" : "");
             const std::string name = i == 0 ? "  " + port.value("port", "") : "";
             if (rests) {
-                table.add({name, "always", turn.value("to", ""), std::to_string(turns.size()) + " phases", "", "", ""});
+                table.add({name, "always", turn.value("to", ""), std::to_string(turns.size()) + " phases", "", "", left});
                 break;
             }
             table.add({name, duration(number(turn, "begin_ms")),
@@ -202,7 +204,9 @@ void show_phases(const json& body) {
         else
             std::printf("its lap has %.0f phases; plans made of it: %.0f; %s\n", number(*plan, "phases"), number(*plan, "made"),
                         plan->value("followed", false) ? "its circuits follow the last one" : "none is followed now");
-        if (plan != job.end() && plan->contains("ports")) show_plan(plan->at("ports"));
+        if (plan == job.end() || !plan->contains("ports")) continue;
+        show_plan(plan->at("ports"));
+        if (number(*plan, "ports_left_out") > 0) std::printf("and %.0f more ports\n", number(*plan, "ports_left_out"));
     }
     if (body.at("jobs").empty()) std::printf("no jobs\n");
 }

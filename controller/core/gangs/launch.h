@@ -1,4 +1,4 @@
-// Launches and the keys they meet at. Plain records: Launches changes them (launches.h).
+// Launches and the keys they meet at. Plain records, which many rooms change; Launches makes and ends them.
 #pragma once
 
 #include <cstdint>

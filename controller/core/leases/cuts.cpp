@@ -1,5 +1,4 @@
-// How runs end: what was started under them is heard, what is half-started is cut, and what a new session or an
-// older controller's time has left of them is adopted.
+// What was started or done under runs: heard, and what is half-started is cut.
 #include <algorithm>
 #include <utility>
 
@@ -10,11 +9,8 @@
 #include "controller/core/provision/jobs.h"
 #include "controller/core/recovery/suspension.h"
 #include "controller/core/schedule/schedule.h"
-#include "opus/assert.h"
 
 namespace opus::controller {
-
-// --- returning ------------------------------------------------------------------------------------
 
 // Keys that some member has finished and others have not: they hold their circuits, and the laggards pass
 // whoever waits for these (schedule.cpp, joins_flight). What runs has been told by then, and is there.
@@ -186,7 +182,5 @@ void Cuts::tell_finished(Comm& comm, std::uint32_t slot) {
     std::sort(keys.begin(), keys.end(), [](const auto* x, const auto* y) { return x->key < y->key; });
     for (KeyState* key : keys) did_unreported(*key, place_of(key->key, slot));
 }
-
-// --- communicators that end, nodes that come again ------------------------------------------------
 
 }  // namespace opus::controller

@@ -18,7 +18,6 @@
 #include "controller/core/program/fences.h"
 #include "controller/core/recovery/holds.h"
 #include "controller/core/schedule/schedule.h"
-#include "opus/assert.h"
 
 namespace opus::controller {
 namespace {

@@ -10,7 +10,6 @@
 #include "controller/core/provision/hidden.h"
 #include "controller/core/provision/turns.h"
 #include "controller/core/schedule/schedule.h"
-#include "opus/assert.h"
 
 namespace opus::controller {
 

@@ -15,7 +15,7 @@ namespace opus::controller {
 using plan::RankName;
 
 struct Job {
-    std::string_view name;  // by which the core keeps it
+    std::string_view name;  // by which Jobs keeps it
     std::set<RankName> ranks;
     std::unique_ptr<plan::Follower> follower;
     std::unique_ptr<plan::Learner> learner;           // what it does, and which plan it is to follow

@@ -1,12 +1,10 @@
 // Jobs: which ranks are of one, what their launches have done, and what is learned of it (controller/plan/learner.h).
 #include <algorithm>
-#include <limits>
 
 #include "controller/core/gangs/launches.h"
 #include "controller/core/leases/runs.h"
 #include "controller/core/provision/jobs.h"
 #include "controller/core/provision/turns.h"
-#include "opus/assert.h"
 
 namespace opus::controller {
 namespace {
@@ -180,6 +178,7 @@ std::vector<JobStatus> Jobs::status() const {
         s.ranks = static_cast<std::uint32_t>(job.ranks.size());
         s.guarded = options_.provision && options_.guard;
         s.planned = job.course != nullptr;
+        if (s.planned) s.planned_ports = job.course->ports().size();
         s.runs = s.planned && options_.runs;
         s.state = job.learner->state();
         s.fallbacks = job.learner->guard().stops();

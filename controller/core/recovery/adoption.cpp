@@ -12,7 +12,6 @@
 #include "controller/core/recovery/adoption.h"
 #include "controller/core/recovery/suspension.h"
 #include "controller/core/schedule/schedule.h"
-#include "opus/assert.h"
 
 namespace opus::controller {
 

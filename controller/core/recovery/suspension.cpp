@@ -8,12 +8,9 @@
 #include "controller/core/explain.h"
 #include "controller/core/gangs/gangs.h"
 #include "controller/core/gangs/launches.h"
-#include "controller/core/holders.h"
 #include "controller/core/leases/runs.h"
-#include "controller/core/program/grants.h"
 #include "controller/core/recovery/suspension.h"
 #include "controller/core/schedule/schedule.h"
-#include "opus/assert.h"
 
 namespace opus::controller {
 namespace {

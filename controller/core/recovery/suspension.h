@@ -12,7 +12,6 @@
 namespace opus::controller {
 
 class Gangs;
-class Grants;
 class Launches;
 class Runs;
 class Schedule;

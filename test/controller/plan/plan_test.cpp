@@ -755,6 +755,10 @@ TEST_CASE("a plan says which pair has a port when, with what slack, and which us
     CHECK(plan[1].left == 1);
     CHECK(!plan[1].left_last);
     CHECK(plan[2].left == 0);
+    const auto other_end = course.plan_of(0, kMs / 2);  // its peer is always the same, and turns away from it
+    REQUIRE(other_end.size() == 2);
+    CHECK(other_end[0].moves);
+    CHECK(!other_end[1].moves);
     CHECK(course.plan_of(9, kMs).empty());  // no port of it
 }
 
