@@ -179,19 +179,19 @@ json groups_reply(const ControllerView& view) {
 }
 
 // Which pair when, port by port.
-static json planned_ports(const ControllerView& view, const std::string& job, std::size_t& most_turns) {
-    std::map<CommId, std::uint32_t> sizes;
-    for (const GroupStatus& group : view.core.groups()) sizes[group.comm] = group.size;
+static json planned_ports(const ControllerView& view, const std::string& job, std::size_t& most_turns,
+                          const std::map<CommId, std::uint32_t>& sizes) {
     const auto ms = [](TimeNs ns) { return static_cast<double>(ns) / 1e6; };
     json ports = json::array();
     for (const PortPlan& plan : view.core.plan(job, most_turns)) {
         json turns = json::array();
         for (const plan::Course::Planned& turn : plan.turns) {
             const bool directed = is_directed(turn.key.kind);
+            const auto size = sizes.find(turn.key.comm);
             turns.push_back({{"to", fabric::port_name(view.fabric, turn.peer)},
                              {"moves", turn.moves},
                              {"group", comm_name(turn.key.comm)},
-                             {"group_size", sizes[turn.key.comm]},
+                             {"group_size", size == sizes.end() ? 0 : size->second},
                              {"for", directed ? "transfer" : "collective"},
                              {"begin_ms", ms(turn.begin_ns)},
                              {"lasts_ms", ms(turn.lasts_ns)},
@@ -207,6 +207,8 @@ static json planned_ports(const ControllerView& view, const std::string& job, st
 
 void add_guards(const ControllerView& view, json& phases) {
     std::size_t most_turns = kMostTurnsTold;
+    std::map<CommId, std::uint32_t> sizes;
+    for (const GroupStatus& group : view.core.groups()) sizes[group.comm] = group.size;
     for (const JobStatus& s : view.core.jobs())
         for (json& job : phases["jobs"]) {
             if (job.value("job", "") != s.job || job.value("ended", false)) continue;
@@ -219,7 +221,7 @@ void add_guards(const ControllerView& view, json& phases) {
             if (s.ratio > 0) job["provision"]["provisioned_to_on_demand"] = s.ratio;
             if (s.lap_phases > 0) job["plan"] = {{"phases", s.lap_phases}, {"made", s.plans}, {"followed", s.planned}};
             if (!s.planned) continue;
-            json ports = planned_ports(view, s.job, most_turns);
+            json ports = planned_ports(view, s.job, most_turns, sizes);
             job["plan"]["ports_left_out"] = s.planned_ports - std::min(s.planned_ports, ports.size());
             job["plan"]["ports"] = std::move(ports);
         }

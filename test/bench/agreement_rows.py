@@ -73,7 +73,7 @@ def torch_row(build: Build, torch: pathlib.Path, script: str, ports: int, runs: 
     what is added to a run whose circuits move in no time: gates and messages take the cores of ranks that compute on them here, and
     opus-sim knows nothing of that."""
     live, foretold, control = [], [], []
-    for _ in range(runs):
+    for _ in range(min(runs, MOST_RUNS)):
         with tempfile.TemporaryDirectory() as folder:
             def run(name: str, *how: str, dark_ms: float = TORCH_DARK_MS) -> float:
                 return torch_steps(build, torch, script, ports, pathlib.Path(folder) / name, *how, dark_ms=dark_ms)

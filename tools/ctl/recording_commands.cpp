@@ -11,6 +11,7 @@
 #include <fstream>
 #include <iostream>
 #include <string>
+#include <utility>
 
 #include "controller/recording/recording.h"
 #include "tools/ctl/controller_client.h"
@@ -161,32 +162,34 @@ static void show_guard(const json& guard) {
     std::printf("\n");
 }
 
+static std::string not_by_plan(const json& turn) {
+    const auto times = turn.value("left", std::uint64_t{0});
+    if (times == 0) return "";
+    return std::to_string(times) + " times" + (turn.value("left_last", false) ? ", the last time too" : "");
+}
+
 // Which pair when: a line for each turn of a port, or one for a port whose light never moves.
 static void show_plan(const json& ports) {
     if (ports.empty()) return;
     std::printf("in each lap, by port (slack: how long the light is there before it is needed):\n");
     Table table({"  PORT", "AT", "JOINED TO", "FOR", "LASTS", "SLACK", "NOT BY THE PLAN"});
+    const auto times = [](const json& turn) { return turn.value("left", std::uint64_t{0}); };
     for (const json& port : ports) {
         const json& turns = port.at("turns");
-        const bool rests = std::ranges::none_of(turns, [](const json& turn) { return turn.value("moves", false); });
-        for (std::size_t i = 0; i < turns.size(); ++i) {
-            const json& turn = turns[i];
+        std::string name = "  " + port.value("port", "");
+        if (std::ranges::none_of(turns, [](const json& turn) { return turn.value("moves", false); })) {
+            const auto worst = std::ranges::max_element(turns, {}, times);
+            if (worst != turns.end())
+                table.add({name, "always", worst->value("to", ""), std::to_string(turns.size()) + " phases", "", "",
+                           not_by_plan(*worst)});
+            continue;
+        }
+        for (const json& turn : turns) {
             const std::string what =
                 turn.value("for", "") + " of " + std::to_string(turn.value("group_size", 0u)) + " ranks";
-            std::uint64_t times = turn.value("left", std::uint64_t{0});
-            if (rests)
-                for (const json& other : turns) times = std::max(times, other.value("left", std::uint64_t{0}));
-            const std::string left = times == 0 ? ""
-                                                : std::to_string(times) + " times" +
-                                                      (turn.value("left_last", false) ? ", the last time too" : "");
-            const std::string name = i == 0 ? "  " + port.value("port", "") : "";
-            if (rests) {
-                table.add({name, "always", turn.value("to", ""), std::to_string(turns.size()) + " phases", "", "", left});
-                break;
-            }
-            table.add({name, duration(number(turn, "begin_ms")),
+            table.add({std::exchange(name, ""), duration(number(turn, "begin_ms")),
                        turn.value("to", "") + (turn.value("moves", false) ? "" : " (stays)"), what,
-                       duration(number(turn, "lasts_ms")), duration(number(turn, "slack_ms")), left});
+                       duration(number(turn, "lasts_ms")), duration(number(turn, "slack_ms")), not_by_plan(turn)});
         }
     }
     table.print(stdout);
