@@ -97,7 +97,10 @@ def taken(context) -> None:
 
 @case("a manager is stopped with launches released early, and their run is taken back meanwhile")
 def stopped(context) -> None:
-    with context.cluster(SHAPE, controller_options=["--guard", "off", "--runs", "on"]) as cluster:
+    # A manager that is stopped is asked for its run as long as it is not taken for lost: until the other job has begun.
+    silence_ms = 20_000 * SLOW
+    with context.cluster(SHAPE, controller_options=[
+            "--guard", "off", "--runs", "on", "--node-silence-ms", str(silence_ms), "--node-grace-ms", str(4 * silence_ms)]) as cluster:
         job = start(cluster, phases(100, 2000), "phases")
         for number in range(3):
             stop_ahead(cluster, job)
