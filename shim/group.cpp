@@ -318,7 +318,10 @@ private:
         PeerSequence& peer = (op.kind == OpKind::send ? c.sends : c.recvs)[op.peer];
         const std::uint64_t n = peer.next++;
         const bool first = n == 0 && note_transfer(c, peer);
-        if (!part.recorded) return;
+        if (!part.recorded) {
+            connects_unheld_ |= first;
+            return;
+        }
         if (peer.group == stamp_) {
             extend(group_.entries[peer.entry].op, op);
             return;
@@ -361,7 +364,10 @@ private:
         const std::uint64_t n = c.collectives++;
         const bool first = note_use(c, op.kind, op.peer);
         note_pairs(c, op.kind, op.dtype, [&](const ring::OpEntry& pair) { add_pair(part, c, pair); });
-        if (!part.recorded) return;
+        if (!part.recorded) {
+            connects_unheld_ |= first;
+            return;
+        }
         if (part.collective != kNone) {
             ring::OpEntry& last = group_.entries[part.collective].op;
             if (last.kind == std::uint8_t(op.kind) && last.peer == op.peer) {
@@ -389,7 +395,10 @@ private:
     }
 
     void add_pair(const GroupPart& part, Communicator& c, const ring::OpEntry& pair) {
-        if (!part.recorded) return;
+        if (!part.recorded) {
+            connects_unheld_ = true;
+            return;
+        }
         ++first_uses_;
         if (!group_.pairs.add({pair, c.group_part})) c.count_lost();
     }
@@ -530,7 +539,8 @@ private:
         if (recordable(process.view, count)) {
             const GroupPart& part = group_.parts[lead];
             const std::uint16_t held = captured_ ? kCapturedFlags : record_flags(group_.launch_streams.size(), gate_);
-            const std::uint16_t flags = held | (holds_up_others(set) ? ring::kLaunchMixed : 0);
+            const bool mixed = holds_up_others(set) || (connects_unheld_ && !captured_);
+            const std::uint16_t flags = held | (mixed ? ring::kLaunchMixed : 0);
             const LaunchHead head{gate_, count, flags};
             launch.seq = push(process.view, head, stream_name(*part.comm, part.launch_stream), group_.launch_ops.data());
         }
@@ -628,6 +638,7 @@ private:
     std::uint32_t first_uses_ = 0;
     bool captured_ = false;         // into a graph
     bool holds_up_unseen_ = false;  // operations of the group that are not in it
+    bool connects_unheld_ = false;  // first uses that nobody is told of: the call may wait for its gates while it makes them
     bool lasts_ = false;            // it makes device communicators
     ring::Gate gate_ = ring::Gate::none;
 };

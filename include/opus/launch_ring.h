@@ -136,7 +136,7 @@ inline constexpr std::uint16_t kLaunchUngated = 2;   // observe mode: recorded, 
 inline constexpr std::uint16_t kLaunchHostDone = 4;  // done is written by the host (no stream write available)
 inline constexpr std::uint16_t kLaunchMarksReady = 8;  // gate none: the stream writes ready when it gets there, and goes on
 inline constexpr std::uint16_t kLaunchMixed =
-    16;  // its gate also stands before operations of communicators that are not held
+    16;  // its gate also stands before operations, or first uses, of communicators that are not held
 inline constexpr std::uint16_t kLaunchFenced = 32;  // its gate orders its ready before its first look at go
 
 inline constexpr std::uint16_t kLaunchSkips = 64;      // its shim knows occupied slots

@@ -439,6 +439,18 @@ TEST_CASE("a launch whose gate stands before operations that are not recorded sa
     }
 }
 
+// The call may wait for that gate while it makes them (decision 019).
+TEST_CASE("a launch whose call makes connections that are not recorded says so") {
+    Behaviour behaviour;
+    behaviour.passing = 1;
+    MiniManager manager(behaviour);
+    Program program = scenario("connecting_groups", with(at(manager), kWithCuda));
+    CHECK(program.finish() == 0);
+    const auto& launches = manager.rank(0).launches;
+    REQUIRE(launches.size() == 6);  // a first use and its launch, then four
+    for (std::size_t i = 0; i < 6; ++i) CHECK(((launches[i].flags & ring::kLaunchMixed) != 0) == (i == 2 || i == 4));
+}
+
 TEST_CASE("auto chooses the stream gate only where it is safe") {
     const Environment forbids[] = {{{"CUDA_LAUNCH_BLOCKING", "1"}},
                                    {{"CUDA_DEVICE_MAX_CONNECTIONS", "1"}},

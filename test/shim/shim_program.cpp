@@ -223,6 +223,23 @@ void merged_groups() {
     OK(ncclGroupEnd());
 }
 
+void connecting_groups() {  // each twice: the first makes connections
+    const ncclComm_t a = comm_named("a"), b = comm_named("b");
+    OK(all_reduce(a, 33));
+    for (int i = 0; i < 2; ++i) {
+        OK(ncclGroupStart());
+        OK(all_reduce(a, 33));
+        OK(all_reduce(b, 34));
+        OK(ncclGroupEnd());
+    }
+    for (int i = 0; i < 2; ++i) {
+        OK(ncclGroupStart());
+        OK(all_reduce(a, 33));
+        OK(send(b, 1, 34));
+        OK(ncclGroupEnd());
+    }
+}
+
 void capture() {
     const ncclComm_t comm = comm_named("g");
     OK(all_reduce(comm, 0x101));
@@ -814,21 +831,54 @@ void captured_elsewhere() {
 int main(int argc, char** argv) {
     const std::map<std::string, void (*)()> scenarios = {
 #define SCENARIO(name) {#name, name}
-        SCENARIO(identity),        SCENARIO(init_all),      SCENARIO(creation_in_group),
-        SCENARIO(failed_creation), SCENARIO(group),         SCENARIO(never_asks),
-        SCENARIO(simulate),        SCENARIO(group_error),   SCENARIO(lone_error),
-        SCENARIO(wide_group),      SCENARIO(calls),         SCENARIO(streams),
-        SCENARIO(order),           SCENARIO(merged_groups), SCENARIO(capture),
-        SCENARIO(repeated),        SCENARIO(creation_goes_on), SCENARIO(non_blocking),  SCENARIO(forked),
-        SCENARIO(refused_setting), SCENARIO(refused_config), SCENARIO(refused),      SCENARIO(unhooked),
-        SCENARIO(broadcast),       SCENARIO(many_comms),    SCENARIO(threads),       SCENARIO(ended_elsewhere),
-        SCENARIO(missing),         SCENARIO(one_sided),     SCENARIO(grown), SCENARIO(captured_abort),
-        SCENARIO(refused_device),  SCENARIO(ordered),
-        SCENARIO(exec_child),      SCENARIO(daemonised),    SCENARIO(init_all_threads),
-        SCENARIO(draining),        SCENARIO(split),         SCENARIO(required),      SCENARIO(uses),
+        SCENARIO(identity),
+        SCENARIO(init_all),
+        SCENARIO(creation_in_group),
+        SCENARIO(failed_creation),
+        SCENARIO(group),
+        SCENARIO(never_asks),
+        SCENARIO(simulate),
+        SCENARIO(group_error),
+        SCENARIO(lone_error),
+        SCENARIO(wide_group),
+        SCENARIO(calls),
+        SCENARIO(streams),
+        SCENARIO(order),
+        SCENARIO(merged_groups),
+        SCENARIO(connecting_groups),
+        SCENARIO(capture),
+        SCENARIO(repeated),
+        SCENARIO(creation_goes_on),
+        SCENARIO(non_blocking),
+        SCENARIO(forked),
+        SCENARIO(refused_setting),
+        SCENARIO(refused_config),
+        SCENARIO(refused),
+        SCENARIO(unhooked),
+        SCENARIO(broadcast),
+        SCENARIO(many_comms),
+        SCENARIO(threads),
+        SCENARIO(ended_elsewhere),
+        SCENARIO(missing),
+        SCENARIO(one_sided),
+        SCENARIO(grown),
+        SCENARIO(captured_abort),
+        SCENARIO(refused_device),
+        SCENARIO(ordered),
+        SCENARIO(exec_child),
+        SCENARIO(daemonised),
+        SCENARIO(init_all_threads),
+        SCENARIO(draining),
+        SCENARIO(split),
+        SCENARIO(required),
+        SCENARIO(uses),
         SCENARIO(required_without_manager),
-        SCENARIO(required_of_a_non_blocking_parent), SCENARIO(polled_elsewhere),
-        SCENARIO(fused_abort), SCENARIO(reused_descriptors), SCENARIO(captured_elsewhere), SCENARIO(aborted_unjudged),
+        SCENARIO(required_of_a_non_blocking_parent),
+        SCENARIO(polled_elsewhere),
+        SCENARIO(fused_abort),
+        SCENARIO(reused_descriptors),
+        SCENARIO(captured_elsewhere),
+        SCENARIO(aborted_unjudged),
     };
     CHECK(argc >= 2);
     if (argc > 2) argument = atoi(argv[2]);

@@ -289,7 +289,7 @@ bool Rank::call_nccl(const Call& call) {
             run_streams();
             return false;
         }
-        enqueue(plan, call.first_parts.empty());
+        enqueue(plan, call);
     }
     last_ = static_cast<LaunchIndex>(world_.launches.size());
     run_streams();
@@ -458,18 +458,22 @@ std::uint64_t Rank::push(const std::vector<OpPlan>& ops, std::uint16_t flags, ri
     return seq;
 }
 
-void Rank::enqueue(const LaunchPlan& plan, bool called) {
+void Rank::enqueue(const LaunchPlan& plan, const Call& call) {
     const auto index = static_cast<LaunchIndex>(world_.launches.size());
     LaunchRun& run = world_.launches.emplace_back();
     run.rank = index_;
     run.plan = &plan;
-    run.called = called;
-    run.connects = !called;
+    run.called = call.first_parts.empty();
+    run.connects = !run.called;
     run.parts = &plan.parts;
     run.left = static_cast<std::uint32_t>(plan.kernels.size());
     note_unheld(run);
     const bool fenced = (s_.seed + index_) % 8 != 0;  // else an older shim
-    run.seq = push(plan.ops, fenced ? ring::kLaunchFenced : 0, ring::Gate::stream, plan.stream + 1);
+    // As shim/group.cpp does: nobody is told of these connections, and the call that makes them may wait for this gate.
+    const bool connects_unheld = std::any_of(call.first_uses.begin(), call.first_uses.end(),
+                                             [this](const OpPlan& op) { return !records(op.comm); });
+    const int flags = (fenced ? ring::kLaunchFenced : 0) | (connects_unheld ? ring::kLaunchMixed : 0);
+    run.seq = push(plan.ops, static_cast<std::uint16_t>(flags), ring::Gate::stream, plan.stream + 1);
     run.forgotten =
         run.seq == kUnrecorded && s_.mutation == Mutation::no_empty_keys &&
         std::all_of(plan.ops.begin(), plan.ops.end(), [this](const OpPlan& op) { return op.empty && records(op.comm); });

@@ -95,7 +95,7 @@ private:
     bool is_held_full(std::uint32_t slots) const;
     std::uint64_t claim(std::uint32_t slots);
     std::uint64_t push(const std::vector<OpPlan>& ops, std::uint16_t flags, ring::Gate gate, std::uint64_t stream);
-    void enqueue(const LaunchPlan& plan, bool called);
+    void enqueue(const LaunchPlan& plan, const Call& call);
     void tell_comms();
     void count_lost(std::uint32_t comm);
     void reach(LaunchIndex launch);
