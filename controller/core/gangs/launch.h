@@ -83,6 +83,7 @@ inline std::uint32_t place_of(const Key& key, std::uint32_t slot) {
 
 // By member of a sequence's keys: numbers below this are done.
 using Finished = std::vector<std::uint64_t>;
+inline constexpr std::uint64_t kAllFinished = ~std::uint64_t{0};
 
 // What has been heard of a key. Erased when every member that lives has done it.
 struct KeyState {

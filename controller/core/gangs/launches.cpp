@@ -51,7 +51,7 @@ KeyState& Launches::key_state(Comm& comm, const Key& key) {
 std::pair<const EdgeId*, const EdgeId*> Launches::edges_of(KeyState& key) {
     Comm& comm = *key.comm;
     if (is_collective(key.key)) {
-        if (!comm.complete()) return {};
+        if (!comm.complete() && !comm.settled) return {};
         bool& known = key.mesh ? comm.mesh_known : comm.ring_known;
         auto& edges = key.mesh ? comm.mesh : comm.ring;
         if (!known) {

@@ -56,15 +56,28 @@ static std::uint32_t claims_another_ones(const Comm& comm) {
 // NCCL joins the hosts of an NVLink domain to one node where all members are in one and none forbids it (mnnvl.cc,
 // ncclMnnvlCheck).
 static bool has_domains(const Comm& comm, const Fabric& fabric) {
-    return std::all_of(comm.members.begin(), comm.members.end(),
-                       [&](const Member& m) { return fabric.nodes[m.node].domain != kNone && !m.own_host; });
+    return std::all_of(comm.members.begin(), comm.members.end(), [&](const Member& m) {
+        return !m.registered || (fabric.nodes[m.node].domain != kNone && !m.own_host);
+    });
 }
 
 // It runs, and which circuits it uses is not known before all members of a communicator of it are (after a restart).
 // What is held back asks for no circuits of a communicator that passes.
+// Of members that will not come again it needs no circuits; it does of those that are there.
 static bool awaits_members(const Launch& launch) {
-    return launch.open() && std::any_of(launch.keys.begin(), launch.keys.end(),
-                                        [](const KeyRef& r) { return !r.key->comm->knows_circuits(); });
+    if (!launch.open()) return false;
+    bool known = true, some = false;
+    for (const KeyRef& r : launch.keys) {
+        const Comm& comm = *r.key->comm;
+        if (comm.knows_circuits()) continue;
+        if (!comm.settled) return true;
+        known = false;
+        std::uint32_t there = 0;
+        for (std::uint32_t i = 0; i < r.key->members.size(); ++i)
+            there += comm.members[slot_of(r.key->key, i)].registered;
+        some |= there > 1;
+    }
+    return !known && !some;
 }
 
 bool was_used(const Comm& comm) {
@@ -108,12 +121,19 @@ static GpuId gpu_of(const Nic& nic, const Fabric& fabric) {
 }
 
 const Places& member_places(Comm& comm, const Fabric& fabric) {
-    const bool known = comm.complete() && std::all_of(comm.members.begin(), comm.members.end(),
-                                                      [](const Member& m) { return m.gpu != kNone; });
-    if (!comm.places.empty() || !known) return comm.places;
+    if (!comm.places.empty() || (!comm.complete() && !comm.settled)) return comm.places;
+    const Member* there = nullptr;
+    for (const Member& m : comm.members) {
+        if (m.registered && m.gpu == kNone) return comm.places;
+        if (m.registered && there == nullptr) there = &m;
+    }
+    if (there == nullptr) return comm.places;
     const bool domains = has_domains(comm, fabric);
-    for (const Member& m : comm.members)
-        comm.places.push_back({m.node, fabric.gpus[m.gpu].local, m.own_nic, domains ? fabric.nodes[m.node].domain : kNone});
+    for (const Member& m : comm.members) {
+        if (m.registered) there = &m;  // who will not come counts with the one before: so it adds no way
+        comm.places.push_back({there->node, fabric.gpus[there->gpu].local, there->own_nic,
+                               domains ? fabric.nodes[there->node].domain : kNone});
+    }
     return comm.places;
 }
 

@@ -43,6 +43,7 @@ struct Comm {
     Verdict inherited = Verdict::unknown;  // by the word of a manager, or of an older controller; never enforced
     bool was_held = false;                 // by the word of a manager: launches of it may be under way
     bool conflict = false;                 // members disagree about its size
+    bool settled = false;  // who has not come by now has left, and counts as done with all that it had to do
     TimeNs since_ns = 0;
     std::vector<Member> members;  // by rank in the communicator
     std::unordered_map<Key, std::unique_ptr<KeyState>> keys;
@@ -59,7 +60,7 @@ struct Comm {
 
     Places places;  // of all members, once these are known and have GPUs; empty: not yet looked up
 
-    // Circuits of a collective, once all members are known (EdgeIds, in ring order).
+    // Circuits of a collective, once all members are known that will come (EdgeIds, in ring order).
     bool ring_known = false, mesh_known = false;
     std::vector<EdgeId> ring, mesh;
     std::uint64_t ring_routable = 0, mesh_routable = 0;  // Inventory::fence_generation + 1 when found routable
@@ -69,7 +70,10 @@ struct Comm {
     bool knows_circuits() const { return complete() || conflict || verdict == Verdict::intra; }
     Finished& finished_of(const Key& sequence) {
         Finished& f = finished[sequence];
-        if (f.empty()) f.resize(places_of(sequence.kind, size));
+        if (!f.empty()) return f;
+        f.resize(places_of(sequence.kind, size));
+        for (std::uint32_t i = 0; settled && i < f.size(); ++i)
+            if (!members[slot_of(sequence, i)].registered) f[i] = kAllFinished;
         return f;
     }
     bool open() const { return verdict != Verdict::enforced && verdict != Verdict::unknown; }
@@ -104,7 +108,7 @@ struct Judgement {
 // What the members that are there make of a communicator; `unknown` until all are.
 Judgement judge(const Comm& comm, const Fabric& fabric);
 
-// Where its members are; empty until all are known and have GPUs.
+// Where its members are; empty until all that will come are known and have GPUs.
 const Places& member_places(Comm& comm, const Fabric& fabric);
 
 // The circuits of a collective, or of a transfer, by NCCL's ways (opus/ways.h). What is on different rails no switch

@@ -21,9 +21,9 @@ void Creation::await_members(Comm& comm, const wire::CommMember& said) {
 }
 
 void Creation::look_for_missing(Comm& comm) {
-    if (comm.verdict != Verdict::unknown)
+    if (comm.verdict != Verdict::unknown && comm.gone == comm.registered)
         return registration_.erase_comm_if_gone(comm);  // judged meanwhile, when all had left perhaps
-    if (comm.complete() || comm.judge_at_ns == 0 || now_ < comm.judge_at_ns) return;
+    if (comm.complete() || comm.settled || comm.judge_at_ns == 0 || now_ < comm.judge_at_ns) return;
     std::uint32_t inside = 0;
     if (const auto it = entering_.find(comm.id); it != entering_.end())
         for (const auto& [process, members] : it->second) inside += members;
@@ -32,6 +32,8 @@ void Creation::look_for_missing(Comm& comm) {
         comm.judge_at_ns = now_ + options_.register_timeout_ns;
         return arm(comm.judge_at_ns, TimerKind::comm_register, comm.number);
     }
+    registration_.settle(comm);
+    if (comm.verdict != Verdict::unknown) return;
     std::uint32_t slot = 0;
     while (comm.members[slot].registered) ++slot;
     const std::string who = inside == 0 ? "rank " + std::to_string(slot) + " of " + std::to_string(comm.size)

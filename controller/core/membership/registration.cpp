@@ -81,7 +81,8 @@ void Registration::take_place(Comm& comm, NodeIndex node, const wire::CommMember
     const bool same = !first && member.node == node && member.rank == m.rank && member.generation == m.generation;
     if (same && !member.gone) return;
     if (same) revive(comm, m.rank_in_comm);
-    if (!first && !same)
+    if (first && comm.settled) revive(comm, m.rank_in_comm);
+    if ((!first && !same) || (first && comm.settled))
         for (auto& [sequence, finished] : comm.finished)
             if (const std::uint32_t place = place_of(sequence, m.rank_in_comm); place != kNone) finished[place] = 0;
     if (!first) {
@@ -95,7 +96,8 @@ void Registration::take_place(Comm& comm, NodeIndex node, const wire::CommMember
     }
     const auto& gpus = fabric_.nodes[node].gpus;
     const GpuId gpu = m.gpu < gpus.size() ? gpus[m.gpu] : kNone;
-    if (!first && (member.gpu != gpu || member.own_nic != m.own_nic || member.own_host != m.own_host)) let_go(comm);
+    const bool other = member.gpu != gpu || member.own_nic != m.own_nic || member.own_host != m.own_host;
+    if (first ? comm.settled : other) let_go(comm);
     member = {};
     member.node = node;
     member.rank = m.rank;
@@ -120,20 +122,37 @@ void Registration::take_place(Comm& comm, NodeIndex node, const wire::CommMember
     comm.ring_known = comm.mesh_known = false;
     comm.overdue_at = 0;
     hold_again(comm);
-    if (first && comm.complete()) ask_again(comm);
+    if (first && (comm.complete() || comm.settled)) ask_again(comm);
     if (comm.unsettled > 0) comm.came.push_back(m.rank_in_comm);
     if (comm.verdict != Verdict::unknown) adoption_.look_again(comm);
 }
 
-// Its node was given up, and is back: what it has under way will be told.
+// Its node was given up, or it counted as one who had left, and it is back: what it has under way will be told.
 void Registration::revive(Comm& comm, std::uint32_t slot) {
     for (auto& entry : comm.keys) {
         KeyState& key = *entry.second;
         const std::uint32_t place = place_of(key.key, slot);
-        if (place == kNone || key.members[place].presence != Presence::dead) continue;
+        if (place == kNone) continue;
+        const Presence before = key.members[place].presence;
+        const bool counted = before == Presence::done && key.finished->at(place) == kAllFinished;
+        if (before != Presence::dead && !counted) continue;
         key.members[place].presence = Presence::absent;
         ++key.left;
+        key.missing += counted;
+        key.done -= counted;
     }
+}
+
+// Those that run without circuits may have them to those that are there.
+void Registration::settle(Comm& comm) {
+    comm.settled = true;
+    for (std::uint32_t slot = 0; slot < comm.size; ++slot) {
+        if (comm.members[slot].registered) continue;
+        for (auto& [sequence, finished] : comm.finished)
+            if (const std::uint32_t place = place_of(sequence, slot); place != kNone) finished[place] = kAllFinished;
+        cuts_.tell_finished(comm, slot);
+    }
+    ask_again(comm);
 }
 
 // A member is known, or is another GPU now: so are the circuits of what it takes part in. What waits needs them too;

@@ -29,6 +29,7 @@ public:
     void member_gone(NodeIndex node, RankId rank, const CommId& id);
     void end_rank(NodeIndex node, RankId rank, const char* how);
     void erase_comm_if_gone(Comm& comm);
+    void settle(Comm& comm);  // who has not come will not come
 
     void degrade(Comm& comm, Policy how, Reason reason, const std::string& why, std::uint32_t slot = kNone);
     void tell_verdict(const wire::CommVerdict& verdict, NodeIndex node);

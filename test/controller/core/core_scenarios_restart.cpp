@@ -157,6 +157,26 @@ TEST_CASE("what runs without its circuits is told that they are back when it is 
     CHECK(nodes.back == std::vector<NodeIndex>{0, 1});
 }
 
+TEST_CASE(
+    "what runs gets the circuits to those that are there, though a member of its communicator has left before the "
+    "controller came") {
+    for (const KeyKind kind : {KeyKind::p2p, KeyKind::coll}) {
+        Reports nodes(3);
+        nodes.key.kind = kind;
+        if (kind == KeyKind::p2p) nodes.key.src = 0, nodes.key.dst = 1;
+        for (const NodeIndex n : {0u, 1u}) nodes.report(1, n, wire::LaunchState::in_flight);
+        nodes.feed(1, NodeSession{2, 1});
+        nodes.feed(1, NodeMessage{2, 1, wire::Snapshot{}});
+        for (TimeNs at = 1'000; at <= 12'000; at += 1'000) {
+            for (NodeIndex n = 0; n < 3; ++n) nodes.feed(at, NodeMessage{n, 1, wire::Heartbeat{1}});
+            nodes.feed(at, Tick{});
+        }
+        CHECK(nodes.told == std::vector<Verdict>{Verdict::degraded, Verdict::degraded});
+        CHECK(nodes.away == std::vector<NodeIndex>{0, 1});  // they ran in the dark, by the switch's map
+        CHECK(nodes.back == std::vector<NodeIndex>{0, 1});
+    }
+}
+
 TEST_CASE("H: a run that outlives its communicator keeps its node's ports until it has been returned") {
     // An older controller's run over three nodes. One rank has died meanwhile, so where the run lies is never known, and the
     // communicator passes. Two of its ranks have another one, and could do with more light.
