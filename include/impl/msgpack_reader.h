@@ -1,6 +1,7 @@
 // Reads msgpack one value at a time, straight into where it belongs: no tree, so bytes from a hostile
 // peer cost no more memory than the message they make. Never reads past the end, never throws, never
 // recurses. After a false the reader is where the trouble is and `fault()` says what it is.
+// Why not msgpack's own parser: docs/decisions/026.
 #pragma once
 
 #include <cstddef>
