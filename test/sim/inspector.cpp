@@ -326,12 +326,14 @@ void Inspector::whole(LaunchIndex index) {
         // Nor was it, when the gang was: somebody came, or was told of, later.
         if (std::any_of(members.begin(), members.end(), [&](LaunchIndex m) { return world_.launches[m].heard > last; }))
             continue;
+        const bool ties = std::any_of(members.begin(), members.end(),
+                                      [this](LaunchIndex m) { return world_.launches[m].parts->size() > 1; });
         for (const LaunchIndex m : members) {
             const LaunchRun& x = world_.launches[m];
             if (x.state == LaunchRun::State::done || x.free() || x.pass_sent || (x.granted && !x.suspended)) continue;
             if (!world_.ranks[x.rank]->alive() || x.heard > last || world_.plane.at_work()) continue;
             // One that runs already, and with the others would need more neighbours than it has ports, waits by itself.
-            if (x.suspended && x.parts->size() > 1) continue;
+            if (x.suspended && ties) continue;
             // Nobody who lives has heard of its suspension: it is in flight.
             if (x.suspended && x.listed_life == world_.controller.life()) continue;
             if (!reachable(s_.ranks[x.rank].node)) continue;  // its node's next snapshot will have it told again
@@ -473,8 +475,10 @@ void Inspector::started(LaunchIndex index) {
     const auto robbed = robbed_.find(index);
     for_each_pair(index, [&](PairIndex pair) {
         if (robbed != robbed_.end() && std::count(robbed->second.begin(), robbed->second.end(), pair) != 0) return;
-        if (!is_excused(run) && !world_.plane.stays_lit(pair) && !world_.plane.darkened_by_others(pair))
-            world_.fail("I1: " + name(index) + " starts in the dark");
+        if (is_excused(run) || world_.plane.stays_lit(pair) || world_.plane.darkened_by_others(pair)) return;
+        // A controller that has come since may not know which light that was.
+        if (world_.controller.life() > 1 && world_.plane.robbed(pair)) return;
+        world_.fail("I1: " + name(index) + " starts in the dark");
     });
     if (s_.mutation == Mutation::cut_under_launch && world_.mutations_left > 0 && !is_excused(run)) {
         PairIndex target = kNone;
