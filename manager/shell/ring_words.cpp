@@ -1,0 +1,217 @@
+#include "manager/shell/ring_words.h"
+
+#include <algorithm>
+
+#include "manager/shell/go_words.h"
+
+namespace opus::manager {
+namespace {
+
+constexpr std::size_t kMostQueues = 64;  // of streams with nothing in them
+
+// What is alike from iteration to iteration.
+std::uint64_t kind_of(const Recorded& record) {
+    std::uint64_t kind = record.ops.size();
+    for (const ring::OpEntry& op : record.ops)
+        kind = hash_mix(kind, std::uint64_t(op.kind) | std::uint64_t(op.comm) << 8 | std::uint64_t(op.peer) << 24) ^ op.bytes;
+    return kind;
+}
+
+}  // namespace
+
+void RingWords::watch(bool broken, TimeNs now, std::vector<Event>& events) {
+    now_ = now;
+    watch_queues(events);
+    watch_replays(broken, events);
+    last_look_ = now;
+}
+
+// Connections are made by whichever thread comes first: each in a queue of its own.
+void RingWords::follow(const Recorded& record, TimeNs now) {
+    const bool conn = (record.flags & ring::kLaunchConn) != 0;
+    StreamQueue& queue = queues_[{record.stream, conn ? 16 + record.seq : static_cast<std::uint64_t>(record.gate)}];
+    if (queue.launches.empty()) queue.since = now;
+    queue.launches.push_back({record.seq, record.flags, record.gate, false, kind_of(record)});
+}
+
+bool RingWords::reached(std::uint64_t seq) const {
+    return view_.ready[seq & view_.mask].value.load(std::memory_order_acquire) == seq + 1;
+}
+bool RingWords::ended(std::uint64_t seq) const {
+    return view_.done[seq & view_.mask].value.load(std::memory_order_acquire) == seq + 1;
+}
+bool RingWords::went(std::uint64_t seq) const {
+    return (view_.go[seq & view_.mask].value.load(std::memory_order_relaxed) & ~ring::kGoAbort) == seq + 1;
+}
+
+// Not what a manager before this one released early, unless its gate was reached in time.
+bool RingWords::stays_gone(std::uint64_t seq, std::uint16_t flags) const {
+    if (!went(seq) || (flags & ring::kLaunchFenced) == 0 || reached(seq)) return went(seq);
+    retract_go(view_, seq);
+    if (!is_reached(view_, seq)) return false;
+    store_go(view_, seq);
+    return true;
+}
+
+void RingWords::take_back() {
+    for (const auto& [key, queue] : queues_)
+        for (const Tracked& launch : queue.launches)
+            if (!launch.ready) stays_gone(launch.seq, launch.flags);
+}
+
+// What came since the last look came at one time, as far as can be known: it is reported in the order of the program,
+// and not in that of the queues, which is the same in no two processes.
+void RingWords::watch_queues(std::vector<Event>& events) {
+    const auto first = static_cast<std::ptrdiff_t>(events.size());
+    for (auto it = queues_.begin(); it != queues_.end();) {
+        watch_queue(it->second, events);
+        // Empty ones remember what came before, as far as that stays few.
+        const bool forget = it->second.launches.empty() && (it->first.second >= 16 || queues_.size() > kMostQueues);
+        it = forget ? queues_.erase(it) : std::next(it);
+    }
+    const auto place = [](const Event& event) {
+        const auto* ready = std::get_if<Ready>(&event);
+        return ready != nullptr ? std::pair(ready->seq, 0) : std::pair(std::get<DoneSeen>(event).seq, 1);
+    };
+    std::sort(events.begin() + first, events.end(), [&](const Event& a, const Event& b) { return place(a) < place(b); });
+}
+
+void RingWords::watch_queue(StreamQueue& queue, std::vector<Event>& events) {
+    auto& launches = queue.launches;
+    if (launches.empty()) return;
+    // Host gates are reached by several threads, in no order; a GPU reaches those of one stream in order.
+    const bool any_order = launches.front().gate == ring::Gate::host;
+    for (std::size_t i = queue.ready; i < launches.size(); ++i) {
+        if (!launches[i].ready && reached(launches[i].seq)) {
+            launches[i].ready = true;
+            if (i == 0 && launches[i].gate != ring::Gate::host && queue.next != Word::done_ahead) learn(queue);
+            events.push_back(Ready{rank_, launches[i].seq});
+        }
+        if (launches[i].ready && i == queue.ready) ++queue.ready;
+        if (!launches[i].ready && !any_order) break;
+    }
+    while (!launches.empty() && ended(launches.front().seq)) {
+        events.push_back(DoneSeen{rank_, launches.front().seq});
+        if (queue.next != Word::ready) learn(queue);
+        queue.last_but_one = queue.last;
+        queue.last = launches.front().kind;
+        queue.since = now_;
+        queue.next = Word::ready;
+        launches.pop_front();
+        if (queue.ready > 0) --queue.ready;
+    }
+}
+
+// --- replays --------------------------------------------------------------------------------------
+
+// Where an earlier manager has reported of its replays, on from there.
+std::uint64_t RingWords::follow_replays(const Recorded& record, bool recovered) {
+    Captured& captured = captured_[record.seq];
+    captured.record = record;
+    if (recovered)
+        captured.ready = captured.done = view_.done[record.seq & view_.mask].replays.load(std::memory_order_acquire);
+    return captured.done;
+}
+
+// The launch that a replay is: its keys are numbered by it (replayed_key). What members of a sequence do in one launch, others
+// may do in two, so each key is an operation of its own.
+Recorded RingWords::replay_of(const Captured& captured, std::uint64_t number, std::uint64_t slot, bool go) {
+    Recorded replay = captured.record;
+    replay.seq = replay_launch(slot, number);
+    replay.slots = 0;
+    replay.go = go;
+    replay.occupied = false;
+    replay.ops.clear();
+    for (const ring::OpEntry& op : captured.record.ops)
+        for (std::uint32_t i = 0; i < op.count; ++i) {
+            replay.ops.push_back(op);
+            replay.ops.back().n = replayed_key(op.n + i, number);
+            replay.ops.back().count = 1;
+            if (i != 0) replay.ops.back().bytes = 0;
+        }
+    return replay;
+}
+
+void RingWords::watch_replays(bool broken, std::vector<Event>& events) {
+    for (auto it = captured_.begin(); it != captured_.end();) {
+        const std::uint64_t seq = it->first;
+        const bool gone = ended(seq);
+        if (!gone) watch_replays(it->second, events);
+        if (!gone || broken) {
+            ++it;
+            continue;
+        }
+        // Nothing of it runs any more: its words count from nothing again.
+        const Captured& captured = it->second;
+        const std::uint64_t slot = seq & view_.mask;
+        if (captured.done < captured.ready) events.push_back(DoneSeen{rank_, replay_launch(slot, captured.done)});
+        view_.go[slot].replays.store(0, std::memory_order_release);
+        events.push_back(DoneSeen{rank_, seq});
+        it = captured_.erase(it);
+    }
+}
+
+// A replay is reported when the one before it is done: those of one graph take turns, and so do their words.
+void RingWords::watch_replays(Captured& captured, std::vector<Event>& events) {
+    const std::uint64_t slot = captured.record.seq & view_.mask;
+    const std::uint64_t done = view_.done[slot].replays.load(std::memory_order_acquire);
+    const std::uint64_t ready = view_.ready[slot].replays.load(std::memory_order_acquire);
+    const std::uint64_t most = std::uint64_t{1} << kReplayBits;
+    if (done > ready || ready < captured.ready) return;  // the graph goes just now
+    if (ready > captured.done + kMostPassed || ready >= most) {
+        // They pass, whatever opened their gates.
+        for (const ring::OpEntry& op : captured.record.ops) events.push_back(CommLost{rank_, op.comm});
+        if (captured.done < captured.ready) events.push_back(DoneSeen{rank_, replay_launch(slot, captured.done)});
+        captured.ready = captured.done = done;
+        return;
+    }
+    for (;;) {
+        if (captured.done < captured.ready) {
+            if (done <= captured.done) return;
+            events.push_back(DoneSeen{rank_, replay_launch(slot, captured.done++)});
+        } else {
+            if (ready <= captured.ready) return;
+            const std::uint64_t number = captured.ready++;
+            const std::uint64_t go = view_.go[slot].replays.load(std::memory_order_relaxed) & ~ring::kGoAbort;
+            events.push_back(replay_of(captured, number, slot, go > number));
+            events.push_back(Ready{rank_, replay_launch(slot, number)});
+        }
+        captured.since = now_;
+    }
+}
+
+// The word that comes next in a queue: of its first launch, after what ended before it.
+std::uint64_t RingWords::arrival_of(const StreamQueue& queue) {
+    return hash_mix(hash_mix(hash_mix(queue.last_but_one, queue.last), queue.launches.front().kind),
+                    static_cast<std::uint64_t>(queue.next));
+}
+
+void RingWords::learn(StreamQueue& queue) {
+    if (now_ == 0 || queue.since == 0) return;
+    arrivals_.came(arrival_of(queue), now_ - queue.since, last_look_ == 0 ? 0 : now_ - last_look_);
+}
+
+void RingWords::await(PollHint& hint, TimeNs now) {
+    for (auto& [key, queue] : queues_) {
+        if (queue.launches.empty()) continue;
+        const Tracked& first = queue.launches.front();
+        if ((first.flags & ring::kLaunchConn) != 0) continue;  // the host reaches it and ends it
+        const bool unmarked = first.gate == ring::Gate::none && (first.flags & ring::kLaunchMarksReady) == 0;
+        const bool fenced = (first.flags & ring::kLaunchFenced) != 0;
+        const bool runs = went(first.seq) || (first.flags & ring::kLaunchUngated) != 0 || unmarked;
+        if (runs ? (first.flags & ring::kLaunchHostDone) != 0 : first.gate == ring::Gate::host || first.ready) continue;
+        if (!runs) {
+            queue.next = Word::ready;  // also what was retracted
+        } else if (queue.next == Word::ready) {
+            queue.next = fenced && !first.ready ? Word::done_ahead : Word::done;
+            if (first.ready) queue.since = now;
+        }
+        if (queue.next == Word::done_ahead && queue.launches.size() > 1 && went(queue.launches[1].seq))
+            hint.add_unawaited(now);
+        else
+            hint.add(queue.since, arrivals_.window(arrival_of(queue)), now);
+    }
+    for (const auto& [seq, captured] : captured_) hint.add(captured.since, {}, now);
+}
+
+}  // namespace opus::manager

@@ -1,0 +1,81 @@
+// What becomes of the launches of one rank that are read: their words `ready` and `done`, and those of the replays of
+// captured ones, as events of the core. A GPU writes them and rings no doorbell: when they are due is learned.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "manager/core/core.h"
+#include "manager/shell/arrivals.h"
+#include "opus/launch_ring.h"
+
+namespace opus::manager {
+
+class RingWords {
+public:
+    RingWords(ring::View view, RankId rank) : view_(view), rank_(rank) {}
+
+    void follow(const Recorded& record, TimeNs now);
+    // Of a launch that is captured into a graph. Returns how many of its replays an earlier manager has reported.
+    std::uint64_t follow_replays(const Recorded& record, bool recovered);
+
+    // Appends events. `now`: of the monotonic clock; 0: when words come is not to be learned.
+    void watch(bool broken, TimeNs now, std::vector<Event>& events);
+    // Adds what can change that only looking shows.
+    void await(PollHint& hint, TimeNs now);
+
+    // Was it let go? Not what a manager before this one released early, unless its gate was reached in time.
+    bool stays_gone(std::uint64_t seq, std::uint16_t flags) const;
+    // What was released early and is not reached waits again: for the manager that comes next.
+    void take_back();
+
+private:
+    struct Tracked {
+        std::uint64_t seq = 0;
+        std::uint16_t flags = 0;
+        ring::Gate gate{};
+        bool ready = false;
+        std::uint64_t kind = 0;  // of launch, as far as it tells when its words come
+    };
+    // What is looked for next: of a launch that was released early nobody need know when it was ready.
+    enum class Word : std::uint8_t { ready = 1, done = 2, done_ahead = 3 };
+    // Launches that become ready and done in order: those of one stream and one kind of gate.
+    struct StreamQueue {
+        std::deque<Tracked> launches;              // not done
+        std::size_t ready = 0;                     // so many of them are known to be ready
+        std::uint64_t last = 0, last_but_one = 0;  // kinds of those that ended
+        TimeNs since = 0;                          // the cause of the next word: a record, a go, an end
+        Word next = Word::ready;
+    };
+    using StreamQueueKey = std::pair<std::uint64_t, std::uint64_t>;
+    // A launch that is captured into a graph, until that is gone. Its replays are reported one after another.
+    struct Captured {
+        Recorded record;
+        std::uint64_t ready = 0, done = 0;  // replays reported
+        TimeNs since = 0;                   // the last of that
+    };
+    static constexpr std::uint64_t kMostPassed = 64;  // replays between two looks that are reported one by one
+
+    void watch_queues(std::vector<Event>& events);
+    void watch_queue(StreamQueue& queue, std::vector<Event>& events);
+    void watch_replays(bool broken, std::vector<Event>& events);
+    void watch_replays(Captured& captured, std::vector<Event>& events);
+    static Recorded replay_of(const Captured& captured, std::uint64_t number, std::uint64_t slot, bool go);
+    static std::uint64_t arrival_of(const StreamQueue& queue);
+    void learn(StreamQueue& queue);
+    bool reached(std::uint64_t seq) const;
+    bool ended(std::uint64_t seq) const;
+    bool went(std::uint64_t seq) const;
+
+    ring::View view_;
+    RankId rank_;
+    std::map<StreamQueueKey, StreamQueue> queues_;
+    std::map<std::uint64_t, Captured> captured_;  // by seq
+    Arrivals arrivals_;
+    TimeNs now_ = 0, last_look_ = 0;
+};
+
+}  // namespace opus::manager
