@@ -75,17 +75,14 @@ void ControllerHost::every_second(std::uint64_t life) {
     world_.after(s_.timing.heartbeat_ns, Kind::controller_second, 0, life_);
 }
 
-// A switch that only refuses everything for a while has no bad port. If it does so twice, and carries something out in
-// between, it looks as a bad port does that was in all that it refused.
+// A switch that only refuses everything for a while has no bad port. If it has carried something out since it first did
+// so, it looks as with a bad port that is in all that it refuses.
 void ControllerHost::check_fence(PortId port) {
     const SwitchIndex sw = s_.fabric.ports[port].sw;
-    int refusals = 0;
     for (const Fault& f : s_.faults) {
         if (!is_of_switch(f.kind) || f.target != sw || f.left_out) continue;
-        if (f.kind != FaultKind::refuse_all) return;
-        refusals += f.at_ns <= world_.now;
+        if (f.kind != FaultKind::refuse_all || world_.plane.carried_out_since(sw, f.at_ns)) return;
     }
-    if (refusals > 1) return;
     world_.fail("a port is fenced for what is its switch's fault: " + s_.fabric.ports[port].name);
 }
 

@@ -295,6 +295,7 @@ void OpticalPlane::answer_command(std::uint32_t id, DriverError error, TimeNs af
     if (c.moving.empty()) pardon(id);
     if (c.answered) return;
     c.answered = true;
+    if (error == DriverError::none) switches_[c.sw].carried_out_ns = world_.now;
     Applied applied{c.op, error, {}, c.sent_ns, 0, error == DriverError::none ? world_.now : 0};
     const bool current = c.generation == switches_[c.sw].generation;
     if (current) answer(c.sw, std::move(applied), after);

@@ -46,6 +46,7 @@ public:
     // What the switch says of a port now: the NIC port it leads to, kNone, or another client's.
     PortId says(PortId port) const;
     bool at_work() const;  // a change set has not been answered
+    bool carried_out_since(SwitchIndex sw, TimeNs at) const { return switches_[sw].carried_out_ns >= at; }
 
 private:
     struct Mirror {
@@ -66,6 +67,7 @@ private:
         bool down = false;
         std::uint64_t generation = 0;
         TimeNs busy_until = 0;
+        TimeNs carried_out_ns = -1;                                       // when it last did as it was told
         std::uint32_t slow = 0, refuse = 0, refuse_all = 0, partial = 0;  // faults at work
         std::multiset<SwitchPort> stuck;
         std::vector<std::uint32_t> pending;  // commands not answered
