@@ -157,7 +157,10 @@ EdgeId transfer_edge(Comm& comm, std::uint32_t src, std::uint32_t dst, const Fab
         return inventory.edge_between(from.gpu, to.gpu);
     const Places& places = member_places(comm, fabric);  // another member may send it on, or decide what a node is
     if (places.empty() || nccl_node_of(places[src]) == nccl_node_of(places[dst])) return kNone;
-    return inventory.edge_between(gpu_of(sending_nic(places, src, dst), fabric), to.gpu);
+    // One that has left, and whose place nobody knows any more, may have sent it on: by the receiver's rail.
+    const bool by_rail = !comm.complete() && !from.own_nic;
+    const Nic nic = by_rail ? Nic{from.node, places[dst].gpu} : sending_nic(places, src, dst);
+    return inventory.edge_between(gpu_of(nic, fabric), to.gpu);
 }
 
 }  // namespace opus::controller

@@ -20,7 +20,8 @@ Job pair_and_foreign(TimeNs work_ns) {
 
 // A controller that starts anew, and nodes that list a member each of a communicator that was held, and its first launch.
 struct Reports {
-    explicit Reports(std::uint32_t nodes = 2) : fabric(make_fabric({.nodes = nodes})) {
+    explicit Reports(std::uint32_t nodes = 2, std::uint32_t gpus = 1)
+        : fabric(make_fabric({.nodes = nodes, .gpus = gpus})) {
         key.comm = comm_id(0);
         feed(0, SwitchEvent{0, SessionUp{}});
     }
@@ -39,7 +40,7 @@ struct Reports {
             if (const auto* read = std::get_if<ReadMap>(&action))
                 feed(at_ms, SwitchEvent{read->sw, MapRead{read->op, DriverError::none, "", {}}});
             if (const auto* program = std::get_if<Program>(&action))
-                feed(at_ms, SwitchEvent{program->sw, Applied{program->op, DriverError::none, "", now, now, now}});
+                feed(at_ms, SwitchEvent{program->sw, Applied{program->op, DriverError::none, "", now, now, now}}), ++programs;
             const auto* send = std::get_if<SendTo>(&action);
             if (send == nullptr) continue;
             if (const auto* s = std::get_if<wire::Suspended>(&send->message))
@@ -52,7 +53,8 @@ struct Reports {
         wire::Snapshot s;
         s.ranks.push_back({0, 1, 0, 30'000, Policy::proceed, "job"});
         const auto size = static_cast<std::uint32_t>(fabric.nodes.size());
-        s.comms.push_back({comm_id(0), {}, n, size, 0, 0, Mode::enforce, 1, {}, verdict, CreationState::returned});
+        s.comms.push_back(
+            {comm_id(0), {}, n, size, 0, n == 0 ? gpu : 0, Mode::enforce, 1, {}, verdict, CreationState::returned});
         wire::LaunchDemand d;
         d.launch = {0, 1};
         d.keys.push_back({key, 1, false});
@@ -65,6 +67,8 @@ struct Reports {
     Core core{fabric, options()};
     Key key;
     Verdict verdict = Verdict::enforced;
+    std::uint32_t gpu = 0;  // of the member on the first node
+    std::size_t programs = 0;
     std::vector<NodeIndex> away, back;  // who was told that circuits are moved, and that they are back
     std::vector<Verdict> told;
 };
@@ -175,6 +179,25 @@ TEST_CASE(
         CHECK(nodes.away == std::vector<NodeIndex>{0, 1});  // they ran in the dark, by the switch's map
         CHECK(nodes.back == std::vector<NodeIndex>{0, 1});
     }
+}
+
+TEST_CASE(
+    "a transfer to another local index goes by the receiver's rail, if the one that may have sent it on has left") {
+    Reports nodes(3, 2);  // the third was on the first node's other GPU, perhaps
+    nodes.gpu = 1;
+    nodes.key.kind = KeyKind::p2p;
+    nodes.key.src = 0, nodes.key.dst = 1;
+    for (const NodeIndex n : {0u, 1u}) nodes.report(1, n, wire::LaunchState::in_flight);
+    nodes.feed(1, SwitchEvent{1, SessionUp{}});
+    nodes.feed(1, NodeSession{2, 1});
+    nodes.feed(1, NodeMessage{2, 1, wire::Snapshot{}});
+    for (TimeNs at = 1'000; at <= 12'000; at += 1'000) {
+        for (NodeIndex n = 0; n < 3; ++n) nodes.feed(at, NodeMessage{n, 1, wire::Heartbeat{1}});
+        nodes.feed(at, Tick{});
+    }
+    CHECK(nodes.away == std::vector<NodeIndex>{0, 1});
+    CHECK(nodes.back == std::vector<NodeIndex>{0, 1});
+    CHECK(nodes.programs == 1);
 }
 
 TEST_CASE("H: a run that outlives its communicator keeps its node's ports until it has been returned") {
