@@ -1,29 +1,20 @@
-// See fabric_file.h. The only file that includes toml++ (header only: it is slow to compile). Nothing is
-// thrown on purpose; toml++ itself throws on bad syntax and that is caught at once.
+// See fabric_file.h. Nothing is thrown on purpose; toml++ itself throws on bad syntax and that is caught at once.
 #include "controller/fabric/fabric_file.h"
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <cerrno>
-#include <charconv>
-#include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <map>
 #include <sstream>
-#include <stdexcept>
 
+#include "controller/fabric/fabric_items.h"
 #include "controller/fabric/spelling.h"
 #include "opus/gpu_identity.h"
 #include "opus/steering.h"
 #include "opus/technology.h"
-
-// The parser of toml++ 3.3 asserts on some files that are merely wrong ("[ #"). A wrong file is no bug.
-[[noreturn]] static void refuse_toml() { throw std::logic_error("not valid TOML: brackets or a key out of place"); }
-#define TOML_ASSERT(condition) static_cast<void>((condition) || (refuse_toml(), true))
-#include <toml++/toml.h>
 
 namespace opus::fabric {
 namespace {
@@ -31,82 +22,19 @@ namespace {
 constexpr std::uint32_t kMaxSwitchPorts = 65'536;
 constexpr double kMostGbps = 10'000;
 
-std::string in_quotes(std::string_view text) { return "'" + std::string(text) + "'"; }
-
-const char* type_name(const toml::node& node) {
-    switch (node.type()) {
-        case toml::node_type::string: return "text";
-        case toml::node_type::integer: return "a whole number";
-        case toml::node_type::floating_point: return "a number";
-        case toml::node_type::boolean: return "true or false";
-        case toml::node_type::array: return "a list";
-        case toml::node_type::table: return "a table";
-        default: return "a date";
-    }
-}
-
-bool whole_number(std::string_view text, std::uint32_t& value) {
-    const auto [end, failed] = std::from_chars(text.data(), text.data() + text.size(), value);
-    return failed == std::errc{} && end == text.data() + text.size();
-}
-
-bool is_address(std::string_view text) {
-    const auto colon = text.rfind(':');
-    std::uint32_t port = 0;
-    if (colon == std::string_view::npos || colon == 0 || !whole_number(text.substr(colon + 1), port)) return false;
-    const std::string_view host = text.substr(0, colon);
-    const bool bracketed = host.front() == '[' && host.back() == ']' && host.size() > 2;
-    if (host.find(':') != std::string_view::npos && !bracketed) return false;
-    if (std::any_of(host.begin(), host.end(), [](unsigned char c) { return c <= ' ' || c == '/' || c == 0x7f; }))
-        return false;
-    return port >= 1 && port <= 65'535;
-}
-
-constexpr const char* kNameRule = " must be 1 to 64 letters, digits, '-', '_' or '.'";
-
-bool is_name(std::string_view text) {
-    const auto good = [](unsigned char c) { return std::isalnum(c) || c == '-' || c == '_' || c == '.'; };
-    return !text.empty() && text.size() <= 64 && std::all_of(text.begin(), text.end(), good);
-}
-
 PciAddress pci_of(const Gpu& gpu) { return parse_pci(gpu.pci.data(), gpu.pci.size()); }
 
-class FabricReader {
+class FabricReader : FabricItems {
 public:
     explicit FabricReader(const std::vector<std::string>& drivers) : drivers_(drivers) {}
     FabricLoad read(const toml::table& root);
 
 private:
-    // A table of the file, and how people call it.
-    struct Item {
-        const toml::table& table;
-        std::string called;
-    };
-    struct Place {
-        std::uint32_t index = kNone;
-        std::uint32_t line = 0;
-    };
-    using Places = std::map<std::string, Place, std::less<>>;
-
     const std::vector<std::string>& drivers_;
     Fabric fabric_;
-    std::vector<FabricError> errors_, warnings_;
     Places switches_, rails_, nodes_, addresses_, domains_;
     std::map<std::pair<SwitchIndex, SwitchPort>, std::string> cables_;  // -> port name
     std::map<std::array<std::uint8_t, 16>, GpuId> uuids_;
-
-    static FabricError at(const toml::node& node, std::string text) {
-        return {node.source().begin.line, node.source().begin.column, std::move(text)};
-    }
-    void wrong(const toml::node& node, std::string text) { errors_.push_back(at(node, std::move(text))); }
-    void warn(const toml::node& node, std::string text) { warnings_.push_back(at(node, std::move(text))); }
-
-    void only(const Item& item, const std::vector<std::string>& known);
-    const toml::node* need(const Item& item, const char* key, const char* meaning);
-    bool text(const Item& item, const char* key, const char* meaning, std::string& value, bool required = true);
-    bool milliseconds(const Item& item, const char* key, TimeNs& value);
-    std::vector<Item> tables(const Item& parent, const char* key, const char* called);
-    bool name(Item& item, std::string& value, std::uint32_t index, Places& taken);
 
     void read_switch(Item item);
     void read_size(const Item& item, Switch& s);
@@ -120,83 +48,6 @@ private:
     static std::string counts(const Node& node, const Node& other);
     void judge_whole(const toml::table& root);
 };
-
-// Keys nobody knows: most often a slip of the finger.
-void FabricReader::only(const Item& item, const std::vector<std::string>& known) {
-    for (const auto& [key, value] : item.table) {
-        const std::string_view word = key.str();
-        if (std::find(known.begin(), known.end(), word) != known.end()) continue;
-        const auto& begin = key.source().begin;
-        errors_.push_back(
-            {begin.line, begin.column, item.called + ": unknown key " + in_quotes(word) + suggestion(word, known)});
-    }
-}
-
-const toml::node* FabricReader::need(const Item& item, const char* key, const char* meaning) {
-    const toml::node* node = item.table.get(key);
-    if (!node) wrong(item.table, item.called + " has no " + key + ": add " + meaning);
-    return node;
-}
-
-bool FabricReader::text(const Item& item, const char* key, const char* meaning, std::string& value, bool required) {
-    const toml::node* node = required ? need(item, key, meaning) : item.table.get(key);
-    if (!node) return false;
-    const auto* string = node->as_string();
-    if (!string)
-        return wrong(*node, item.called + ": " + key + " is " + type_name(*node) + ", must be " + meaning), false;
-    value = string->get();
-    return true;
-}
-
-bool FabricReader::milliseconds(const Item& item, const char* key, TimeNs& value) {
-    constexpr double kLongest = 3'600'000;
-    const toml::node* node = item.table.get(key);
-    if (!node) return false;
-    const auto number = node->value<double>();
-    if (!number || node->is_boolean())
-        return wrong(*node, item.called + ": " + key + " is " + type_name(*node) + ", must be a number of milliseconds"),
-               false;
-    if (!(*number >= 0 && *number <= kLongest))
-        return wrong(*node, item.called + ": " + key + " must be 0 to 3600000 milliseconds"), false;
-    value = std::llround(*number * 1e6);
-    return true;
-}
-
-// The tables of an [[array]]; anything else under that key is a mistake.
-std::vector<FabricReader::Item> FabricReader::tables(const Item& parent, const char* key, const char* called) {
-    std::vector<Item> items;
-    const toml::node* node = parent.table.get(key);
-    if (!node) {
-        wrong(parent.table, parent.called + " has no [[" + called + "]]");
-        return items;
-    }
-    const toml::array* list = node->as_array();
-    if (!list) {
-        wrong(*node, std::string(key) + " is " + type_name(*node) + ": write [[" + called + "]], with two brackets");
-        return items;
-    }
-    if (list->empty()) wrong(*node, parent.called + " has no [[" + called + "]]");
-    for (const toml::node& element : *list) {
-        if (const toml::table* table = element.as_table())
-            items.push_back({*table, std::string("[[") + called + "]]"});
-        else
-            wrong(element, std::string(key) + " holds " + type_name(element) + ": write [[" + called + "]] tables");
-    }
-    return items;
-}
-
-// Reads the name, makes it unique and calls the item by it from now on.
-bool FabricReader::name(Item& item, std::string& value, std::uint32_t index, Places& taken) {
-    if (!text(item, "name", "a name", value)) return false;
-    const toml::node& node = *item.table.get("name");
-    if (!is_name(value)) return wrong(node, item.called + ": name " + in_quotes(value) + kNameRule), false;
-    item.called = value;
-    const auto [place, fresh] = taken.try_emplace(value, Place{index, node.source().begin.line});
-    if (!fresh)
-        wrong(node,
-              "the name " + in_quotes(value) + " is taken already (line " + std::to_string(place->second.line) + ")");
-    return fresh;
-}
 
 void FabricReader::read_size(const Item& item, Switch& s) {
     const toml::node* node = need(item, "size", "its number of ports (32), or \"16x16\" for ingress x egress");
@@ -469,13 +320,12 @@ void FabricReader::judge_whole(const toml::table& root) {
         const Switch& s = fabric_.switches[sw];
         const auto place = switches_.find(s.name);
         const std::uint32_t line = place == switches_.end() ? 0 : place->second.line;
-        if (!used[sw]) warnings_.push_back({line, 0, s.name + " belongs to no rail"});
+        if (!used[sw]) warn(line, s.name + " belongs to no rail");
         const std::size_t side = std::size_t{sw} * 2;
         const int in = sides[side], out = sides[side + 1];
         if (s.sidedness == Sidedness::two_sided && in + out > 0 && (in == 0 || out == 0))
-            warnings_.push_back({line, 0,
-                                 s.name + " is cabled on its " + (out == 0 ? "ingress" : "egress") +
-                                     " side only: it can make no circuit"});
+            warn(line, s.name + " is cabled on its " + (out == 0 ? "ingress" : "egress") +
+                           " side only: it can make no circuit");
     }
     const toml::array* nodes = root["node"].as_array();
     for (std::size_t n = 1; nodes && n < fabric_.nodes.size() && n < nodes->size(); ++n) {
@@ -505,51 +355,11 @@ FabricLoad FabricReader::read(const toml::table& root) {
     for (Item& item : tables(file, "node", "node")) read_node(item);
     judge_whole(root);
 
-    const auto by_line = [](const FabricError& a, const FabricError& b) {
-        return std::pair(a.line, a.column) < std::pair(b.line, b.column);
-    };
     FabricLoad load;
-    std::stable_sort(errors_.begin(), errors_.end(), by_line);
-    std::stable_sort(warnings_.begin(), warnings_.end(), by_line);
-    load.errors = std::move(errors_);
-    load.warnings = std::move(warnings_);
+    load.errors = errors();
+    load.warnings = warnings();
     if (load.errors.empty()) load.fabric = std::move(fabric_);
     return load;
-}
-
-// toml++ 3.3 runs into undefined behaviour on some characters outside ASCII. Nothing but a comment needs
-// one, so it never sees any: those of comments become '?', the first elsewhere is a mistake of the file.
-std::optional<FabricError> to_ascii(std::string& toml) {
-    std::uint32_t line = 1, column = 0;
-    std::string_view quotes;  // that end the string we are in
-    bool comment = false;
-    for (std::size_t i = 0; i < toml.size(); ++i) {
-        const char c = toml[i];
-        ++column;
-        if (c == '\n') {
-            ++line, column = 0, comment = false;
-            if (quotes.size() == 1) quotes = {};
-        } else if (static_cast<unsigned char>(c) >= 0x80) {
-            if (!comment) return FabricError{line, column, "a character outside ASCII: only comments may hold one"};
-            toml[i] = '?';
-        } else if (comment) {
-            continue;
-        } else if (!quotes.empty()) {
-            if (c == '\\' && quotes[0] == '"' && i + 1 < toml.size() && toml[i + 1] != '\n')
-                ++i, ++column;
-            else if (toml.compare(i, quotes.size(), quotes) == 0)
-                i += quotes.size() - 1, quotes = {};
-        } else if (c == '"') {
-            quotes = toml.compare(i, 3, "\"\"\"") == 0 ? "\"\"\"" : "\"";
-            i += quotes.size() - 1;
-        } else if (c == '\'') {
-            quotes = toml.compare(i, 3, "'''") == 0 ? "'''" : "'";
-            i += quotes.size() - 1;
-        } else if (c == '#') {
-            comment = true;
-        }
-    }
-    return std::nullopt;
 }
 
 }  // namespace
@@ -587,12 +397,6 @@ FabricLoad read_fabric(const std::string& path, const std::vector<std::string>& 
         return load;
     }
     return parse_fabric(text.str(), drivers);
-}
-
-std::string error_line(std::string_view path, const FabricError& error) {
-    std::string text(path);
-    if (error.line != 0) text += ":" + std::to_string(error.line);
-    return text + ": " + error.text;
 }
 
 }  // namespace opus::fabric
