@@ -1,15 +1,13 @@
-// What is to happen in virtual time, in order; equal times in the order in which they were entered.
+// What may happen in a schedule.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
-#include <vector>
 
-#include "opus/types.h"
+#include "tools/virtual_time/calendar.h"
 
 namespace opus::sim {
 
-inline constexpr TimeNs kUs = 1'000, kMs = 1'000'000, kSecond = 1'000'000'000;
+using virtual_time::kMs, virtual_time::kSecond, virtual_time::kUs;
 
 enum class Kind : std::uint8_t {
     job_start,          // who: job
@@ -45,31 +43,11 @@ enum class Kind : std::uint8_t {
 };
 
 struct Entry {
-    TimeNs at = 0;
-    std::uint64_t order = 0;
     Kind kind{};
     std::uint32_t who = 0;
     std::uint64_t what = 0;
 };
 
-class Calendar {
-public:
-    void add(TimeNs at, Kind kind, std::uint32_t who, std::uint64_t what = 0) {
-        heap_.push_back({at, next_++, kind, who, what});
-        std::push_heap(heap_.begin(), heap_.end(), later);
-    }
-    bool empty() const { return heap_.empty(); }
-    Entry take() {
-        std::pop_heap(heap_.begin(), heap_.end(), later);
-        const Entry entry = heap_.back();
-        heap_.pop_back();
-        return entry;
-    }
-
-private:
-    static bool later(const Entry& x, const Entry& y) { return x.at != y.at ? x.at > y.at : x.order > y.order; }
-    std::vector<Entry> heap_;
-    std::uint64_t next_ = 0;
-};
+using Calendar = virtual_time::Calendar<Entry>;
 
 }  // namespace opus::sim

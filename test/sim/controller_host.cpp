@@ -285,7 +285,7 @@ void ControllerHost::carry_out(controller::Action& action) {
             } else if constexpr (std::is_same_v<A, controller::WakeAt>) {
                 ++tick_number_;
                 if (a.at_ns != std::numeric_limits<TimeNs>::max())
-                    world_.calendar.add(std::max(a.at_ns, world_.now), Kind::controller_tick, 0, tick_number_);
+                    world_.calendar.add(std::max(a.at_ns, world_.now), {Kind::controller_tick, 0, tick_number_});
             } else if constexpr (std::is_same_v<A, controller::Trace>) {
                 if (a.kind == controller::Trace::Kind::port_fenced) check_fence(a.circuit.a);
             } else if constexpr (std::is_same_v<A, controller::Log>) {

@@ -105,7 +105,7 @@ void ManagerHost::look_soon(std::uint32_t rank, TimeNs after) {
         if (const auto it = ranks_.find(world_.ranks[rank]->id()); it != ranks_.end()) it->second.dirty = true;
     if (look_at_ns_ >= 0 && look_at_ns_ <= world_.now + after) return;
     look_at_ns_ = world_.now + after;
-    world_.calendar.add(look_at_ns_, Kind::look, node_, ++look_number_);
+    world_.calendar.add(look_at_ns_, {Kind::look, node_, ++look_number_});
 }
 
 void ManagerHost::look(std::uint64_t number) {
@@ -262,7 +262,7 @@ void ManagerHost::perform(const manager::End& a) { world_.fail("a manager ends: 
 void ManagerHost::perform(const manager::WakeAt& a) {
     ++tick_number_;
     if (a.at_ns == std::numeric_limits<TimeNs>::max()) return;
-    world_.calendar.add(std::max(a.at_ns, world_.now), Kind::manager_tick, node_, tick_number_);
+    world_.calendar.add(std::max(a.at_ns, world_.now), {Kind::manager_tick, node_, tick_number_});
 }
 
 void ManagerHost::perform(const manager::Log& a) {

@@ -112,10 +112,10 @@ void Network::carry(std::uint32_t id, wire::Frame&& frame, bool up) {
     last = std::max(last + 1, world_.now + delay());
     const Kind kind = up ? Kind::frame_up : Kind::frame_down;
     if (link.duplicates > 0 && random_.chance(300)) {
-        world_.calendar.add(last, kind, id, keep(wire::Frame(frame)));
+        world_.calendar.add(last, {kind, id, keep(wire::Frame(frame))});
         last += random_.spread(1'000, 500'000);
     }
-    world_.calendar.add(last, kind, id, keep(std::move(frame)));
+    world_.calendar.add(last, {kind, id, keep(std::move(frame))});
 }
 
 void Network::send_up(NodeIndex node, wire::Frame&& frame) {

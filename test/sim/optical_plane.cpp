@@ -188,7 +188,7 @@ void OpticalPlane::program(const controller::Program& p) {
         condemn(id, b);
     }
     sw.pending.push_back(id);
-    world_.calendar.add(std::max(world_.now + random_.spread(30'000, 1'000'000), sw.busy_until), Kind::command, id);
+    world_.calendar.add(std::max(world_.now + random_.spread(30'000, 1'000'000), sw.busy_until), {Kind::command, id});
 }
 
 void OpticalPlane::read_map(const controller::ReadMap& r) {
@@ -197,7 +197,7 @@ void OpticalPlane::read_map(const controller::ReadMap& r) {
     const std::uint32_t id = new_command(r.sw, r.op, r.timeout_ns);
     commands_[id].read = true;
     sw.pending.push_back(id);
-    world_.calendar.add(std::max(world_.now + random_.spread(30'000, 1'000'000), sw.busy_until), Kind::command, id);
+    world_.calendar.add(std::max(world_.now + random_.spread(30'000, 1'000'000), sw.busy_until), {Kind::command, id});
 }
 
 bool OpticalPlane::applies(const ChangeSet& changes, SwitchModel& sw) const {
@@ -212,7 +212,7 @@ void OpticalPlane::execute(std::uint32_t id) {
     SwitchModel& sw = switches_[c.sw];
     if (c.lost || sw.down) return;
     if (const TimeNs at = std::max(sw.busy_until, c.not_before_ns); world_.now < at)
-        return world_.calendar.add(at, Kind::command, id);
+        return world_.calendar.add(at, {Kind::command, id});
     if (c.read) {
         MapRead map{c.op, DriverError::none, {}, {}};
         for (SwitchPort p = 1; p < sw.ports.size(); ++p)
@@ -259,7 +259,7 @@ void OpticalPlane::execute(std::uint32_t id) {
         }
     }
     ++moving_;
-    world_.calendar.add(world_.now + takes, Kind::settled, id);
+    world_.calendar.add(world_.now + takes, {Kind::settled, id});
     if (s_.mutation == Mutation::early_answer && world_.mutations_left > 0) {
         --world_.mutations_left;
         answer_command(id, DriverError::none, 1'000);

@@ -38,17 +38,17 @@ Outcome World::run() {
     controller.start();
     for (auto& manager : managers) manager->start();
     for (std::uint32_t j = 0; j < jobs_.size(); ++j)
-        if (scenario.jobs[j].after == kNone) calendar.add(scenario.jobs[j].start_ns, Kind::job_start, j);
+        if (scenario.jobs[j].after == kNone) calendar.add(scenario.jobs[j].start_ns, {Kind::job_start, j});
     for (std::uint32_t f = 0; f < scenario.faults.size(); ++f)
         if (!scenario.faults[f].left_out)
-            calendar.add(scenario.faults[f].at_ns, Kind::fault, f);
+            calendar.add(scenario.faults[f].at_ns, {Kind::fault, f});
     healed_ns_ = scenario.healed_ns;
     deadline_ns_ = healed_ns_ + kPatienceNs;
     after(kInspectNs, Kind::inspect, 0);
     bool over = false;
     while (!calendar.empty() && !failed() && !over) {
-        const Entry entry = calendar.take();
-        now = entry.at;
+        const auto [at_ns, number, entry] = calendar.take();
+        now = at_ns;
         ++outcome_.events;
         if (entry.kind == Kind::inspect) {
             inspect();

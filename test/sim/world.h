@@ -62,7 +62,7 @@ public:
     std::vector<std::uint32_t> arrivals;  // by creation: callers that are in it
 
     void after(TimeNs ns, Kind kind, std::uint32_t who, std::uint64_t what = 0) {
-        calendar.add(now + ns, kind, who, what);
+        calendar.add(now + ns, {kind, who, what});
     }
     void fail(std::string what);
     std::string describe(FlowIndex flow) const;  // its key, who is there, the circuits it needs

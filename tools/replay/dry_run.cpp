@@ -3,11 +3,10 @@
 #include <algorithm>
 #include <deque>
 #include <limits>
-#include <queue>
-#include <tuple>
 #include <unordered_map>
 
 #include "tools/replay/pattern.h"
+#include "tools/virtual_time/calendar.h"
 
 namespace opus::replay {
 namespace {
@@ -124,15 +123,14 @@ public:
 
     DryRun run() {
         for (std::uint32_t r = 0; r < ranks_.size(); ++r) advance(r);
-        while (!over() && (!queue_.empty() || gated_before(kNever))) {
-            if (gated_before(queue_.empty() ? kNever : queue_.top().ns)) {
+        while (!over() && (!calendar_.empty() || gated_before(kNever))) {
+            if (gated_before(calendar_.empty() ? kNever : calendar_.next_ns())) {
                 open_gates();
                 continue;
             }
-            const Moment m = queue_.top();
-            queue_.pop();
-            now_ = m.ns;
-            happen(m);
+            const auto next = calendar_.take();
+            now_ = next.at_ns;
+            happen(next.what);
         }
         result_.ended = over();
         return std::move(result_);
@@ -140,11 +138,8 @@ public:
 
 private:
     struct Moment {
-        std::int64_t ns = 0;  // whole, so that equal iterations are equal to the last tie
-        std::uint64_t order = 0;
         std::uint32_t rank = 0, stream = kNobody;  // kNobody: the host, or a launch
         Launch* launch = nullptr;
-        bool operator<(const Moment& o) const { return std::tie(ns, order) > std::tie(o.ns, o.order); }
     };
 
     static constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
@@ -160,7 +155,7 @@ private:
     }
 
     void at(std::int64_t ns, std::uint32_t rank, std::uint32_t stream, Launch* launch) {
-        queue_.push({ns, order_++, rank, stream, launch});
+        calendar_.add(ns, {rank, stream, launch});
     }
 
     void happen(const Moment& m) {
@@ -382,9 +377,8 @@ private:
     const Memberships members_;
     std::uint32_t iterations_ = 0;
     std::size_t finished_ = 0;  // ranks
-    std::int64_t now_ = 0;
-    std::uint64_t order_ = 0;
-    std::priority_queue<Moment> queue_;
+    std::int64_t now_ = 0;      // whole, so that equal iterations are equal to the last tie
+    virtual_time::Calendar<Moment> calendar_;
     std::vector<RankState> ranks_;
     std::deque<Launch> launches_;
     std::unordered_map<Side, std::uint64_t, Hash> counts_;  // of the operations of a communicator, or of a pair in it

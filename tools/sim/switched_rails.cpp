@@ -149,7 +149,7 @@ void SwitchedRails::see_late(Name name, manager::Event event) {
 }
 
 std::int64_t SwitchedRails::next_ns() const {
-    return later_.empty() ? std::numeric_limits<std::int64_t>::max() : later_.top().at - kBegin;
+    return calendar_.empty() ? std::numeric_limits<std::int64_t>::max() : calendar_.next_ns() - kBegin;
 }
 
 void SwitchedRails::advance(std::int64_t now, std::vector<Name>& open) {
@@ -159,10 +159,9 @@ void SwitchedRails::advance(std::int64_t now, std::vector<Name>& open) {
 }
 
 void SwitchedRails::run_until(TimeNs at) {
-    while (!later_.empty() && later_.top().at <= at) {
-        const Later next = later_.top();
-        later_.pop();
-        now_ = next.at;
+    while (calendar_.is_due(at)) {
+        const auto next = calendar_.take();
+        now_ = next.at_ns;
         next.what();
     }
     now_ = std::max(now_, at);

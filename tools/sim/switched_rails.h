@@ -9,7 +9,6 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <queue>
 #include <set>
 #include <string>
 #include <unordered_map>
@@ -20,6 +19,7 @@
 #include "manager/core/core.h"
 #include "tools/replay/dry_run.h"
 #include "tools/sim/job_map.h"
+#include "tools/virtual_time/calendar.h"
 
 namespace opus::sim {
 
@@ -71,14 +71,8 @@ private:
         bool look_due = false;
         std::uint64_t tick = 0;
     };
-    struct Later {
-        TimeNs at = 0;
-        std::uint64_t order = 0;
-        std::function<void()> what;
-        bool operator<(const Later& o) const { return at != o.at ? at > o.at : order > o.order; }
-    };
 
-    void later(TimeNs after, std::function<void()> what) { later_.push({now_ + after, order_++, std::move(what)}); }
+    void later(TimeNs after, std::function<void()> what) { calendar_.add(now_ + after, std::move(what)); }
     void run_until(TimeNs at);
     void connect();
     void register_ranks(NodeIndex node);
@@ -101,13 +95,13 @@ private:
     JobMap& map_;
     RailsOptions options_;
     TimeNs now_ = 0;
-    std::uint64_t order_ = 0, frames_up_ = 0, frames_down_ = 0, decisions_ = 0, controller_tick_ = 0, decided_ = 0;
+    std::uint64_t frames_up_ = 0, frames_down_ = 0, decisions_ = 0, controller_tick_ = 0, decided_ = 0;
     struct Phases {
         std::uint64_t now = 0, count = 0;              // what its last launch needed; changes of it
         std::map<std::uint64_t, std::uint64_t> needs;  // of launches that have not started
     };
     std::map<std::uint32_t, Phases> phases_;  // by rank
-    std::priority_queue<Later> later_;
+    virtual_time::Calendar<std::function<void()>> calendar_;
     std::unique_ptr<controller::Core> controller_;
     std::vector<Manager> managers_;
     std::vector<Name> open_;
