@@ -1,5 +1,7 @@
-// Runs, told of by hand: managers that say what a random world rarely brings together.
+// Runs, told of by hand: managers that say what a random world rarely brings together, or what none would say (F).
 #define DOCTEST_CONFIG_IMPLEMENT_WITH_MAIN
+#include <algorithm>
+
 #include "test/controller/core/job_words.h"
 
 namespace opus::controller::test {
@@ -112,6 +114,24 @@ public:
 };
 
 }  // namespace
+
+TEST_CASE("F: both sides post their receive first, on another stream than the send") {
+    // Of one communicator a manager does not ask for the second before the first is done.
+    Hands h;
+    h.start_switch({});
+    for (NodeIndex n = 0; n < 3; ++n) h.report(n);
+    for (NodeIndex n = 0; n < 2; ++n) h.demand(n, Hands::launch(0, {transfers(1 - n, n, 0)}));
+    for (NodeIndex n = 0; n < 2; ++n) h.demand(n, Hands::launch(1, {transfers(n, 1 - n, 0)}));
+    h.settle();
+    for (NodeIndex n = 0; n < 2; ++n) {
+        std::vector<wire::LocalLaunch> let_go;
+        for (const wire::Grant& grant : h.told<wire::Grant>(n))
+            let_go.insert(let_go.end(), grant.firm.begin(), grant.firm.end());
+        std::sort(let_go.begin(), let_go.end());
+        CHECK(let_go == std::vector<wire::LocalLaunch>{{0, 0}, {0, 1}});
+    }
+    CHECK(h.core.counters().suspensions == 0);
+}
 
 TEST_CASE("what was started under a run is suspended, not lost, if its communicator passes before that is told") {
     Hands h;

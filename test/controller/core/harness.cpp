@@ -98,11 +98,11 @@ void World::build() {
     for (auto& m : managers_) m.table.assign(fabric.ports.size(), kNone);
     for (std::size_t r = 0; r < ranks_.size(); ++r) rank_of_[{job_.ranks[r].node, static_cast<RankId>(r)}] = r;
     Counters counters;
+    std::map<std::pair<std::size_t, std::size_t>, std::size_t> last;  // rank, comm: launch
     for (std::size_t r = 0; r < ranks_.size(); ++r) {
         for (std::size_t l = 0; l < job_.ranks[r].program.size(); ++l) {
             const LaunchSpec& spec = job_.ranks[r].program[l];
             RunLaunch run;
-            if (!spec.ops.empty()) run.op = spec.ops.front().op;
             for (const OpSpec& op : spec.ops) {
                 Key key;
                 key.comm = comm_id(op.comm);
@@ -124,6 +124,9 @@ void World::build() {
                     key.n = counters.p2p[{op.comm, key.src, key.dst, op.what == What::send}]++;
                 }
                 run.keys.push_back({key, 1, mesh});
+                const std::uint32_t flags = op.what == What::connect_mesh ? ring::kOpConnects | ring::kOpMesh : 0;
+                run.ops.push_back({static_cast<std::uint8_t>(op.op), 0, static_cast<std::uint16_t>(op.comm),
+                                   is_directed(key.kind) ? op.peer : 0, key.n, 1, flags, 1024});
                 auto [it, fresh] = transfer_of_.try_emplace(key, transfers_.size());
                 if (fresh) {
                     Transfer t;
@@ -132,9 +135,11 @@ void World::build() {
                     t.left_ns = spec.work_ns;
                     transfers_.push_back(std::move(t));
                 }
-                transfers_[it->second].members.emplace_back(r, l);
+                const auto before = last.find({r, op.comm});
+                transfers_[it->second].members.push_back({r, l, before == last.end() ? l : before->second});
                 run.left.insert(it->second);
             }
+            for (const OpSpec& op : spec.ops) last[{r, op.comm}] = l;
             ranks_[r].launches.push_back(std::move(run));
         }
     }
@@ -157,9 +162,7 @@ TimeNs World::jitter(TimeNs least, TimeNs most) {
     return least + static_cast<TimeNs>(random_() % static_cast<std::uint64_t>(most - least + 1));
 }
 
-void World::at(TimeNs when, std::function<void()> what) {
-    queue_.push({std::max(when, now), order_++, std::move(what)});
-}
+void World::at(TimeNs when, std::function<void()> what) { calendar_.add(std::max(when, now), std::move(what)); }
 
 void World::violate(const std::string& text) { violations.push_back(std::to_string(now / 1000) + " us: " + text); }
 
@@ -190,9 +193,7 @@ void World::act(const Actions& actions) {
         if (const auto* s = std::get_if<SendTo>(&action)) {
             if (const auto* g = std::get_if<wire::Grant>(&s->message))
                 for (const auto& l : g->firm) granted.insert({rank_at(s->node, l.rank), l.seq});
-            Manager& m = managers_[s->node];
-            m.last_out = std::max(m.last_out, now + jitter(message_least_ns, message_most_ns));
-            at(m.last_out, [this, s = *s] { receive(s.node, s.session, s.message); });
+            to_manager(*s);
         } else if (const auto* p = std::get_if<Program>(&action)) {
             apply(*p);
         } else if (const auto* r = std::get_if<ReadMap>(&action)) {
@@ -263,9 +264,9 @@ void World::check_whole(const std::set<std::pair<std::size_t, std::size_t>>& gra
             const std::size_t comm = range.first.comm.hi - 0x1000;
             whole |= intra(comm) || bereaved(comm);  // nobody sees whom it meets there
             whole |= std::all_of(t.members.begin(), t.members.end(), [&](const auto& m) {
-                const RunLaunch& x = ranks_[m.first].launches[m.second];
+                const RunLaunch& x = ranks_[m.rank].launches[m.launch];
                 // One whose session is gone is told again when it is back.
-                return x.granted || x.passed || x.moved_away || x.done || !managers_[job_.ranks[m.first].node].up;
+                return x.granted || x.passed || x.moved_away || x.done || !managers_[job_.ranks[m.rank].node].up;
             });
         }
         if (needs && !whole) violate(name(r, l) + " is granted without the others of any of its keys");
@@ -282,10 +283,9 @@ bool World::all_done() const {
 }
 
 bool World::step() {
-    if (queue_.empty()) return false;
-    const Timed next = queue_.top();
-    queue_.pop();
-    now = std::max(now, next.at);
+    if (calendar_.empty()) return false;
+    const auto next = calendar_.take();
+    now = next.at_ns;
     next.what();
     return true;
 }
@@ -294,14 +294,14 @@ void World::run_until(TimeNs until) {
     if (!core) {
         core = std::make_unique<Core>(fabric, options_);
         for (SwitchIndex s = 0; s < fabric.switches.size(); ++s) at(jitter(0, kMs), [this, s] { connect_switch(s); });
-        for (NodeIndex n = 0; n < fabric.nodes.size(); ++n) at(jitter(0, kMs), [this, n] { connect_node(n); });
-        // Managers say that they live.
-        for (NodeIndex n = 0; n < fabric.nodes.size(); ++n)
-            for (TimeNs t = 1000 * kMs; t < 700'000 * kMs; t += 1000 * kMs)
-                at(t, [this, n] { to_core(n, wire::Heartbeat{1}); });
+        for (NodeIndex n = 0; n < fabric.nodes.size(); ++n) {
+            start_manager(n);
+            at(jitter(0, kMs), [this, n] { connect_node(n); });
+            at(1000 * kMs, [this, n] { beat(n); });
+        }
         at(2 * kMs, [this] { advance(); });
     }
-    while (!queue_.empty() && queue_.top().at <= until && violations.empty()) step();
+    while (calendar_.is_due(until) && violations.empty()) step();
     now = std::max(now, until);
 }
 
@@ -313,7 +313,7 @@ bool World::dry_run() {
 
 bool World::run(TimeNs limit) {
     run_until(0);
-    while (!queue_.empty() && queue_.top().at <= limit && violations.empty() && !all_done()) step();
+    while (calendar_.is_due(limit) && violations.empty() && !all_done()) step();
     return all_done();
 }
 

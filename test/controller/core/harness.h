@@ -1,28 +1,30 @@
-// A world for the pure core: ranks that follow real program order, managers that do what managers do, and
-// switches with dark time, all in virtual time from one seed. It knows nothing of how the core decides;
-// it only sees what comes out, and holds it to what must always be true:
+// A world for the controller's core: ranks that follow program order, the managers' own cores, and switches with dark
+// time, all in virtual time from one seed. It knows nothing of how the core decides; it only sees what comes out, and
+// holds it to what must always be true:
 //
 //   no launch starts in the dark, or with a port that leads elsewhere        I1
+//   no launch starts that no grant, run or pass lets start                   I1
 //   no circuit moves under a launch in flight (suspended and passed apart)   I2
 //   a launch is granted only together with all members of one of its keys    I3
-//   Core::check() is silent after every event
+//   check() of each core is silent after every event
 //   a program that ends without Opus ends with it                            I7
 #pragma once
 
 #include <functional>
 #include <map>
 #include <memory>
-#include <queue>
 #include <random>
 #include <set>
 #include <string>
 #include <vector>
 
 #include "controller/core/core.h"
+#include "manager/core/core.h"
+#include "tools/virtual_time/calendar.h"
 
 namespace opus::controller::test {
 
-inline constexpr TimeNs kMs = 1'000'000;
+using virtual_time::kMs;
 
 // --- programs -------------------------------------------------------------------------------------
 
@@ -42,7 +44,8 @@ struct LaunchSpec {
     TimeNs work_ns = 1 * kMs;        // time each of its transfers needs light
     TimeNs delay_ns = 0;             // computing before it
     bool mixed = false;              // holds up operations that have no key
-    std::vector<std::pair<std::size_t, std::size_t>> behind = {};  // rank, launch: its kernel starts after these, unseen
+    // Rank, launch: its kernel starts after these, unseen; its host waits at its gate.
+    std::vector<std::pair<std::size_t, std::size_t>> behind = {};
 };
 
 struct RankSpec {
@@ -86,8 +89,7 @@ public:
     void drop_node(NodeIndex n, bool back = true);
     void connect_node(NodeIndex n);
     void kill_rank(std::size_t rank);
-    void start_alone(std::size_t rank, std::size_t launch) { start(rank, launch, true); }  // its manager's own decision
-    std::uint64_t session_of(NodeIndex n) const { return managers_[n].session; }
+    void open_gates(std::size_t rank);  // of what waits: its manager has stood still, and hears of it now
     void restart_controller();
     void move_circuit(PortId a, PortId b);  // another client of the switch does it
     bool switch_is_up(SwitchIndex sw) const { return switch_up_[sw]; }
@@ -110,7 +112,6 @@ public:
     std::vector<std::string> violations;
     std::vector<std::string> logs;
     std::uint64_t programs = 0, lost_under_suspended = 0;
-    bool ready_in_order = true;  // managers order by communicator; false: scenario G2 breaks
     bool keep_log = false;
     TimeNs message_least_ns = 10'000, message_most_ns = 300'000;
     TimeNs taken_up_ns = 0;  // a switch begins with what it was told so much later
@@ -118,78 +119,80 @@ public:
     Policy policy = Policy::proceed;
     // Answer of a switch to a change set: error none applies it; otherwise `applies` circuits of it are made.
     std::function<std::pair<DriverError, std::size_t>(const Program&)> switch_fault;
-    std::function<Verdict(std::size_t)> entry_verdict = [](std::size_t) { return Verdict::unknown; };
-    std::map<std::size_t, Mode> modes;  // of ranks; enforce where absent
     std::uint64_t run_starts = 0;  // launches that nobody asked for
 
 private:
     struct RunLaunch {
         std::vector<wire::KeyRange> keys;
-        OpKind op = OpKind::none;
+        std::vector<ring::OpEntry> ops;
         bool reached = false, asked = false, go = false, passed = false, suspended = false, done = false, dead = false;
         bool granted = false;     // by the core, in an action of some time ago
         bool reported_done = false;  // the core has heard
-        bool waits = false;       // for its grant
-        bool under_run = false;   // started without being asked for, and not reported yet
+        bool waits = false;       // at its gate
+        bool let_go = false;      // before it was there
         bool moved_away = false;  // suspended or passed as the core sees it
-        std::uint64_t grant = 0;
+        bool firm = false, passes = false;  // what its manager was told
+        bool unseen = false;  // its manager passed it without a question: another network carries it
         TimeNs go_ns = 0;
         TimeNs granted_ns = 0;
         std::set<std::size_t> left;  // transfers not finished
     };
     struct RunRank {
         std::vector<RunLaunch> launches;
+        std::map<std::size_t, Verdict> verdicts;  // by communicator
         bool dead = false;
+    };
+    struct Place {
+        std::size_t rank = 0, launch = 0;
+        std::size_t before = 0;  // the launch of its rank with the kernel of this communicator before; itself: none
     };
     struct Transfer {  // one key: moves while all members have started and all its pairs are lit
         Key key;
-        std::vector<std::pair<std::size_t, std::size_t>> members;  // rank, launch
+        std::vector<Place> members;
         std::vector<std::pair<GpuId, GpuId>> pairs;
         TimeNs left_ns = 0, since_ns = -1;
         std::uint64_t version = 0;
         bool done = false;
     };
     struct Manager {
-        std::uint64_t session = 0;
+        std::unique_ptr<manager::Core> core;
+        std::uint64_t session = 0, tick = 0;
         bool up = false;
         std::vector<PortId> table;  // told: where each of the node's ports leads
         TimeNs last_in = 0, last_out = 0;
-        std::map<std::uint64_t, std::vector<wire::KeyRange>> soft;  // by grant
-        wire::Done unreported;
+        std::map<std::uint64_t, std::vector<wire::KeyRange>> soft;  // its runs, by grant
         TimeNs down_ns = 0;
-    };
-    struct Timed {
-        TimeNs at;
-        std::uint64_t order;
-        std::function<void()> what;
-        bool operator<(const Timed& o) const { return at != o.at ? at > o.at : order > o.order; }
     };
 
     void build();
     std::vector<std::pair<GpuId, GpuId>> pairs_of(const Key& key, bool mesh) const;
     TimeNs jitter(TimeNs least, TimeNs most);
     void connect_switch(SwitchIndex s);
-    wire::Snapshot snapshot(NodeIndex n) const;
-    wire::LaunchDemand demand_of(std::size_t r, std::size_t l) const;
-    wire::CommMember member_of(std::size_t comm, std::uint32_t slot) const;
+    void start_manager(NodeIndex n);
+    void see(NodeIndex n, const manager::Event& event);
+    void perform(NodeIndex n, manager::Actions actions);
+    void steer(NodeIndex n, const manager::Steer& a);
+    void wake_at(NodeIndex n, TimeNs at_ns);
+    void let_go(NodeIndex n, std::size_t r, std::size_t l);
+    void beat(NodeIndex n);
+    void to_manager(const SendTo& s);
     void to_core(NodeIndex n, wire::Message message);
+    void note_said(NodeIndex n, const wire::Message& message);
     void note_message(NodeIndex n, const char* way, const wire::Message& message);
     void advance();  // who is ready now
     void act(const Actions& actions);
     void note_away(const Action& action);  // what the core has decided, before it reaches anyone
     void note_sent(const SendTo& s);
     void receive(NodeIndex n, std::uint64_t session, const wire::Message& message);
-    void start(std::size_t r, std::size_t l, bool passed);
+    void reach(std::size_t r, std::size_t l);
+    void start(std::size_t r, std::size_t l);
+    bool is_held(std::size_t r, std::size_t l) const;
     bool intra(std::size_t comm) const;
     bool bereaved(std::size_t comm) const;
     void check_start(std::size_t r, std::size_t l);
-    bool start_under_run(std::size_t r, std::size_t l);
-    bool covered(NodeIndex n, const wire::KeyRange& range, std::uint64_t& grant) const;
+    bool is_covered(NodeIndex n, std::size_t r, std::size_t l) const;
     void check_runs(const std::pair<GpuId, GpuId>& pair);
     void check_whole_runs(const Actions& actions);
-    void return_runs(NodeIndex n, const wire::Revoke& m);
-    void tell_done(std::size_t r, std::size_t l);
-    void end_runs(NodeIndex n);
     void check_whole(const std::set<std::pair<std::size_t, std::size_t>>& granted);
     void apply(const Program& p);
     void carry_out(const Program& p, TimeNs sent, std::uint64_t life);
@@ -197,7 +200,7 @@ private:
     void update_transfers();
     void finish_transfer(std::size_t t);
     void finish_launch(std::size_t r, std::size_t l);
-    bool runs(const std::pair<std::size_t, std::size_t>& launch) const;
+    bool runs(const Place& place, KeyKind kind) const;
     bool pair_lit(const std::pair<GpuId, GpuId>& pair) const;
     bool step();
     void violate(const std::string& text);
@@ -218,8 +221,8 @@ private:
     std::vector<PortId> blind_;                      // the map says that it leads there, and there is no light
     std::vector<std::pair<PortId, TimeNs>> leaves_;  // the core has decided to turn it away from there, and when
     std::vector<bool> switch_up_;
-    std::priority_queue<Timed> queue_;
-    std::uint64_t order_ = 0, next_session_ = 1, core_life_ = 0;
+    virtual_time::Calendar<std::function<void()>> calendar_;
+    std::uint64_t next_session_ = 1, core_life_ = 0;
     TimeNs wake_ = -1;
 };
 

@@ -1,42 +1,141 @@
-// Managers that do what managers do: what they ask, tell and hear.
+// The managers: their own cores, which see in their ranks' rings what those do, and hear what the controller says.
 #include "test/controller/core/harness.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "test/controller/core/job_ways.h"
 
 namespace opus::controller::test {
+namespace {
 
-wire::CommMember World::member_of(std::size_t comm, std::uint32_t slot) const {
-    const std::size_t r = job_.comms[comm][slot];
-    wire::CommMember m;
-    m.comm = comm_id(comm);
-    m.rank_in_comm = slot;
-    m.size = static_cast<std::uint32_t>(job_.comms[comm].size());
-    m.rank = static_cast<RankId>(r);
-    m.gpu = job_.ranks[r].gpu;
-    const auto mode = modes.find(r);
-    m.mode = mode == modes.end() ? Mode::enforce : mode->second;
-    m.verdict = entry_verdict(comm);
-    m.creation = CreationState::returned;
-    m.own_nic = job_.ranks[r].own_nic;
-    m.own_host = job_.ranks[r].own_host;
-    return m;
+constexpr TimeNs kRealtime = 1'700'000'000'000'000'000;
+constexpr TimeNs kNever = std::numeric_limits<TimeNs>::max();
+
+}  // namespace
+
+// Hosts run ahead: what a program launches is recorded before the first gate is reached. A launch takes one slot.
+void World::start_manager(NodeIndex n) {
+    manager::CoreOptions options;
+    options.controller_silence_ns = 1'000'000'000 * kMs;  // sessions end when a test says so
+    managers_[n].core = std::make_unique<manager::Core>(fabric.nodes[n].name, options);
+    for (std::size_t r = 0; r < ranks_.size(); ++r) {
+        const RankSpec& spec = job_.ranks[r];
+        if (spec.node != n) continue;
+        const auto id = static_cast<RankId>(r);
+        see(n, manager::RankUp{{id, 1, spec.gpu, hold_ms, policy, "job"}});
+        for (std::uint32_t c = 0; c < job_.comms.size(); ++c) {
+            const std::uint32_t place = rank_in(job_, c, r);
+            const auto size = static_cast<std::uint32_t>(job_.comms[c].size());
+            if (place == size) continue;
+            manager::CommUp up{id, c, c, {comm_id(c), {}, place, size, id, spec.gpu}};
+            up.member.creation = CreationState::returned;
+            up.member.own_nic = spec.own_nic;
+            up.member.own_host = spec.own_host;
+            see(n, up);
+        }
+        for (std::size_t l = 0; l < spec.program.size(); ++l) {
+            const LaunchSpec& launch = spec.program[l];
+            const auto& keys = ranks_[r].launches[l].keys;
+            const bool connects =
+                std::any_of(keys.begin(), keys.end(), [](const auto& k) { return is_connection(k.first.kind); });
+            manager::Recorded record;
+            record.rank = id;
+            record.seq = l;
+            record.gate = connects || !launch.behind.empty() ? ring::Gate::host : ring::Gate::stream;
+            record.flags =
+                static_cast<std::uint16_t>((connects ? ring::kLaunchConn : 0) | (launch.mixed ? ring::kLaunchMixed : 0));
+            record.stream = static_cast<std::uint64_t>(launch.stream);
+            record.ops = ranks_[r].launches[l].ops;
+            see(n, record);
+        }
+    }
 }
 
-wire::LaunchDemand World::demand_of(std::size_t r, std::size_t l) const {
-    wire::LaunchDemand d;
-    d.launch = {static_cast<RankId>(r), l};
-    const auto& keys = ranks_[r].launches[l].keys;
-    if (!std::all_of(keys.begin(), keys.end(), [this](const auto& k) { return intra(k.first.comm.hi - 0x1000); }))
-        d.keys = keys;
-    d.op = ranks_[r].launches[l].op;
-    d.bytes = 1024;
-    d.mixed = job_.ranks[r].program[l].mixed;
-    d.behind = !job_.ranks[r].program[l].behind.empty();
-    return d;
+void World::see(NodeIndex n, const manager::Event& event) {
+    Manager& m = managers_[n];
+    manager::Actions actions;
+    m.core->on(event, now, kRealtime + now, actions);
+    while (m.core->flush(now, actions)) perform(n, std::exchange(actions, {}));
+    perform(n, std::move(actions));
+    if (const std::string fault = m.core->check(); !fault.empty())
+        violate("check of " + fabric.nodes[n].name + ": " + fault);
 }
+
+void World::perform(NodeIndex n, manager::Actions actions) {
+    for (manager::Action& action : actions) {
+        if (auto* send = std::get_if<manager::Send>(&action)) {
+            to_core(n, std::move(send->message));
+        } else if (const auto* go = std::get_if<manager::SetGo>(&action)) {
+            let_go(n, go->rank, go->seq);
+        } else if (const auto* verdict = std::get_if<manager::SetVerdict>(&action)) {
+            ranks_[verdict->rank].verdicts[verdict->index] = verdict->verdict;
+        } else if (const auto* steering = std::get_if<manager::Steer>(&action)) {
+            steer(n, *steering);
+        } else if (const auto* wake = std::get_if<manager::WakeAt>(&action)) {
+            wake_at(n, wake->at_ns);
+        } else if (std::holds_alternative<manager::EndSession>(action)) {
+            drop_node(n);
+        } else if (const auto* log = std::get_if<manager::Log>(&action); log != nullptr && keep_log) {
+            logs.push_back(std::to_string(now / 1000) + " us: " + fabric.nodes[n].name + ": " + log->text);
+        }
+    }
+}
+
+void World::steer(NodeIndex n, const manager::Steer& a) {
+    for (const wire::PortSteering& s : a.ports) {
+        const PortId p = fabric.gpus[fabric.nodes[n].gpus[s.gpu]].ports[s.port];
+        managers_[n].table[p] =
+            s.peer_node == kNone ? kNone : fabric.gpus[fabric.nodes[s.peer_node].gpus[s.peer_gpu]].ports[s.peer_port];
+    }
+}
+
+void World::wake_at(NodeIndex n, TimeNs at_ns) {
+    const std::uint64_t number = ++managers_[n].tick;
+    if (at_ns == kNever) return;
+    at(at_ns, [this, n, number] {
+        if (number == managers_[n].tick) see(n, manager::Tick{});
+    });
+}
+
+// By a grant, by a run, or without circuits: because the controller says so, or because its communicators are not held.
+void World::let_go(NodeIndex n, std::size_t r, std::size_t l) {
+    RunLaunch& x = ranks_[r].launches[l];
+    if (x.go || x.dead) return;
+    if (!x.waits) {
+        x.let_go = true;
+        return;
+    }
+    if (x.firm) {
+        check_start(r, l);
+    } else if (!x.passes && is_held(r, l)) {
+        if (!is_covered(n, r, l)) violate(name(r, l) + " starts, and nobody has let it");
+        check_start(r, l);
+        x.granted = true;
+        ++run_starts;
+    } else {
+        const auto& ops = job_.ranks[r].program[l].ops;
+        x.passed = !std::all_of(ops.begin(), ops.end(), [this](const OpSpec& op) { return intra(op.comm); });
+        x.unseen = !x.passes && !x.asked;
+    }
+    start(r, l);
+}
+
+bool World::is_held(std::size_t r, std::size_t l) const {
+    const auto& ops = job_.ranks[r].program[l].ops;
+    return std::any_of(ops.begin(), ops.end(), [&](const OpSpec& op) {
+        const auto verdict = ranks_[r].verdicts.find(op.comm);
+        return verdict != ranks_[r].verdicts.end() && verdict->second == Verdict::enforced;
+    });
+}
+
+void World::open_gates(std::size_t r) {
+    for (RunLaunch& x : ranks_[r].launches) x.passes |= x.waits;
+    see(job_.ranks[r].node, manager::GaveUp{static_cast<RankId>(r)});
+}
+
+bool World::intra(std::size_t comm) const { return JobWays{job_, domain_}.intra(comm); }
 
 // Some member is dead, and the core knows: what is left of it passes.
 bool World::bereaved(std::size_t comm) const {
@@ -48,60 +147,21 @@ bool World::bereaved(std::size_t comm) const {
     return true;
 }
 
-bool World::intra(std::size_t comm) const { return JobWays{job_, domain_}.intra(comm); }
+// --- sessions -------------------------------------------------------------------------------------
 
-wire::Snapshot World::snapshot(NodeIndex n) const {
-    wire::Snapshot s;
-    for (std::size_t r = 0; r < ranks_.size(); ++r) {
-        if (job_.ranks[r].node != n || ranks_[r].dead) continue;
-        s.ranks.push_back({static_cast<RankId>(r), 1, job_.ranks[r].gpu, hold_ms, policy, "job"});
-        for (std::size_t c = 0; c < job_.comms.size(); ++c)
-            for (std::uint32_t slot = 0; slot < job_.comms[c].size(); ++slot) {
-                if (job_.comms[c][slot] != r) continue;
-                s.comms.push_back(member_of(c, slot));
-                std::map<Key, std::uint64_t> ends;
-                for (const RunLaunch& l : ranks_[r].launches)
-                    for (const auto& range : l.keys) {
-                        if (!l.done || range.first.comm != comm_id(c)) continue;
-                        std::uint64_t& end = ends[sequence_of(range.first)];
-                        end = std::max(end, range.first.n + 1);
-                    }
-                for (const auto& [which, end] : ends) {
-                    Key sequence = which;
-                    sequence.n = end - 1;
-                    s.comms.back().done.push_back({sequence, 1});
-                }
-            }
-        for (std::size_t l = 0; l < ranks_[r].launches.size(); ++l) {
-            const RunLaunch& x = ranks_[r].launches[l];
-            if (!x.reached || x.done) continue;
-            const auto state = !x.go         ? wire::LaunchState::ready
-                               : x.passed    ? wire::LaunchState::passed
-                               : x.suspended ? wire::LaunchState::suspended
-                                             : wire::LaunchState::in_flight;
-            s.launches.push_back({demand_of(r, l), state, x.grant});
-            if (s.launches.back().demand.keys.empty()) s.launches.pop_back();
-        }
-    }
-    for (const auto& [grant, ranges] : managers_[n].soft) s.tokens.push_back({grant, {}, ranges, {}});
-    return s;
-}
-
+// As the controller's shell answers a hello.
 void World::connect_node(NodeIndex n) {
     Manager& m = managers_[n];
     m.session = next_session_++;
     m.up = true;
     feed(NodeSession{n, m.session});
-    for (auto& [where, r] : rank_of_)
-        if (where.first == n)
-            for (RunLaunch& x : ranks_[r].launches) {
-                x.asked = x.asked || x.reached;
-                x.reported_done = x.reported_done || x.done;
-                x.under_run = x.under_run && x.done;  // the snapshot tells
-            }
-    m.unreported.launches.clear();
-    to_core(n, snapshot(n));
-    if (!m.unreported.ran.empty()) to_core(n, std::exchange(m.unreported, {}));
+    see(n, manager::ControllerUp{m.session});
+    wire::Welcome welcome;
+    welcome.session = m.session;
+    welcome.epoch = options_.epoch;
+    welcome.node = n;
+    welcome.grace_ms = static_cast<std::uint32_t>(options_.node_grace_ns / kMs);
+    see(n, manager::FromController{options_.epoch, m.session, welcome});
 }
 
 void World::drop_node(NodeIndex n, bool back) {
@@ -111,6 +171,7 @@ void World::drop_node(NodeIndex n, bool back) {
     m.down_ns = now;
     feed(NodeLost{n, m.session});
     m.session = 0;
+    see(n, manager::ControllerDown{});
     if (back)
         at(now + jitter(1 * kMs, 200 * kMs), [this, n] {
             if (!managers_[n].up) connect_node(n);
@@ -125,12 +186,15 @@ void World::restart_controller() {
     core = std::make_unique<Core>(fabric, options_);
     std::fill(switch_up_.begin(), switch_up_.end(), false);
     std::fill(leaves_.begin(), leaves_.end(), std::pair<PortId, TimeNs>(kNone, 0));  // what the old one had decided
-    for (Manager& m : managers_) m.up = false, m.session = 0;
     for (RunRank& rank : ranks_)  // what the old one sent and nobody got is as if it had never been said
         for (RunLaunch& x : rank.launches) {
             x.granted = x.granted && x.go;
             x.moved_away = x.suspended || x.passed;
         }
+    for (NodeIndex n = 0; n < fabric.nodes.size(); ++n) {
+        managers_[n].session = 0;
+        if (std::exchange(managers_[n].up, false)) see(n, manager::ControllerDown{});
+    }
     for (SwitchIndex s = 0; s < fabric.switches.size(); ++s)
         at(now + jitter(1 * kMs, 50 * kMs), [this, s] { connect_switch(s); });
     for (NodeIndex n = 0; n < fabric.nodes.size(); ++n)
@@ -139,18 +203,26 @@ void World::restart_controller() {
         });
 }
 
+// As the controller's shell does once a second.
+void World::beat(NodeIndex n) {
+    if (managers_[n].up) to_manager({n, managers_[n].session, wire::Heartbeat{1}});
+    at(now + 1000 * kMs, [this, n] { beat(n); });
+}
+
 void World::kill_rank(std::size_t r) {
     if (ranks_[r].dead) return;
     ranks_[r].dead = true;
     for (RunLaunch& l : ranks_[r].launches) l.dead = true;
-    end_runs(job_.ranks[r].node);
-    to_core(job_.ranks[r].node, wire::Retire{{static_cast<RankId>(r)}, {}, {}});
+    see(job_.ranks[r].node, manager::RankDown{static_cast<RankId>(r)});
     update_transfers();
 }
 
+// --- messages -------------------------------------------------------------------------------------
+
 void World::to_core(NodeIndex n, wire::Message message) {
     Manager& m = managers_[n];
-    if (!m.up) return;
+    if (!m.up || std::holds_alternative<wire::Hello>(message)) return;
+    note_said(n, message);
     m.last_in = std::max(m.last_in, now + jitter(message_least_ns, message_most_ns));
     at(m.last_in, [this, n, session = m.session, message = std::move(message)] {
         if (managers_[n].session != session) return;
@@ -163,6 +235,25 @@ void World::to_core(NodeIndex n, wire::Message message) {
         note_message(n, " -> ", message);
         feed(NodeMessage{n, session, message});
     });
+}
+
+void World::note_said(NodeIndex n, const wire::Message& message) {
+    Manager& m = managers_[n];
+    const auto ask = [&](const wire::LaunchDemand& d) { ranks_[d.launch.rank].launches[d.launch.seq].asked = true; };
+    if (const auto* d = std::get_if<wire::Demand>(&message))
+        for (const auto& demand : d->launches) ask(demand);
+    if (const auto* r = std::get_if<wire::Returned>(&message))
+        for (const auto& demand : r->running) ask(demand);
+    if (const auto* d = std::get_if<wire::Done>(&message))
+        for (const std::uint64_t grant : d->ended) m.soft.erase(grant);
+    const auto* s = std::get_if<wire::Snapshot>(&message);
+    if (s == nullptr) return;
+    m.soft.clear();
+    for (const auto& token : s->tokens)
+        if (!token.soft.empty()) m.soft[token.grant] = token.soft;
+    for (const auto& launch : s->launches) ask(launch.demand);
+    for (const auto& rank : s->ranks)
+        for (RunLaunch& x : ranks_[rank.rank].launches) x.reported_done |= x.done;
 }
 
 // For the log of a replay: what launches and ranges a message names.
@@ -212,45 +303,35 @@ void World::note_message(NodeIndex n, const char* way, const wire::Message& mess
     logs.push_back(std::move(text));
 }
 
+void World::to_manager(const SendTo& s) {
+    Manager& m = managers_[s.node];
+    m.last_out = std::max(m.last_out, now + jitter(message_least_ns, message_most_ns));
+    at(m.last_out, [this, s] { receive(s.node, s.session, s.message); });
+}
+
 void World::receive(NodeIndex n, std::uint64_t session, const wire::Message& message) {
     Manager& m = managers_[n];
     if (m.session != session || session == 0) return;
     note_message(n, " <- ", message);
+    const auto launch = [&](const wire::LocalLaunch& l) -> RunLaunch& {
+        return ranks_[rank_at(n, l.rank)].launches[l.seq];
+    };
     if (const auto* g = std::get_if<wire::Grant>(&message)) {
-        for (const auto& s : g->steering) {
-            const PortId p = fabric.gpus[fabric.nodes[n].gpus[s.gpu]].ports[s.port];
-            m.table[p] =
-                s.peer_node == kNone ? kNone : fabric.gpus[fabric.nodes[s.peer_node].gpus[s.peer_gpu]].ports[s.peer_port];
-        }
-        for (const auto& l : g->firm) {
-            const std::size_t r = rank_at(n, l.rank);
-            RunLaunch& x = ranks_[r].launches[l.seq];
-            if (x.go || x.dead) continue;
-            x.grant = g->id;
-            check_start(r, l.seq);
-            start(r, l.seq, false);
-        }
-        if (!g->soft.empty()) {
-            m.soft[g->id] = g->soft;
-            for (auto& [where, r] : rank_of_)
-                for (std::size_t l = 0; where.first == n && l < ranks_[r].launches.size(); ++l)
-                    if (ranks_[r].launches[l].waits) start_under_run(r, l);
-        }
-    } else if (const auto* v = std::get_if<wire::Revoke>(&message)) {
-        return_runs(n, *v);
+        for (const auto& l : g->firm) launch(l).firm = true;
+        if (!g->soft.empty()) m.soft[g->id] = g->soft;
     } else if (const auto* p = std::get_if<wire::Pass>(&message)) {
-        for (const auto& l : p->launches) {
-            const std::size_t r = rank_at(n, l.rank);
-            if (!ranks_[r].launches[l.seq].go) start(r, l.seq, true);
-        }
+        for (const auto& l : p->launches) launch(l).passes |= !launch(l).go;
     } else if (const auto* s = std::get_if<wire::Suspended>(&message)) {
         for (const auto& l : s->launches) {
-            RunLaunch& x = ranks_[rank_at(n, l.rank)].launches[l.seq];
+            RunLaunch& x = launch(l);
             if (!x.go && !x.done && s->back) violate("a launch that never started is said to be back");
             x.suspended = !s->back;
         }
-    } else if (std::holds_alternative<wire::Resync>(message)) {
-        drop_node(n);
+    }
+    see(n, manager::FromController{options_.epoch, session, message});
+    if (const auto* v = std::get_if<wire::Revoke>(&message)) {
+        for (const std::uint64_t grant : v->grants) m.soft.erase(grant);
+        if (v->grants.empty()) m.soft.clear();
     }
 }
 

@@ -6,6 +6,7 @@
 
 namespace opus::controller::test {
 
+// A gate is reached when what comes before it in its stream is over; a communicator's order is its manager's business.
 void World::advance() {
     for (std::size_t r = 0; r < ranks_.size(); ++r) {
         if (ranks_[r].dead) continue;
@@ -14,51 +15,41 @@ void World::advance() {
             RunLaunch& x = ranks_[r].launches[l];
             if (x.reached) continue;
             bool ready = true;
-            for (std::size_t e = 0; e < l && ready; ++e) {
-                if (ranks_[r].launches[e].done) continue;
-                bool before = program[e].stream == program[l].stream;
-                for (const OpSpec& a : program[e].ops)
-                    for (const OpSpec& b : program[l].ops) before |= ready_in_order && a.comm == b.comm;
-                if (before) ready = false;
-            }
+            for (std::size_t e = 0; e < l && ready; ++e)
+                ready = ranks_[r].launches[e].done || program[e].stream != program[l].stream;
             for (const std::size_t e : program[l].after) ready &= ranks_[r].launches[e].done;
             if (!ready) continue;
             x.reached = true;
-            const NodeIndex n = job_.ranks[r].node;
-            at(now + program[l].delay_ns + jitter(0, 100'000), [this, n, r, l] {
-                if (!core) return start(r, l, false);
-                RunLaunch& mine = ranks_[r].launches[l];
-                if (mine.dead || mine.go) return;
-                if (demand_of(r, l).keys.empty()) return start(r, l, false);
-                mine.waits = true;
-                if (start_under_run(r, l)) return;
-                if (mine.asked) return;  // by a snapshot
-                if (!managers_[n].up) return;
-                mine.asked = true;
-                Manager& m = managers_[n];
-                if (!m.unreported.ran.empty() || !m.unreported.launches.empty())
-                    to_core(n, std::exchange(m.unreported, {}));
-                to_core(n, wire::Demand{{demand_of(r, l)}});
-            });
+            at(now + program[l].delay_ns + jitter(0, 100'000), [this, r, l] { reach(r, l); });
         }
     }
 }
 
-void World::start(std::size_t r, std::size_t l, bool passed) {
+void World::reach(std::size_t r, std::size_t l) {
     RunLaunch& x = ranks_[r].launches[l];
     if (x.dead || x.go) return;
+    if (!core) return start(r, l);
+    const NodeIndex n = job_.ranks[r].node;
+    x.waits = true;
+    if (x.let_go) let_go(n, r, l);
+    see(n, manager::Ready{static_cast<RankId>(r), l});
+}
+
+void World::start(std::size_t r, std::size_t l) {
+    RunLaunch& x = ranks_[r].launches[l];
     x.go = true;
     x.waits = false;
     x.go_ns = now;
-    x.passed = passed;
-    if (x.keys.empty()) finish_launch(r, l);
+    if (x.keys.empty()) at(now, [this, r, l] { finish_launch(r, l); });
     update_transfers();
 }
 
-bool World::runs(const std::pair<std::size_t, std::size_t>& launch) const {
-    const auto [r, l] = launch;
-    if (!ranks_[r].launches[l].go || ranks_[r].launches[l].dead) return false;
-    const auto& behind = job_.ranks[r].program[l].behind;
+// Kernels of one communicator run one after the other; connections are made on the host.
+bool World::runs(const Place& place, KeyKind kind) const {
+    const RunRank& rank = ranks_[place.rank];
+    if (!rank.launches[place.launch].go || rank.dead) return false;
+    if (place.before < place.launch && !is_connection(kind) && !rank.launches[place.before].done) return false;
+    const auto& behind = job_.ranks[place.rank].program[place.launch].behind;
     return std::all_of(behind.begin(), behind.end(),
                        [&](const auto& b) { return ranks_[b.first].launches[b.second].done; });
 }
@@ -76,8 +67,10 @@ void World::update_transfers() {
         const auto size = static_cast<std::uint32_t>(job_.comms[t.key.comm.hi - 0x1000].size());
         const std::size_t want = places_of(t.key.kind, size);
         bool moving = t.members.size() >= want;
-        for (const auto& member : t.members) moving &= runs(member);
-        if (core)
+        for (const Place& member : t.members) moving &= runs(member, t.key.kind);
+        const bool elsewhere = std::any_of(t.members.begin(), t.members.end(),
+                                           [this](const Place& m) { return ranks_[m.rank].launches[m.launch].unseen; });
+        if (core && !elsewhere)
             for (const auto& pair : t.pairs) moving &= pair_lit(pair);
         if (moving == (t.since_ns >= 0)) continue;
         ++t.version;
@@ -97,12 +90,12 @@ void World::update_transfers() {
 void World::finish_transfer(std::size_t i) {
     Transfer& t = transfers_[i];
     t.done = true;
-    for (const auto& member : t.members) {
+    for (const Place& member : t.members) {
         const TimeNs late = jitter(0, 3 * kMs);
-        at(now + late, [this, i, member] {
-            RunLaunch& x = ranks_[member.first].launches[member.second];
+        at(now + late, [this, i, r = member.rank, l = member.launch] {
+            RunLaunch& x = ranks_[r].launches[l];
             x.left.erase(i);
-            if (x.left.empty() && !x.done) finish_launch(member.first, member.second);
+            if (x.left.empty() && !x.done) finish_launch(r, l);
         });
     }
 }
@@ -111,9 +104,7 @@ void World::finish_launch(std::size_t r, std::size_t l) {
     RunLaunch& x = ranks_[r].launches[l];
     if (x.dead) return;
     x.done = true;
-    const NodeIndex n = job_.ranks[r].node;
-    if (core) tell_done(r, l);
-    if (core) end_runs(n);
+    if (core) see(job_.ranks[r].node, manager::DoneSeen{static_cast<RankId>(r), l});
     advance();
     update_transfers();
 }
