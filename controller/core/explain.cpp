@@ -98,7 +98,7 @@ const PortReasons& Explain::explain_ports(const Gang& gang, Explained& said) con
         const PortState& s = inventory_.port(w.port);
         std::string text = "port " + fabric_.ports[w.port].name + " ";
         if (obstacle == Obstacle::busy)
-            text += said.holders.text(s.edge);
+            text += said.holders.text(s.pair);
         else if (obstacle == Obstacle::reserved)
             for (const Reservation& r : s.reservations) {
                 if (r.gang == &gang || !(r.gang->order() < gang.order())) continue;

@@ -33,9 +33,9 @@ const Holders& HolderTable::of_collectives(const std::vector<const KeyState*>& k
     return holders;
 }
 
-Holders HolderTable::of(EdgeId e) {
+Holders HolderTable::of(PairId e) {
     std::vector<const KeyState*> collectives, transfers;
-    for (const KeyState* key : world_.inventory.edge(e).holders)
+    for (const KeyState* key : world_.inventory.pair(e).holders)
         (is_collective(key->key) ? collectives : transfers).push_back(key);
     std::sort(collectives.begin(), collectives.end());
     Holders holders = of_collectives(collectives);
@@ -54,10 +54,10 @@ Holders HolderTable::of(EdgeId e) {
     return holders;
 }
 
-std::string HolderTable::text(EdgeId e) {
+std::string HolderTable::text(PairId e) {
     const Holders holders = of(e);
-    if (holders.count == 0 && !world_.inventory.edge(e).runs.empty())
-        return "held by run " + std::to_string(world_.inventory.edge(e).runs.front()) +
+    if (holders.count == 0 && !world_.inventory.pair(e).runs.empty())
+        return "held by run " + std::to_string(world_.inventory.pair(e).runs.front()) +
                ", whose ranks may use it at any time";
     if (holders.count == 0) return "held for bytes still on their way";
     const Launch& first = *holders.first.front();

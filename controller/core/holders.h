@@ -23,8 +23,8 @@ class HolderTable {
 public:
     explicit HolderTable(World& world) : world_(world) {}
     // Good until the next event.
-    Holders of(EdgeId e);
-    std::string text(EdgeId e);
+    Holders of(PairId e);
+    std::string text(PairId e);
 
 private:
     const Holders& of_collectives(const std::vector<const KeyState*>& keys);

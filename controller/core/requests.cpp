@@ -17,10 +17,10 @@ bool Requests::may_turn(PortId p, bool force, std::string& why) {
         why = name + " is moving; try again";
     } else if (!inventory_.known(p)) {
         why = name + " is unknown until " + sw + " is read back; try again";
-    } else if (port.edge != kNone && inventory_.edge(port.edge).claims > 0) {
+    } else if (port.pair != kNone && inventory_.pair(port.pair).claims > 0) {
         why = name + " is taken by a gang whose other circuits are being made; try again";
-    } else if (!force && port.edge != kNone && inventory_.edge(port.edge).held()) {
-        why = name + " is busy: " + table.text(port.edge) + "; --force breaks it under them";
+    } else if (!force && port.pair != kNone && inventory_.pair(port.pair).held()) {
+        why = name + " is busy: " + table.text(port.pair) + "; --force breaks it under them";
     } else if (!force && port.absent && port.peer != kNone) {
         why = name + " is kept for its node, whose manager has not reported; --force breaks it";
     }
@@ -29,7 +29,7 @@ bool Requests::may_turn(PortId p, bool force, std::string& why) {
 
 // Launches in flight on it are as good as suspended, and will want it back.
 void Requests::clear_port(PortId p) {
-    if (const EdgeId e = inventory_.port(p).edge; e != kNone)
+    if (const PairId e = inventory_.port(p).pair; e != kNone)
         suspension_.lost_light(e, "an operator broke its circuit at " + fabric_.ports[p].name);
 }
 
@@ -52,7 +52,7 @@ void Requests::handle(const CtlConnect& e) {
     Op& op = change_sets_.open(fabric_.ports[e.a].sw, true);
     op.has_ctl = true;
     op.ctl = e.id;
-    change_sets_.connect(op, inventory_.edge_between(fabric_.ports[e.a].gpu, fabric_.ports[e.b].gpu),
+    change_sets_.connect(op, inventory_.pair_between(fabric_.ports[e.a].gpu, fabric_.ports[e.b].gpu),
                          make_circuit(e.a, e.b));
 }
 

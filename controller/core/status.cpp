@@ -14,7 +14,7 @@ PortUse use_of(const Inventory& inventory, PortId p) {
     if (s.fenced_by != FencedBy::nobody) return PortUse::fenced;
     if (s.op != 0) return PortUse::moving;
     if (!inventory.known(p)) return PortUse::unknown;
-    if (s.edge != kNone && inventory.edge(s.edge).busy()) return PortUse::busy;
+    if (s.pair != kNone && inventory.pair(s.pair).busy()) return PortUse::busy;
     if (s.absent && s.peer != kNone) return PortUse::absent;
     if (!s.reservations.empty()) return PortUse::reserved;
     return s.peer == kNone ? PortUse::dark : PortUse::idle;
@@ -38,12 +38,12 @@ std::vector<PortStatus> Core::ports(PortId from, std::size_t most) const {
         if (s.fenced_by != FencedBy::nobody)
             status.fence = {s.fenced_by == FencedBy::hand, s.fenced_ns, s.fenced_why,
                             s.fenced_by == FencedBy::hand ? 0 : std::max(s.trial_ns, impl_->world.now)};
-        if (s.edge != kNone) {
-            const Holders holders = table.of(s.edge);
+        if (s.pair != kNone) {
+            const Holders holders = table.of(s.pair);
             status.holder_count = holders.count;
             for (const Launch* launch : holders.first) status.holders.push_back(launch->id);
-            if (holders.count == 0 && impl_->world.inventory.edge(s.edge).held() && status.note.empty())
-                status.note = table.text(s.edge);
+            if (holders.count == 0 && impl_->world.inventory.pair(s.pair).held() && status.note.empty())
+                status.note = table.text(s.pair);
         }
         all.push_back(std::move(status));
     }

@@ -15,17 +15,17 @@ constexpr std::uint32_t kMostKnownCircuits = 64;  // of a pair
 class Timer {
 public:
     Timer(Lap& lap, const Log& log) : lap_(lap) {
-        for (const auto& [name, seen] : log.ranks()) ranks_.push_back({name, lanes_of(in_order(seen))});
+        for (const auto& [name, seen] : log.ranks()) ranks_.push_back({name, tracks_of(in_order(seen))});
     }
 
     bool time() {
         last_ = std::numeric_limits<std::int64_t>::max();
         first_ = 0;  // what was before may have been something else
-        for (const auto& [rank, lanes] : ranks_)
-            for (const Lane& lane : lanes) {
-                if (lane.per_lap == 0) continue;
-                first_ = std::max(first_, lane.first_lap + (lane.first_in_lap != 0));
-                last_ = std::min(last_, lane.lap_at(lane.launches.size()) - 1);
+        for (const auto& [rank, tracks] : ranks_)
+            for (const Track& track : tracks) {
+                if (track.per_lap == 0) continue;
+                first_ = std::max(first_, track.first_lap + (track.first_in_lap != 0));
+                last_ = std::min(last_, track.lap_at(track.launches.size()) - 1);
             }
         if (last_ == std::numeric_limits<std::int64_t>::max() || last_ < first_) return false;
         const bool several = last_ > first_;
@@ -38,21 +38,21 @@ public:
         // From begin to begin; of a lap whose lap before was something else, until it is over.
         begin_ns_ = std::numeric_limits<TimeNs>::max();
         TimeNs before = begin_ns_, end = 0;
-        for (const auto& [rank, lanes] : ranks_)
-            for (const Lane& lane : lanes) {
-                if (lane.per_lap == 0) continue;
-                begin_ns_ = std::min(begin_ns_, lane.at(last_, 0)->go_ns);
-                end = std::max(end, lane.at(last_, static_cast<std::int64_t>(lane.per_lap) - 1)->done_ns);
-                if (several) before = std::min(before, lane.at(last_ - 1, 0)->go_ns);
+        for (const auto& [rank, tracks] : ranks_)
+            for (const Track& track : tracks) {
+                if (track.per_lap == 0) continue;
+                begin_ns_ = std::min(begin_ns_, track.at(last_, 0)->go_ns);
+                end = std::max(end, track.at(last_, static_cast<std::int64_t>(track.per_lap) - 1)->done_ns);
+                if (several) before = std::min(before, track.at(last_ - 1, 0)->go_ns);
             }
         lap_.ns = several ? begin_ns_ - before : end - begin_ns_;
-        for (const auto& [rank, lanes] : ranks_)
-            for (const Lane& lane : lanes)
-                for (std::size_t i = 0; i < lane.per_lap; ++i) learn_length(lane, i);
+        for (const auto& [rank, tracks] : ranks_)
+            for (const Track& track : tracks)
+                for (std::size_t i = 0; i < track.per_lap; ++i) learn_length(track, i);
         note_lengths();
-        for (const auto& [rank, lanes] : ranks_)
-            for (const Lane& lane : lanes)
-                for (std::size_t i = 0; i < lane.per_lap; ++i) learn_links(rank, lanes, lane, i);
+        for (const auto& [rank, tracks] : ranks_)
+            for (const Track& track : tracks)
+                for (std::size_t i = 0; i < track.per_lap; ++i) learn_links(rank, tracks, track, i);
         lap_.held_ns = held_ns();
         for (std::uint32_t u = 0; u < lap_.uses.size(); ++u) {
             if (lap_.uses[u].at_ns == std::numeric_limits<TimeNs>::max()) lap_.uses[u].at_ns = 0;
@@ -63,7 +63,7 @@ public:
 
 private:
     // Launches of a rank that begin with keys of one sequence: they end in their order.
-    struct Lane {
+    struct Track {
         Key sequence;
         Launches launches;
         std::size_t per_lap = 0;  // 0: they are in no lap
@@ -83,36 +83,36 @@ private:
         const Seen* at(std::int64_t lap, std::int64_t place) const { return launches[static_cast<std::size_t>(index(lap, place))]; }
     };
 
-    std::vector<Lane> lanes_of(const Launches& launches) const {
-        std::map<Key, Lane> lanes;
+    std::vector<Track> tracks_of(const Launches& launches) const {
+        std::map<Key, Track> tracks;
         for (const Seen* s : launches)
             if (!s->keys.empty())
                 if (const auto x = lap_.find(first_key(*s)); x && x->second >= -1)
-                    lanes[sequence_of(first_key(*s))].launches.push_back(s);
-        std::vector<Lane> all;
-        for (auto& [sequence, lane] : lanes) {
-            lane.sequence = sequence;
-            place(lane);
-            all.push_back(std::move(lane));
+                    tracks[sequence_of(first_key(*s))].launches.push_back(s);
+        std::vector<Track> all;
+        for (auto& [sequence, track] : tracks) {
+            track.sequence = sequence;
+            place(track);
+            all.push_back(std::move(track));
         }
         return all;
     }
 
     // Each launch of a lap names some keys of it; as many in each lap.
-    void place(Lane& lane) const {
+    void place(Track& track) const {
         std::map<std::int64_t, std::size_t> counts;
-        for (const Seen* s : lane.launches) {
+        for (const Seen* s : track.launches) {
             const auto x = lap_.find(first_key(*s));
             if (!x) return;
             ++counts[x->second];
         }
         std::size_t most = 0;
         for (const auto& [lap, count] : counts) most = std::max(most, count);
-        lane.first_lap = counts.begin()->first;
-        lane.first_in_lap = most - counts.begin()->second;
-        lane.per_lap = most;
+        track.first_lap = counts.begin()->first;
+        track.first_in_lap = most - counts.begin()->second;
+        track.per_lap = most;
         for (const auto& [lap, count] : counts)
-            if (count != most && lap != counts.begin()->first && lap != counts.rbegin()->first) lane.per_lap = 0;
+            if (count != most && lap != counts.begin()->first && lap != counts.rbegin()->first) track.per_lap = 0;
     }
 
     // Of its keys the one with which it began.
@@ -148,9 +148,9 @@ private:
     }
 
     // How long the use takes with which the launch begins, and when it begins.
-    void learn_length(const Lane& lane, std::size_t place) {
+    void learn_length(const Track& track, std::size_t place) {
         const auto at = static_cast<std::int64_t>(place);
-        const Seen& latest = *lane.at(last_, at);
+        const Seen& latest = *track.at(last_, at);
         const auto first = *lap_.find(first_key(latest));
         const std::uint32_t use = first.first;
         const bool goes_on = last_use(latest) != first;
@@ -160,15 +160,15 @@ private:
         laps.resize(static_cast<std::size_t>(last_ - first_ + 1));
         for (std::int64_t lap = first_; lap <= last_; ++lap) {
             Times& of_lap = laps[static_cast<std::size_t>(lap - first_)];
-            of_lap.whole &= lane.has(lap, at);
+            of_lap.whole &= track.has(lap, at);
             if (!of_lap.whole) continue;
-            of_lap.go_ns = std::max(of_lap.go_ns, lane.at(lap, at)->go_ns);
-            of_lap.first_ns = std::min(of_lap.first_ns, lane.at(lap, at)->ready_ns);
-            of_lap.ready_ns = std::max(of_lap.ready_ns, lane.at(lap, at)->ready_ns);
+            of_lap.go_ns = std::max(of_lap.go_ns, track.at(lap, at)->go_ns);
+            of_lap.first_ns = std::min(of_lap.first_ns, track.at(lap, at)->ready_ns);
+            of_lap.ready_ns = std::max(of_lap.ready_ns, track.at(lap, at)->ready_ns);
             if (goes_on) continue;
-            of_lap.done_ns = std::max(of_lap.done_ns, lane.at(lap, at)->done_ns);
-            of_lap.bytes_ns = std::max(of_lap.bytes_ns, lane.at(lap, at)->bytes_ns);
-            of_lap.circuits = std::min(of_lap.circuits, lane.at(lap, at)->circuits);
+            of_lap.done_ns = std::max(of_lap.done_ns, track.at(lap, at)->done_ns);
+            of_lap.bytes_ns = std::max(of_lap.bytes_ns, track.at(lap, at)->bytes_ns);
+            of_lap.circuits = std::min(of_lap.circuits, track.at(lap, at)->circuits);
         }
         u.at_ns = std::min(u.at_ns, latest.go_ns - begin_ns_);
         ready_[use] = std::max(ready_[use], latest.ready_ns);
@@ -217,18 +217,18 @@ private:
         return sum;
     }
 
-    // What the launch waits for: of each lane the last launch that had always ended before. In each lap the gap from the last of
-    // these ends until it was ready is its own; from earlier ends on it may have waited for others. So the longest such gap bounds all
-    // its delays.
-    void learn_links(const RankName& rank, const std::vector<Lane>& lanes, const Lane& lane, std::size_t place) {
+    // What the launch waits for: of each track the last launch that had always ended before. In each lap the gap from
+    // the last of these ends until it was ready is its own; from earlier ends on it may have waited for others. So the
+    // longest such gap bounds all its delays.
+    void learn_links(const RankName& rank, const std::vector<Track>& tracks, const Track& track, std::size_t place) {
         const auto at = static_cast<std::int64_t>(place);
-        const std::uint32_t use = lap_.find(first_key(*lane.at(last_, at)))->first;
+        const std::uint32_t use = lap_.find(first_key(*track.at(last_, at)))->first;
         constexpr TimeNs kNever = std::numeric_limits<TimeNs>::max();
         std::vector<TimeNs> gaps(static_cast<std::size_t>(last_ - first_ + 1), kNever);  // of each lap, the shortest; 0: not all are known
         std::vector<std::pair<const Seen*, TimeNs>> ended;                               // in the last lap; the shortest gap of all laps
-        for (const Lane& other : lanes) {
+        for (const Track& other : tracks) {
             if (other.per_lap == 0) continue;
-            const std::int64_t back = last_ended(other, lane, {rank, lane.sequence, place, other.sequence});
+            const std::int64_t back = last_ended(other, track, {rank, track.sequence, place, other.sequence});
             TimeNs least = kNever;
             for (std::int64_t lap = first_; lap <= last_; ++lap) {
                 TimeNs& of_lap = gaps[static_cast<std::size_t>(lap - first_)];
@@ -236,7 +236,7 @@ private:
                     of_lap = 0;
                     continue;
                 }
-                const TimeNs gap = lane.at(lap, at)->ready_ns - other.at(lap, back)->done_ns;
+                const TimeNs gap = track.at(lap, at)->ready_ns - other.at(lap, back)->done_ns;
                 least = std::min(least, gap);
                 of_lap = std::min(of_lap, gap);
             }
@@ -255,11 +255,11 @@ private:
             }
     }
 
-    // Of the other lane, in every lap seen.
-    std::int64_t last_ended(const Lane& other, const Lane& lane, const LinkName& name) {
+    // Of the other track, in every lap seen.
+    std::int64_t last_ended(const Track& other, const Track& track, const LinkName& name) {
         std::int64_t& back = lap_.links.try_emplace(name, std::numeric_limits<std::int64_t>::max()).first->second;
         for (std::int64_t lap = first_; lap <= last_; ++lap) {
-            const Seen& s = *lane.at(lap, static_cast<std::int64_t>(std::get<2>(name)));
+            const Seen& s = *track.at(lap, static_cast<std::int64_t>(std::get<2>(name)));
             const auto after = std::partition_point(other.launches.begin(), other.launches.end(),
                                                     [&](const Seen* b) { return b->done_ns <= s.ready_ns; });
             back = std::min(back, static_cast<std::int64_t>(after - other.launches.begin()) - 1 - other.index(lap, 0));
@@ -268,7 +268,7 @@ private:
     }
 
     Lap& lap_;
-    std::vector<std::pair<RankName, std::vector<Lane>>> ranks_;
+    std::vector<std::pair<RankName, std::vector<Track>>> ranks_;
     std::int64_t first_ = 0, last_ = 0;  // laps
     std::vector<std::map<std::pair<std::uint32_t, std::uint32_t>, TimeNs>> before_;
     struct Times {  // of a use in a lap: the last of its members

@@ -12,7 +12,7 @@ namespace opus::controller {
 // A port that a waiting gang wants, and for which pair of GPUs. Reserved: later gangs may not take it.
 struct WantedPort {
     PortId port = kNone;
-    EdgeId edge = kNone;
+    PairId pair = kNone;
 };
 
 struct Gang {
@@ -32,9 +32,9 @@ struct Gang {
     std::uint32_t key_count = 0;
     KeyState* first_key = nullptr;  // the only key when key_count is 1: its plan is cached with its communicator
     bool sorted = true;
-    std::vector<EdgeId> edges;
-    std::uint64_t routable_fence = 0;  // fence_generation + 1 and number of edges for which a way was found
-    std::size_t routable_edges = 0;
+    std::vector<PairId> pairs;
+    std::uint64_t routable_fence = 0;  // fence_generation + 1 and number of pairs for which a way was found
+    std::size_t routable_pairs = 0;
 
     // While it waits. Only `watch` wakes it (or any port, or a node): one obstacle at a time, so that a gang
     // of n is looked at n times, not n * n.

@@ -22,7 +22,7 @@ void Gangs::restamp(Gang& gang) {
     gang.key_count = 0;
     gang.first_key = nullptr;
     gang.sorted = true;
-    gang.edges.clear();
+    gang.pairs.clear();
     gang.unjudged = false;
     gang.routable_fence = 0;
 }
@@ -186,7 +186,7 @@ void Gangs::erase(Gang& gang) {
 }
 
 // Looks at the launches that joined since; true if there were any. `added` gets the circuits of new keys.
-bool Gangs::collect(Gang& gang, std::vector<EdgeId>& added) {
+bool Gangs::collect(Gang& gang, std::vector<PairId>& added) {
     const bool grown = gang.collected < gang.launches.size();
     for (; gang.collected < gang.launches.size(); ++gang.collected) {
         for (const KeyRef& r : gang.launches[gang.collected]->keys) {
@@ -194,13 +194,13 @@ bool Gangs::collect(Gang& gang, std::vector<EdgeId>& added) {
             r.key->seen_by = gang.stamp;
             if (++gang.key_count == 1) gang.first_key = r.key;
             gang.unjudged |= r.key->comm->verdict == Verdict::unknown;
-            const auto [begin, end] = launches_.edges_of(*r.key);
+            const auto [begin, end] = launches_.pairs_of(*r.key);
             added.insert(added.end(), begin, end);
         }
     }
     if (added.empty()) return grown;
-    gang.sorted = gang.edges.empty() && gang.key_count == 1;
-    gang.edges.insert(gang.edges.end(), added.begin(), added.end());
+    gang.sorted = gang.pairs.empty() && gang.key_count == 1;
+    gang.pairs.insert(gang.pairs.end(), added.begin(), added.end());
     return grown;
 }
 

@@ -35,7 +35,7 @@ public:
     void erase(Gang& gang);
 
     // Its needs: of launches that joined since; from the beginning after restamp().
-    bool collect(Gang& gang, std::vector<EdgeId>& added);
+    bool collect(Gang& gang, std::vector<PairId>& added);
     void restamp(Gang& gang);
     TimeNs complete_since(const Gang& gang) const;
 

@@ -13,7 +13,7 @@ struct Comm;
 struct Gang;
 struct KeyState;
 
-using EdgeId = std::uint32_t;  // a pair of GPUs that light may join (inventory.h)
+using PairId = std::uint32_t;  // a pair of GPUs that light may join (inventory.h)
 
 // ready ──its gang takes its ports──▶ committed ──all switches confirmed──▶ in flight ──▶ done (erased)
 //   │                                     ▲                                   │
@@ -91,7 +91,7 @@ struct KeyState {
     Comm* comm = nullptr;
     Finished* finished = nullptr;  // of its sequence
     bool mesh = false;
-    bool held = false;          // its circuits may not move: counted in Edge::holders
+    bool held = false;          // its circuits may not move: counted in GpuPair::holders
     bool cut = false;           // somebody started it under a run that was revoked
     bool dropped = false;       // done members alone no longer hold its circuits (suspension)
     std::uint32_t missing = 0;  // members absent or dead
@@ -100,7 +100,7 @@ struct KeyState {
     std::uint32_t in_flight = 0;     // members whose launch is in flight
     std::uint64_t seen_by = 0;       // Gang::stamp that counted its circuits last
     std::uint64_t mark = 0;          // of the current walk (World::mark)
-    EdgeId edge = kNone;             // of a transfer, once known
+    PairId pair = kNone;             // of a transfer, once known
     std::vector<KeyMember> members;  // collectives: by rank; transfers: sender, receiver; one-sided: sender
 
     bool full() const { return missing == 0 && left > 0; }

@@ -48,27 +48,27 @@ KeyState& Launches::key_state(Comm& comm, const Key& key) {
     return state;
 }
 
-std::pair<const EdgeId*, const EdgeId*> Launches::edges_of(KeyState& key) {
+std::pair<const PairId*, const PairId*> Launches::pairs_of(KeyState& key) {
     Comm& comm = *key.comm;
     if (is_collective(key.key)) {
         if (!comm.complete() && !comm.settled) return {};
         bool& known = key.mesh ? comm.mesh_known : comm.ring_known;
-        auto& edges = key.mesh ? comm.mesh : comm.ring;
+        auto& pairs = key.mesh ? comm.mesh : comm.ring;
         if (!known) {
-            edges = collective_edges(comm, key.mesh, fabric_, inventory_);
+            pairs = collective_pairs(comm, key.mesh, fabric_, inventory_);
             (key.mesh ? comm.mesh_routable : comm.ring_routable) = 0;
             known = true;
         }
-        return {edges.data(), edges.data() + edges.size()};
+        return {pairs.data(), pairs.data() + pairs.size()};
     }
-    if (key.edge == kNone) key.edge = transfer_edge(comm, key.key.src, key.key.dst, fabric_, inventory_);
-    if (key.edge == kNone) return {};
-    return {&key.edge, &key.edge + 1};
+    if (key.pair == kNone) key.pair = transfer_pair(comm, key.key.src, key.key.dst, fabric_, inventory_);
+    if (key.pair == kNone) return {};
+    return {&key.pair, &key.pair + 1};
 }
 
 bool Launches::is_lit(KeyState& key) {
-    const auto [begin, end] = edges_of(key);
-    return std::all_of(begin, end, [this](EdgeId e) { return inventory_.lit(e) != nullptr; });
+    const auto [begin, end] = pairs_of(key);
+    return std::all_of(begin, end, [this](PairId e) { return inventory_.lit(e) != nullptr; });
 }
 
 bool Launches::is_lit(const Launch& launch) {
@@ -78,7 +78,7 @@ bool Launches::is_lit(const Launch& launch) {
 bool Launches::needs_nothing(const Launch& launch) {
     for (const KeyRef& r : launch.keys) {
         if (r.key->comm->verdict == Verdict::unknown) return false;
-        const auto [begin, end] = edges_of(*r.key);
+        const auto [begin, end] = pairs_of(*r.key);
         if (begin != end) return false;
     }
     return true;
@@ -298,10 +298,10 @@ void Launches::update_hold(KeyState& key) {
     const bool draining = (key.held || key.cut) && key.done > 0 && !key.dropped && !key.comm->open();
     const bool want = key.left > 0 && (key.in_flight > 0 || draining);
     if (want == key.held) return;
-    const auto [begin, end] = edges_of(key);
+    const auto [begin, end] = pairs_of(key);
     if (want && begin == end) return;  // nothing to hold, or not known yet
-    const auto dark = [this](EdgeId e) {
-        return std::ranges::none_of(inventory_.edge(e).up, [this](const Circuit& c) {
+    const auto dark = [this](PairId e) {
+        return std::ranges::none_of(inventory_.pair(e).up, [this](const Circuit& c) {
             return !inventory_.port(c.a).no_light && !inventory_.port(c.b).no_light;
         });
     };
@@ -310,14 +310,14 @@ void Launches::update_hold(KeyState& key) {
         return;
     }
     key.held = want;
-    for (const EdgeId* e = begin; e != end; ++e) {
-        auto& holders = inventory_.edge(*e).holders;
+    for (const PairId* e = begin; e != end; ++e) {
+        auto& holders = inventory_.pair(*e).holders;
         if (want) {
             holders.push_back(&key);
             continue;
         }
         std::erase(holders, &key);
-        if (!inventory_.edge(*e).busy()) schedule_.wake_edge(*e);
+        if (!inventory_.pair(*e).busy()) schedule_.wake_pair(*e);
     }
 }
 
@@ -354,10 +354,10 @@ std::string Launches::check() {
             if (missing != key.missing || left != key.left || done != key.done || in_flight != key.in_flight)
                 return "a key miscounts its members";
             if (left == 0) return "a key that is done is kept";
-            const auto [begin, end] = edges_of(key);
+            const auto [begin, end] = pairs_of(key);
             if (key.in_flight > 0 && begin != end && !key.held) return "a key in flight holds nothing";
-            for (const EdgeId* e = begin; e != end; ++e) {
-                const auto& holders = inventory_.edge(*e).holders;
+            for (const PairId* e = begin; e != end; ++e) {
+                const auto& holders = inventory_.pair(*e).holders;
                 if (std::count(holders.begin(), holders.end(), &key) != (key.held ? 1 : 0))
                     return "a pair's holders are wrong";
             }

@@ -42,7 +42,7 @@ public:
     static bool misses_gone_member(const KeyState& key);
     static bool misses_gone_member(const Launch& launch);
 
-    std::pair<const EdgeId*, const EdgeId*> edges_of(KeyState& key);  // empty while not all members are known
+    std::pair<const PairId*, const PairId*> pairs_of(KeyState& key);  // empty while not all members are known
     bool is_lit(KeyState& key);                                       // all of them are up, as far as they are known
     bool is_lit(const Launch& launch);
     bool is_lit(const Gang& gang);

@@ -67,18 +67,18 @@ void Cuts::mark_cut(KeyState& key) {
 bool Cuts::involves_laggard(const Gang& gang) {
     const std::uint64_t m = next_mark();
     std::set<std::pair<NodeIndex, RankId>> ranks;
-    const auto has_waited = [&](PortId p, EdgeId e) {
+    const auto has_waited = [&](PortId p, PairId e) {
         const auto& rs = inventory_.port(p).reservations;
         return std::any_of(rs.begin(), rs.end(), [&](const Reservation& r) {
-            return r.gang != &gang && r.edge != e && r.gang->order() < gang.order() &&
+            return r.gang != &gang && r.pair != e && r.gang->order() < gang.order() &&
                    now_ >= r.gang->blocked_ns + suspension_.break_time(*r.gang);
         });
     };
-    for (const EdgeId e : gang.edges)
-        for (const Circuit& c : inventory_.edge(e).up)
+    for (const PairId e : gang.pairs)
+        for (const Circuit& c : inventory_.pair(e).up)
             if (has_waited(c.a, e) || has_waited(c.b, e)) return false;
-    for (const EdgeId e : gang.edges)
-        for (KeyState* key : inventory_.edge(e).holders) {
+    for (const PairId e : gang.pairs)
+        for (KeyState* key : inventory_.pair(e).holders) {
             if (!key->cut || std::exchange(key->mark, m) == m) continue;
             if (ranks.empty())
                 for (const Launch* l : gang.launches) ranks.insert({l->id.node, l->id.rank});

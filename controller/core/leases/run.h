@@ -24,7 +24,7 @@ struct RunSequence {
 struct Run {
     std::uint64_t grant = 0;
     std::vector<RunSequence> sequences;
-    std::vector<EdgeId> edges;   // sorted
+    std::vector<PairId> pairs;   // sorted
     std::set<NodeIndex> nodes;   // that hold a part of it, for all we know
     std::uint32_t circuits = 0;  // of each of its gang's pairs, at least
     bool endless = false;

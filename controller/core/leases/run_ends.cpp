@@ -42,12 +42,12 @@ void Runs::close(Run& run) {
     again_.erase(grant);
     for (const RunSequence& s : run.sequences)
         if (Comm* comm = comms_.find(s.sequence.comm)) std::erase(comm->runs, grant);
-    const std::vector<EdgeId> edges = std::move(run.edges);
+    const std::vector<PairId> pairs = std::move(run.pairs);
     kept_.erase(grant);
     runs_.erase(grant);
-    for (const EdgeId e : edges) {
-        std::erase(inventory_.edge(e).runs, grant);
-        if (!inventory_.edge(e).busy()) schedule_.wake_edge(e);
+    for (const PairId e : pairs) {
+        std::erase(inventory_.pair(e).runs, grant);
+        if (!inventory_.pair(e).busy()) schedule_.wake_pair(e);
     }
 }
 
@@ -128,30 +128,30 @@ void Runs::settle_adopted() {
     for (const std::uint64_t grant : std::exchange(again_, {})) {
         Run& run = must_find(runs_, grant);
         bool known = true, never = false;
-        std::vector<EdgeId> edges;
+        std::vector<PairId> pairs;
         for (const RunSequence& s : run.sequences) {
             Comm* comm = comms_.find(s.sequence.comm);
             known &= comm != nullptr && comm->verdict != Verdict::unknown;
             if (!known) break;
             never |= !comm->complete();
-            const auto of_it = edges_of_sequence(*comm, s.sequence, s.mesh);
-            edges.insert(edges.end(), of_it.begin(), of_it.end());
+            const auto of_it = pairs_of_sequence(*comm, s.sequence, s.mesh);
+            pairs.insert(pairs.end(), of_it.begin(), of_it.end());
         }
-        known &= std::all_of(edges.begin(), edges.end(), [this](EdgeId e) { return adoption_.is_read(e); });
+        known &= std::all_of(pairs.begin(), pairs.end(), [this](PairId e) { return adoption_.is_read(e); });
         if (!known) continue;
         if (never) {  // a member is gone, so nobody will say where it lies: its nodes' ports are kept until they have answered
             for (const NodeIndex n : run.nodes) send_revoke(run, n);
             continue;
         }
-        run.edges = std::move(edges);
+        run.pairs = std::move(pairs);
         ready.push_back(grant);
     }
     for (const std::uint64_t grant : ready) {
         Run& run = must_find(runs_, grant);
         run.unsettled = false;
-        lie_on_edges(run);
+        lie_on_pairs(run);
         const bool asked = std::exchange(run.revoked, false);
-        const bool lit = std::all_of(run.edges.begin(), run.edges.end(), [this](EdgeId e) { return inventory_.lit(e); });
+        const bool lit = std::all_of(run.pairs.begin(), run.pairs.end(), [this](PairId e) { return inventory_.lit(e); });
         const std::set<NodeIndex> holders = run.nodes;
         for (const NodeIndex n : holders) {
             --nodes_[n].unsettled;
@@ -164,11 +164,11 @@ void Runs::settle_adopted() {
 }
 
 std::string Runs::check() {
-    std::size_t on_edges = 0, on_comms = 0;
+    std::size_t on_pairs = 0, on_comms = 0;
     for (const auto& [grant, run] : runs_) {
         const std::string who = "run " + std::to_string(grant);
         if (run.nodes.empty()) return who + " is held by nobody";
-        on_edges += run.edges.size();
+        on_pairs += run.pairs.size();
         std::set<CommId> concerned;
         for (const RunSequence& s : run.sequences) {
             concerned.insert(s.sequence.comm);
@@ -178,15 +178,15 @@ std::string Runs::check() {
                 return who + " is not known to its communicator";
         }
         on_comms += concerned.size();
-        for (const EdgeId e : run.edges) {
-            if (std::count(inventory_.edge(e).runs.begin(), inventory_.edge(e).runs.end(), grant) != 1)
+        for (const PairId e : run.pairs) {
+            if (std::count(inventory_.pair(e).runs.begin(), inventory_.pair(e).runs.end(), grant) != 1)
                 return who + " is not known to its circuits";
-            if (!run.revoked && inventory_.edge(e).up.empty()) return who + " may be used in the dark";
+            if (!run.revoked && inventory_.pair(e).up.empty()) return who + " may be used in the dark";
         }
     }
-    for (EdgeId e = 0; e < inventory_.edge_count(); ++e) on_edges -= inventory_.edge(e).runs.size();
+    for (PairId e = 0; e < inventory_.pair_count(); ++e) on_pairs -= inventory_.pair(e).runs.size();
     for (const auto& [number, comm] : comms_.in_order()) on_comms -= comm->runs.size();
-    if (on_edges != 0) return "a circuit is held by a run that is over";
+    if (on_pairs != 0) return "a circuit is held by a run that is over";
     if (on_comms != 0) return "a communicator lists a run that is over";
     for (const auto& [number, comm] : comms_.in_order()) {
         std::uint32_t cuts = 0;

@@ -28,15 +28,15 @@ struct Runs::Offer {
     std::set<std::uint32_t> slots;
 };
 
-std::vector<EdgeId> Runs::edges_of_sequence(Comm& comm, const Key& sequence, bool mesh) {
-    KeyState key;  // a stand-in: only what edges_of looks at
+std::vector<PairId> Runs::pairs_of_sequence(Comm& comm, const Key& sequence, bool mesh) {
+    KeyState key;  // a stand-in: only what pairs_of looks at
     key.key = sequence;
     key.comm = &comm;
     key.mesh = mesh;
-    const auto [begin, end] = launches_.edges_of(key);
-    std::vector<EdgeId> edges(begin, end);
-    std::sort(edges.begin(), edges.end());
-    return edges;
+    const auto [begin, end] = launches_.pairs_of(key);
+    std::vector<PairId> pairs(begin, end);
+    std::sort(pairs.begin(), pairs.end());
+    return pairs;
 }
 
 Run* Runs::find(std::uint64_t grant) {
@@ -52,11 +52,11 @@ bool Runs::may_begin(const Gang& gang, bool endless) {
     for (const Launch* l : gang.launches)  // those that come back from the dark have lost their place
         if (l->open() || l->passed() || l->mixed || l->alone || !nodes_[l->id.node].up()) return false;
     if (gang.revoked_for) return true;  // it has its quantum
-    for (const EdgeId e : gang.edges)
-        for (const Circuit& c : inventory_.edge(e).up)
+    for (const PairId e : gang.pairs)
+        for (const Circuit& c : inventory_.pair(e).up)
             for (const PortId p : {c.a, c.b})
                 for (const Reservation& r : inventory_.port(p).reservations)
-                    if (r.gang != &gang && r.edge != e) return false;
+                    if (r.gang != &gang && r.pair != e) return false;
     return true;
 }
 
@@ -86,8 +86,8 @@ bool Runs::has_rested(const Gang& gang) const {
                                                   : std::clamp(kRestStays * s.stay_ns, least, kMostRests * least);
         return now_ - s.since_ns >= rest;
     };
-    return std::all_of(gang.edges.begin(), gang.edges.end(), [&](EdgeId e) {
-        const auto& up = inventory_.edge(e).up;
+    return std::all_of(gang.pairs.begin(), gang.pairs.end(), [&](PairId e) {
+        const auto& up = inventory_.pair(e).up;
         return !up.empty() &&
                std::all_of(up.begin(), up.end(), [&](const Circuit& c) { return rested(c.a) && rested(c.b); });
     });
@@ -112,8 +112,8 @@ void Runs::offer_planned(const Gang& gang, std::map<Key, Offer>& offers) {
     const Job& job = *turns_.job_of(gang);
     std::vector<PortId> ports;
     TimeNs dark = 0;
-    for (const EdgeId e : gang.edges)
-        for (const Circuit& c : inventory_.edge(e).up) {
+    for (const PairId e : gang.pairs)
+        for (const Circuit& c : inventory_.pair(e).up) {
             ports.insert(ports.end(), {c.a, c.b});
             dark = std::max(dark, fabric_.switch_of(c.a).dark_ns);
         }
@@ -134,7 +134,7 @@ void Runs::offer_planned(const Gang& gang, std::map<Key, Offer>& offers) {
 // The soft part of the gang's grant, by node. Called before its launches take off.
 std::map<NodeIndex, std::vector<wire::KeyRange>> Runs::begin(const Gang& gang, std::uint64_t grant, std::uint32_t circuits) {
     std::map<NodeIndex, std::vector<wire::KeyRange>> soft;
-    const bool endless = options_.runs && has_rested(gang) && !planner_.wants_more(gang.edges);
+    const bool endless = options_.runs && has_rested(gang) && !planner_.wants_more(gang.pairs);
     if (!may_begin(gang, endless)) return soft;
     std::map<Key, Offer> offers;
     if (!endless) offer_planned(gang, offers);
@@ -153,14 +153,14 @@ std::map<NodeIndex, std::vector<wire::KeyRange>> Runs::begin(const Gang& gang, s
         if (offer.slots.size() != (coll ? comm.size : 2u) || offer.begin >= offer.end) continue;
         offer.end = std::min(offer.end, offer.begin + (endless ? kEndless : kMaxRunKeys));
         if (run_of(comm, sequence, offer.begin, offer.end) != nullptr) continue;
-        const std::vector<EdgeId> edges = edges_of_sequence(comm, sequence, coll && offer.mesh);
-        const bool within = std::all_of(edges.begin(), edges.end(), [&](EdgeId e) {
-            return std::binary_search(gang.edges.begin(), gang.edges.end(), e) && inventory_.lit(e) != nullptr &&
+        const std::vector<PairId> pairs = pairs_of_sequence(comm, sequence, coll && offer.mesh);
+        const bool within = std::all_of(pairs.begin(), pairs.end(), [&](PairId e) {
+            return std::binary_search(gang.pairs.begin(), gang.pairs.end(), e) && inventory_.lit(e) != nullptr &&
                    !fences_.is_drained(e);
         });
         if (!within) continue;
         run.sequences.push_back({sequence, coll && offer.mesh, offer.begin, offer.end});
-        run.edges.insert(run.edges.end(), edges.begin(), edges.end());
+        run.pairs.insert(run.pairs.end(), pairs.begin(), pairs.end());
         Key first = sequence;
         first.n = offer.begin;
         std::set<NodeIndex> nodes_of_it;
@@ -173,8 +173,8 @@ std::map<NodeIndex, std::vector<wire::KeyRange>> Runs::begin(const Gang& gang, s
     ++counters_.runs;
     if (gang.revoked_for) {
         TimeNs dark = 0;
-        for (const EdgeId e : run.edges)
-            for (const Circuit& c : inventory_.edge(e).up) dark = std::max(dark, fabric_.switch_of(c.a).dark_ns);
+        for (const PairId e : run.pairs)
+            for (const Circuit& c : inventory_.pair(e).up) dark = std::max(dark, fabric_.switch_of(c.a).dark_ns);
         run.keep_until_ns = now_ + std::max(2 * dark, kLeastQuantumNs);
         arm(run.keep_until_ns, TimerKind::run_quantum, grant);
         kept_.insert(grant);
@@ -182,7 +182,7 @@ std::map<NodeIndex, std::vector<wire::KeyRange>> Runs::begin(const Gang& gang, s
     Run& lasting = runs_[grant] = std::move(run);
     for (const NodeIndex n : lasting.nodes) nodes_[n].runs.insert(grant);
     for (const RunSequence& s : lasting.sequences) join_comm(*comms_.find(s.sequence.comm), grant);
-    lie_on_edges(lasting);
+    lie_on_pairs(lasting);
     return soft;
 }
 
@@ -190,10 +190,10 @@ void Runs::join_comm(Comm& comm, std::uint64_t grant) {
     if (std::find(comm.runs.begin(), comm.runs.end(), grant) == comm.runs.end()) comm.runs.push_back(grant);
 }
 
-void Runs::lie_on_edges(Run& run) {
-    std::sort(run.edges.begin(), run.edges.end());
-    run.edges.erase(std::unique(run.edges.begin(), run.edges.end()), run.edges.end());
-    for (const EdgeId e : run.edges) inventory_.edge(e).runs.push_back(run.grant);
+void Runs::lie_on_pairs(Run& run) {
+    std::sort(run.pairs.begin(), run.pairs.end());
+    run.pairs.erase(std::unique(run.pairs.begin(), run.pairs.end()), run.pairs.end());
+    for (const PairId e : run.pairs) inventory_.pair(e).runs.push_back(run.grant);
 }
 
 Run* Runs::run_of(const Comm& comm, const Key& sequence, std::uint64_t begin, std::uint64_t end) {
@@ -223,8 +223,8 @@ void Runs::revoke(Run& run, const std::string& why) {
 
 std::map<NodeIndex, std::vector<wire::PortSteering>> Runs::ports_of(const Run& run) const {
     std::map<NodeIndex, std::vector<wire::PortSteering>> ports;
-    for (const EdgeId e : run.edges)
-        for (const Circuit& c : inventory_.edge(e).up)
+    for (const PairId e : run.pairs)
+        for (const Circuit& c : inventory_.pair(e).up)
             for (const PortId p : {c.a, c.b}) {
                 const Gpu& gpu = fabric_.gpus[fabric_.ports[p].gpu];
                 ports[gpu.node].push_back({gpu.local, fabric_.ports[p].index, kNone, kNone, kNone});
@@ -235,8 +235,8 @@ std::map<NodeIndex, std::vector<wire::PortSteering>> Runs::ports_of(const Run& r
 // Somebody wants what it lies on, or asks for what it covers.
 void Runs::take_back(Run& run, const std::string& why) {
     if (run.endless && !run.revoked)
-        for (const EdgeId e : run.edges)
-            for (const Circuit& c : inventory_.edge(e).up)
+        for (const PairId e : run.pairs)
+            for (const Circuit& c : inventory_.pair(e).up)
                 for (const PortId p : {c.a, c.b}) inventory_.end_stay(p, now_);
     revoke(run, why);
 }
@@ -244,9 +244,9 @@ void Runs::take_back(Run& run, const std::string& why) {
 // The plan keeps the port's light for nothing any more, and is to turn it. Runs there that go on with what is not next
 // by that light, without end or of a plan before this one, would keep it.
 void Runs::end_beyond(const plan::Course& course, PortId p) {
-    const EdgeId e = inventory_.port(p).edge;
+    const PairId e = inventory_.port(p).pair;
     if (e == kNone) return;
-    for (const std::uint64_t grant : std::vector<std::uint64_t>(inventory_.edge(e).runs)) {
+    for (const std::uint64_t grant : std::vector<std::uint64_t>(inventory_.pair(e).runs)) {
         Run& run = must_find(runs_, grant);
         if (std::ranges::any_of(run.sequences, [&](const RunSequence& s) { return course.reached(s.sequence) < s.end; }))
             revoke(run, "a plan moves " + fabric_.ports[p].name);
@@ -259,9 +259,9 @@ void Runs::send_revoke(const Run& run, NodeIndex n) {
 
 // What a waiting gang wants is taken from runs of others, once their quantum is over.
 void Runs::revoke_for(Gang& gang, const WantedPort& wanted) {
-    const EdgeId e = inventory_.port(wanted.port).edge;
-    if (e == kNone || e == wanted.edge || inventory_.edge(e).runs.empty()) return;
-    for (const std::uint64_t grant : std::vector<std::uint64_t>(inventory_.edge(e).runs)) {
+    const PairId e = inventory_.port(wanted.port).pair;
+    if (e == kNone || e == wanted.pair || inventory_.pair(e).runs.empty()) return;
+    for (const std::uint64_t grant : std::vector<std::uint64_t>(inventory_.pair(e).runs)) {
         Run& run = must_find(runs_, grant);
         if (!run.revoked && now_ < run.keep_until_ns) continue;  // its timer looks again
         gang.revoked_for = true;
@@ -275,8 +275,8 @@ void Runs::quantum_over(std::uint64_t grant) {
     if (run == nullptr) return;
     run->keep_until_ns = 0;
     std::set<std::uint64_t> waiting;
-    for (const EdgeId e : run->edges)
-        for (const Circuit& c : inventory_.edge(e).up)
+    for (const PairId e : run->pairs)
+        for (const Circuit& c : inventory_.pair(e).up)
             for (const PortId p : {c.a, c.b})
                 for (const Reservation& r : inventory_.port(p).reservations) waiting.insert(r.gang->id);
     for (const std::uint64_t id : waiting)
@@ -314,15 +314,15 @@ void Runs::revoke_of(Comm& comm, const std::string& why, bool endless) {
         if (Run& run = must_find(runs_, grant); endless || !run.endless) revoke(run, why);
 }
 
-void Runs::revoke_on(EdgeId e, const std::string& why) {
-    for (const std::uint64_t grant : std::vector<std::uint64_t>(inventory_.edge(e).runs))
+void Runs::revoke_on(PairId e, const std::string& why) {
+    for (const std::uint64_t grant : std::vector<std::uint64_t>(inventory_.pair(e).runs))
         revoke(must_find(runs_, grant), why);
 }
 
 void Runs::revoke_endless_at(GpuId gpu, const std::string& why) {
     for (auto& [grant, run] : runs_)
-        if (run.endless && std::ranges::any_of(run.edges, [&](EdgeId e) {
-                return inventory_.edge(e).a == gpu || inventory_.edge(e).b == gpu;
+        if (run.endless && std::ranges::any_of(run.pairs, [&](PairId e) {
+                return inventory_.pair(e).a == gpu || inventory_.pair(e).b == gpu;
             }))
             revoke(run, why);
 }

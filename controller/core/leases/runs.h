@@ -33,7 +33,7 @@ public:
     std::map<NodeIndex, std::vector<wire::KeyRange>> begin(const Gang& gang, std::uint64_t grant, std::uint32_t circuits);
 
     void revoke_for(Gang& gang, const WantedPort& wanted);
-    void revoke_on(EdgeId e, const std::string& why);
+    void revoke_on(PairId e, const std::string& why);
     void revoke_of(Comm& comm, const std::string& why, bool endless = true);
     void revoke_endless_at(GpuId gpu, const std::string& why);
     void end_beyond(const plan::Course& course, PortId p);
@@ -53,14 +53,14 @@ public:
 
 private:
     struct Offer;
-    std::vector<EdgeId> edges_of_sequence(Comm& comm, const Key& sequence, bool mesh);
+    std::vector<PairId> pairs_of_sequence(Comm& comm, const Key& sequence, bool mesh);
     bool may_begin(const Gang& gang, bool endless);
     TimeNs longest_rest(const Gang& gang) const;
     bool has_rested(const Gang& gang) const;
     void offer_endless(const Launch& launch, std::map<Key, Offer>& offers);
     void offer_planned(const Gang& gang, std::map<Key, Offer>& offers);
     void join_comm(Comm& comm, std::uint64_t grant);
-    void lie_on_edges(Run& run);
+    void lie_on_pairs(Run& run);
     static bool covers(const Run& run, const KeyState& key);
     void revoke(Run& run, const std::string& why);
     void take_back(Run& run, const std::string& why);

@@ -137,30 +137,30 @@ const Places& member_places(Comm& comm, const Fabric& fabric) {
     return comm.places;
 }
 
-std::vector<EdgeId> collective_edges(Comm& comm, bool mesh, const Fabric& fabric, Inventory& inventory) {
-    std::vector<EdgeId> edges;
+std::vector<PairId> collective_pairs(Comm& comm, bool mesh, const Fabric& fabric, Inventory& inventory) {
+    std::vector<PairId> pairs;
     ways_of_collective(member_places(comm, fabric), mesh, kNone, [&](const Nic& from, const Nic& to) {
-        edges.push_back(inventory.edge_between(gpu_of(from, fabric), gpu_of(to, fabric)));
+        pairs.push_back(inventory.pair_between(gpu_of(from, fabric), gpu_of(to, fabric)));
     });
-    std::sort(edges.begin(), edges.end());
-    edges.erase(std::unique(edges.begin(), edges.end()), edges.end());
-    return edges;
+    std::sort(pairs.begin(), pairs.end());
+    pairs.erase(std::unique(pairs.begin(), pairs.end()), pairs.end());
+    return pairs;
 }
 
-EdgeId transfer_edge(Comm& comm, std::uint32_t src, std::uint32_t dst, const Fabric& fabric, Inventory& inventory) {
+PairId transfer_pair(Comm& comm, std::uint32_t src, std::uint32_t dst, const Fabric& fabric, Inventory& inventory) {
     const Member &from = comm.members[src], &to = comm.members[dst];
     if (!from.registered || !to.registered || from.gpu == kNone || to.gpu == kNone || from.node == to.node)
         return kNone;
     const NodeIndex domain = fabric.nodes[from.node].domain;
     const bool apart = domain == kNone || domain != fabric.nodes[to.node].domain;
     if (apart && fabric.gpus[from.gpu].local == fabric.gpus[to.gpu].local)
-        return inventory.edge_between(from.gpu, to.gpu);
+        return inventory.pair_between(from.gpu, to.gpu);
     const Places& places = member_places(comm, fabric);  // another member may send it on, or decide what a node is
     if (places.empty() || nccl_node_of(places[src]) == nccl_node_of(places[dst])) return kNone;
     // One that has left, and whose place nobody knows any more, may have sent it on: by the receiver's rail.
     const bool by_rail = !comm.complete() && !from.own_nic;
     const Nic nic = by_rail ? Nic{from.node, places[dst].gpu} : sending_nic(places, src, dst);
-    return inventory.edge_between(gpu_of(nic, fabric), to.gpu);
+    return inventory.pair_between(gpu_of(nic, fabric), to.gpu);
 }
 
 }  // namespace opus::controller

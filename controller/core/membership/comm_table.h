@@ -60,9 +60,9 @@ struct Comm {
 
     Places places;  // of all members, once these are known and have GPUs; empty: not yet looked up
 
-    // Circuits of a collective, once all members are known that will come (EdgeIds, in ring order).
+    // Circuits of a collective, once all members are known that will come (PairIds, in ring order).
     bool ring_known = false, mesh_known = false;
-    std::vector<EdgeId> ring, mesh;
+    std::vector<PairId> ring, mesh;
     std::uint64_t ring_routable = 0, mesh_routable = 0;  // Inventory::fence_generation + 1 when found routable
 
     bool complete() const { return registered == size; }
@@ -113,7 +113,7 @@ const Places& member_places(Comm& comm, const Fabric& fabric);
 
 // The circuits of a collective, or of a transfer, by NCCL's ways (opus/ways.h). What is on different rails no switch
 // joins, and the planner says so by name.
-std::vector<EdgeId> collective_edges(Comm& comm, bool mesh, const Fabric& fabric, Inventory& inventory);
-EdgeId transfer_edge(Comm& comm, std::uint32_t src, std::uint32_t dst, const Fabric& fabric, Inventory& inventory);
+std::vector<PairId> collective_pairs(Comm& comm, bool mesh, const Fabric& fabric, Inventory& inventory);
+PairId transfer_pair(Comm& comm, std::uint32_t src, std::uint32_t dst, const Fabric& fabric, Inventory& inventory);
 
 }  // namespace opus::controller

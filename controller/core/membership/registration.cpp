@@ -197,14 +197,14 @@ void Registration::let_go(Comm& comm) {
     for (auto& entry : comm.keys) {
         KeyState& key = *entry.second;
         if (key.held) {
-            const auto [begin, end] = launches_.edges_of(key);
-            for (const EdgeId* e = begin; e != end; ++e) {
-                std::erase(inventory_.edge(*e).holders, &key);
-                if (!inventory_.edge(*e).busy()) schedule_.wake_edge(*e);
+            const auto [begin, end] = launches_.pairs_of(key);
+            for (const PairId* e = begin; e != end; ++e) {
+                std::erase(inventory_.pair(*e).holders, &key);
+                if (!inventory_.pair(*e).busy()) schedule_.wake_pair(*e);
             }
             key.held = false;
         }
-        key.edge = kNone;
+        key.pair = kNone;
     }
 }
 

@@ -23,13 +23,13 @@ void ChangeSets::program(Gang& gang, const Plan& plan) {
     gang.pending_ops = 0;
     ++gang.attempt;
     for (Launch* launch : gang.launches) launch->stage = Stage::committed;
-    for (const EdgeId e : gang.edges) ++inventory_.edge(e).claims;
-    for (const auto& [edge, circuit] : plan.fresh) {
+    for (const PairId e : gang.pairs) ++inventory_.pair(e).claims;
+    for (const auto& [pair, circuit] : plan.fresh) {
         if (inventory_.port(circuit.a).peer == circuit.b && inventory_.usable(circuit)) continue;  // up already
         hidden_.lose(circuit);
         // After a failure each circuit goes alone, so that the one at fault shows.
         Op& op = open(fabric_.ports[circuit.a].sw, gang.failures > 0);
-        connect(op, edge, circuit);
+        connect(op, pair, circuit);
         if (!op.gangs.empty() && op.gangs.back().gang == gang.id && op.gangs.back().attempt == gang.attempt) continue;
         op.gangs.push_back({gang.id, gang.attempt});
         ++gang.pending_ops;
@@ -58,7 +58,7 @@ void ChangeSets::turn_dark(Op& op, PortId p) {
     if (peer == kNone) return;
     trace({.kind = Trace::Kind::circuit_down, .id = op.id, .circuit = make_circuit(p, peer)});
     ++counters_.circuits_moved;
-    const EdgeId e = inventory_.port(p).edge;
+    const PairId e = inventory_.port(p).pair;
     inventory_.darken(p, step_, now_);
     if (peer < fabric_.ports.size()) turns_.lose_turns(peer);
     inventory_.port(p).op = op.id;
@@ -68,10 +68,10 @@ void ChangeSets::turn_dark(Op& op, PortId p) {
         inventory_.port(peer).leaves = op.id;
         op.dark.push_back(peer);
     }
-    if (e != kNone) schedule_.wake_edge(e);
+    if (e != kNone) schedule_.wake_pair(e);
 }
 
-void ChangeSets::connect(Op& op, EdgeId edge, const Circuit& circuit) {
+void ChangeSets::connect(Op& op, PairId pair, const Circuit& circuit) {
     for (const PortId p : {circuit.a, circuit.b}) turn_dark(op, p);
     for (const PortId p : {circuit.a, circuit.b}) {
         hidden_.forget(p);
@@ -80,8 +80,8 @@ void ChangeSets::connect(Op& op, EdgeId edge, const Circuit& circuit) {
         inventory_.port(p).since_ns = now_;
         inventory_.port(p).dark_by_fault = false;
     }
-    op.connect.emplace_back(edge, circuit);
-    inventory_.edge(edge).coming.push_back(circuit);
+    op.connect.emplace_back(pair, circuit);
+    inventory_.pair(pair).coming.push_back(circuit);
 }
 
 void ChangeSets::emit() {
@@ -110,8 +110,8 @@ void ChangeSets::emit() {
 }
 
 void ChangeSets::settle(Op& op, const Applied& applied) {
-    for (const auto& [edge, circuit] : op.connect) {
-        std::erase(inventory_.edge(edge).coming, circuit);
+    for (const auto& [pair, circuit] : op.connect) {
+        std::erase(inventory_.pair(pair).coming, circuit);
         for (const PortId p : {circuit.a, circuit.b}) {
             inventory_.port(p).op = 0;
             fences_.trust(p);
@@ -129,7 +129,7 @@ void ChangeSets::settle(Op& op, const Applied& applied) {
         s.note.clear();
         s.changed = step_;
     }
-    for (const auto& entry : op.connect) schedule_.wake_edge(entry.first);
+    for (const auto& entry : op.connect) schedule_.wake_pair(entry.first);
     for (const PortId p : op.dark) schedule_.wake(fabric_.ports[p].gpu);
     fences_.carried_out(op);
     const TimeNs took = applied.settled_ns > applied.sent_ns ? applied.settled_ns - applied.sent_ns : now_ - op.begun_ns;
@@ -170,8 +170,8 @@ void ChangeSets::fail(Op& op, DriverError error, const std::string& text) {
         s.note = text;
         schedule_.wake(fabric_.ports[p].gpu);
     };
-    for (const auto& [edge, circuit] : op.connect) {
-        std::erase(inventory_.edge(edge).coming, circuit);
+    for (const auto& [pair, circuit] : op.connect) {
+        std::erase(inventory_.pair(pair).coming, circuit);
         sw.suspects.push_back(
             {circuit, !cut_off && op.connect.size() == 1, error == DriverError::no_light, op.begun_ns, op.tries});
         doubt(circuit.a);
@@ -201,8 +201,8 @@ void ChangeSets::fail(Op& op, DriverError error, const std::string& text) {
 }
 
 void ChangeSets::unclaim(Gang& gang) {
-    for (const EdgeId e : gang.edges)
-        if (--inventory_.edge(e).claims == 0 && !inventory_.edge(e).busy()) schedule_.wake_edge(e);
+    for (const PairId e : gang.pairs)
+        if (--inventory_.pair(e).claims == 0 && !inventory_.pair(e).busy()) schedule_.wake_pair(e);
 }
 
 // Keeps its ticket, and nothing else: circuits already moved stay, owned by nobody.
@@ -227,10 +227,10 @@ std::string ChangeSets::check() {
         if (s.peer < fabric_.ports.size()) {
             if (inventory_.port(s.peer).peer != p)
                 return name + " leads to " + fabric_.ports[s.peer].name + ", which does not lead back";
-            const auto& up = inventory_.edge(s.edge).up;
+            const auto& up = inventory_.pair(s.pair).up;
             if (std::count(up.begin(), up.end(), make_circuit(p, s.peer)) != 1)
                 return name + ": its circuit is not listed once";
-        } else if (s.edge != kNone) {
+        } else if (s.pair != kNone) {
             return name + " is dark and has a pair";
         }
         if (s.op != 0) {
@@ -247,17 +247,17 @@ std::string ChangeSets::check() {
                 return name + " is reserved by a gang that does not want it";
         }
     }
-    for (EdgeId e = 0; e < inventory_.edge_count(); ++e) {
-        const Edge& edge = inventory_.edge(e);
-        const std::string pair = name(edge.a) + " - " + name(edge.b);
+    for (PairId e = 0; e < inventory_.pair_count(); ++e) {
+        const GpuPair& pair = inventory_.pair(e);
+        const std::string called = name(pair.a) + " - " + name(pair.b);
         std::uint32_t claims = 0;
         for (const auto& [id, gang] : gangs_.all())
             if (gang->state == Gang::State::programming)
-                claims += std::count(gang->edges.begin(), gang->edges.end(), e);
-        if (claims != edge.claims) return pair + ": claims do not add up";
-        for (const Circuit& c : edge.up)
-            if (inventory_.port(c.a).peer != c.b) return pair + ": lists a circuit that is not up";
-        if (!edge.holders.empty() && edge.up.empty()) return pair + " is held and dark";
+                claims += std::count(gang->pairs.begin(), gang->pairs.end(), e);
+        if (claims != pair.claims) return called + ": claims do not add up";
+        for (const Circuit& c : pair.up)
+            if (inventory_.port(c.a).peer != c.b) return called + ": lists a circuit that is not up";
+        if (!pair.holders.empty() && pair.up.empty()) return called + " is held and dark";
     }
     return {};
 }

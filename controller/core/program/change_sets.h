@@ -27,7 +27,7 @@ public:
     void unclaim(Gang& gang);
 
     Op& open(SwitchIndex sw, bool alone);
-    void connect(Op& op, EdgeId edge, const Circuit& circuit);
+    void connect(Op& op, PairId pair, const Circuit& circuit);
     void turn_dark(Op& op, PortId p);
     void emit();  // those of this step
 

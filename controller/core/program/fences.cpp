@@ -91,7 +91,7 @@ void Fences::carried_out(const Op& op) {
 // When a switch that this plan needs may be told something again; 0: now.
 TimeNs Fences::rests_until(const Plan& plan) const {
     TimeNs until = 0;
-    for (const auto& [edge, circuit] : plan.fresh)
+    for (const auto& [pair, circuit] : plan.fresh)
         until = std::max(until, inventory_.sw(fabric_.ports[circuit.a].sw).rest_until_ns);
     return until;
 }
@@ -221,7 +221,7 @@ bool Fences::free_to_try(PortId p) const {
     const PortState& s = inventory_.port(p);
     if (!rests(p) || s.peer == kForeign) return false;
     if (s.peer == kNone) return true;
-    if (!rests(s.peer) || s.absent || inventory_.port(s.peer).absent || inventory_.edge(s.edge).busy()) return false;
+    if (!rests(s.peer) || s.absent || inventory_.port(s.peer).absent || inventory_.pair(s.pair).busy()) return false;
     return s.no_light || (nobody_runs(fabric_.ports[p].gpu) && nobody_runs(fabric_.ports[s.peer].gpu));
 }
 
@@ -240,15 +240,15 @@ void Fences::try_ports() {
         const PortId other = others[port.trials % others.size()];
         Op& op = change_sets_.open(s, true);
         op.tries = p;
-        change_sets_.connect(op, inventory_.edge_between(fabric_.ports[p].gpu, fabric_.ports[other].gpu),
+        change_sets_.connect(op, inventory_.pair_between(fabric_.ports[p].gpu, fabric_.ports[other].gpu),
                              make_circuit(p, other));
     }
 }
 
 // --- fences by hand -------------------------------------------------------------------------------
 
-bool Fences::is_drained(EdgeId e) const {
-    const auto& up = inventory_.edge(e).up;
+bool Fences::is_drained(PairId e) const {
+    const auto& up = inventory_.pair(e).up;
     return std::any_of(up.begin(), up.end(), [this](const Circuit& c) {
         return inventory_.port(c.a).fenced_by == FencedBy::hand || inventory_.port(c.b).fenced_by == FencedBy::hand;
     });
@@ -260,7 +260,7 @@ void Fences::drain_ports() {
         PortState& port = inventory_.port(p);
         if (port.peer >= fabric_.ports.size() || port.leaves != 0 || !inventory_.known(p) || !inventory_.known(port.peer))
             continue;
-        if (port.absent || inventory_.port(port.peer).absent || inventory_.edge(port.edge).busy()) continue;
+        if (port.absent || inventory_.port(port.peer).absent || inventory_.pair(port.pair).busy()) continue;
         if (now_ < port.trial_ns) continue;
         port.trial_ns = now_ + kDrainAgainNs;  // should it fail
         arm(port.trial_ns, TimerKind::port_trial, p);
@@ -277,10 +277,10 @@ void Fences::handle(const CtlFence& e) {
     by_hand_.insert(e.port);
     fence(e.port, FencedBy::hand, e.why);
     std::string text = "fenced";
-    if (const EdgeId edge = port.edge; edge != kNone) {
-        runs_.revoke_on(edge, fabric_.ports[e.port].name + " is fenced by hand");
+    if (const PairId pair = port.pair; pair != kNone) {
+        runs_.revoke_on(pair, fabric_.ports[e.port].name + " is fenced by hand");
         HolderTable table(world_);
-        if (inventory_.edge(edge).busy()) text += "; its circuit stays until nothing is on it: " + table.text(edge);
+        if (inventory_.pair(pair).busy()) text += "; its circuit stays until nothing is on it: " + table.text(pair);
     }
     act(CtlDone{e.id, true, text});
 }

@@ -28,7 +28,7 @@ public:
     void trust(PortId p);
 
     TimeNs rests_until(const Plan& plan) const;
-    bool is_drained(EdgeId e) const;  // a port of its circuits is fenced by hand
+    bool is_drained(PairId e) const;  // a port of its circuits is fenced by hand
 
     void trial_due(PortId p);
     void try_ports();    // at the end of a step

@@ -19,16 +19,16 @@ void Grants::grant(Gang& gang) {
     count_grant(gang, hidden_.use(gang));
     turns_.begin_use(gang);
     const double bytes = Planner::bytes_of(gang);
-    for (const EdgeId e : gang.edges) {
-        Edge& edge = inventory_.edge(e);
-        edge.most_bytes = std::max(edge.most_bytes, bytes);
-        ++edge.uses;
+    for (const PairId e : gang.pairs) {
+        GpuPair& pair = inventory_.pair(e);
+        pair.most_bytes = std::max(pair.most_bytes, bytes);
+        ++pair.uses;
     }
     while (runs_.find(next_) != nullptr) ++next_;  // an older controller's, whose epoch was the same
     const std::uint64_t id = next_++;
     const bool claimed = gang.state == Gang::State::programming;
     std::sort(gang.launches.begin(), gang.launches.end(), [](const Launch* x, const Launch* y) { return x->id < y->id; });
-    const std::uint32_t circuits = inventory_.fewest_circuits(gang.edges);
+    const std::uint32_t circuits = inventory_.fewest_circuits(gang.pairs);
     auto soft = runs_.begin(gang, id, circuits);
     struct Told {
         NodeIndex node = kNone;

@@ -191,7 +191,7 @@ void Switches::adopt_map(SwitchIndex s, const MapRead& e) {
     const auto stale = [&](PortId p) { return changed.count(p) != 0; };
     TimeNs again = now_;
     std::vector<std::string> differences;
-    std::vector<EdgeId> lost;
+    std::vector<PairId> lost;
     std::vector<std::pair<PortId, PortId>> found;
     bool doubt = false;
     for (const PortId p : sw.cable) {
@@ -210,7 +210,7 @@ void Switches::adopt_map(SwitchIndex s, const MapRead& e) {
         port.unknown = false;
         if (port.peer != peer) {
             if (believed) notice(p, port.peer, peer, differences);
-            if (port.edge != kNone) lost.push_back(port.edge);
+            if (port.pair != kNone) lost.push_back(port.pair);
             inventory_.darken(p, step_, now_);
             if (peer == kForeign) port.peer = kForeign;
             found.emplace_back(p, peer);
@@ -225,10 +225,10 @@ void Switches::adopt_map(SwitchIndex s, const MapRead& e) {
     fences_.judge_suspects(s);
     std::sort(lost.begin(), lost.end());
     lost.erase(std::unique(lost.begin(), lost.end()), lost.end());
-    for (const EdgeId edge : lost)
-        if (inventory_.lit(edge) == nullptr)
-            suspension_.lost_light(edge, fabric_.switches[s].name + " no longer joins " +
-                                             name(inventory_.edge(edge).a) + " and " + name(inventory_.edge(edge).b));
+    for (const PairId pair : lost)
+        if (inventory_.lit(pair) == nullptr)
+            suspension_.lost_light(pair, fabric_.switches[s].name + " no longer joins " +
+                                             name(inventory_.pair(pair).a) + " and " + name(inventory_.pair(pair).b));
     adoption_.look_again();
     adoption_.look_due();
     for (const PortId p : sw.cable)

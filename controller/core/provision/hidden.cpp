@@ -12,7 +12,7 @@ void Hidden::begin(PortId p, PortId q) {
 }
 
 void Hidden::made(const Op& op, TimeNs took) {
-    for (const auto& [edge, circuit] : op.connect)
+    for (const auto& [pair, circuit] : op.connect)
         for (const PortId p : {circuit.a, circuit.b}) {
             made_[p].took_ns = took;
             made_[p].end_ns = now_;
@@ -35,8 +35,8 @@ TimeNs Hidden::use(const Gang& gang) {
     const TimeNs since = gangs_.complete_since(gang);
     const bool moved = gang.state == Gang::State::programming;
     TimeNs took = 0, waited = 0;
-    for (const EdgeId e : gang.edges)
-        for (const Circuit& c : inventory_.edge(e).up)
+    for (const PairId e : gang.pairs)
+        for (const Circuit& c : inventory_.pair(e).up)
             for (const PortId p : {c.a, c.b}) {
                 if (made_[p].peer == kNone || made_[p].took_ns < 0) continue;
                 const Made made = std::exchange(made_[p], {});

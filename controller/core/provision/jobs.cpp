@@ -88,8 +88,8 @@ std::vector<plan::Pair> Jobs::pairs_of(const plan::SeenKey& seen) {
     state.key = seen.key;
     state.comm = comm;
     state.mesh = seen.mesh;
-    const auto [begin, end] = launches_.edges_of(state);
-    for (const EdgeId* e = begin; e != end; ++e) pairs.emplace_back(inventory_.edge(*e).a, inventory_.edge(*e).b);
+    const auto [begin, end] = launches_.pairs_of(state);
+    for (const PairId* e = begin; e != end; ++e) pairs.emplace_back(inventory_.pair(*e).a, inventory_.pair(*e).b);
     return pairs;
 }
 
@@ -104,7 +104,7 @@ plan::LeftOut Jobs::left_out(const plan::Lap& lap) {
     plan::LeftOut left_out = plan::LeftOut::none;
     for (const auto& [id, comm] : all) {
         if (comm->verdict != Verdict::enforced || used.contains(id) || split.contains(id)) continue;
-        if (collective_edges(*comm, false, fabric_, inventory_).empty()) continue;
+        if (collective_pairs(*comm, false, fabric_, inventory_).empty()) continue;
         left_out = std::max(left_out, was_used(*comm) ? plan::LeftOut::used : plan::LeftOut::unused);
     }
     return left_out;

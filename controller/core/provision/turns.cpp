@@ -86,10 +86,10 @@ std::optional<plan::Instance> Turns::planned_use(const Gang& gang) {
 TimeNs Turns::turn_of(Gang& gang, const plan::Instance& i) {
     Job* job = job_of(gang);
     plan::Course& course = *job->course;
-    if (gang.lit && inventory_.fewest_circuits(gang.edges) >= course.circuits_of(i)) return 0;
+    if (gang.lit && inventory_.fewest_circuits(gang.pairs) >= course.circuits_of(i)) return 0;
     TimeNs dark = 0;
-    for (const EdgeId e : gang.edges)
-        dark = std::max(dark, fabric_.switch_of(fabric_.gpus[inventory_.edge(e).a].ports.front()).dark_ns);
+    for (const PairId e : gang.pairs)
+        dark = std::max(dark, fabric_.switch_of(fabric_.gpus[inventory_.pair(e).a].ports.front()).dark_ns);
     const TimeNs until = gangs_.complete_since(gang) + std::min(course.wait_of(i), kMostWaits * dark) + dark;
     if (until <= now_) {
         if (std::exchange(gang.overtook, true)) return 0;
@@ -105,16 +105,16 @@ void Turns::wait_turn(Gang& gang, TimeNs until) {
     schedule_.set_wanted(gang, {});
     gang.sleep = Gang::Sleep::for_others;
     const auto dark =
-        std::find_if(gang.edges.begin(), gang.edges.end(), [this](EdgeId e) { return inventory_.lit(e) == nullptr; });
-    schedule_.watch_gpu(gang, inventory_.edge(dark != gang.edges.end() ? *dark : gang.edges.front()).a);  // others may light it
+        std::find_if(gang.pairs.begin(), gang.pairs.end(), [this](PairId e) { return inventory_.lit(e) == nullptr; });
+    schedule_.watch_gpu(gang, inventory_.pair(dark != gang.pairs.end() ? *dark : gang.pairs.front()).a);  // others may light it
     arm(until, TimerKind::gang_retry, gang.id);
 }
 
 void Turns::begin_use(const Gang& gang) {
     Job* job = job_of(gang);
     if (job == nullptr) return;
-    for (const EdgeId e : gang.edges)
-        for (const Circuit& c : inventory_.edge(e).up)
+    for (const PairId e : gang.pairs)
+        for (const Circuit& c : inventory_.pair(e).up)
             for (const PortId p : {c.a, c.b}) use_port(p, job);
     if (job->course == nullptr) return;
     const std::uint64_t m = next_mark();
@@ -122,8 +122,8 @@ void Turns::begin_use(const Gang& gang) {
         for (const KeyRef& r : launch->keys)
             if (std::exchange(r.key->mark, m) != m) begin_use(*job, r.key->key);
     jobs_.look_soon(*job);
-    for (const EdgeId e : gang.edges)  // what comes next by the same light may go with this grant
-        for (const Circuit& c : inventory_.edge(e).up)
+    for (const PairId e : gang.pairs)  // what comes next by the same light may go with this grant
+        for (const Circuit& c : inventory_.pair(e).up)
             for (auto turn = turn_at(*job, c.a); turn && turn->peer == c.b && is_joined(c.a, c.b); turn = turn_at(*job, c.a))
                 take_turn(*job, c.a);
 }
@@ -203,7 +203,7 @@ void Turns::take_turn(Job& job, PortId p) {
         if (!may_turn_for_plan(p) || !may_turn_for_plan(q)) return;
         Op& op = change_sets_.open(fabric_.ports[p].sw, true);
         op.planned = true;
-        change_sets_.connect(op, inventory_.edge_between(fabric_.ports[p].gpu, fabric_.ports[q].gpu), make_circuit(p, q));
+        change_sets_.connect(op, inventory_.pair_between(fabric_.ports[p].gpu, fabric_.ports[q].gpu), make_circuit(p, q));
         hidden_.begin(p, q);
         ++counters_.speculations;
     }

@@ -102,25 +102,25 @@ void Adoption::look_again() {
 }
 
 // Its switches have said which circuits the pair has: of no port is it in doubt.
-bool Adoption::is_read(EdgeId e) const {
+bool Adoption::is_read(PairId e) const {
     const auto read = [this](PortId p) {
         return inventory_.sw(fabric_.ports[p].sw).map_known && !inventory_.port(p).unknown;
     };
-    const auto &a = fabric_.gpus[inventory_.edge(e).a].ports, &b = fabric_.gpus[inventory_.edge(e).b].ports;
+    const auto &a = fabric_.gpus[inventory_.pair(e).a].ports, &b = fabric_.gpus[inventory_.pair(e).b].ports;
     return std::all_of(a.begin(), a.end(), read) && std::all_of(b.begin(), b.end(), read);
 }
 
 bool Adoption::is_read(KeyState& key) {
-    const auto [begin, end] = launches_.edges_of(key);
-    return std::all_of(begin, end, [this](EdgeId e) { return is_read(e); });
+    const auto [begin, end] = launches_.pairs_of(key);
+    return std::all_of(begin, end, [this](PairId e) { return is_read(e); });
 }
 
 // What runs has seen the light of its circuits: of those that are known to have some, where there are any.
 void Adoption::see_light(KeyState& key) {
-    const auto [begin, end] = launches_.edges_of(key);
-    for (const EdgeId* e = begin; e != end; ++e)
+    const auto [begin, end] = launches_.pairs_of(key);
+    for (const PairId* e = begin; e != end; ++e)
         if (inventory_.lit(*e) == nullptr)
-            for (const Circuit& c : inventory_.edge(*e).up) inventory_.see(c);
+            for (const Circuit& c : inventory_.pair(*e).up) inventory_.see(c);
 }
 
 // Those whose circuits are known now. The ports of the others are kept, but for what was given up: nobody has kept them

@@ -23,7 +23,7 @@ public:
     void settle(Launch& launch);  // its circuits are known, or it is over
     void look_again(Comm& comm);  // it is judged, or its members are others
     void look_again();            // a switch has said how it is set
-    bool is_read(EdgeId e) const;
+    bool is_read(PairId e) const;
 
     // At the end of the step what can be known by then is settled; look_due(): if there is anything.
     void due() { due_ = true; }

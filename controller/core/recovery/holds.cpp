@@ -64,8 +64,8 @@ SwitchIndex Holds::slowest_switch(GpuId gpu) const {
 
 SwitchIndex Holds::slowest_switch(const Gang& gang) const {
     SwitchIndex slowest = kNone;
-    for (const EdgeId e : gang.edges)
-        if (const SwitchIndex s = slowest_switch(inventory_.edge(e).a);
+    for (const PairId e : gang.pairs)
+        if (const SwitchIndex s = slowest_switch(inventory_.pair(e).a);
             s != kNone && (slowest == kNone || fabric_.switches[s].dark_ns > fabric_.switches[slowest].dark_ns))
             slowest = s;
     return slowest;
@@ -120,7 +120,7 @@ void Holds::hold_expired(Gang& gang) {
 // ends without Opus must not fail for the order in which its ranks came. What fits in no order is the
 // policy's.
 void Holds::not_routable(Gang& gang) {
-    const std::string why = planner_.explain(gang.edges);
+    const std::string why = planner_.explain(gang.pairs);
     std::vector<Launch*> running, held, impossible;
     for (Launch* launch : gang.launches) {
         (launch->open() ? running : held).push_back(launch);
@@ -153,14 +153,14 @@ void Holds::relight() {
 }
 
 bool Holds::fits_alone(Launch& launch) {
-    std::vector<EdgeId> edges;
+    std::vector<PairId> pairs;
     for (const KeyRef& r : launch.keys) {
-        const auto [begin, end] = launches_.edges_of(*r.key);
-        edges.insert(edges.end(), begin, end);
+        const auto [begin, end] = launches_.pairs_of(*r.key);
+        pairs.insert(pairs.end(), begin, end);
     }
-    std::sort(edges.begin(), edges.end());
-    edges.erase(std::unique(edges.begin(), edges.end()), edges.end());
-    return planner_.routable(edges);
+    std::sort(pairs.begin(), pairs.end());
+    pairs.erase(std::unique(pairs.begin(), pairs.end()), pairs.end());
+    return planner_.routable(pairs);
 }
 
 void Holds::pass_gang(Gang& gang, const std::string& why) {

@@ -129,13 +129,13 @@ bool Suspension::suspendable(const std::vector<Launch*>& holders, const Gang& ga
 }
 
 // The pairs that hold its ports, each once. False: it is not first in line, a switch is at work, or runs are asked back.
-bool Suspension::in_the_way(Gang& gang, std::vector<EdgeId>& pairs) {
+bool Suspension::in_the_way(Gang& gang, std::vector<PairId>& pairs) {
     for (const WantedPort& w : gang.wanted) {
         const Obstacle obstacle = inventory_.obstacle(w, gang);
         if (obstacle == Obstacle::none) continue;
-        if (obstacle != Obstacle::busy || inventory_.reserved_earlier(w.port, gang, w.edge)) return false;
-        const EdgeId e = inventory_.port(w.port).edge;
-        if (!inventory_.edge(e).runs.empty()) {  // who has started what is not known yet
+        if (obstacle != Obstacle::busy || inventory_.reserved_earlier(w.port, gang, w.pair)) return false;
+        const PairId e = inventory_.port(w.port).pair;
+        if (!inventory_.pair(e).runs.empty()) {  // who has started what is not known yet
             for (const WantedPort& each : std::vector<WantedPort>(gang.wanted)) runs_.revoke_for(gang, each);
             return false;
         }
@@ -155,13 +155,13 @@ void Suspension::consider(Gang& gang) {
         gang.break_armed = true;
         arm(std::max(again, now_ + look / 4 + 1), TimerKind::gang_break, gang.id);
     };
-    std::vector<EdgeId> busy;
+    std::vector<PairId> busy;
     if (gang.collected < gang.launches.size() || !in_the_way(gang, busy)) return wait();
     std::vector<Launch*> holders;
     std::vector<KeyState*> drained;
     const std::uint64_t m = next_mark();
-    for (const EdgeId e : busy)
-        for (KeyState* key : inventory_.edge(e).holders) {
+    for (const PairId e : busy)
+        for (KeyState* key : inventory_.pair(e).holders) {
             if (std::exchange(key->mark, m) == m) continue;
             for (const KeyMember& member : key->members)
                 if (member.launch != nullptr && member.launch->stage == Stage::in_flight &&
@@ -213,16 +213,16 @@ void Suspension::suspend(Launch& launch, const std::string& why, Suspending& wit
 
 // Another hand, or a fault, took light that launches in flight were using: they are as good as suspended. What only
 // those who have finished held is held no more: its laggards bring the circuits back.
-void Suspension::lost_light(EdgeId e, const std::string& why) {
+void Suspension::lost_light(PairId e, const std::string& why) {
     runs_.revoke_on(e, why);
     suspend(holders_of(e), why);
-    for (KeyState* held : std::vector<KeyState*>(inventory_.edge(e).holders)) drop_drained(*held);
+    for (KeyState* held : std::vector<KeyState*>(inventory_.pair(e).holders)) drop_drained(*held);
 }
 
-std::vector<Launch*> Suspension::holders_of(EdgeId e) {
+std::vector<Launch*> Suspension::holders_of(PairId e) {
     std::vector<Launch*> holders;
     const std::uint64_t m = next_mark();
-    for (const KeyState* key : inventory_.edge(e).holders)
+    for (const KeyState* key : inventory_.pair(e).holders)
         for (const KeyMember& member : key->members)
             if (member.launch != nullptr && member.launch->stage == Stage::in_flight &&
                 std::exchange(member.launch->mark, m) != m)

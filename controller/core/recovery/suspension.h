@@ -33,7 +33,7 @@ public:
 
     void suspend(const std::vector<Launch*>& launches, const std::string& why);
     void drop_drained(KeyState& key);
-    void lost_light(EdgeId e, const std::string& why);
+    void lost_light(PairId e, const std::string& why);
 
 private:
     // Launches that keys tie to each other: by Launch::part, true if one of them may not be able to finish.
@@ -46,14 +46,14 @@ private:
         KeysLooked looked;
         Gathered gathered;
     };
-    bool in_the_way(Gang& gang, std::vector<EdgeId>& pairs);
+    bool in_the_way(Gang& gang, std::vector<PairId>& pairs);
     bool suspendable(const std::vector<Launch*>& holders, const Gang& gang, TimeNs patience, TimeNs& again);
     bool half_started(const Launch& launch, KeysLooked& looked) const;
     std::uint64_t awaited_by(const Launch& launch, KeysLooked& looked) const;
     TimeNs patience_of(const Gang& gang) const;
     bool tied_to_half_started(Launch& launch, TiedLaunches& tied, KeysLooked& looked);
     void suspend(Launch& launch, const std::string& why, Suspending& with);
-    std::vector<Launch*> holders_of(EdgeId e);  // all of them
+    std::vector<Launch*> holders_of(PairId e);  // all of them
 
     Launches& launches_;
     Gangs& gangs_;

@@ -21,13 +21,13 @@ Inventory::Inventory(const Fabric& fabric)
     }
 }
 
-EdgeId Inventory::edge_between(GpuId x, GpuId y) {
+PairId Inventory::pair_between(GpuId x, GpuId y) {
     if (x > y) std::swap(x, y);
-    const auto [it, fresh] = edge_of_.try_emplace((std::uint64_t(x) << 32) | y, static_cast<EdgeId>(edges_.size()));
+    const auto [it, fresh] = pair_of_.try_emplace((std::uint64_t(x) << 32) | y, static_cast<PairId>(pairs_.size()));
     if (fresh) {
-        edges_.emplace_back();
-        edges_.back().a = x;
-        edges_.back().b = y;
+        pairs_.emplace_back();
+        pairs_.back().a = x;
+        pairs_.back().b = y;
     }
     return it->second;
 }
@@ -37,25 +37,25 @@ bool Inventory::known(PortId p) const {
     return s.op == 0 && !s.unknown && switches_[fabric_->ports[p].sw].map_known;
 }
 
-const Circuit* Inventory::lit(EdgeId e) const {
-    for (const Circuit& c : edges_[e].up)
+const Circuit* Inventory::lit(PairId e) const {
+    for (const Circuit& c : pairs_[e].up)
         if (usable(c)) return &c;
     return nullptr;
 }
 
-std::uint32_t Inventory::fewest_circuits(const std::vector<EdgeId>& edges) const {
-    std::size_t fewest = edges.empty() ? 0 : std::numeric_limits<std::uint32_t>::max();
-    for (const EdgeId e : edges) fewest = std::min(fewest, edge(e).up.size());
+std::uint32_t Inventory::fewest_circuits(const std::vector<PairId>& pairs) const {
+    std::size_t fewest = pairs.empty() ? 0 : std::numeric_limits<std::uint32_t>::max();
+    for (const PairId e : pairs) fewest = std::min(fewest, pair(e).up.size());
     return static_cast<std::uint32_t>(fewest);
 }
 
 void Inventory::light(const Circuit& circuit, std::uint64_t step, TimeNs now) {
-    const EdgeId e = edge_between(fabric_->ports[circuit.a].gpu, fabric_->ports[circuit.b].gpu);
-    edges_[e].up.push_back(circuit);
+    const PairId e = pair_between(fabric_->ports[circuit.a].gpu, fabric_->ports[circuit.b].gpu);
+    pairs_[e].up.push_back(circuit);
     for (const PortId p : {circuit.a, circuit.b}) {
         PortState& s = ports_[p];
         s.peer = p == circuit.a ? circuit.b : circuit.a;
-        s.edge = e;
+        s.pair = e;
         s.changed = step;
         s.since_ns = now;
     }
@@ -64,14 +64,14 @@ void Inventory::light(const Circuit& circuit, std::uint64_t step, TimeNs now) {
 void Inventory::darken(PortId p, std::uint64_t step, TimeNs now) {
     const PortId peer = ports_[p].peer;
     if (peer == kNone) return;
-    const EdgeId e = ports_[p].edge;
-    if (e != kNone) std::erase(edges_[e].up, make_circuit(p, peer));
+    const PairId e = ports_[p].pair;
+    if (e != kNone) std::erase(pairs_[e].up, make_circuit(p, peer));
     for (const PortId end : {p, peer}) {
         if (end >= ports_.size()) continue;
         end_stay(end, now);
         PortState& s = ports_[end];
         s.peer = kNone;
-        s.edge = kNone;
+        s.pair = kNone;
         s.changed = step;
         s.since_ns = now;
     }
@@ -95,21 +95,21 @@ bool Inventory::reserved_by(const Gang& gang, PortId p) const {
     return false;
 }
 
-bool Inventory::reserved_by(const Gang& gang, PortId p, EdgeId edge) const {
+bool Inventory::reserved_by(const Gang& gang, PortId p, PairId pair) const {
     for (const Reservation& r : ports_[p].reservations)
-        if (r.gang == &gang && r.edge == edge) return true;
+        if (r.gang == &gang && r.pair == pair) return true;
     return false;
 }
 
-bool Inventory::reserved_earlier(PortId p, const Gang& gang, EdgeId but_for) const {
+bool Inventory::reserved_earlier(PortId p, const Gang& gang, PairId but_for) const {
     for (const Reservation& r : ports_[p].reservations)
-        if (r.gang != &gang && r.gang->order() < gang.order() && r.edge != but_for) return true;
+        if (r.gang != &gang && r.gang->order() < gang.order() && r.pair != but_for) return true;
     return false;
 }
 
-bool Inventory::reserved_by_other(PortId p, const Gang& gang, EdgeId but_for) const {
+bool Inventory::reserved_by_other(PortId p, const Gang& gang, PairId but_for) const {
     for (const Reservation& r : ports_[p].reservations)
-        if (r.gang != &gang && r.edge != but_for) return true;
+        if (r.gang != &gang && r.pair != but_for) return true;
     return false;
 }
 
@@ -122,17 +122,17 @@ Obstacle Inventory::obstacle(PortId p, const Gang& gang) const {
     // The other end is turned too: nobody may be waiting for what it will say.
     if (s.peer < ports_.size() && !known(s.peer)) return Obstacle::unknown;
     if (s.peer < ports_.size() && ports_[s.peer].absent) return Obstacle::absent;
-    if (s.edge != kNone && edges_[s.edge].claims > 0) return Obstacle::claimed;
-    if (s.edge != kNone && edges_[s.edge].held()) return Obstacle::busy;
+    if (s.pair != kNone && pairs_[s.pair].claims > 0) return Obstacle::claimed;
+    if (s.pair != kNone && pairs_[s.pair].held()) return Obstacle::busy;
     return reserved_earlier(p, gang, kNone) ? Obstacle::reserved : Obstacle::none;
 }
 
 Obstacle Inventory::obstacle(const WantedPort& wanted, const Gang& gang) const {
     const PortState& s = ports_[wanted.port];
-    if (s.edge != wanted.edge || s.peer == kNone) return obstacle(wanted.port, gang);
+    if (s.pair != wanted.pair || s.peer == kNone) return obstacle(wanted.port, gang);
     if (s.op != 0) return Obstacle::moving;
     if (!known(wanted.port)) return Obstacle::unknown;
-    return reserved_earlier(wanted.port, gang, wanted.edge) ? Obstacle::reserved : Obstacle::none;
+    return reserved_earlier(wanted.port, gang, wanted.pair) ? Obstacle::reserved : Obstacle::none;
 }
 
 const char* name_of(Obstacle obstacle) {

@@ -19,7 +19,7 @@ inline constexpr PortId kUnreported = 0xfffffffdu;  // its node has not been tol
 
 // A pair of GPUs. Launches hold pairs, not circuits: senders stripe over every port that leads to the
 // peer, so while a key needs a pair, every circuit of the pair stays.
-struct Edge {
+struct GpuPair {
     GpuId a = kNone, b = kNone;
     std::vector<Circuit> up;
     std::vector<Circuit> coming;      // in change sets under way
@@ -35,14 +35,14 @@ struct Edge {
 
 struct Reservation {
     const Gang* gang = nullptr;
-    EdgeId edge = kNone;
+    PairId pair = kNone;
 };
 
 enum class FencedBy : std::uint8_t { nobody, controller, hand };
 
 struct PortState {
     PortId peer = kNone;    // where its circuit leads, or kForeign
-    EdgeId edge = kNone;    // the circuit's pair
+    PairId pair = kNone;    // the circuit's pair
     OpId op = 0;            // moving under this change set
     OpId leaves = 0;        // this one takes its circuit away, and names its other end only
     bool unknown = true;    // in doubt until read back
@@ -110,7 +110,7 @@ struct OpGang {
 struct Op {  // a change set under way
     OpId id = 0;
     SwitchIndex sw = kNone;
-    std::vector<std::pair<EdgeId, Circuit>> connect;
+    std::vector<std::pair<PairId, Circuit>> connect;
     std::vector<PortId> disconnect;  // one end each
     std::vector<PortId> dark;        // every port that loses its circuit and gets none
     std::vector<OpGang> gangs;
@@ -133,23 +133,23 @@ public:
     const Fabric& fabric() const { return *fabric_; }
     PortState& port(PortId p) { return ports_[p]; }
     const PortState& port(PortId p) const { return ports_[p]; }
-    Edge& edge(EdgeId e) { return edges_[e]; }
-    const Edge& edge(EdgeId e) const { return edges_[e]; }
-    std::size_t edge_count() const { return edges_.size(); }
+    GpuPair& pair(PairId e) { return pairs_[e]; }
+    const GpuPair& pair(PairId e) const { return pairs_[e]; }
+    std::size_t pair_count() const { return pairs_.size(); }
     SwitchState& sw(SwitchIndex s) { return switches_[s]; }
     const SwitchState& sw(SwitchIndex s) const { return switches_[s]; }
     std::map<OpId, Op>& ops() { return ops_; }
     const std::map<OpId, Op>& ops() const { return ops_; }
 
-    EdgeId edge_between(GpuId x, GpuId y);
+    PairId pair_between(GpuId x, GpuId y);
 
     bool known(PortId p) const;  // the switch has said what it does, and it stands still
     bool usable(const Circuit& c) const {
         return known(c.a) && known(c.b) && !ports_[c.a].no_light && !ports_[c.b].no_light;
     }
-    const Circuit* lit(EdgeId e) const;  // a circuit of the pair that light passes, or null
+    const Circuit* lit(PairId e) const;  // a circuit of the pair that light passes, or null
 
-    std::uint32_t fewest_circuits(const std::vector<EdgeId>& edges) const;  // that a pair of them has; 0: of none
+    std::uint32_t fewest_circuits(const std::vector<PairId>& pairs) const;  // that a pair of them has; 0: of none
 
     void light(const Circuit& circuit, std::uint64_t step, TimeNs now);
     void darken(PortId p, std::uint64_t step, TimeNs now);  // both ends
@@ -158,20 +158,20 @@ public:
 
     // For turning the port to another peer.
     Obstacle obstacle(PortId p, const Gang& gang) const;
-    // For using its circuit as it is, if it is of `edge`; else as above.
+    // For using its circuit as it is, if it is of `pair`; else as above.
     Obstacle obstacle(const WantedPort& wanted, const Gang& gang) const;
     bool reserved_by(const Gang& gang, PortId p) const;
-    bool reserved_by(const Gang& gang, PortId p, EdgeId edge) const;  // for this pair
-    bool reserved_earlier(PortId p, const Gang& gang, EdgeId but_for) const;
-    bool reserved_by_other(PortId p, const Gang& gang, EdgeId but_for) const;
+    bool reserved_by(const Gang& gang, PortId p, PairId pair) const;  // for this pair
+    bool reserved_earlier(PortId p, const Gang& gang, PairId but_for) const;
+    bool reserved_by_other(PortId p, const Gang& gang, PairId but_for) const;
 
     std::uint64_t fence_generation = 0;
 
 private:
     const Fabric* fabric_;
     std::vector<PortState> ports_;
-    std::vector<Edge> edges_;
-    std::unordered_map<std::uint64_t, EdgeId> edge_of_;
+    std::vector<GpuPair> pairs_;
+    std::unordered_map<std::uint64_t, PairId> pair_of_;
     std::vector<SwitchState> switches_;
     std::map<OpId, Op> ops_;
 };

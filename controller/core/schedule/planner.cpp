@@ -28,7 +28,7 @@ int Planner::cost(PortId p) const {
     const PortState& s = inventory_->port(p);
     if (s.fenced()) return -1;
     if (mode_ == Mode::fabric) return 0;
-    const bool spare = spares_light_ && s.edge != kNone && inventory_->edge(s.edge).up.size() > 1;
+    const bool spare = spares_light_ && s.pair != kNone && inventory_->pair(s.pair).up.size() > 1;
     int lit = s.peer == kNone ? 0 : spare ? kSpareCost : kLitCost;
     if (s.kept_for > 0) lit += kWantedCost;
     int base = static_cast<int>(s.failures) * kFailureCost + lit +
@@ -48,10 +48,10 @@ int Planner::cost(PortId p) const {
 // Of ports that cost as much, whose light is given up first: that of a pair that is used less often by half. Among
 // those that are used about as often it is always the same one, whatever was lit before: what a job does on demand does
 // not depend on what plans have left it.
-std::pair<int, EdgeId> Planner::worth(PortId p) const {
+std::pair<int, PairId> Planner::worth(PortId p) const {
     const PortState& s = inventory_->port(p);
-    if (!spares_light_ || mode_ == Mode::fabric || s.peer == kNone || s.edge == kNone) return {0, 0};
-    return {std::bit_width(inventory_->edge(s.edge).uses), s.edge};
+    if (!spares_light_ || mode_ == Mode::fabric || s.peer == kNone || s.pair == kNone) return {0, 0};
+    return {std::bit_width(inventory_->pair(s.pair).uses), s.pair};
 }
 
 Planner::GpuScratch& Planner::at(GpuId gpu) {
@@ -75,13 +75,13 @@ void Planner::use(PortId p) {
 }
 
 // A pair that light joins already. Circuits of a busy pair cannot be turned, so they are kept in any case.
-bool Planner::keep(EdgeId e, bool keep_idle, Plan& plan) {
+bool Planner::keep(PairId e, bool keep_idle, Plan& plan) {
     if (mode_ == Mode::fabric) return false;
-    const Edge& edge = inventory_->edge(e);
-    const bool busy = edge.busy();
+    const GpuPair& pair = inventory_->pair(e);
+    const bool busy = pair.busy();
     if (!busy && !keep_idle) return false;
     bool kept = false;
-    for (const Circuit& c : edge.up) {
+    for (const Circuit& c : pair.up) {
         if (kept && !busy) break;
         if (!inventory_->usable(c)) continue;
         use(c.a);
@@ -90,10 +90,10 @@ bool Planner::keep(EdgeId e, bool keep_idle, Plan& plan) {
         kept = true;
     }
     // Another gang is having the pair joined: wait for it.
-    if (!kept && mode_ == Mode::want && !edge.coming.empty()) {
-        use(edge.coming.front().a);
-        use(edge.coming.front().b);
-        plan.kept.emplace_back(e, edge.coming.front());
+    if (!kept && mode_ == Mode::want && !pair.coming.empty()) {
+        use(pair.coming.front().a);
+        use(pair.coming.front().b);
+        plan.kept.emplace_back(e, pair.coming.front());
         kept = true;
     }
     return kept;
@@ -186,68 +186,68 @@ bool Planner::search(Plan& plan) {
     return false;
 }
 
-bool Planner::solve(const std::vector<EdgeId>& edges, bool keep_idle, Plan& plan) {
+bool Planner::solve(const std::vector<PairId>& pairs, bool keep_idle, Plan& plan) {
     ++stamp_;
     plan = {};
     todo_.clear();
-    for (const EdgeId e : edges) {
+    for (const PairId e : pairs) {
         if (keep(e, keep_idle, plan)) continue;
-        const Edge& edge = inventory_->edge(e);
-        if (mode_ == Mode::place && !edge.coming.empty()) {
-            plan.stuck = edge.a;
+        const GpuPair& pair = inventory_->pair(e);
+        if (mode_ == Mode::place && !pair.coming.empty()) {
+            plan.stuck = pair.a;
             return false;
         }
         const auto index = static_cast<std::uint32_t>(todo_.size());
-        todo_.push_back({e, edge.a, edge.b, -1, false});
-        at(edge.a).todo.push_back(index);
-        if (edge.b != edge.a) at(edge.b).todo.push_back(index);
+        todo_.push_back({e, pair.a, pair.b, -1, false});
+        at(pair.a).todo.push_back(index);
+        if (pair.b != pair.a) at(pair.b).todo.push_back(index);
     }
     if (!degrees_fit(plan)) return false;
     order();
     if (!search(plan)) return false;
     for (const Todo& t : todo_) {
         const auto &x = at(t.a).candidates, &y = at(t.b).candidates;
-        plan.fresh.emplace_back(t.edge, make_circuit(x[t.choice / y.size()].port, y[t.choice % y.size()].port));
+        plan.fresh.emplace_back(t.pair, make_circuit(x[t.choice / y.size()].port, y[t.choice % y.size()].port));
     }
     return true;
 }
 
-bool Planner::solve(const std::vector<EdgeId>& edges, Plan& plan) {
-    return solve(edges, true, plan) || solve(edges, false, plan);
+bool Planner::solve(const std::vector<PairId>& pairs, Plan& plan) {
+    return solve(pairs, true, plan) || solve(pairs, false, plan);
 }
 
 // What the bytes take less with one circuit more.
-double Planner::saved_ns(EdgeId e, double bytes, std::size_t circuits) const {
+double Planner::saved_ns(PairId e, double bytes, std::size_t circuits) const {
     const auto n = static_cast<double>(circuits);
-    return bytes_ns(inventory_->edge(e).a, bytes) * (1 / n - 1 / (n + 1));
+    return bytes_ns(inventory_->pair(e).a, bytes) * (1 / n - 1 / (n + 1));
 }
 
 // Whoever loses light to a parallel circuit may come back for it, and a gang whose pairs are lit would wait for no
 // other reason: so it has to save a dark time. It costs nothing where both ports are dark and the gang moves circuits
 // anyway, and it is owed to a port whose light a fault has taken.
-void Planner::add_parallels(const std::vector<EdgeId>& edges, Plan& plan) {
+void Planner::add_parallels(const std::vector<PairId>& pairs, Plan& plan) {
     const Fabric& fabric = inventory_->fabric();
     const bool moves = !plan.fresh.empty();
-    for (const EdgeId e : edges)
-        for (const Circuit& c : inventory_->edge(e).up) {  // in place already: leave them
+    for (const PairId e : pairs)
+        for (const Circuit& c : inventory_->pair(e).up) {  // in place already: leave them
             use(c.a);
             use(c.b);
         }
     // What another gang waits for is left to it, unless it wants the port for the same pair: it has that, too.
-    const auto free = [this](const Candidate& c, EdgeId e) {
+    const auto free = [this](const Candidate& c, PairId e) {
         return !c.used && c.cost < kFailureCost && !inventory_->reserved_by_other(c.port, *gang_, e);
     };
     std::size_t round = 0;
     for (bool added = true; added; ++round) {
         added = false;
-        for (const EdgeId e : edges) {
+        for (const PairId e : pairs) {
             const auto worth = [&](const Candidate& p, const Candidate& q) {
                 const PortState &x = inventory_->port(p.port), &y = inventory_->port(q.port);
                 if (x.peer == kNone && y.peer == kNone && (moves || x.dark_by_fault || y.dark_by_fault)) return true;
-                const std::size_t circuits = std::max<std::size_t>(1, inventory_->edge(e).up.size()) + round;
+                const std::size_t circuits = std::max<std::size_t>(1, inventory_->pair(e).up.size()) + round;
                 return saved_ns(e, bytes_, circuits) > static_cast<double>(fabric.switch_of(p.port).dark_ns);
             };
-            auto &x = at(inventory_->edge(e).a).candidates, &y = at(inventory_->edge(e).b).candidates;
+            auto &x = at(inventory_->pair(e).a).candidates, &y = at(inventory_->pair(e).b).candidates;
             const auto join = [&] {
                 for (Candidate& p : x)
                     for (Candidate& q : y)
@@ -267,25 +267,25 @@ bool Planner::place(const Gang& gang, Plan& plan, bool sparing) {
     mode_ = Mode::place;
     gang_ = &gang;
     // Whoever uses a pair holds all its circuits: none of them may be what an earlier gang waits for.
-    for (const EdgeId e : gang.edges)
-        for (const Circuit& c : inventory_->edge(e).up)
+    for (const PairId e : gang.pairs)
+        for (const Circuit& c : inventory_->pair(e).up)
             if (inventory_->reserved_earlier(c.a, gang, e) || inventory_->reserved_earlier(c.b, gang, e)) {
-                plan.stuck = inventory_->edge(e).a;
+                plan.stuck = inventory_->pair(e).a;
                 return false;
             }
     // By an order of ports that spares light the bounded search may miss what it finds by the plain one.
     spares_light_ = true;
-    bool found = solve(gang.edges, true, plan);
+    bool found = solve(gang.pairs, true, plan);
     const GpuId stuck = plan.stuck;
-    found = found || solve(gang.edges, false, plan);
+    found = found || solve(gang.pairs, false, plan);
     spares_light_ = false;
-    found = found || solve(gang.edges, plan);
+    found = found || solve(gang.pairs, plan);
     if (!found) {
         plan.stuck = stuck;
         return false;
     }
     bytes_ = bytes_of(gang);
-    if (!sparing) add_parallels(gang.edges, plan);
+    if (!sparing) add_parallels(gang.pairs, plan);
     return true;
 }
 
@@ -304,20 +304,20 @@ double Planner::bytes_of(const Gang& gang) {
     return bytes;
 }
 
-bool Planner::wants_more(const std::vector<EdgeId>& edges) {
+bool Planner::wants_more(const std::vector<PairId>& pairs) {
     ++stamp_;
     mode_ = Mode::fabric;
-    for (const EdgeId e : edges)
-        for (const Circuit& c : inventory_->edge(e).up) {
+    for (const PairId e : pairs)
+        for (const Circuit& c : inventory_->pair(e).up) {
             use(c.a);
             use(c.b);
         }
     const Fabric& fabric = inventory_->fabric();
-    return std::ranges::any_of(edges, [&](EdgeId e) {
-        const Edge& edge = inventory_->edge(e);
-        const double saved = saved_ns(e, edge.most_bytes, std::max<std::size_t>(1, edge.up.size()));
+    return std::ranges::any_of(pairs, [&](PairId e) {
+        const GpuPair& pair = inventory_->pair(e);
+        const double saved = saved_ns(e, pair.most_bytes, std::max<std::size_t>(1, pair.up.size()));
         const auto free = [](const Candidate& c) { return !c.used; };
-        auto &x = at(edge.a).candidates, &y = at(edge.b).candidates;
+        auto &x = at(pair.a).candidates, &y = at(pair.b).candidates;
         return std::ranges::any_of(x | std::views::filter(free), [&](const Candidate& p) {
             return saved > static_cast<double>(fabric.switch_of(p.port).dark_ns) &&
                    std::ranges::any_of(y | std::views::filter(free),
@@ -330,19 +330,19 @@ bool Planner::want(const Gang& gang, Plan& plan) {
     mode_ = Mode::want;
     gang_ = &gang;
     spares_light_ = true;
-    const bool found = solve(gang.edges, plan);
+    const bool found = solve(gang.pairs, plan);
     spares_light_ = false;
-    return found || solve(gang.edges, plan) || [&] {
+    return found || solve(gang.pairs, plan) || [&] {
         // Busy pairs are in the way of any layout: the ports it would have with nobody there.
         mode_ = Mode::fabric;
-        return solve(gang.edges, false, plan);
+        return solve(gang.pairs, false, plan);
     }();
 }
 
-bool Planner::routable(const std::vector<EdgeId>& edges) {
+bool Planner::routable(const std::vector<PairId>& pairs) {
     mode_ = Mode::fabric;
     Plan plan;
-    return solve(edges, false, plan);
+    return solve(pairs, false, plan);
 }
 
 // Why two GPUs on different rails cannot be joined; empty: they are on one, or a switch of both joins them.
@@ -359,13 +359,13 @@ std::string Planner::explain_crossing(const Gpu& a, const Gpu& b) const {
            "one rail";
 }
 
-std::string Planner::explain(const std::vector<EdgeId>& edges) {
+std::string Planner::explain(const std::vector<PairId>& pairs) {
     const Fabric& fabric = inventory_->fabric();
     mode_ = Mode::fabric;
     Plan plan;
-    if (solve(edges, false, plan)) return {};
-    for (const EdgeId e : edges)
-        if (std::string why = explain_crossing(fabric.gpus[inventory_->edge(e).a], fabric.gpus[inventory_->edge(e).b]);
+    if (solve(pairs, false, plan)) return {};
+    for (const PairId e : pairs)
+        if (std::string why = explain_crossing(fabric.gpus[inventory_->pair(e).a], fabric.gpus[inventory_->pair(e).b]);
             !why.empty())
             return why;
     const Gpu& gpu = fabric.gpus[plan.stuck];

@@ -12,8 +12,8 @@
 namespace opus::controller {
 
 struct Plan {
-    std::vector<std::pair<EdgeId, Circuit>> fresh;  // to be made
-    std::vector<std::pair<EdgeId, Circuit>> kept;   // up already
+    std::vector<std::pair<PairId, Circuit>> fresh;  // to be made
+    std::vector<std::pair<PairId, Circuit>> kept;   // up already
     GpuId stuck = kNone;                            // where it failed
 };
 
@@ -31,7 +31,7 @@ public:
     bool want(const Gang& gang, Plan& plan);
 
     // If nobody else were there, would one of the pairs have one circuit more than it has, for what gangs have moved over it?
-    bool wants_more(const std::vector<EdgeId>& edges);
+    bool wants_more(const std::vector<PairId>& pairs);
 
     // What is moved over a pair: of a launch over a mesh of so many members (0: of none), and of a gang.
     static double pair_bytes(std::uint64_t bytes, std::size_t mesh);
@@ -40,26 +40,26 @@ public:
     double bytes_ns(GpuId gpu, double bytes) const;
 
     // Could it be served if nobody else were there?
-    bool routable(const std::vector<EdgeId>& edges);
+    bool routable(const std::vector<PairId>& pairs);
 
     // Why not, by name.
-    std::string explain(const std::vector<EdgeId>& edges);
+    std::string explain(const std::vector<PairId>& pairs);
 
 private:
     enum class Mode : std::uint8_t { place, want, fabric };
     struct Candidate {
         int cost = 0;
-        std::pair<int, EdgeId> worth;  // of the light that it has
+        std::pair<int, PairId> worth;  // of the light that it has
         PortId port = kNone;
         bool used = false;
     };
     struct GpuScratch {
         std::uint64_t stamp = 0;
         std::vector<Candidate> candidates;  // cheapest first
-        std::vector<std::uint32_t> todo;    // edges still to be served
+        std::vector<std::uint32_t> todo;    // pairs still to be served
     };
     struct Todo {
-        EdgeId edge = kNone;
+        PairId pair = kNone;
         GpuId a = kNone, b = kNone;
         int choice = -1;  // candidate of a * candidates of b + candidate of b
         bool ordered = false;
@@ -68,10 +68,10 @@ private:
     GpuScratch& at(GpuId gpu);
     std::string explain_crossing(const Gpu& a, const Gpu& b) const;
     int cost(PortId p) const;  // negative: not to be had
-    std::pair<int, EdgeId> worth(PortId p) const;
-    bool solve(const std::vector<EdgeId>& edges, bool keep_idle, Plan& plan);
-    bool solve(const std::vector<EdgeId>& edges, Plan& plan);  // idle circuits stay where that can be
-    bool keep(EdgeId e, bool keep_idle, Plan& plan);
+    std::pair<int, PairId> worth(PortId p) const;
+    bool solve(const std::vector<PairId>& pairs, bool keep_idle, Plan& plan);
+    bool solve(const std::vector<PairId>& pairs, Plan& plan);  // idle circuits stay where that can be
+    bool keep(PairId e, bool keep_idle, Plan& plan);
     void use(PortId p);
     bool degrees_fit(Plan& plan);
     void order();
@@ -79,8 +79,8 @@ private:
     bool is_like_one_before(const std::vector<Candidate>& candidates, const Candidate& c) const;
     void undo(Todo& t);
     bool search(Plan& plan);
-    void add_parallels(const std::vector<EdgeId>& edges, Plan& plan);
-    double saved_ns(EdgeId e, double bytes, std::size_t circuits) const;
+    void add_parallels(const std::vector<PairId>& pairs, Plan& plan);
+    double saved_ns(PairId e, double bytes, std::size_t circuits) const;
 
     const Inventory* inventory_;
     bool spares_light_ = false;  // in this search ports that cost as much are told apart by the light that they have

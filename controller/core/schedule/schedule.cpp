@@ -31,7 +31,7 @@ void Schedule::schedule() {
 
 void Schedule::attempt(Gang& gang) {
     if (gang.state != Gang::State::waiting || now_ < gang.retry_at_ns) return;
-    std::vector<EdgeId> added;
+    std::vector<PairId> added;
     const bool grown = gangs_.collect(gang, added);
     if (gang.sleep == Gang::Sleep::for_ports && !gang.force && !(grown && gang.lit)) {
         if ((added.empty() || want_more(gang, added)) && still_blocked(gang)) return;
@@ -40,8 +40,8 @@ void Schedule::attempt(Gang& gang) {
     gang.looked_step = step_;
     unwatch(gang);
     if (!gang.sorted) {
-        std::sort(gang.edges.begin(), gang.edges.end());
-        gang.edges.erase(std::unique(gang.edges.begin(), gang.edges.end()), gang.edges.end());
+        std::sort(gang.pairs.begin(), gang.pairs.end());
+        gang.pairs.erase(std::unique(gang.pairs.begin(), gang.pairs.end()), gang.pairs.end());
         gang.sorted = true;
     }
     if (gang.unjudged || !reachable(gang)) {
@@ -49,7 +49,7 @@ void Schedule::attempt(Gang& gang) {
         gang.sleep = Gang::Sleep::for_others;
         return set_wanted(gang, {});
     }
-    if (gang.edges.empty()) return grants_.grant(gang);
+    if (gang.pairs.empty()) return grants_.grant(gang);
     if (!lies_lit(gang) && !is_routable(gang)) return holds_.not_routable(gang);
     if (meets_committed(gang)) return block(gang);
     bool reserved = false;
@@ -115,27 +115,27 @@ bool Schedule::is_routable(Gang& gang) {
     if (gang.key_count == 1 && is_collective(gang.first_key->key))
         shape = gang.first_key->mesh ? &gang.first_key->comm->mesh_routable : &gang.first_key->comm->ring_routable;
     if (shape != nullptr && *shape == fence) return true;
-    if (gang.routable_fence == fence && gang.routable_edges == gang.edges.size()) return true;
-    if (!planner_.routable(gang.edges)) return false;
+    if (gang.routable_fence == fence && gang.routable_pairs == gang.pairs.size()) return true;
+    if (!planner_.routable(gang.pairs)) return false;
     if (shape != nullptr) *shape = fence;
     gang.routable_fence = fence;
-    gang.routable_edges = gang.edges.size();
+    gang.routable_pairs = gang.pairs.size();
     return true;
 }
 
 // On ports that nothing is held against, or by light that is in use: so there is a way.
 bool Schedule::lies_lit(const Gang& gang) const {
-    return std::all_of(gang.edges.begin(), gang.edges.end(), [this](EdgeId e) {
+    return std::all_of(gang.pairs.begin(), gang.pairs.end(), [this](PairId e) {
         const Circuit* c = inventory_.lit(e);
         if (c == nullptr) return false;
-        return inventory_.edge(e).held() || (!inventory_.port(c->a).fenced() && !inventory_.port(c->b).fenced());
+        return inventory_.pair(e).held() || (!inventory_.port(c->a).fenced() && !inventory_.port(c->b).fenced());
     });
 }
 
 bool Schedule::all_lit(const Gang& gang, bool& reserved) const {
-    for (const EdgeId e : gang.edges) {
+    for (const PairId e : gang.pairs) {
         if (inventory_.lit(e) == nullptr) return false;
-        for (const Circuit& c : inventory_.edge(e).up)
+        for (const Circuit& c : inventory_.pair(e).up)
             reserved |= inventory_.reserved_earlier(c.a, gang, e) || inventory_.reserved_earlier(c.b, gang, e);
     }
     return true;
@@ -144,11 +144,11 @@ bool Schedule::all_lit(const Gang& gang, bool& reserved) const {
 // Those that have reserved its light would turn it away, to bring it back for this gang afterwards. It goes first,
 // unless one of them has waited as long as a move takes: nobody is passed for ever.
 bool Schedule::may_pass(const Gang& gang) const {
-    for (const EdgeId e : gang.edges)
-        for (const Circuit& c : inventory_.edge(e).up)
+    for (const PairId e : gang.pairs)
+        for (const Circuit& c : inventory_.pair(e).up)
             for (const PortId p : {c.a, c.b})
                 for (const Reservation& r : inventory_.port(p).reservations) {
-                    if (r.gang == &gang || r.edge == e || r.gang->order() >= gang.order()) continue;
+                    if (r.gang == &gang || r.pair == e || r.gang->order() >= gang.order()) continue;
                     if (now_ - gangs_.complete_since(*r.gang) >= fabric_.switch_of(p).dark_ns) return false;
                 }
     return true;
@@ -182,7 +182,7 @@ void Schedule::reserve(Gang& gang) {
     std::vector<WantedPort> wanted;
     wanted.reserve(2 * (plan.kept.size() + plan.fresh.size()));
     for (const auto& [e, circuit] : plan.kept) {
-        const auto& up = inventory_.edge(e).up;
+        const auto& up = inventory_.pair(e).up;
         for (const Circuit& c : up.empty() ? std::vector<Circuit>{circuit} : up) {
             wanted.push_back({c.a, e});
             wanted.push_back({c.b, e});
@@ -203,17 +203,17 @@ void Schedule::set_wanted(Gang& gang, std::vector<WantedPort> wanted) {
         std::erase_if(inventory_.port(w.port).reservations, [&](const Reservation& r) { return r.gang == &gang; });
     gang.wanted_dark_ns = 0;
     for (const WantedPort& w : gang.wanted) {
-        inventory_.port(w.port).reservations.push_back({&gang, w.edge});
+        inventory_.port(w.port).reservations.push_back({&gang, w.pair});
         gang.wanted_dark_ns = std::max(gang.wanted_dark_ns, fabric_.switch_of(w.port).dark_ns);
     }
     for (const WantedPort& w : old)
-        if (!inventory_.port(w.port).reservations.empty() && !inventory_.reserved_by(gang, w.port, w.edge))
+        if (!inventory_.port(w.port).reservations.empty() && !inventory_.reserved_by(gang, w.port, w.pair))
             wake(fabric_.ports[w.port].gpu);
 }
 
 // The gang grew while it waits for something else: reserve for the new part alone. False: look at it whole.
-bool Schedule::want_more(Gang& gang, const std::vector<EdgeId>& added) {
-    const auto add = [&](EdgeId e, const Circuit& c) {
+bool Schedule::want_more(Gang& gang, const std::vector<PairId>& added) {
+    const auto add = [&](PairId e, const Circuit& c) {
         for (const PortId p : {c.a, c.b}) {
             inventory_.port(p).reservations.push_back({&gang, e});
             gang.wanted.push_back({p, e});
@@ -221,10 +221,10 @@ bool Schedule::want_more(Gang& gang, const std::vector<EdgeId>& added) {
             runs_.revoke_for(gang, gang.wanted.back());
         }
     };
-    for (const EdgeId e : added) {
-        const Edge& edge = inventory_.edge(e);
-        if (!edge.up.empty() || !edge.coming.empty()) {
-            const Circuit c = edge.up.empty() ? edge.coming.front() : edge.up.front();
+    for (const PairId e : added) {
+        const GpuPair& pair = inventory_.pair(e);
+        if (!pair.up.empty() || !pair.coming.empty()) {
+            const Circuit c = pair.up.empty() ? pair.coming.front() : pair.up.front();
             if (inventory_.reserved_by(gang, c.a, e) && inventory_.reserved_by(gang, c.b, e)) continue;
             if (inventory_.reserved_by(gang, c.a) || inventory_.reserved_by(gang, c.b))
                 return false;  // for other pairs
@@ -232,8 +232,8 @@ bool Schedule::want_more(Gang& gang, const std::vector<EdgeId>& added) {
             continue;
         }
         bool found = false;
-        for (const PortId p : fabric_.gpus[edge.a].ports)
-            for (const PortId q : fabric_.gpus[edge.b].ports) {
+        for (const PortId p : fabric_.gpus[pair.a].ports)
+            for (const PortId q : fabric_.gpus[pair.b].ports) {
                 if (found || !fabric_.can_join(p, q)) continue;
                 if (inventory_.port(p).fenced() || inventory_.port(q).fenced()) continue;
                 if (inventory_.reserved_by(gang, p) || inventory_.reserved_by(gang, q)) continue;
@@ -253,7 +253,7 @@ bool Schedule::still_blocked(Gang& gang) {
         ++gang.scan;
     if (gang.scan == gang.wanted.size()) return false;
     // Others have joined the pair meanwhile, elsewhere: what is in the way here need not be.
-    if (const Circuit* c = inventory_.lit(gang.wanted[gang.scan].edge);
+    if (const Circuit* c = inventory_.lit(gang.wanted[gang.scan].pair);
         c != nullptr && inventory_.port(c->a).changed > gang.looked_step)
         return false;
     runs_.revoke_for(gang, gang.wanted[gang.scan]);
@@ -297,9 +297,9 @@ void Schedule::wake(GpuId gpu) {
         if (Gang* gang = gangs_.find(std::get<2>(order))) queue(*gang, true);
 }
 
-void Schedule::wake_edge(EdgeId e) {
-    wake(inventory_.edge(e).a);
-    wake(inventory_.edge(e).b);
+void Schedule::wake_pair(PairId e) {
+    wake(inventory_.pair(e).a);
+    wake(inventory_.pair(e).b);
 }
 
 void Schedule::queue(Gang& gang, bool whole) {

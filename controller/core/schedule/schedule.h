@@ -29,7 +29,7 @@ public:
     void dequeue(Gang& gang);
 
     void wake(GpuId gpu);  // something has changed at its ports
-    void wake_edge(EdgeId e);
+    void wake_pair(PairId e);
     void watch_gpu(Gang& gang, GpuId gpu);
     void unwatch(Gang& gang);
     void set_wanted(Gang& gang, std::vector<WantedPort> wanted);
@@ -48,7 +48,7 @@ private:
     bool is_routable(Gang& gang);
     void block(Gang& gang);
     void reserve(Gang& gang);
-    bool want_more(Gang& gang, const std::vector<EdgeId>& added);
+    bool want_more(Gang& gang, const std::vector<PairId>& added);
     void watch(Gang& gang);
 
     std::set<std::pair<Gang::Order, Gang*>> queued_;  // to be attempted

@@ -38,23 +38,23 @@ void light_some(Board& board, std::mt19937& random) {
 }
 
 // Pairs of GPUs, no more at a GPU than it has ports.
-std::vector<EdgeId> some_edges(Board& board, std::mt19937& random) {
+std::vector<PairId> some_pairs(Board& board, std::mt19937& random) {
     const auto gpus = static_cast<GpuId>(board.fabric.gpus.size());
-    std::vector<std::pair<GpuId, GpuId>> pairs;
+    std::vector<std::pair<GpuId, GpuId>> all;
     for (GpuId a = 0; a < gpus; ++a)
-        for (GpuId b = a + 1; b < gpus; ++b) pairs.emplace_back(a, b);
-    std::shuffle(pairs.begin(), pairs.end(), random);
+        for (GpuId b = a + 1; b < gpus; ++b) all.emplace_back(a, b);
+    std::shuffle(all.begin(), all.end(), random);
     std::vector<std::size_t> degree(gpus);
-    std::vector<EdgeId> edges;
-    for (const auto& [a, b] : pairs) {
+    std::vector<PairId> pairs;
+    for (const auto& [a, b] : all) {
         const std::size_t most = board.fabric.gpus[a].ports.size();
         if (degree[a] == most || degree[b] == most) continue;
         ++degree[a];
         ++degree[b];
-        edges.push_back(board.inventory.edge_between(a, b));
+        pairs.push_back(board.inventory.pair_between(a, b));
     }
-    std::sort(edges.begin(), edges.end());
-    return edges;
+    std::sort(pairs.begin(), pairs.end());
+    return pairs;
 }
 
 }  // namespace
@@ -69,15 +69,15 @@ TEST_CASE("what can be routed is placed where nobody is in the way, whatever lig
         shape.planes = random() % 2 == 0 ? 2 : 4;
         Board board(shape);
         light_some(board, random);
-        const std::vector<EdgeId> edges = some_edges(board, random);
+        const std::vector<PairId> pairs = some_pairs(board, random);
         Planner planner(board.inventory);
         // On two switches there is always a way: a graph of degree four is two graphs of degree two (Petersen, 1891). The
         // search is bounded: among more nodes it misses one in some hundreds of those that need every port.
-        const bool routable = planner.routable(edges);
+        const bool routable = planner.routable(pairs);
         CHECK((routable || shape.planes == 4 || shape.nodes > 8));
         if (!routable) continue;
         Gang gang;
-        gang.edges = edges;
+        gang.pairs = pairs;
         Plan plan;
         if (!planner.place(gang, plan)) {
             ++missed;
@@ -85,10 +85,10 @@ TEST_CASE("what can be routed is placed where nobody is in the way, whatever lig
         }
         std::vector<PortId> used;
         for (const auto& list : {plan.kept, plan.fresh})
-            for (const auto& [edge, circuit] : list) used.insert(used.end(), {circuit.a, circuit.b});
+            for (const auto& [pair, circuit] : list) used.insert(used.end(), {circuit.a, circuit.b});
         std::sort(used.begin(), used.end());
         CHECK(std::adjacent_find(used.begin(), used.end()) == used.end());
-        for (const EdgeId e : edges)
+        for (const PairId e : pairs)
             CHECK((std::any_of(plan.fresh.begin(), plan.fresh.end(), [e](auto& f) { return f.first == e; }) ||
                    std::any_of(plan.kept.begin(), plan.kept.end(), [e](auto& k) { return k.first == e; })));
     }
@@ -100,14 +100,14 @@ TEST_CASE(
     "not use") {
     Board board(test::Shape{.nodes = 3, .ports = 2, .dark_ns = 10'000'000});
     Planner planner(board.inventory);
-    const EdgeId e = board.inventory.edge_between(0, 1), other = board.inventory.edge_between(1, 2);
+    const PairId e = board.inventory.pair_between(0, 1), other = board.inventory.pair_between(1, 2);
     const auto port = [&](GpuId gpu, std::size_t p) { return board.fabric.gpus[gpu].ports[p]; };
     board.inventory.light(make_circuit(port(0, 0), port(1, 0)), 1, 1);
     const double gbps = board.fabric.rails.front().gbps;
     const auto bytes_of_ms = [&](double ms) { return ms * 1e6 * gbps / 8; };
-    board.inventory.edge(e).most_bytes = bytes_of_ms(19);
+    board.inventory.pair(e).most_bytes = bytes_of_ms(19);
     CHECK(!planner.wants_more({e}));  // saves half of it
-    board.inventory.edge(e).most_bytes = bytes_of_ms(21);
+    board.inventory.pair(e).most_bytes = bytes_of_ms(21);
     CHECK(planner.wants_more({e}));
     board.inventory.light(make_circuit(port(1, 1), port(2, 0)), 1, 1);
     CHECK(planner.wants_more({e}));  // another's light can go
@@ -127,18 +127,18 @@ TEST_CASE(
             CAPTURE(second);
             Board board(test::Shape{.nodes = 4, .ports = 2, .dark_ns = 10'000'000});
             const auto port = [&](GpuId gpu, std::size_t p) { return board.fabric.gpus[gpu].ports[p]; };
-            const EdgeId a = board.inventory.edge_between(0, 1), b = board.inventory.edge_between(0, 2);
+            const PairId a = board.inventory.pair_between(0, 1), b = board.inventory.pair_between(0, 2);
             board.inventory.light(make_circuit(port(0, turned ? 1 : 0), port(1, 0)), 1, 1);
             board.inventory.light(make_circuit(port(0, turned ? 0 : 1), port(2, 0)), 1, 1);
-            board.inventory.edge(a).uses = static_cast<std::uint64_t>(first);
-            board.inventory.edge(b).uses = static_cast<std::uint64_t>(second);
+            board.inventory.pair(a).uses = static_cast<std::uint64_t>(first);
+            board.inventory.pair(b).uses = static_cast<std::uint64_t>(second);
             Gang gang;
-            gang.edges = {board.inventory.edge_between(0, 3)};
+            gang.pairs = {board.inventory.pair_between(0, 3)};
             Plan plan;
             REQUIRE(Planner(board.inventory).place(gang, plan));
             REQUIRE(plan.fresh.size() == 1);
             const Circuit& made = plan.fresh.front().second;
             const PortId taken = board.fabric.ports[made.a].gpu == 0 ? made.a : made.b;
-            CHECK(board.inventory.port(taken).edge == (second < 50 ? b : a));
+            CHECK(board.inventory.port(taken).pair == (second < 50 ? b : a));
         }
 }
