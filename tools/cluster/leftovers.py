@@ -27,8 +27,9 @@ def shared_files() -> set[str]:
     for folder, pattern in (("/dev/shm", "opus*"), ("/dev/shm", "standin*"), (tempfile.gettempdir(), "*")):
         for path in pathlib.Path(folder).glob(pattern):
             try:
-                if path.name.startswith("tsan.rodata."):
-                    continue  # ThreadSanitizer's own, of a program that was killed in its first moments
+                # ThreadSanitizer's own, of a program that was killed in its first moments; what tools/gpu-check.sh makes beside us.
+                if path.name.startswith(("tsan.rodata.", "opus-gpu-check.")):
+                    continue
                 if path.stat().st_uid == os.getuid():
                     found.add(str(path))
             except OSError:
