@@ -26,6 +26,7 @@ constexpr TimeNs kMostPatienceNs = 1'000'000'000;
 constexpr std::uint32_t kMostInVain = 10;
 
 bool half_started(const KeyState& key) {
+    if (key.comm->settled && !key.comm->complete()) return true;  // one that has not come again may have died of it
     const bool all_started = key.left == key.in_flight && key.left + key.done == key.members.size();
     if (all_started) return false;  // and nobody has died of it
     return std::any_of(key.members.begin(), key.members.end(), [](const KeyMember& m) {

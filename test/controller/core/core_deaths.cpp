@@ -174,7 +174,25 @@ TEST_CASE(
     world.run_until(15'000 * kMs);
     CHECK(world.core->counters().suspensions == 2);
     CHECK(world.core->groups().front().verdict == Verdict::degraded);  // its managers say that it was held
-    for (const PortStatus& p : world.core->ports()) CHECK(p.holders.empty());
+    for (const PortStatus& p : world.core->ports())
+        CHECK((p.holders.empty() ||
+               world.fabric.gpus[world.fabric.ports[p.port].gpu].node != 2));  // who is left may hold what joins them
+    CHECK(clean(world));
+}
+
+TEST_CASE("what waits for one who died before the controller came makes way for others") {
+    Job job;
+    job.comms = {{0, 1, 2}, {0, 3, 4}};
+    job.ranks.push_back(rank_on(0, {lasting(60'000 * kMs, on(0, {coll(0)})), later(20'000 * kMs, on(1, {coll(1)}))}));
+    for (NodeIndex n = 1; n < 3; ++n) job.ranks.push_back(rank_on(n, {lasting(60'000 * kMs, on(0, {coll(0)}))}));
+    for (NodeIndex n = 3; n < 5; ++n) job.ranks.push_back(rank_on(n, {later(20'000 * kMs, on(0, {coll(1)}))}));
+    World world({.nodes = 5, .ports = 2}, job);
+    world.at(500 * kMs, [&] {
+        world.restart_controller();
+        world.kill_rank(2);  // nobody hears it
+    });
+    world.run_until(30'000 * kMs);
+    for (std::size_t r = 3; r < 5; ++r) CHECK((world.done(r, 0) && !world.passed(r, 0)));
     CHECK(clean(world));
 }
 
