@@ -203,6 +203,7 @@ TEST_CASE("what no ports can serve is told by name, at once, and passes for all 
     World world({.nodes = 3, .ports = 1}, job);
     world.run_until(200 * kMs);  // far before any hold time
     for (std::size_t r = 0; r < 3; ++r) CHECK(world.passed(r, 0));
+    CHECK(world.core->counters().passes == 3);
     CHECK(world.core->counters().unroutable == 1);
     std::string all;
     for (const auto& line : world.logs) all += line + "\n";

@@ -320,6 +320,7 @@ TEST_CASE("J: a hold that expires on one member decides for its gang and keeps i
     must_end(world);
     CHECK(world.passed(0, 0));
     CHECK(world.passed(1, 0));  // the peer comes later, meets it, on the same terms
+    CHECK(world.core->counters().passes == 2);
     CHECK(world.core->groups().front().verdict == Verdict::degraded);
     CHECK(world.lit(world.port("n0.g0.p0"), world.port("n1.g0.p0")));  // circuits are brought to passed launches
 }
@@ -338,6 +339,7 @@ TEST_CASE("J: the members that wait already are decided with the one whose hold 
     });
     world.at(1'010 * kMs, [&] { CHECK(world.passed(1, 1)); });
     must_end(world);
+    CHECK(world.core->counters().passes == 2);
 }
 
 TEST_CASE("hold: a complete gang that is not granted is passed for all its members") {
@@ -382,6 +384,7 @@ TEST_CASE("hold: a peer whose manager is gone is a fault, and holds nobody longe
     world.at(400 * kMs, [&] { CHECK_FALSE(world.started(0, 0)); });
     world.run_until(700 * kMs);
     CHECK(world.passed(0, 0));
+    CHECK(world.core->counters().passes == 1);  // of its own accord the manager would have passed it, too, a moment later
     CHECK(world.core->groups().front().verdict == Verdict::degraded);
 }
 
@@ -422,6 +425,7 @@ TEST_CASE("hold: who comes to wait for a node without a manager later than the h
     world.run_until(6'000 * kMs);
     CHECK(clean(world));
     CHECK(world.passed(0, 1));
+    CHECK(world.core->counters().passes == 1);
 }
 
 TEST_CASE("hold: a switch that takes minutes is waited for by those who have not said how long they hold") {
@@ -459,6 +463,7 @@ TEST_CASE("hold: one that is shorter than the switch needs is said at once, with
           }) == 1);
     world.run_until(40'000 * kMs);
     CHECK(world.passed(0, 0));
+    CHECK(world.core->counters().passes == 2);
     CHECK(std::any_of(world.logs.begin(), world.logs.end(), [](const std::string& line) {
         return line.find("OPUS_HOLD_MS=30000 is less than the 960100 that ocs-r0 needs") != std::string::npos;
     }));

@@ -149,6 +149,7 @@ TEST_CASE("a port that never gives light is gone round while there is another, t
         CHECK(some_log_has(world, "fenced n0.g0.p0"));
         CHECK(world.passed(0, 0));  // the policy, at once: nobody waits for a port that will not come
         CHECK(world.passed(1, 0));
+        CHECK(world.core->counters().passes == 2);
         CHECK(status_of(world, "n0.g0.p0").fence->why.find("no light") != std::string::npos);
         world.switch_fault = nullptr;  // somebody has mended it, and says so
         world.feed(CtlConnect{7, world.port("n0.g0.p0"), world.port("n1.g0.p0"), false});
@@ -277,6 +278,7 @@ TEST_CASE("a port that is refused for some seconds is fenced, tried now and then
     CHECK(status_of(world, "n0.g0.p0").use == PortUse::fenced);
     CHECK(some_log_has(world, "fenced n0.g0.p0"));
     CHECK(world.passed(0, 0));  // nobody waits for a port that will not come
+    CHECK(world.core->counters().passes == 3);
     const std::uint64_t tried = world.programs;
     world.run_until(7'900 * kMs);
     CHECK(world.programs - tried < 10);  // each pause is longer than the last

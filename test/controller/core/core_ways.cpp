@@ -16,6 +16,7 @@ void must_pass(const Job& job, const std::string& why) {
     for (std::size_t r = 0; r < job.ranks.size(); ++r)
         for (std::size_t l = 0; l < job.ranks[r].program.size(); ++l) CHECK(world.passed(r, l));
     CHECK(world.core->counters().unroutable > 0);
+    CHECK(world.core->counters().passes > 0);
     std::string all;
     for (const auto& line : world.logs) all += line + "\n";
     CAPTURE(all);

@@ -207,6 +207,10 @@ void World::act(const Actions& actions) {
                 }
                 feed(SwitchEvent{r.sw, answer});
             });
+        } else if (const auto* think = std::get_if<Think>(&action)) {
+            at(now + jitter(1 * kMs, 100 * kMs), [this, think = *think, life] {
+                if (life == core_life_) feed(Thought{think.id, plan::find_order(*think.task, fabric)});
+            });
         } else if (const auto* w = std::get_if<WakeAt>(&action)) {
             wake_ = w->at_ns;
             at(wake_, [this, when = w->at_ns, life] {

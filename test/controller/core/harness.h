@@ -120,6 +120,7 @@ public:
     // Answer of a switch to a change set: error none applies it; otherwise `applies` circuits of it are made.
     std::function<std::pair<DriverError, std::size_t>(const Program&)> switch_fault;
     std::uint64_t run_starts = 0;  // launches that nobody asked for
+    std::uint64_t unasked = 0;     // launches that managers passed by themselves
 
 private:
     struct RunLaunch {

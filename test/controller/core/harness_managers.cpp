@@ -117,7 +117,8 @@ void World::let_go(NodeIndex n, std::size_t r, std::size_t l) {
     } else {
         const auto& ops = job_.ranks[r].program[l].ops;
         x.passed = !std::all_of(ops.begin(), ops.end(), [this](const OpSpec& op) { return intra(op.comm); });
-        x.unseen = !x.passes && !x.asked;
+        x.unseen = x.passed && !x.passes && !x.asked;
+        unasked += x.unseen;
     }
     start(r, l);
 }

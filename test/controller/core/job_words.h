@@ -38,12 +38,14 @@ inline bool clean(const World& world) {
     return world.violations.empty();
 }
 
-// The program ends without Opus, and with it, and nothing that must not happen happens.
+// The program ends without Opus, and with it, and nothing that must not happen happens. No manager passes a launch by
+// itself where the controller has passed none.
 inline void must_end(World& world) {
     const bool ended = world.run();
     CHECK(clean(world));
     if (!ended) MESSAGE(world.stuck());
     CHECK(ended);
+    CHECK((world.unasked == 0 || world.core->counters().passes > 0));
 }
 
 }  // namespace opus::controller::test
