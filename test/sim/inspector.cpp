@@ -320,6 +320,7 @@ void Inspector::whole(LaunchIndex index) {
         // What has begun unrecorded its manager reports to be through with.
         if (static_cast<std::uint32_t>(there) + unrecorded_[part.flow] < s_.flows[part.flow].members) continue;
         any = true;
+        if (static_cast<std::uint32_t>(there) < s_.flows[part.flow].members) continue;  // and nobody may have heard it yet
         // Complete, but not for the controller: a member that has gone under a run is in flight when it is told of.
         if (std::any_of(members.begin(), members.end(), [this](LaunchIndex m) { return world_.launches[m].unheard; }))
             continue;

@@ -382,7 +382,9 @@ void Registration::end_rank(NodeIndex node, RankId id, const char* how) {
             comm.gone += !comm.members[slot].gone;
             comm.members[slot].gone = true;
         }
-        if (stayed) concerned.push_back(&comm);
+        // All who had registered may have destroyed it before it was judged.
+        const bool left_over = comm.gone == comm.registered && comm.verdict != Verdict::unknown;
+        if (stayed || left_over) concerned.push_back(&comm);
     }
     creation_.end_rank(node, id);
     for (Comm* comm : concerned) {
