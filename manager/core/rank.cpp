@@ -235,7 +235,7 @@ bool Rank::has_few_left() const { return used_slots() > capacity / 2 || freeing.
 
 bool Rank::is_short() const { return skips_ && (occupied_ > 0 || has_few_left()); }
 
-bool Rank::is_crowded() const { return skips_ && has_few_left() && over_ >= least_freed(); }
+bool Rank::is_crowded() const { return is_short() && over_ >= least_freed(); }
 
 // Up to the last one that is over, or the last slots that were skipped: those that are go, those that are not stay
 // behind with their slots.

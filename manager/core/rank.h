@@ -177,7 +177,7 @@ public:
     // `keep`: not those that are unreported, nor in ring order those behind them. What the ring is to be told; upto 0: no further.
     Retired retire(bool keep);
     bool is_short() const;  // few slots or entries are left, or what is free lies between launches that were passed over
-    bool is_crowded() const;                    // few are left, and some more could be freed but for what is unreported
+    bool is_crowded() const;                    // that, and some could be freed but for what is unreported
     bool is_named(const Freeing& entry) const;  // by a record that is not retired, or overtaken
     std::uint64_t kept_slots() const;  // done, and not retired
     // Nothing is unreported any more, or nothing more is known of it.

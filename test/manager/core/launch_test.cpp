@@ -750,6 +750,20 @@ TEST_CASE("what ended under a run is reported before the ring is short of slots,
     CHECK(n.retired.at(0) > 30);
 }
 
+TEST_CASE("what ended under a run between slots that were passed over is reported soon: a row of free slots may need its own") {
+    Overtaken n;
+    n.play(1, 64);  // one is passed over
+    n.grant(999, {}, {{coll_key(kCommA, 65), 1'000}});
+    n.record(0, 65, {coll(0, 65)}, ring::Gate::host, ring::kLaunchSkips);
+    n.ready(0, 65);
+    n.flush();
+    n.take();
+    n.done(0, 65);
+    n.flush();
+    CHECK(n.said<wire::Done>().size() == 1);
+    CHECK(n.retired.at(0) == 66);
+}
+
 TEST_CASE("a ring keeps what ended under a run until it is reported, but not many slots") {
     Node n;
     n.serve(1);
