@@ -20,7 +20,7 @@ RingReader::RingReader(ring::View view, RankId rank, bool recovered)
 }
 
 void RingReader::look(std::vector<Event>& events, bool scan, TimeNs now) {
-    now_ = now;
+    words_.begin(now);
     const std::uint64_t changes = view_.header->comm_changes.load(std::memory_order_acquire);
     if (!broken()) {
         if (scan || recovered_ || changes != comm_changes_) break_ring(entries_.scan(events), events);
@@ -29,7 +29,7 @@ void RingReader::look(std::vector<Event>& events, bool scan, TimeNs now) {
         read_records(events);
         entries_.end(next_, events);
     }
-    words_.watch(broken(), now_, events);
+    words_.watch(broken(), events);
     if (scan || recovered_) {
         const std::uint64_t gave_up = view_.header->gave_up.load(std::memory_order_relaxed);
         if (gave_up > gave_up_) events.push_back(GaveUp{rank_});
@@ -174,7 +174,7 @@ bool RingReader::read_record(std::uint64_t seq, std::uint64_t end, std::vector<E
         record.replays = words_.follow_replays(record, recovered_);
     } else {
         record.go = recovered_ && words_.stays_gone(seq, record.flags);
-        words_.follow(record, now_);
+        words_.follow(record);
     }
     events.push_back(std::move(record));
     return true;

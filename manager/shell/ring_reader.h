@@ -64,7 +64,6 @@ private:
     std::uint64_t comm_changes_ = 0;
     RingEntries entries_;
     RingWords words_;
-    TimeNs now_ = 0;
     std::string fault_;
 };
 

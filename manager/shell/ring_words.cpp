@@ -19,18 +19,17 @@ std::uint64_t kind_of(const Recorded& record) {
 
 }  // namespace
 
-void RingWords::watch(bool broken, TimeNs now, std::vector<Event>& events) {
-    now_ = now;
+void RingWords::watch(bool broken, std::vector<Event>& events) {
     watch_queues(events);
     watch_replays(broken, events);
-    last_look_ = now;
+    last_look_ = now_;
 }
 
 // Connections are made by whichever thread comes first: each in a queue of its own.
-void RingWords::follow(const Recorded& record, TimeNs now) {
+void RingWords::follow(const Recorded& record) {
     const bool conn = (record.flags & ring::kLaunchConn) != 0;
     StreamQueue& queue = queues_[{record.stream, conn ? 16 + record.seq : static_cast<std::uint64_t>(record.gate)}];
-    if (queue.launches.empty()) queue.since = now;
+    if (queue.launches.empty()) queue.since = now_;
     queue.launches.push_back({record.seq, record.flags, record.gate, false, kind_of(record)});
 }
 

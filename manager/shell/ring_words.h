@@ -18,12 +18,14 @@ class RingWords {
 public:
     RingWords(ring::View view, RankId rank) : view_(view), rank_(rank) {}
 
-    void follow(const Recorded& record, TimeNs now);
+    // A look begins. `now`: of the monotonic clock; 0: when words come is not to be learned.
+    void begin(TimeNs now) { now_ = now; }
+    void follow(const Recorded& record);
     // Of a launch that is captured into a graph. Returns how many of its replays an earlier manager has reported.
     std::uint64_t follow_replays(const Recorded& record, bool recovered);
 
-    // Appends events. `now`: of the monotonic clock; 0: when words come is not to be learned.
-    void watch(bool broken, TimeNs now, std::vector<Event>& events);
+    // Appends events.
+    void watch(bool broken, std::vector<Event>& events);
     // Adds what can change that only looking shows.
     void await(PollHint& hint, TimeNs now);
 

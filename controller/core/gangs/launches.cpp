@@ -51,7 +51,7 @@ KeyState& Launches::key_state(Comm& comm, const Key& key) {
 std::pair<const PairId*, const PairId*> Launches::pairs_of(KeyState& key) {
     Comm& comm = *key.comm;
     if (is_collective(key.key)) {
-        if (!comm.complete() && !comm.settled) return {};
+        if (!comm.all_came()) return {};
         bool& known = key.mesh ? comm.mesh_known : comm.ring_known;
         auto& pairs = key.mesh ? comm.mesh : comm.ring;
         if (!known) {

@@ -121,7 +121,7 @@ static GpuId gpu_of(const Nic& nic, const Fabric& fabric) {
 }
 
 const Places& member_places(Comm& comm, const Fabric& fabric) {
-    if (!comm.places.empty() || (!comm.complete() && !comm.settled)) return comm.places;
+    if (!comm.places.empty() || !comm.all_came()) return comm.places;
     const Member* there = nullptr;
     for (const Member& m : comm.members) {
         if (m.registered && m.gpu == kNone) return comm.places;

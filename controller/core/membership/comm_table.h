@@ -66,6 +66,7 @@ struct Comm {
     std::uint64_t ring_routable = 0, mesh_routable = 0;  // Inventory::fence_generation + 1 when found routable
 
     bool complete() const { return registered == size; }
+    bool all_came() const { return complete() || settled; }  // who will come
     // Which its keys use, if any: without all of its members where it has none.
     bool knows_circuits() const { return complete() || conflict || verdict == Verdict::intra; }
     Finished& finished_of(const Key& sequence) {

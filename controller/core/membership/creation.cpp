@@ -23,7 +23,7 @@ void Creation::await_members(Comm& comm, const wire::CommMember& said) {
 void Creation::look_for_missing(Comm& comm) {
     if (comm.verdict != Verdict::unknown && comm.gone == comm.registered)
         return registration_.erase_comm_if_gone(comm);  // judged meanwhile, when all had left perhaps
-    if (comm.complete() || comm.settled || comm.judge_at_ns == 0 || now_ < comm.judge_at_ns) return;
+    if (comm.all_came() || comm.judge_at_ns == 0 || now_ < comm.judge_at_ns) return;
     std::uint32_t inside = 0;
     if (const auto it = entering_.find(comm.id); it != entering_.end())
         for (const auto& [process, members] : it->second) inside += members;

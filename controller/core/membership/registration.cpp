@@ -80,9 +80,9 @@ void Registration::take_place(Comm& comm, NodeIndex node, const wire::CommMember
     const bool first = !member.registered;
     const bool same = !first && member.node == node && member.rank == m.rank && member.generation == m.generation;
     if (same && !member.gone) return;
-    if (same) revive(comm, m.rank_in_comm);
-    if (first && comm.settled) revive(comm, m.rank_in_comm);
-    if ((!first && !same) || (first && comm.settled))
+    const bool late = first && comm.settled;  // it counted as one who has left
+    if (same || late) revive(comm, m.rank_in_comm);
+    if (late || (!first && !same))
         for (auto& [sequence, finished] : comm.finished)
             if (const std::uint32_t place = place_of(sequence, m.rank_in_comm); place != kNone) finished[place] = 0;
     if (!first) {
@@ -97,7 +97,7 @@ void Registration::take_place(Comm& comm, NodeIndex node, const wire::CommMember
     const auto& gpus = fabric_.nodes[node].gpus;
     const GpuId gpu = m.gpu < gpus.size() ? gpus[m.gpu] : kNone;
     const bool other = member.gpu != gpu || member.own_nic != m.own_nic || member.own_host != m.own_host;
-    if (first ? comm.settled : other) let_go(comm);
+    if (late || (!first && other)) let_go(comm);
     member = {};
     member.node = node;
     member.rank = m.rank;
@@ -122,7 +122,7 @@ void Registration::take_place(Comm& comm, NodeIndex node, const wire::CommMember
     comm.ring_known = comm.mesh_known = false;
     comm.overdue_at = 0;
     hold_again(comm);
-    if (first && (comm.complete() || comm.settled)) ask_again(comm);
+    if (first && comm.all_came()) ask_again(comm);
     if (comm.unsettled > 0) comm.came.push_back(m.rank_in_comm);
     if (comm.verdict != Verdict::unknown) adoption_.look_again(comm);
 }

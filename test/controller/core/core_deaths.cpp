@@ -79,6 +79,14 @@ void die_at(TimeNs at, std::uint64_t seed, CoreOptions options, Seen& seen) {
     CHECK(world.core->groups().empty());
 }
 
+// Nobody hears of the rank.
+void restart_and_kill(World& world, std::size_t rank) {
+    world.at(500 * kMs, [&world, rank] {
+        world.restart_controller();
+        world.kill_rank(rank);
+    });
+}
+
 }  // namespace
 
 TEST_CASE("a rank that dies, waiting or in flight, holds up nobody who does not need it") {
@@ -165,10 +173,7 @@ TEST_CASE(
     job.comms = {{0, 1, 2}};
     for (NodeIndex n = 0; n < 3; ++n) job.ranks.push_back(rank_on(n, {lasting(60'000 * kMs, on(0, {coll(0)}))}));
     World world({.nodes = 3, .ports = 2}, job);
-    world.at(500 * kMs, [&] {
-        world.restart_controller();
-        world.kill_rank(2);  // nobody hears it
-    });
+    restart_and_kill(world, 2);
     world.run_until(2'000 * kMs);
     CHECK(world.core->counters().suspensions == 0);  // its third rank may be told of yet
     world.run_until(15'000 * kMs);
@@ -187,10 +192,7 @@ TEST_CASE("what waits for one who died before the controller came makes way for 
     for (NodeIndex n = 1; n < 3; ++n) job.ranks.push_back(rank_on(n, {lasting(60'000 * kMs, on(0, {coll(0)}))}));
     for (NodeIndex n = 3; n < 5; ++n) job.ranks.push_back(rank_on(n, {later(20'000 * kMs, on(0, {coll(1)}))}));
     World world({.nodes = 5, .ports = 2}, job);
-    world.at(500 * kMs, [&] {
-        world.restart_controller();
-        world.kill_rank(2);  // nobody hears it
-    });
+    restart_and_kill(world, 2);
     world.run_until(30'000 * kMs);
     for (std::size_t r = 3; r < 5; ++r) CHECK((world.done(r, 0) && !world.passed(r, 0)));
     CHECK(clean(world));
