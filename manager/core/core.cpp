@@ -41,6 +41,8 @@ bool Core::pending() const {
     });
 }
 
+bool Core::awaits_end(const wire::LocalLaunch& launch) const { return impl_->rooms.launches.awaits_end(launch); }
+
 const Counters& Core::counters() const { return impl_->world.counters; }
 
 std::string Core::check() const {

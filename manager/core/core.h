@@ -217,6 +217,8 @@ public:
 
     // Launches recorded and not done: while there are any with a stream gate, the shell polls.
     bool pending() const;
+    // Of a launch that was let go: somebody waits for its end, on this node or at the controller.
+    bool awaits_end(const wire::LocalLaunch& launch) const;
     const Counters& counters() const;
     std::string check() const;
     // Ranks, their communicators and launches that are not done, a line each: for last words (opus/assert.h).

@@ -15,29 +15,44 @@ namespace {
 constexpr std::size_t kMostReleasedEarly = 32;
 constexpr std::size_t kMostLooked = 128;  // launches not done
 
-// Which streams the launches of a family, not done, stand in: one, or several.
-class FamilyStreams {
+// The launches of each family that are not done, in ring order.
+class FamilyOrder {
 public:
-    // False: an earlier one of its families stands in another stream, so its gate may be reached before its turn.
-    bool follows(const Launch& launch) {
-        bool alone = launch.in_stream_order();
+    // Its gate is reached before that of none ahead of it, or all of these have been let go: then NCCL keeps their
+    // order, and what is ahead counts as started as soon as it is reached (start_before).
+    bool admits(const Launch& launch) {
+        bool in_stream = launch.in_stream_order(), behind_gone = in_stream && !launch.stands_apart();
         for (const std::uint32_t family : launch.families) {
-            auto at = std::find_if(seen_.begin(), seen_.end(), [family](const Seen& s) { return s.family == family; });
-            if (at == seen_.end()) at = seen_.insert(seen_.end(), {family, launch.stream, true});
-            at->ordered &= launch.in_stream_order() && at->stream == launch.stream;
-            alone &= at->ordered;
+            Ahead& ahead = of(family, launch);
+            ahead.one_stream &= launch.in_stream_order() && ahead.stream == launch.stream;
+            in_stream &= ahead.one_stream;
+            behind_gone &= ahead.gone;
         }
-        return alone;
+        return in_stream || behind_gone;
+    }
+    void add(const Launch& launch) {
+        const bool gone = launch.phase == Phase::started || launch.early == EarlyRelease::released;
+        for (const std::uint32_t family : launch.families) of(family, launch).gone &= gone && !launch.stands_apart();
     }
 
 private:
-    struct Seen {
+    struct Ahead {
         std::uint32_t family;
         std::uint64_t stream;
-        bool ordered;
+        bool one_stream, gone;
     };
-    std::vector<Seen> seen_;
+    Ahead& of(std::uint32_t family, const Launch& launch) {
+        const auto at =
+            std::find_if(families_.begin(), families_.end(), [family](const Ahead& a) { return a.family == family; });
+        return at != families_.end() ? *at : families_.emplace_back(family, launch.stream, true, true);
+    }
+    std::vector<Ahead> families_;
 };
+
+// Of the same communicator: kernels of the two run in the order of their launches.
+bool is_ahead(const Launch& ahead, const Launch& launch) {
+    return ahead.families == launch.families && !ahead.stands_apart() && !launch.stands_apart();
+}
 
 }  // namespace
 
@@ -55,26 +70,28 @@ void EarlyReleases::release_all() {
 }
 
 void EarlyReleases::release(Rank& rank) {
-    FamilyStreams streams;
+    FamilyOrder order;
     std::size_t released = 0, looked = 0;
     for (Launch& launch : rank.launches) {
         if (launch.phase == Phase::done) continue;
         if (released == kMostReleasedEarly || ++looked > kMostLooked) return;
-        const bool in_turn = streams.follows(launch);
         released += launch.early != EarlyRelease::no;
-        if (!in_turn || !launch.may_be_released_early()) continue;
-        const std::uint64_t grant = runs_.cover(rank, launch, {});
-        if (grant == 0) continue;
-        launch.grant = grant;
-        launch.early = EarlyRelease::released;
-        ++released;
-        ++counters_.released_early;
-        emit(ReleaseEarly{rank.info.rank, launch.seq});
+        if (order.admits(launch) && launch.may_be_released_early()) {
+            if (const std::uint64_t grant = runs_.cover(rank, launch, {}); grant != 0) {
+                launch.grant = grant;
+                launch.early = EarlyRelease::released;
+                ++released;
+                ++counters_.released_early;
+                emit(ReleaseEarly{rank.info.rank, launch.seq});
+            }
+        }
+        order.add(launch);
     }
 }
 
 // Its gate was reached: seen by the answer to a Retract, or by its end, before a poll of ours found its ready.
 void EarlyReleases::started(Rank& rank, Launch& launch) {
+    start_before(rank, launch);
     launch.reached = true;
     launch.waiting_since = now_;
     if (launch.ready_ns == 0) launch.ready_ns = realtime_;
@@ -82,14 +99,42 @@ void EarlyReleases::started(Rank& rank, Launch& launch) {
     launches_.start(rank, launch, Phase::started);
 }
 
+// It runs, or waits for those ahead of it in its communicator, which stand in other streams: what has started of a
+// sequence has no holes. They were let go before it, and are again.
+void EarlyReleases::start_before(Rank& rank, const Launch& launch) {
+    for (Launch& ahead : rank.launches) {
+        if (ahead.seq >= launch.seq) break;
+        if (ahead.early != EarlyRelease::no && is_ahead(ahead, launch)) launches_.start(rank, ahead, Phase::started);
+    }
+}
+
+// The same by the manager that comes next: it has retracted what was not reached.
+void EarlyReleases::recovered(Rank& rank, const Launch& launch) {
+    if (!launch.in_stream_order()) return;
+    for (Launch& ahead : rank.launches) {
+        if (ahead.seq >= launch.seq) break;
+        if (!ahead.may_be_released_early() || !ahead.in_stream_order() || ahead.stream == launch.stream ||
+            !is_ahead(ahead, launch))
+            continue;
+        ahead.reported = true;
+        launches_.start(rank, ahead, Phase::started);
+    }
+}
+
 void EarlyReleases::retract_unless(const std::function<bool(const Rank&, const Launch&)>& covered) {
     Retract back;
-    for (auto& [id, rank] : ranks_)
-        for (Launch& launch : rank.launches)
-            if (launch.early == EarlyRelease::released && !covered(rank, launch)) {
+    for (auto& [id, rank] : ranks_) {
+        FamilyOrder order;
+        for (Launch& launch : rank.launches) {
+            if (launch.phase == Phase::done) continue;
+            const bool stays = order.admits(launch);  // not where one ahead of it, in another stream, does not
+            if (launch.early == EarlyRelease::released && !(stays && covered(rank, launch))) {
                 launch.early = EarlyRelease::retracting;
                 back.launches.push_back({id, launch.seq});
             }
+            order.add(launch);
+        }
+    }
     if (back.launches.empty()) return;
     counters_.retracted += back.launches.size();
     ++retractions_;
@@ -110,18 +155,22 @@ void EarlyReleases::handle(const Retracted& e) {
         return;
     }
     --retractions_;
-    for (const wire::LocalLaunch& id : e.launches) {
-        Rank* rank = nullptr;
-        Launch* launch = launch_of(id, &rank);
-        if (launch == nullptr || launch->early != EarlyRelease::retracting) continue;  // seen to be ready before this
-        if (std::find(e.reached.begin(), e.reached.end(), id) != e.reached.end()) {
-            started(*rank, *launch);
-        } else {
-            launch->early = EarlyRelease::no;
-            if (!launch->firm) launch->grant = 0;
+    const auto each = [&](bool reached, auto&& f) {
+        for (const wire::LocalLaunch& id : e.launches) {
+            Rank* rank = nullptr;
+            Launch* launch = launch_of(id, &rank);
+            if (launch == nullptr || launch->early != EarlyRelease::retracting)
+                continue;  // seen to be ready before this
+            if (reached != (std::find(e.reached.begin(), e.reached.end(), id) != e.reached.end())) continue;
+            f(*rank, *launch);
+            rank->early_release_due = true;
         }
-        rank->early_release_due = true;
-    }
+    };
+    each(true, [this](Rank& rank, Launch& launch) { started(rank, launch); });
+    each(false, [](Rank&, Launch& launch) {
+        launch.early = EarlyRelease::no;
+        if (!launch.firm) launch.grant = 0;
+    });
     if (retractions_ != 0) return;
     runs_.retracted();
 }

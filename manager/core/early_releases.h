@@ -19,6 +19,7 @@ public:
     bool is_due() const;
     void release_all();
     void started(Rank& rank, Launch& launch);
+    void recovered(Rank& rank, const Launch& launch);
 
     void retract_all();
     void retract(const std::vector<std::uint64_t>& lapsing);  // what is covered by nothing but these grants
@@ -29,6 +30,7 @@ public:
 
 private:
     void release(Rank& rank);
+    void start_before(Rank& rank, const Launch& launch);
     void retract_unless(const std::function<bool(const Rank&, const Launch&)>& covered);
 
     std::uint32_t retractions_ = 0;  // not answered yet

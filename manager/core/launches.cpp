@@ -70,6 +70,7 @@ void Launches::handle(const Recorded& e) {
     }
     ++counters_.recorded;
     Launch& taken = *rank->find(e.seq);
+    if (e.go && !is_replay(e.seq)) early_releases_.recovered(*rank, taken);
     rank->early_release_due = true;
     consider(*rank, taken);
     if (rank->is_short()) retire(*rank);
@@ -152,6 +153,7 @@ void Launches::start(Rank& rank, Launch& launch, Phase phase, bool abort) {
     ++counters_.gone;
     counters_.passed += phase == Phase::passed;
     runs_.started(launch);
+    rank.early_release_due = true;
     pass_turn(rank, launch.families, launch.seq);
 }
 
@@ -163,6 +165,17 @@ void Launches::pass_turn(Rank& rank, const std::vector<std::uint32_t>& families,
             consider(rank, *next);
             if (!next->lets_pass()) break;
         }
+}
+
+// Not where its run goes on after it, and what comes after it on its communicators has been let go, or is not there yet.
+bool Launches::awaits_end(const wire::LocalLaunch& id) const {
+    const auto rank = ranks_.find(id.rank);
+    const Launch* launch = rank != ranks_.end() ? rank->second.find(id.seq) : nullptr;
+    if (launch == nullptr || !runs_.goes_beyond(*launch)) return true;
+    return std::any_of(launch->families.begin(), launch->families.end(), [&](std::uint32_t family) {
+        const Launch* next = rank->second.find(rank->second.next_of(family, id.seq));
+        return next != nullptr && !next->running() && next->early != EarlyRelease::released;
+    });
 }
 
 bool Launches::is_intra(const Rank& rank, const Launch& launch) {

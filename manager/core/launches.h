@@ -28,6 +28,7 @@ public:
     void decide_all();  // of those that wait: may they start?
     void start(Rank& rank, Launch& launch, Phase phase, bool abort = false);
     void retire(Rank& rank);
+    bool awaits_end(const wire::LocalLaunch& launch) const;
     static bool is_intra(const Rank& rank, const Launch& launch);
 
 private:

@@ -70,7 +70,7 @@ struct Launch {
                            [](const LaunchKey& key) { return is_connection(key.range.first.kind); });
     }
     bool may_be_released_early() const {
-        return phase == Phase::recorded && early == EarlyRelease::no && !reached && !firm && !ungated() &&
+        return phase == Phase::recorded && early == EarlyRelease::no && !firm && !ungated() &&
                (flags & ring::kLaunchFenced) != 0;
     }
     // Several communicators behind one stream gate, and it is open: what comes next on one of them need not wait for all.

@@ -128,7 +128,7 @@ wire::LaunchDemand Reports::demand_of(const Rank& rank, const Launch& launch) co
     demand.ready_ns = launch.ready_ns;
     demand.mixed = launch.mixed();
     demand.behind = launch.behind_streams() || rank.shares_unheld(launch) || rank.is_connecting_before(launch) ||
-                    rank.is_behind_own(launch);
+                    rank.is_behind_own(launch) || (launch.running() && !launch.reached);
     return demand;
 }
 

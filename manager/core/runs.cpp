@@ -115,4 +115,12 @@ bool Runs::goes_on(const Launch& launch) const {
            });
 }
 
+bool Runs::goes_beyond(const Launch& launch) const {
+    return launch.grant != 0 && !tokens_.empty() && std::ranges::all_of(launch.keys, [&](const LaunchKey& key) {
+               Key next = key.range.first;
+               next.n += key.range.count;
+               return tokens_.continues(launch.grant, next);
+           });
+}
+
 }  // namespace opus::manager

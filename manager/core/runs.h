@@ -31,6 +31,7 @@ public:
     std::uint64_t cover_by_tokens(const Rank& rank, const Launch& launch,
                                   const std::vector<std::uint64_t>& without) const;  // were it now
     bool goes_on(const Launch& launch) const;                                        // the run under which it started
+    bool goes_beyond(const Launch& launch) const;                                    // the same, after it
     std::vector<std::uint64_t> take_ended() { return tokens_.take_ended(); }
     void snapshot(std::vector<wire::Token>& tokens) const { tokens_.snapshot(tokens); }
 

@@ -64,18 +64,12 @@ private:
 
 // What a manager waits for that nobody will ring for, over all its ranks.
 struct PollHint {
-    static constexpr TimeNs kSomeTime = 1'000'000;
-
     bool any = false;
+    bool unawaited = false;  // there is a word that nobody waits for: what comes after it goes without us
+    TimeNs quiet = 0;        // since the last event
     TimeNs due = 0;          // since when that is due which fell due last; 0: nothing is
     TimeNs watch_until = 0;  // until then what is due is most probably here
     TimeNs next = 0;         // when the next falls due; 0: none will
-
-    // One that nobody waits for: what comes after it goes without us. It is to be seen some time.
-    void add_unawaited(TimeNs now) {
-        any = true;
-        next = next == 0 ? now + kSomeTime : std::min(next, now + kSomeTime);
-    }
 
     // One more word, whose cause was at `since`.
     void add(TimeNs since, Window window, TimeNs now) {

@@ -302,7 +302,9 @@ TimeNs Daemon::until_next_deadline(TimeNs now) const {
 void Daemon::wait() {
     const TimeNs now = now_ns();
     PollHint hint;
-    for (auto& [id, rank] : ranks_) rank.ring.await(hint, now);
+    hint.quiet = now - last_event_;
+    for (auto& [id, rank] : ranks_)
+        rank.ring.await(hint, now, [this, id = id](std::uint64_t seq) { return core_.awaits_end({id, seq}); });
     const bool poll = hint.any;
     TimeNs timeout = until_next_deadline(now);
     if (poll) {
@@ -319,7 +321,7 @@ void Daemon::wait() {
         polled_at_ = 0;
     }
     // Ringing costs the application a system call: not for each of a burst, nor for the sake of a moment.
-    const bool rung = !poll || (timeout > kLongUnrung && now - last_event_ > kBurst);
+    const bool rung = !poll || (timeout > kLongUnrung && (hint.due == 0 || hint.quiet > kBurst));
     if (rung && !told_asleep_) {
         // Told first, looked again then: a word stored in between is seen here, a later one rings.
         set_asleep(1);

@@ -29,7 +29,9 @@ public:
     void look(std::vector<Event>& events, bool scan, TimeNs now = 0);
 
     // Adds what can change that only looking shows: a GPU rings no doorbell.
-    void await(PollHint& hint, TimeNs now) { words_.await(hint, now); }
+    void await(PollHint& hint, TimeNs now, const RingWords::Awaited& is_awaited) {
+        words_.await(hint, now, is_awaited);
+    }
 
     // What was released early and is not reached waits again: for the manager that comes next.
     void take_back() { words_.take_back(); }

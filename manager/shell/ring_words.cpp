@@ -62,12 +62,15 @@ void RingWords::take_back() {
 // and not in that of the queues, which is the same in no two processes.
 void RingWords::watch_queues(std::vector<Event>& events) {
     const auto first = static_cast<std::ptrdiff_t>(events.size());
-    for (auto it = queues_.begin(); it != queues_.end();) {
-        watch_queue(it->second, events);
-        // Empty ones remember what came before, as far as that stays few.
-        const bool forget = it->second.launches.empty() && (it->first.second >= 16 || queues_.size() > kMostQueues);
-        it = forget ? queues_.erase(it) : std::next(it);
+    // Again where something came: what ended before it, in a queue that had been looked at by then.
+    for (std::size_t before = events.size() + 1; before != events.size();) {
+        before = events.size();
+        for (auto& [key, queue] : queues_) watch_queue(queue, events);
     }
+    // Empty ones remember what came before, as far as that stays few.
+    std::erase_if(queues_, [this](const auto& entry) {
+        return entry.second.launches.empty() && (entry.first.second >= 16 || queues_.size() > kMostQueues);
+    });
     const auto place = [](const Event& event) {
         const auto* ready = std::get_if<Ready>(&event);
         return ready != nullptr ? std::pair(ready->seq, 0) : std::pair(std::get<DoneSeen>(event).seq, 1);
@@ -190,7 +193,7 @@ void RingWords::learn(StreamQueue& queue) {
     arrivals_.came(arrival_of(queue), now_ - queue.since, last_look_ == 0 ? 0 : now_ - last_look_);
 }
 
-void RingWords::await(PollHint& hint, TimeNs now) {
+void RingWords::await(PollHint& hint, TimeNs now, const Awaited& is_awaited) {
     for (auto& [key, queue] : queues_) {
         if (queue.launches.empty()) continue;
         const Tracked& first = queue.launches.front();
@@ -205,8 +208,8 @@ void RingWords::await(PollHint& hint, TimeNs now) {
             queue.next = fenced && !first.ready ? Word::done_ahead : Word::done;
             if (first.ready) queue.since = now;
         }
-        if (queue.next == Word::done_ahead && queue.launches.size() > 1 && went(queue.launches[1].seq))
-            hint.add_unawaited(now);
+        if (runs && !is_awaited(first.seq))
+            hint.any = hint.unawaited = true;
         else
             hint.add(queue.since, arrivals_.window(arrival_of(queue)), now);
     }

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <map>
 #include <utility>
 #include <vector>
@@ -26,8 +27,9 @@ public:
 
     // Appends events.
     void watch(bool broken, std::vector<Event>& events);
-    // Adds what can change that only looking shows.
-    void await(PollHint& hint, TimeNs now);
+    // Adds what can change that only looking shows. `is_awaited`: whether somebody waits for the end of a launch.
+    using Awaited = std::function<bool(std::uint64_t seq)>;
+    void await(PollHint& hint, TimeNs now, const Awaited& is_awaited);
 
     // Was it let go? Not what a manager before this one released early, unless its gate was reached in time.
     bool stays_gone(std::uint64_t seq, std::uint16_t flags) const;

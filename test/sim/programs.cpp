@@ -110,7 +110,8 @@ private:
 
     std::uint32_t some_stream(std::uint32_t rank) { return random_.below(s_.ranks[rank].streams); }
     std::uint32_t stream_of(std::uint32_t rank, std::uint32_t comm) {
-        return random_.chance(200) ? some_stream(rank) : comm % s_.ranks[rank].streams;
+        const bool alternates = comm % 3 == s_.seed % 3;  // as FSDP's gathers and scatters do
+        return random_.chance(alternates ? 700 : 200) ? some_stream(rank) : comm % s_.ranks[rank].streams;
     }
 
     void step() {

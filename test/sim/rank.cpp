@@ -508,7 +508,9 @@ void Rank::reach(LaunchIndex index) {
     run.reached_ns = world_.now;
     view_.ready[run.seq & view_.mask].value.store(run.seq + 1);
     gated_.push_back(index);
-    if (is_let_go(run)) world_.after(random_.between(0, 20'000), Kind::gate_look, index);
+    // Let go for good before it is reached: of one behind it in another stream the gate was.
+    if (run.go || is_let_go(run))
+        world_.after(random_.between(0, 20'000), run.go ? Kind::gate_open : Kind::gate_look, index);
     ManagerHost& manager = world_.manager_of(index_);
     manager.look_soon(index_, random_.spread(10'000, s_.timing.poll_high_ns));
     if (s_.mutation == Mutation::start_without_go && world_.mutations_left > 0 && random_.chance(300)) {

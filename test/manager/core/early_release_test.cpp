@@ -11,6 +11,12 @@ void record_fenced(Node& n, std::uint64_t count, std::uint64_t first = 0) {
     n.flush();
 }
 
+// The number-th collective of A, on a stream.
+void record_on(Node& n, std::uint64_t seq, std::uint64_t stream, std::uint64_t number) {
+    n.on(Recorded{0, seq, ring::kLaunchFenced, ring::Gate::stream, stream, {coll(0, number)}, 1, false});
+}
+void record_on(Node& n, std::uint64_t seq, std::uint64_t stream) { record_on(n, seq, stream, seq); }
+
 std::vector<wire::LocalLaunch> of_rank_0(std::initializer_list<std::uint64_t> seqs) {
     std::vector<wire::LocalLaunch> launches;
     for (const std::uint64_t seq : seqs) launches.push_back({0, seq});
@@ -152,18 +158,126 @@ TEST_CASE("only so many are released early: a dead manager cannot retract them")
     CHECK(released_early(n) == std::vector<std::uint64_t>{32});
 }
 
-TEST_CASE("what stands in another stream than an earlier launch of its communicator waits for its turn") {
+TEST_CASE("what stands in another stream is let go once all that is ahead of it in its communicator has been") {
     Node n;
     n.serve(1);
-    n.record(0, 0, {coll(0, 0)}, ring::Gate::stream, ring::kLaunchFenced);
-    n.on(Recorded{0, 1, ring::kLaunchFenced, ring::Gate::stream, 2, {coll(0, 1)}, 1, false});
-    n.grant(1, {}, {{coll_key(kCommA, 0), 2}});
-    CHECK(released_early(n) == std::vector<std::uint64_t>{0});
+    record_on(n, 0, 1);
+    record_on(n, 1, 2);
+    SUBCASE("with it, by its run") {
+        n.grant(1, {}, {{coll_key(kCommA, 0), 2}});
+        CHECK(released_early(n) == std::vector<std::uint64_t>{0, 1});
+    }
+    SUBCASE("what is ahead has started by a grant of its own") {
+        reach(n, 0);
+        n.grant(1, of_rank_0({0}), {{coll_key(kCommA, 1), 1}});
+        CHECK(n.went(0, 0));
+        CHECK(released_early(n) == std::vector<std::uint64_t>{1});
+    }
+    SUBCASE("not before that") {
+        n.grant(1, {}, {{coll_key(kCommA, 1), 1}});
+        CHECK(released_early(n).empty());
+        n.take();
+        n.ready(0, 1);
+        n.flush();
+        CHECK_FALSE(n.went(0, 1));
+        reach(n, 0);
+        n.grant(2, of_rank_0({0}));
+        CHECK(released_early(n) ==
+              std::vector<std::uint64_t>{1});  // its gate has been reached, and is not opened by its end alone
+    }
+    SUBCASE("a group of two communicators ahead of it may wait for more than NCCL's order") {
+        n.comm(0, 1, kCommB, 0, 2);
+        n.flush();
+        n.enforce(kCommB);
+        n.on(Recorded{0, 2, ring::kLaunchFenced, ring::Gate::stream, 1, {coll(0, 2), coll(1, 0)}, 2, false});
+        record_on(n, 4, 2, 3);
+        n.grant(1, {}, {{coll_key(kCommA, 0), 4}, {coll_key(kCommB, 0), 1}});
+        CHECK(released_early(n) == std::vector<std::uint64_t>{0, 1});
+    }
+}
+
+TEST_CASE("what has started of a sequence has no holes") {
+    Node n;
+    n.serve(1);
+    record_on(n, 0, 1);
+    record_on(n, 1, 2);
+    record_on(n, 2, 1);
+    n.grant(1, {}, {{coll_key(kCommA, 0), 3}});
     n.take();
-    n.ready(0, 0);
-    n.done(0, 0);
+    SUBCASE("the run is returned when the second has been reached, in its stream, and the first has not") {
+        n.hear(wire::Revoke{7, {}, {1}});
+        CHECK(n.taken<Retract>().at(0).launches == of_rank_0({0, 1, 2}));
+        n.look(Retracted{of_rank_0({0, 1, 2}), of_rank_0({1})});
+        CHECK(n.went(0, 0));
+        CHECK(n.went(0, 1));
+        CHECK_FALSE(n.went(0, 2));
+        const wire::Returned answer = n.said<wire::Returned>().at(0);
+        CHECK(answer.started == of_rank_0({0, 1}));
+        REQUIRE(answer.running.size() == 2);
+        CHECK(answer.running[0].behind);  // its stream has not come to it, and may wait for anything
+        CHECK(answer.running[1].behind);
+        REQUIRE(answer.started_upto.size() == 1);
+        CHECK(answer.started_upto[0].count == 2);
+        reach(n, 0);
+        CHECK(n.said<wire::Demand>().empty());
+    }
+    SUBCASE("a part of the run is returned: what is behind that in another stream is retracted with it") {
+        n.grant(2, {}, {{coll_key(kCommA, 1), 2}});
+        n.take();
+        n.hear(wire::Revoke{7, {}, {1}});
+        CHECK(n.taken<Retract>().at(0).launches == of_rank_0({0, 1, 2}));
+        n.look(Retracted{of_rank_0({0, 1, 2}), {}});
+        CHECK(n.said<wire::Returned>().at(0).started.empty());
+        CHECK(released_early(n).empty());
+        reach(n, 0);
+        n.grant(3, of_rank_0({0}));
+        CHECK(released_early(n) == std::vector<std::uint64_t>{1, 2});
+    }
+}
+
+TEST_CASE("a manager that comes after another lets go what is ahead of what has started in another stream") {
+    Node n;
+    n.serve(1);
+    n.on(Recorded{0, 0, ring::kLaunchFenced, ring::Gate::stream, 1, {coll(0, 0)}, 1, false});
+    n.on(Recorded{0, 1, ring::kLaunchFenced, ring::Gate::stream, 2, {coll(0, 1)}, 1, true});
     n.flush();
-    CHECK(released_early(n) == std::vector<std::uint64_t>{1});
+    CHECK(n.went(0, 0));
+    n.look(ControllerDown{});
+    n.take();
+    n.connect();
+    const wire::Snapshot told = n.said<wire::Snapshot>().at(0);
+    REQUIRE(told.launches.size() == 2);
+    CHECK(told.launches[0].state == wire::LaunchState::in_flight);
+    CHECK(told.launches[0].demand.behind);
+}
+
+TEST_CASE("nobody waits for the end of what is followed by what its run has let go") {
+    Node n;
+    n.serve(1);
+    record_on(n, 0, 1);
+    CHECK(n.core.awaits_end({0, 0}));
+    n.grant(1, {}, {{coll_key(kCommA, 0), 3}});
+    reach(n, 0);
+    CHECK_FALSE(n.core.awaits_end({0, 0}));  // what comes next will be let go when it is recorded
+    record_on(n, 1, 2);
+    n.flush();
+    CHECK_FALSE(n.core.awaits_end({0, 0}));
+    SUBCASE("another waits for its turn") {
+        n.on(Recorded{0, 2, ring::kLaunchFenced, ring::Gate::host, 2, {coll(0, 2)}, 1, false});
+        n.flush();
+        CHECK_FALSE(n.core.awaits_end({0, 0}));
+        CHECK(n.core.awaits_end({0, 1}));
+    }
+    SUBCASE("the run ends with it") {
+        record_on(n, 2, 1);
+        n.flush();
+        CHECK(n.core.awaits_end({0, 2}));
+    }
+    SUBCASE("the run is wanted back") {
+        n.hear(wire::Revoke{7, {}, {1}});
+        n.look(Retracted{of_rank_0({1}), {}});
+        CHECK(n.core.awaits_end({0, 0}));
+    }
 }
 
 TEST_CASE("what was released early and is done before anybody looked has started under its run") {

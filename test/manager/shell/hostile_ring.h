@@ -98,7 +98,7 @@ private:
         while (core_.flush(now_, actions_)) {}
         perform();
         PollHint hint;
-        reader_->await(hint, 1);
+        reader_->await(hint, 1, [](std::uint64_t) { return true; });
         // What is enforced is asked for and granted, so that all the ways of a launch are walked.
         for (const CommId& comm : registered_) on(FromController{1, 1, wire::Verdicts{{{comm, Verdict::enforced}}}});
         registered_.clear();

@@ -166,3 +166,19 @@ TEST_CASE("where looks wait for a core, the others get it") {
     for (int i = 0; i < 200; ++i) crowded.waited(kMs, 0);
     CHECK(crowded.interval(due, 2 * kMs) == 0);
 }
+
+TEST_CASE(
+    "what nobody waits for is looked at seldom, and records ring meanwhile; the next of a flurry is not to ring") {
+    constexpr TimeNs kMs = 1'000 * kUs;
+    PollPace pace, crowded;
+    for (int i = 0; i < 40; ++i) crowded.waited(kMs, kMs);
+    PollHint hint;
+    hint.any = hint.unawaited = true;
+    hint.quiet = 10 * kUs;
+    CHECK(pace.interval(hint, kMs) < 100 * kUs);
+    CHECK(crowded.interval(hint, kMs) >= 4 * kMs);
+    hint.quiet = kMs;
+    CHECK(pace.interval(hint, kMs) == kMs);
+    hint.add(500 * kUs, {}, kMs);  // and another is awaited
+    CHECK(pace.interval(hint, kMs) == pace.interval(500 * kUs));
+}

@@ -72,7 +72,7 @@ struct Bench {
 
 bool needs_poll(RingReader& reader) {
     PollHint hint;
-    reader.await(hint, 1);
+    reader.await(hint, 1, [](std::uint64_t) { return true; });
     return hint.any;
 }
 
@@ -163,7 +163,7 @@ TEST_CASE("words of launches that come again are expected when they came before"
         const std::uint64_t seq = b.record();
         look();
         hint = {};
-        b.reader->await(hint, now);
+        b.reader->await(hint, now, [](std::uint64_t) { return true; });
         CHECK(hint.any);
         CHECK((hint.next != 0) == (i > 2));  // two before it, and itself
         if (i > 2) CHECK(std::abs(hint.next - now - 5 * kMs) < 2 * kMs);
@@ -174,7 +174,7 @@ TEST_CASE("words of launches that come again are expected when they came before"
         look();
         b.go(seq);
         hint = {};
-        b.reader->await(hint, now);
+        b.reader->await(hint, now, [](std::uint64_t) { return true; });
         now += 3 * kMs;
         b.done(seq);
         look();
