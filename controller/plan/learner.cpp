@@ -180,8 +180,10 @@ bool Learner::may_plan() const {
     return options_.provision && kind_ != nullptr && (!options_.guard || kind_->yardstick_ns() > 0);
 }
 
-// A plan saves no more of a lap than what launches were held for in it.
+// A plan saves no more of a lap than what launches were held for in it, and nothing where no light moves in any case:
+// they were held until they had asked, and runs without end need no plan.
 bool Learner::is_worth_a_plan() const {
+    if (lap_ns() > 0 && follower_.unmoved_ns(kind_->lap) >= rest_laps_ns()) return false;
     return static_cast<double>(kind_->lap.held_ns) >= kWorthwhile * static_cast<double>(kind_->yardstick_ns());
 }
 
@@ -351,8 +353,10 @@ void Learner::come_back() {
 
 TimeNs Learner::rest_ns() const {
     if (kind_ == nullptr || is_young()) return 0;
-    return (kind_->may_be_part ? kRestPartLaps : kRestLaps) * (may_begin() ? 1 : kRestOwed) * lap_ns();
+    return rest_laps_ns() * (may_begin() ? 1 : kRestOwed);
 }
+
+TimeNs Learner::rest_laps_ns() const { return (kind_->may_be_part ? kRestPartLaps : kRestLaps) * lap_ns(); }
 
 std::string Learner::state() const {
     if (!options_.provision) return "on demand: the controller provisions nothing";
@@ -363,8 +367,9 @@ std::string Learner::state() const {
         return "on demand: plans have cost it " + std::to_string(guard_.lost_ns() / 1000) + " us; tried again in " +
                std::to_string((guard_.owed_ns() + 999'999'999) / 1'000'000'000) + " s";
     if (follower_.course() == nullptr)
-        return is_worth_a_plan() ? "on demand: no plan yet that promises laps as short"
-                                 : "on demand: its launches wait for light for less than 0.5 % of a lap";
+        return is_worth_a_plan()
+                   ? "on demand: no plan yet that promises laps as short"
+                   : "on demand: no light of it moves, or its launches wait for light for less than 0.5 % of a lap";
     return options_.guard ? "provisioned" : "provisioned, whatever it costs";
 }
 

@@ -35,6 +35,8 @@ public:
     virtual TimeNs longest_dark(const Order& order) const = 0;
     // Of its ranks' communicators. Those that others were split from are often made for that alone, and do not count.
     virtual LeftOut left_out(const Lap& lap) const = 0;
+    // For how long its light is as it is; 0: not all of it is up.
+    virtual TimeNs unmoved_ns(const Lap& lap) const = 0;
     // The plan that is followed; nullptr: the job goes by demand.
     virtual const Course* course() const = 0;
     virtual void follow(Lap lap, const Order& order) = 0;
@@ -113,6 +115,7 @@ private:
     bool may_plan() const;
     bool may_begin() const;
     bool is_young() const;
+    TimeNs rest_laps_ns() const;
     bool is_worth_a_plan() const;
     TimeNs begin_costs(const Order& order) const;
     std::optional<std::int64_t> pays_from(const Order& order) const;

@@ -18,17 +18,15 @@ constexpr std::size_t kMostLooked = 128;  // launches not done
 // The launches of each family that are not done, in ring order.
 class FamilyOrder {
 public:
-    // Its gate is reached before that of none ahead of it, or all of these have been let go: then NCCL keeps their
-    // order, and what is ahead counts as started as soon as it is reached (start_before).
-    bool admits(const Launch& launch) {
+    Ahead ahead_of(const Launch& launch) {
         bool in_stream = launch.in_stream_order(), behind_gone = in_stream && !launch.stands_apart();
         for (const std::uint32_t family : launch.families) {
-            Ahead& ahead = of(family, launch);
+            Family& ahead = of(family, launch);
             ahead.one_stream &= launch.in_stream_order() && ahead.stream == launch.stream;
             in_stream &= ahead.one_stream;
             behind_gone &= ahead.gone;
         }
-        return in_stream || behind_gone;
+        return in_stream ? Ahead::in_stream : behind_gone ? Ahead::let_go : Ahead::waits;
     }
     void add(const Launch& launch) {
         const bool gone = launch.phase == Phase::started || launch.early == EarlyRelease::released;
@@ -36,17 +34,17 @@ public:
     }
 
 private:
-    struct Ahead {
+    struct Family {
         std::uint32_t family;
         std::uint64_t stream;
         bool one_stream, gone;
     };
-    Ahead& of(std::uint32_t family, const Launch& launch) {
+    Family& of(std::uint32_t family, const Launch& launch) {
         const auto at =
-            std::find_if(families_.begin(), families_.end(), [family](const Ahead& a) { return a.family == family; });
+            std::find_if(families_.begin(), families_.end(), [family](const Family& f) { return f.family == family; });
         return at != families_.end() ? *at : families_.emplace_back(family, launch.stream, true, true);
     }
-    std::vector<Ahead> families_;
+    std::vector<Family> families_;
 };
 
 // Of the same communicator: kernels of the two run in the order of their launches.
@@ -76,17 +74,23 @@ void EarlyReleases::release(Rank& rank) {
         if (launch.phase == Phase::done) continue;
         if (released == kMostReleasedEarly || ++looked > kMostLooked) return;
         released += launch.early != EarlyRelease::no;
-        if (order.admits(launch) && launch.may_be_released_early()) {
-            if (const std::uint64_t grant = runs_.cover(rank, launch, {}); grant != 0) {
-                launch.grant = grant;
-                launch.early = EarlyRelease::released;
-                ++released;
-                ++counters_.released_early;
-                emit(ReleaseEarly{rank.info.rank, launch.seq});
-            }
+        if (const std::uint64_t grant = grant_for(rank, launch, order.ahead_of(launch)); grant != 0) {
+            launch.grant = grant;
+            launch.early = EarlyRelease::released;
+            ++released;
+            ++counters_.released_early;
+            emit(ReleaseEarly{rank.info.rank, launch.seq});
         }
         order.add(launch);
     }
+}
+
+// Under which it may be released; 0: under none. What is reached before its turn keeps its circuits for longer than it
+// runs: that is left to runs of which no end is near, for else others want their ports soon.
+std::uint64_t EarlyReleases::grant_for(const Rank& rank, const Launch& launch, Ahead ahead) const {
+    if (ahead == Ahead::waits || !launch.may_be_released_early()) return 0;
+    const std::uint64_t grant = runs_.cover(rank, launch, {});
+    return grant == 0 || ahead == Ahead::in_stream || runs_.goes_beyond(launch, grant, kMostReleasedEarly) ? grant : 0;
 }
 
 // Its gate was reached: seen by the answer to a Retract, or by its end, before a poll of ours found its ready.
@@ -127,7 +131,8 @@ void EarlyReleases::retract_unless(const std::function<bool(const Rank&, const L
         FamilyOrder order;
         for (Launch& launch : rank.launches) {
             if (launch.phase == Phase::done) continue;
-            const bool stays = order.admits(launch);  // not where one ahead of it, in another stream, does not
+            const bool stays =
+                order.ahead_of(launch) != Ahead::waits;  // not where one ahead of it, in another stream, does not
             if (launch.early == EarlyRelease::released && !(stays && covered(rank, launch))) {
                 launch.early = EarlyRelease::retracting;
                 back.launches.push_back({id, launch.seq});

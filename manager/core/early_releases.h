@@ -1,6 +1,7 @@
 // Early release: gates that are opened before they are reached, and taken back.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <string>
 #include <vector>
@@ -11,6 +12,14 @@ namespace opus::manager {
 
 class Launches;
 class Runs;
+
+// What is ahead of a launch in its families, and not done.
+enum class Ahead : std::uint8_t {
+    waits,      // some of it waits, in another stream
+    let_go,     // all of it has been let go, some in other streams: NCCL keeps their order, and what is ahead counts as
+                // started as soon as the launch is reached
+    in_stream,  // it stands in the launch's stream, where gates are reached in order; or there is none
+};
 
 class EarlyReleases : Room {
 public:
@@ -30,6 +39,7 @@ public:
 
 private:
     void release(Rank& rank);
+    std::uint64_t grant_for(const Rank& rank, const Launch& launch, Ahead ahead) const;
     void start_before(Rank& rank, const Launch& launch);
     void retract_unless(const std::function<bool(const Rank&, const Launch&)>& covered);
 

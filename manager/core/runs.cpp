@@ -115,11 +115,11 @@ bool Runs::goes_on(const Launch& launch) const {
            });
 }
 
-bool Runs::goes_beyond(const Launch& launch) const {
-    return launch.grant != 0 && !tokens_.empty() && std::ranges::all_of(launch.keys, [&](const LaunchKey& key) {
+bool Runs::goes_beyond(const Launch& launch, std::uint64_t grant, std::uint64_t by) const {
+    return grant != 0 && !tokens_.empty() && std::ranges::all_of(launch.keys, [&](const LaunchKey& key) {
                Key next = key.range.first;
-               next.n += key.range.count;
-               return tokens_.continues(launch.grant, next);
+               next.n += key.range.count - 1 + by;
+               return tokens_.continues(grant, next);
            });
 }
 

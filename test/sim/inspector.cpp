@@ -411,7 +411,10 @@ bool Inspector::starts_under_run(LaunchIndex index) {
             return token.second.heard && std::any_of(token.second.ranges.begin(), token.second.ranges.end(),
                                                      [&](const wire::KeyRange& r) { return covers(r, key); });
         };
-        const auto token = std::find_if(tokens.begin(), tokens.end(), lies_under);
+        // The last of them: its manager may have let go of earlier ones when it heard nothing, and has told nobody.
+        auto token = tokens.end();
+        for (auto t = tokens.begin(); t != tokens.end(); ++t)
+            if (lies_under(*t) && (token == tokens.end() || t->second.at_ns >= token->second.at_ns)) token = t;
         if (token == tokens.end()) return false;
         if (newest == nullptr || token->second.at_ns > newest->at_ns) newest = &token->second;
         if (!token->second.robbed.empty()) robbed_[index] = token->second.robbed;

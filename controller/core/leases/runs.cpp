@@ -18,14 +18,20 @@ constexpr std::uint64_t kEndless = wire::kMaxKeysPerLaunch;  // keys of one sequ
 constexpr TimeNs kLeastQuantumNs = 1'000'000;
 constexpr TimeNs kRestDarkTimes = 16, kRestStays = 4, kMostRests = 32;
 
+// What comes again. Connections are made once.
+bool goes_on(const KeyState& key) {
+    return (key.key.kind == KeyKind::coll || key.key.kind == KeyKind::p2p) && key.comm->verdict == Verdict::enforced;
+}
+
 }  // namespace
 
 // Of a sequence: what a run may cover of it, and who has been told to be members of it.
 struct Runs::Offer {
     Comm* comm = nullptr;
-    std::uint64_t begin = 0, end = ~0ull;
+    std::uint64_t begin = 0, end = ~0ull, most = 0;
     bool mesh = false;
     std::set<std::uint32_t> slots;
+    std::vector<PairId> pairs;
 };
 
 std::vector<PairId> Runs::pairs_of_sequence(Comm& comm, const Key& sequence, bool mesh) {
@@ -93,18 +99,28 @@ bool Runs::has_rested(const Gang& gang) const {
     });
 }
 
-// What the launch itself may go on with where its run has no end.
-void Runs::offer_endless(const Launch& launch, std::map<Key, Offer>& offers) {
-    for (const KeyRef& r : launch.keys) {
-        const Key& key = r.key->key;
-        if ((key.kind != KeyKind::coll && key.kind != KeyKind::p2p) || r.key->comm->verdict != Verdict::enforced)
-            continue;
-        Offer& offer = offers[sequence_of(key)];
-        offer.comm = r.key->comm;
-        offer.begin = std::max(offer.begin, key.n + 1);
-        offer.mesh |= r.key->mesh;
-        offer.slots.insert(slot_of(key, r.slot));
+// All members of a sequence that there are: the launch of one may be in flight already, or come later.
+void Runs::offer_to_members(const Key& sequence, Offer& offer) {
+    const Comm& comm = *offer.comm;
+    for (std::uint32_t slot = 0; slot < comm.size; ++slot) {
+        const Member& member = comm.members[slot];
+        if (place_of(sequence, slot) != kNone && !member.gone && nodes_[member.node].up()) offer.slots.insert(slot);
     }
+}
+
+// What its launches themselves may go on with where the run has no end.
+void Runs::offer_endless(const Gang& gang, std::map<Key, Offer>& offers) {
+    for (const Launch* launch : gang.launches)
+        for (const KeyRef& r : launch->keys) {
+            const Key& key = r.key->key;
+            Comm* comm = r.key->comm;
+            if (!goes_on(*r.key) || !comm->complete()) continue;
+            Offer& offer = offers[sequence_of(key)];
+            offer.comm = comm;
+            offer.begin = std::max(offer.begin, key.n + 1);
+            offer.mesh |= r.key->mesh;
+            offer_to_members(sequence_of(key), offer);
+        }
 }
 
 // What the plan of its job has next for the gang's light, before anything is turned.
@@ -122,12 +138,43 @@ void Runs::offer_planned(const Gang& gang, std::map<Key, Offer>& offers) {
     for (const auto& [sequence, range] : job.course->kept_keys(ports, most_apart)) {
         Comm* comm = sequence.kind == KeyKind::coll || sequence.kind == KeyKind::p2p ? comms_.find(sequence.comm) : nullptr;
         if (comm == nullptr || comm->verdict != Verdict::enforced || !comm->complete()) continue;
-        Offer offer{comm, range.begin, range.end, range.mesh, {}};
-        for (std::uint32_t slot = 0; slot < comm->size; ++slot) {
-            const Member& member = comm->members[slot];
-            if (place_of(sequence, slot) != kNone && !member.gone && nodes_[member.node].up()) offer.slots.insert(slot);
-        }
+        Offer offer{comm, range.begin, range.end, 0, range.mesh, {}, {}};
+        offer_to_members(sequence, offer);
         offers.emplace(sequence, std::move(offer));
+    }
+}
+
+// Not all of its members can be told, its light is not all up, or another run covers it.
+bool Runs::can_be_offered(const Gang& gang, const Key& sequence, Offer& offer) {
+    const bool coll = is_collective(sequence);
+    // Who has asked for a key of it, on another stream, is granted it: the run begins behind that.
+    for (const auto& entry : offer.comm->keys)
+        if (sequence_of(entry.first) == sequence) offer.begin = std::max(offer.begin, entry.first.n + 1);
+    if (offer.slots.size() != (coll ? offer.comm->size : 2u) || offer.begin >= offer.end) return false;
+    offer.end = std::min(offer.end, offer.begin + offer.most);
+    if (run_of(*offer.comm, sequence, offer.begin, offer.end) != nullptr) return false;
+    offer.pairs = pairs_of_sequence(*offer.comm, sequence, coll && offer.mesh);
+    return std::all_of(offer.pairs.begin(), offer.pairs.end(), [&](PairId e) {
+        return std::binary_search(gang.pairs.begin(), gang.pairs.end(), e) && inventory_.lit(e) != nullptr &&
+               !fences_.is_drained(e);
+    });
+}
+
+// A launch of several sequences starts in a run with all of them, or asks for all, and asking takes back what covers a
+// part. So sequences that come together are offered together, or are covered already.
+void Runs::offer_whole_launches(const Gang& gang, std::map<Key, Offer>& offers) {
+    const auto lacks = [&](const Launch* launch) {
+        return std::any_of(launch->keys.begin(), launch->keys.end(), [&](const KeyRef& r) {
+            const Key sequence = sequence_of(r.key->key);
+            const std::uint64_t next = r.key->key.n + 1;
+            return goes_on(*r.key) && !offers.contains(sequence) && run_of(*r.key->comm, sequence, next, next + 1) == nullptr;
+        });
+    };
+    for (std::size_t before = offers.size() + 1; before != offers.size();) {
+        before = offers.size();
+        for (const Launch* launch : gang.launches)
+            if (lacks(launch))
+                for (const KeyRef& r : launch->keys) offers.erase(sequence_of(r.key->key));
     }
 }
 
@@ -137,36 +184,26 @@ std::map<NodeIndex, std::vector<wire::KeyRange>> Runs::begin(const Gang& gang, s
     const bool endless = options_.runs && has_rested(gang) && !planner_.wants_more(gang.pairs);
     if (!may_begin(gang, endless)) return soft;
     std::map<Key, Offer> offers;
-    if (!endless) offer_planned(gang, offers);
-    for (const Launch* launch : gang.launches)
-        if (endless) offer_endless(*launch, offers);
+    endless ? offer_endless(gang, offers) : offer_planned(gang, offers);
+    for (auto it = offers.begin(); it != offers.end();) {
+        it->second.most = endless ? kEndless : kMaxRunKeys;
+        it = can_be_offered(gang, it->first, it->second) ? std::next(it) : offers.erase(it);
+    }
+    if (endless) offer_whole_launches(gang, offers);
     Run run;
     run.grant = grant;
     run.endless = endless;
     run.circuits = circuits;
-    for (auto& [sequence, offer] : offers) {
-        Comm& comm = *offer.comm;
-        const bool coll = is_collective(sequence);
-        // Who has asked for a key of it, on another stream, is granted it: the run begins behind that.
-        for (const auto& entry : comm.keys)
-            if (sequence_of(entry.first) == sequence) offer.begin = std::max(offer.begin, entry.first.n + 1);
-        if (offer.slots.size() != (coll ? comm.size : 2u) || offer.begin >= offer.end) continue;
-        offer.end = std::min(offer.end, offer.begin + (endless ? kEndless : kMaxRunKeys));
-        if (run_of(comm, sequence, offer.begin, offer.end) != nullptr) continue;
-        const std::vector<PairId> pairs = pairs_of_sequence(comm, sequence, coll && offer.mesh);
-        const bool within = std::all_of(pairs.begin(), pairs.end(), [&](PairId e) {
-            return std::binary_search(gang.pairs.begin(), gang.pairs.end(), e) && inventory_.lit(e) != nullptr &&
-                   !fences_.is_drained(e);
-        });
-        if (!within) continue;
-        run.sequences.push_back({sequence, coll && offer.mesh, offer.begin, offer.end});
-        run.pairs.insert(run.pairs.end(), pairs.begin(), pairs.end());
+    for (const auto& [sequence, offer] : offers) {
+        const bool mesh = is_collective(sequence) && offer.mesh;
+        run.sequences.push_back({sequence, mesh, offer.begin, offer.end});
+        run.pairs.insert(run.pairs.end(), offer.pairs.begin(), offer.pairs.end());
         Key first = sequence;
         first.n = offer.begin;
         std::set<NodeIndex> nodes_of_it;
-        for (const std::uint32_t slot : offer.slots) nodes_of_it.insert(comm.members[slot].node);
+        for (const std::uint32_t slot : offer.slots) nodes_of_it.insert(offer.comm->members[slot].node);
         for (const NodeIndex n : nodes_of_it)
-            soft[n].push_back({first, static_cast<std::uint32_t>(offer.end - offer.begin), coll && offer.mesh});
+            soft[n].push_back({first, static_cast<std::uint32_t>(offer.end - offer.begin), mesh});
         run.nodes.insert(nodes_of_it.begin(), nodes_of_it.end());
     }
     if (run.sequences.empty()) return soft;

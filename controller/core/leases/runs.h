@@ -57,8 +57,11 @@ private:
     bool may_begin(const Gang& gang, bool endless);
     TimeNs longest_rest(const Gang& gang) const;
     bool has_rested(const Gang& gang) const;
-    void offer_endless(const Launch& launch, std::map<Key, Offer>& offers);
+    void offer_to_members(const Key& sequence, Offer& offer);
+    void offer_endless(const Gang& gang, std::map<Key, Offer>& offers);
     void offer_planned(const Gang& gang, std::map<Key, Offer>& offers);
+    bool can_be_offered(const Gang& gang, const Key& sequence, Offer& offer);
+    void offer_whole_launches(const Gang& gang, std::map<Key, Offer>& offers);
     void join_comm(Comm& comm, std::uint64_t grant);
     void lie_on_pairs(Run& run);
     static bool covers(const Run& run, const KeyState& key);

@@ -27,6 +27,7 @@ public:
         return dark;
     }
     plan::LeftOut left_out(const plan::Lap& lap) const override { return jobs_.left_out(lap); }
+    TimeNs unmoved_ns(const plan::Lap& lap) const override { return jobs_.unmoved_ns(lap); }
     const plan::Course* course() const override { return job_.course.get(); }
     void follow(plan::Lap lap, const plan::Order& order) override { jobs_.turns_.follow(job_, std::move(lap), order); }
     void drop() override { jobs_.turns_.drop_course(job_); }
@@ -108,6 +109,18 @@ plan::LeftOut Jobs::left_out(const plan::Lap& lap) {
         left_out = std::max(left_out, was_used(*comm) ? plan::LeftOut::used : plan::LeftOut::unused);
     }
     return left_out;
+}
+
+TimeNs Jobs::unmoved_ns(const plan::Lap& lap) const {
+    TimeNs moved = 0;
+    for (const plan::Use& use : lap.uses)
+        for (const auto& [a, b] : use.pairs) {
+            const std::vector<Circuit>& up = inventory_.pair(inventory_.pair_between(a, b)).up;
+            if (up.empty()) return 0;
+            for (const Circuit& c : up)
+                for (const PortId p : {c.a, c.b}) moved = std::max(moved, inventory_.port(p).since_ns);
+        }
+    return now_ - moved;
 }
 
 // What a pair's bytes of it take over one circuit; 0: not known.

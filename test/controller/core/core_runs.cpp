@@ -197,4 +197,28 @@ TEST_CASE("a run without end is taken back when somebody wants its ports, and th
     CHECK(run.counters().demands > 100);
 }
 
+// Each rank sends to the next in one launch with what it receives; the last one comes late, so the others are granted without it.
+Job around_a_ring(TimeNs late) {
+    Job job;
+    job.comms = {{0, 1, 2, 3}};
+    for (std::size_t r = 0; r < 4; ++r) {
+        job.ranks.push_back(rank_on(
+            NodeIndex(r),
+            many(60, lasting(kMs, on(0, {send(0, std::uint32_t(r + 1) % 4), recv(0, std::uint32_t(r + 3) % 4)})))));
+        if (r == 3) job.ranks[r].program.front().delay_ns = late;
+    }
+    return job;
+}
+
+TEST_CASE("a run without end covers whole launches, of members that were granted and of those that come later") {
+    for (const TimeNs late : {TimeNs{0}, 200 * kMs}) {
+        CAPTURE(late);
+        RunWorld run({.nodes = 4, .ports = 2}, around_a_ring(late));
+        must_end(run.world);
+        CHECK(run.counters().revocations == 0);
+        CHECK(run.counters().demands <= 12);
+        CHECK(run.world.run_starts >= 4 * 60 - 12);
+    }
+}
+
 }  // namespace opus::controller::test

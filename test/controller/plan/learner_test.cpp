@@ -21,6 +21,7 @@ struct Followed final : Follower {
     std::vector<Pair> pairs_of(const SeenKey& key) const override { return {key.key.comm == kLeft ? Pair{0, 1} : Pair{1, 2}}; }
     TimeNs longest_dark(const Order&) const override { return kDark; }
     LeftOut left_out(const Lap&) const override { return leaves; }
+    TimeNs unmoved_ns(const Lap&) const override { return unmoved; }
     const Course* course() const override { return plan.get(); }
     void follow(Lap lap, const Order& order) override {
         plan = std::make_unique<Course>(std::move(lap), order, [](const Key&) { return 0; });
@@ -42,6 +43,7 @@ struct Followed final : Follower {
     int begun = 0;
     bool due = false;
     LeftOut leaves = LeftOut::none;
+    TimeNs unmoved = 0;
     bool ended_endless = false;
 };
 
@@ -131,6 +133,18 @@ TEST_CASE("a plan begins once the laps done, by what it saves of each, pay for t
         CHECK(job.laps_until_asked() > first);
         CHECK(job.follower.begun == 0);
     }
+}
+
+TEST_CASE(
+    "a job whose light does not move on demand is not planned, however long its launches are held until they have "
+    "asked") {
+    Job job;
+    job.follower.unmoved = 100'000 * kMs;
+    CHECK(job.laps_until_asked(100) == 100);
+    CHECK(job.learner.rest_ns() > 0);  // its light may be at rest: runs on it need no plan
+    CHECK(job.learner.state().starts_with("on demand: no light of it moves"));
+    job.follower.unmoved = 0;
+    CHECK(job.laps_until_asked() < 200);
 }
 
 TEST_CASE("what a begin has cost that its laps have not saved, the next begin must pay for, too") {
