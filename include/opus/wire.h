@@ -36,6 +36,7 @@ inline constexpr std::size_t kMaxText = 4095;            // reasons: printable, 
 inline constexpr std::size_t kMaxBody = 8u << 20;        // JSON of opus-ctl
 inline constexpr std::size_t kMaxList = 1u << 18;        // elements of any list
 inline constexpr std::size_t kMaxKeysPerLaunch = 65536;  // summed over its ranges
+inline constexpr std::uint64_t kMostKeysPlanned = 4096;  // of a sequence, in a run by a plan; one without end has many more
 inline constexpr std::uint32_t kMaxRanks = 1u << 22;     // of one communicator
 inline constexpr std::size_t kMaxBystanders = 64;        // processes without Opus that a node tells of
 inline constexpr std::uint32_t kMaxLocal = 64;           // GPUs of a node, ports of a GPU

@@ -86,11 +86,11 @@ void EarlyReleases::release(Rank& rank) {
 }
 
 // Under which it may be released; 0: under none. What is reached before its turn keeps its circuits for longer than it
-// runs: that is left to runs of which no end is near, for else others want their ports soon.
+// runs. So that is left to runs without end: of others' ports somebody wants something soon.
 std::uint64_t EarlyReleases::grant_for(const Rank& rank, const Launch& launch, Ahead ahead) const {
     if (ahead == Ahead::waits || !launch.may_be_released_early()) return 0;
     const std::uint64_t grant = runs_.cover(rank, launch, {});
-    return grant == 0 || ahead == Ahead::in_stream || runs_.goes_beyond(launch, grant, kMostReleasedEarly) ? grant : 0;
+    return grant == 0 || ahead == Ahead::in_stream || runs_.goes_beyond(launch, grant, wire::kMostKeysPlanned) ? grant : 0;
 }
 
 // Its gate was reached: seen by the answer to a Retract, or by its end, before a poll of ours found its ready.

@@ -13,7 +13,6 @@
 namespace opus::controller {
 namespace {
 
-constexpr std::uint64_t kMaxRunKeys = 4096;                  // of one sequence, in one grant
 constexpr std::uint64_t kEndless = wire::kMaxKeysPerLaunch;  // keys of one sequence: then it is asked for once more
 constexpr TimeNs kLeastQuantumNs = 1'000'000;
 constexpr TimeNs kRestDarkTimes = 16, kRestStays = 4, kMostRests = 32;
@@ -186,7 +185,7 @@ std::map<NodeIndex, std::vector<wire::KeyRange>> Runs::begin(const Gang& gang, s
     std::map<Key, Offer> offers;
     endless ? offer_endless(gang, offers) : offer_planned(gang, offers);
     for (auto it = offers.begin(); it != offers.end();) {
-        it->second.most = endless ? kEndless : kMaxRunKeys;
+        it->second.most = endless ? kEndless : wire::kMostKeysPlanned;
         it = can_be_offered(gang, it->first, it->second) ? std::next(it) : offers.erase(it);
     }
     if (endless) offer_whole_launches(gang, offers);

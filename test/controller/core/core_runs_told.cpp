@@ -270,6 +270,9 @@ TEST_CASE("what was half-started under a run over a mesh holds the whole mesh") 
     for (NodeIndex n = 1; n < 4; ++n) h.demand(n, all_to_all(1));
     CHECK(h.told<wire::Grant>(1).back().firm == std::vector<wire::LocalLaunch>{{0, 1}});
     for (NodeIndex n = 1; n < 4; ++n) h.hear(n, wire::Done{{{{0, 1}, 0, 0, 0, false}}, {}, {}, {}});
+    const wire::Grant next = h.told<wire::Grant>(1).back();
+    REQUIRE(next.soft.size() == 1);  // all go on with what comes next, n0 as well
+    for (NodeIndex n = 0; n < 4; ++n) h.hear(n, wire::Returned{next.id, {}, {}, {}, {}});
     CHECK(busy() == 0);
 }
 

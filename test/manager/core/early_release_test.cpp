@@ -164,21 +164,21 @@ TEST_CASE("what stands in another stream is let go once all that is ahead of it 
     record_on(n, 0, 1);
     record_on(n, 1, 2);
     SUBCASE("with it, by its run") {
-        n.grant(1, {}, {{coll_key(kCommA, 0), 99}});
+        n.grant(1, {}, {{coll_key(kCommA, 0), 5000}});
         CHECK(released_early(n) == std::vector<std::uint64_t>{0, 1});
     }
     SUBCASE("what is ahead has started by a grant of its own") {
         reach(n, 0);
-        n.grant(1, of_rank_0({0}), {{coll_key(kCommA, 1), 99}});
+        n.grant(1, of_rank_0({0}), {{coll_key(kCommA, 1), 5000}});
         CHECK(n.went(0, 0));
         CHECK(released_early(n) == std::vector<std::uint64_t>{1});
     }
-    SUBCASE("not where the run ends soon: others will want its ports") {
-        n.grant(1, {}, {{coll_key(kCommA, 0), 33}});
+    SUBCASE("not in a run by a plan: others want its ports soon") {
+        n.grant(1, {}, {{coll_key(kCommA, 0), 4096}});
         CHECK(released_early(n) == std::vector<std::uint64_t>{0});
     }
     SUBCASE("not before that") {
-        n.grant(1, {}, {{coll_key(kCommA, 1), 99}});
+        n.grant(1, {}, {{coll_key(kCommA, 1), 5000}});
         CHECK(released_early(n).empty());
         n.take();
         n.ready(0, 1);
@@ -195,7 +195,7 @@ TEST_CASE("what stands in another stream is let go once all that is ahead of it 
         n.enforce(kCommB);
         n.on(Recorded{0, 2, ring::kLaunchFenced, ring::Gate::stream, 1, {coll(0, 2), coll(1, 0)}, 2, false});
         record_on(n, 4, 2, 3);
-        n.grant(1, {}, {{coll_key(kCommA, 0), 99}, {coll_key(kCommB, 0), 99}});
+        n.grant(1, {}, {{coll_key(kCommA, 0), 5000}, {coll_key(kCommB, 0), 5000}});
         CHECK(released_early(n) == std::vector<std::uint64_t>{0, 1});
     }
 }
@@ -206,7 +206,7 @@ TEST_CASE("what has started of a sequence has no holes") {
     record_on(n, 0, 1);
     record_on(n, 1, 2);
     record_on(n, 2, 1);
-    n.grant(1, {}, {{coll_key(kCommA, 0), 99}});
+    n.grant(1, {}, {{coll_key(kCommA, 0), 5000}});
     n.take();
     SUBCASE("the run is returned when the second has been reached, in its stream, and the first has not") {
         n.hear(wire::Revoke{7, {}, {1}});
@@ -226,7 +226,7 @@ TEST_CASE("what has started of a sequence has no holes") {
         CHECK(n.said<wire::Demand>().empty());
     }
     SUBCASE("a part of the run is returned: what is behind that in another stream is retracted with it") {
-        n.grant(2, {}, {{coll_key(kCommA, 1), 99}});
+        n.grant(2, {}, {{coll_key(kCommA, 1), 5000}});
         n.take();
         n.hear(wire::Revoke{7, {}, {1}});
         CHECK(n.taken<Retract>().at(0).launches == of_rank_0({0, 1, 2}));
@@ -260,7 +260,7 @@ TEST_CASE("nobody waits for the end of what is followed by what its run has let 
     n.serve(1);
     record_on(n, 0, 1);
     CHECK(n.core.awaits_end({0, 0}));
-    n.grant(1, {}, {{coll_key(kCommA, 0), 99}});
+    n.grant(1, {}, {{coll_key(kCommA, 0), 5000}});
     reach(n, 0);
     CHECK_FALSE(n.core.awaits_end({0, 0}));  // what comes next will be let go when it is recorded
     record_on(n, 1, 2);
@@ -273,7 +273,7 @@ TEST_CASE("nobody waits for the end of what is followed by what its run has let 
         CHECK(n.core.awaits_end({0, 1}));
     }
     SUBCASE("the run ends with it") {
-        n.on(Recorded{0, 2, ring::kLaunchFenced, ring::Gate::stream, 1, {coll(0, 98)}, 1, false});
+        n.on(Recorded{0, 2, ring::kLaunchFenced, ring::Gate::stream, 1, {coll(0, 4999)}, 1, false});
         n.flush();
         CHECK(n.core.awaits_end({0, 2}));
     }
