@@ -356,7 +356,7 @@ void Inspector::resumed(LaunchIndex index) {
     const LaunchRun& run = world_.launches[index];
     if (!run.runs() || run.free()) return;
     for_each_pair(index, [&](PairIndex pair) {
-        if (!world_.plane.lit(pair) && !world_.plane.darkened_by_others(pair))
+        if (!world_.plane.lit(pair) && !world_.plane.darkened_by_others(pair) && !is_through(index, pair))
             world_.fail("I1: " + name(index) + " is told that its circuits are back, and they are dark");
     });
 }
