@@ -64,12 +64,20 @@ private:
 
 // What a manager waits for that nobody will ring for, over all its ranks.
 struct PollHint {
+    static constexpr TimeNs kSoon = 1'000'000;
+
     bool any = false;
     bool unawaited = false;  // there is a word that nobody waits for: what comes after it goes without us
     TimeNs quiet = 0;        // since the last event
     TimeNs due = 0;          // since when that is due which fell due last; 0: nothing is
     TimeNs watch_until = 0;  // until then what is due is most probably here
     TimeNs next = 0;         // when the next falls due; 0: none will
+
+    // What comes after it goes without us, but when it comes is worth knowing.
+    void add_soon(TimeNs now) {
+        any = true;
+        next = next == 0 ? now + kSoon : std::min(next, now + kSoon);
+    }
 
     // One more word, whose cause was at `since`.
     void add(TimeNs since, Window window, TimeNs now) {

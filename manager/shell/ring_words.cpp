@@ -210,6 +210,8 @@ void RingWords::await(PollHint& hint, TimeNs now, const Awaited& is_awaited) {
         }
         if (runs && !is_awaited(first.seq))
             hint.any = hint.unawaited = true;
+        else if (queue.next == Word::done_ahead && queue.launches.size() > 1 && went(queue.launches[1].seq))
+            hint.add_soon(now);
         else
             hint.add(queue.since, arrivals_.window(arrival_of(queue)), now);
     }
