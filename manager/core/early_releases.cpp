@@ -90,7 +90,7 @@ void EarlyReleases::release(Rank& rank) {
 std::uint64_t EarlyReleases::grant_for(const Rank& rank, const Launch& launch, Ahead ahead) const {
     if (ahead == Ahead::waits || !launch.may_be_released_early()) return 0;
     const std::uint64_t grant = runs_.cover(rank, launch, {});
-    return grant == 0 || ahead == Ahead::in_stream || runs_.goes_beyond(launch, grant, wire::kMostKeysPlanned) ? grant : 0;
+    return grant == 0 || ahead == Ahead::in_stream || runs_.is_endless(launch, grant) ? grant : 0;
 }
 
 // Its gate was reached: seen by the answer to a Retract, or by its end, before a poll of ours found its ready.

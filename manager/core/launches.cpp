@@ -171,7 +171,7 @@ void Launches::pass_turn(Rank& rank, const std::vector<std::uint32_t>& families,
 bool Launches::awaits_end(const wire::LocalLaunch& id) const {
     const auto rank = ranks_.find(id.rank);
     const Launch* launch = rank != ranks_.end() ? rank->second.find(id.seq) : nullptr;
-    if (launch == nullptr || !runs_.goes_beyond(*launch, launch->grant, wire::kMostKeysPlanned)) return true;
+    if (launch == nullptr || !runs_.is_endless(*launch, launch->grant)) return true;
     return std::any_of(launch->families.begin(), launch->families.end(), [&](std::uint32_t family) {
         const Launch* next = rank->second.find(rank->second.next_of(family, id.seq));
         return next != nullptr && !next->running() && next->early != EarlyRelease::released;

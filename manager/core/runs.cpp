@@ -115,10 +115,10 @@ bool Runs::goes_on(const Launch& launch) const {
            });
 }
 
-bool Runs::goes_beyond(const Launch& launch, std::uint64_t grant, std::uint64_t by) const {
+bool Runs::is_endless(const Launch& launch, std::uint64_t grant) const {
     return grant != 0 && !tokens_.empty() && std::ranges::all_of(launch.keys, [&](const LaunchKey& key) {
                Key next = key.range.first;
-               next.n += key.range.count - 1 + by;
+               next.n += key.range.count - 1 + wire::kMostKeysPlanned;
                return tokens_.continues(grant, next);
            });
 }

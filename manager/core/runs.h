@@ -31,8 +31,8 @@ public:
     std::uint64_t cover_by_tokens(const Rank& rank, const Launch& launch,
                                   const std::vector<std::uint64_t>& without) const;  // were it now
     bool goes_on(const Launch& launch) const;                                        // the run under which it started
-    // The run of a grant covers so many more launches of its sequences after it, at least.
-    bool goes_beyond(const Launch& launch, std::uint64_t grant, std::uint64_t by) const;
+    bool is_endless(const Launch& launch,
+                    std::uint64_t grant) const;  // after it, the run of this grant goes on for longer than by a plan
     std::vector<std::uint64_t> take_ended() { return tokens_.take_ended(); }
     void snapshot(std::vector<wire::Token>& tokens) const { tokens_.snapshot(tokens); }
 

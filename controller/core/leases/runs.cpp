@@ -17,20 +17,19 @@ constexpr std::uint64_t kEndless = wire::kMaxKeysPerLaunch;  // keys of one sequ
 constexpr TimeNs kLeastQuantumNs = 1'000'000;
 constexpr TimeNs kRestDarkTimes = 16, kRestStays = 4, kMostRests = 32;
 
-// What comes again. Connections are made once.
-bool goes_on(const KeyState& key) {
-    return (key.key.kind == KeyKind::coll || key.key.kind == KeyKind::p2p) && key.comm->verdict == Verdict::enforced;
-}
+// Connections are made once.
+bool comes_again(const Key& key) { return key.kind == KeyKind::coll || key.kind == KeyKind::p2p; }
+bool goes_on(const KeyState& key) { return comes_again(key.key) && key.comm->verdict == Verdict::enforced; }
 
 }  // namespace
 
-// Of a sequence: what a run may cover of it, and who has been told to be members of it.
+// Of a sequence: what a run may cover of it, and, once it is known to be possible, whose nodes are told and on which pairs it lies.
 struct Runs::Offer {
     Comm* comm = nullptr;
-    std::uint64_t begin = 0, end = ~0ull, most = 0;
+    std::uint64_t begin = 0, end = ~0ull;
     bool mesh = false;
-    std::set<std::uint32_t> slots;
-    std::vector<PairId> pairs;
+    std::set<NodeIndex> nodes = {};
+    std::vector<PairId> pairs = {};
 };
 
 std::vector<PairId> Runs::pairs_of_sequence(Comm& comm, const Key& sequence, bool mesh) {
@@ -98,15 +97,6 @@ bool Runs::has_rested(const Gang& gang) const {
     });
 }
 
-// All members of a sequence that there are: the launch of one may be in flight already, or come later.
-void Runs::offer_to_members(const Key& sequence, Offer& offer) {
-    const Comm& comm = *offer.comm;
-    for (std::uint32_t slot = 0; slot < comm.size; ++slot) {
-        const Member& member = comm.members[slot];
-        if (place_of(sequence, slot) != kNone && !member.gone && nodes_[member.node].up()) offer.slots.insert(slot);
-    }
-}
-
 // What its launches themselves may go on with where the run has no end.
 void Runs::offer_endless(const Gang& gang, std::map<Key, Offer>& offers) {
     for (const Launch* launch : gang.launches)
@@ -118,7 +108,6 @@ void Runs::offer_endless(const Gang& gang, std::map<Key, Offer>& offers) {
             offer.comm = comm;
             offer.begin = std::max(offer.begin, key.n + 1);
             offer.mesh |= r.key->mesh;
-            offer_to_members(sequence_of(key), offer);
         }
 }
 
@@ -135,22 +124,29 @@ void Runs::offer_planned(const Gang& gang, std::map<Key, Offer>& offers) {
     // Where other jobs want the light, a member that starts before the others keeps it from them until those come.
     const TimeNs most_apart = turns_.shares_light(job, ports) ? dark : std::numeric_limits<TimeNs>::max();
     for (const auto& [sequence, range] : job.course->kept_keys(ports, most_apart)) {
-        Comm* comm = sequence.kind == KeyKind::coll || sequence.kind == KeyKind::p2p ? comms_.find(sequence.comm) : nullptr;
+        Comm* comm = comes_again(sequence) ? comms_.find(sequence.comm) : nullptr;
         if (comm == nullptr || comm->verdict != Verdict::enforced || !comm->complete()) continue;
-        Offer offer{comm, range.begin, range.end, 0, range.mesh, {}, {}};
-        offer_to_members(sequence, offer);
-        offers.emplace(sequence, std::move(offer));
+        offers.emplace(sequence, Offer{comm, range.begin, range.end, range.mesh});
     }
 }
 
-// Not all of its members can be told, its light is not all up, or another run covers it.
-bool Runs::can_be_offered(const Gang& gang, const Key& sequence, Offer& offer) {
+// All of its members can be told, also one whose launch is in flight already or comes later; its light is all up; no other run covers it.
+bool Runs::can_be_offered(const Gang& gang, const Key& sequence, std::uint64_t most, Offer& offer) {
     const bool coll = is_collective(sequence);
+    const Comm& comm = *offer.comm;
     // Who has asked for a key of it, on another stream, is granted it: the run begins behind that.
-    for (const auto& entry : offer.comm->keys)
+    for (const auto& entry : comm.keys)
         if (sequence_of(entry.first) == sequence) offer.begin = std::max(offer.begin, entry.first.n + 1);
-    if (offer.slots.size() != (coll ? offer.comm->size : 2u) || offer.begin >= offer.end) return false;
-    offer.end = std::min(offer.end, offer.begin + offer.most);
+    if (offer.begin >= offer.end) return false;
+    std::uint32_t told = 0;
+    for (std::uint32_t slot = 0; slot < comm.size; ++slot) {
+        const Member& member = comm.members[slot];
+        if (place_of(sequence, slot) == kNone || member.gone || !nodes_[member.node].up()) continue;
+        ++told;
+        offer.nodes.insert(member.node);
+    }
+    if (told != (coll ? comm.size : 2u)) return false;
+    offer.end = std::min(offer.end, offer.begin + most);
     if (run_of(*offer.comm, sequence, offer.begin, offer.end) != nullptr) return false;
     offer.pairs = pairs_of_sequence(*offer.comm, sequence, coll && offer.mesh);
     return std::all_of(offer.pairs.begin(), offer.pairs.end(), [&](PairId e) {
@@ -184,10 +180,9 @@ std::map<NodeIndex, std::vector<wire::KeyRange>> Runs::begin(const Gang& gang, s
     if (!may_begin(gang, endless)) return soft;
     std::map<Key, Offer> offers;
     endless ? offer_endless(gang, offers) : offer_planned(gang, offers);
-    for (auto it = offers.begin(); it != offers.end();) {
-        it->second.most = endless ? kEndless : wire::kMostKeysPlanned;
-        it = can_be_offered(gang, it->first, it->second) ? std::next(it) : offers.erase(it);
-    }
+    const std::uint64_t most = endless ? kEndless : wire::kMostKeysPlanned;
+    for (auto it = offers.begin(); it != offers.end();)
+        it = can_be_offered(gang, it->first, most, it->second) ? std::next(it) : offers.erase(it);
     if (endless) offer_whole_launches(gang, offers);
     Run run;
     run.grant = grant;
@@ -199,11 +194,9 @@ std::map<NodeIndex, std::vector<wire::KeyRange>> Runs::begin(const Gang& gang, s
         run.pairs.insert(run.pairs.end(), offer.pairs.begin(), offer.pairs.end());
         Key first = sequence;
         first.n = offer.begin;
-        std::set<NodeIndex> nodes_of_it;
-        for (const std::uint32_t slot : offer.slots) nodes_of_it.insert(offer.comm->members[slot].node);
-        for (const NodeIndex n : nodes_of_it)
+        for (const NodeIndex n : offer.nodes)
             soft[n].push_back({first, static_cast<std::uint32_t>(offer.end - offer.begin), mesh});
-        run.nodes.insert(nodes_of_it.begin(), nodes_of_it.end());
+        run.nodes.insert(offer.nodes.begin(), offer.nodes.end());
     }
     if (run.sequences.empty()) return soft;
     ++counters_.runs;

@@ -57,10 +57,9 @@ private:
     bool may_begin(const Gang& gang, bool endless);
     TimeNs longest_rest(const Gang& gang) const;
     bool has_rested(const Gang& gang) const;
-    void offer_to_members(const Key& sequence, Offer& offer);
     void offer_endless(const Gang& gang, std::map<Key, Offer>& offers);
     void offer_planned(const Gang& gang, std::map<Key, Offer>& offers);
-    bool can_be_offered(const Gang& gang, const Key& sequence, Offer& offer);
+    bool can_be_offered(const Gang& gang, const Key& sequence, std::uint64_t most, Offer& offer);
     void offer_whole_launches(const Gang& gang, std::map<Key, Offer>& offers);
     void join_comm(Comm& comm, std::uint64_t grant);
     void lie_on_pairs(Run& run);
