@@ -1,18 +1,21 @@
 #!/usr/bin/env bash
 # Runs a real NCCL job with and without Opus on the GPU of this machine, and prints one table (docs/gpu.md).
-#   gpu-check.sh [--libs FOLDER]... [--nodes N] [--iterations N] [--drawn N] [--calls N] [--torch NAMES] [--seconds N] [--mps] [--logs FOLDER]
+#   gpu-check.sh [--libs FOLDER]... [--only PARTS] [--nodes N] [--iterations N] [--drawn N] [--calls N] [--torch NAMES] [--seconds N] [--mps] [--logs FOLDER]
 # --libs: where libnccl.so.2 and libcudart.so.* lie, before all other places. --drawn: of 24 random jobs, with each kind of gate.
-# --calls: rounds of 100 calls. --torch: which of docs/examples/pytorch ('none': none). --seconds: the limit of a job.
+# --only: of queues, replay, drawn, cost, waits, torch, faults. --calls: rounds of 100 calls. --torch: which of docs/examples/pytorch
+# ('none': none). --seconds: the limit of a job.
 # --mps: a CUDA multi-process server of its own, so that kernels of different ranks run at one time.
 # --stand-ins FOLDER: the test doubles of a build folder in place of GPU and NCCL: tries this script, proves nothing of
 # a GPU. Exit code 0: every row as it should be; 1: some row is not; 77: something is missing, and it says what.
 set -uo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 libs=() nodes=4 iterations=5 drawn=24 calls=20 seconds=120 logs= standins= mps= control=
+only="queues replay drawn cost waits torch faults"
 torch="fsdp2 ddp hsdp pipeline tensor_parallel context_parallel expert_parallel graph groups accumulate_evaluate mix_3d"
 while [ $# -gt 0 ]; do
   case $1 in
     --libs) libs+=("$2"); shift 2 ;;
+    --only) only=$2; shift 2 ;;
     --nodes) nodes=$2; shift 2 ;;
     --iterations) iterations=$2; shift 2 ;;
     --drawn) drawn=$2; shift 2 ;;
@@ -22,10 +25,15 @@ while [ $# -gt 0 ]; do
     --mps) mps=1; shift ;;
     --logs) logs=$2; shift 2 ;;
     --stand-ins) standins=$2; libs+=("$2"); shift 2 ;;
-    --help) sed -n '2,9s/^# //p' "$0"; exit 0 ;;
+    --help) sed -n '2,10s/^# //p' "$0"; exit 0 ;;
     *) echo "gpu-check: $1 is not known; see --help" >&2; exit 2 ;;
   esac
 done
+for part in $only; do
+  [[ " queues replay drawn cost waits torch faults " == *" $part "* ]] ||
+    { echo "gpu-check: --only $part: one or more of queues replay drawn cost waits torch faults" >&2; exit 2; }
+done
+wanted() { [[ " $only " == *" $1 "* ]]; }
 [ -e "$here/MANIFEST" ] || { echo "gpu-check: run it from a bundle (make gpu-bundle)" >&2; exit 2; }
 
 work=$(mktemp -d "${TMPDIR:-/tmp}/opus-gpu-check.XXXXXX")
@@ -62,7 +70,7 @@ glibc=$(getconf GNU_LIBC_VERSION 2>/dev/null | awk '{print $2}')
 
 places() {
   printf '%s\n' "${libs[@]}" "${LD_LIBRARY_PATH:-}" | tr ':' '\n'
-  ldconfig -p 2>/dev/null | awk '/libnccl|libcudart/ {print $NF}' | xargs -r -n1 dirname
+  ldconfig -p 2>/dev/null | awk '/libnccl|libcudart/ {print $NF}' | xargs -r -n1 dirname 2>/dev/null
   printf '%s\n' /usr/local/cuda*/lib64 /usr/lib/x86_64-linux-gnu
   # The wheels of a Python that is here.
   for p in $(command -v python3) /opt/*/.venv/bin/python3 /opt/*/bin/python3; do
@@ -106,7 +114,7 @@ fi
 queues="1 2 8 32"
 [ -z "$standins" ] || { queues="8"; echo "gpu-check: STAND-INS, not a GPU: this tries the script"; }
 failed=0
-echo "gpu-check: which operations of ours hold other streams (queue_probe)"
+wanted queues && echo "gpu-check: which operations of ours hold other streams (queue_probe)" || queues=
 for n in $queues; do
   CUDA_DEVICE_MAX_CONNECTIONS=$n timeout -k 2 60 "$here/bin/queue_probe" > "$logs/queues-$n.log" 2>&1
   code=$?
@@ -179,6 +187,7 @@ replay() {
   exec timeout -k 2 "$seconds" "$here/bin/opus-replay" play "$job" --rank "$1" --rendezvous "file:$2/ids" "${options[@]}" \
     --timeout $((seconds / 2)) --out "$2/rank$1.json"
 }
+gated_calls() { exec timeout -k 2 "$seconds" "$here/bin/call_waits" "$1" "$nodes" "$2/ids"; }
 small_calls() { exec timeout -k 2 "$seconds" "$here/bin/call_cost" "$1" "$nodes" "$2/ids" "$calls"; }
 
 # run WHAT SHIM FOLDER [VARIABLE=VALUE]...: all ranks of WHAT, to their ends: `ended` has each one's exit code, `code` one that
@@ -232,13 +241,13 @@ complain() {
     break
   done
 }
-named() { tr -c 'a-z0-9_\n' '-' <<< "$1"; }
+named() { tr 'A-Z' 'a-z' <<< "$1" | tr -c 'a-z0-9_\n' '-'; }
 
 base=
 print_row() { printf '%-40s %9s %9s %8s %8s %8s %6s  %s\n' "$@"; }
 # row NAME SHIM WHAT-MUST-BE-SEEN [VARIABLE=VALUE]...
 row() {
-  local name=$1 shim=$2 wanted=$3 folder verdict took over=
+  local name=$1 shim=$2 expected=$3 folder verdict took over=
   shift 3
   folder=$logs/$(named "$name")
   local demands grants moves suspensions
@@ -251,35 +260,39 @@ row() {
   verdict=$(ways $code)
   if [ "$verdict" = ok ]; then
     grep -qs 'no manager answers' "$folder"/*.log && verdict="NO MANAGER"
-    [ "$wanted" = asks ] && [ "$demands" = 0 ] && verdict="NEVER ASKED"
-    [ "$wanted" = silent ] && [ "$demands" != 0 ] && verdict="ASKED"
+    [ "$expected" = asks ] && [ "$demands" = 0 ] && verdict="NEVER ASKED"
+    [ "$expected" = silent ] && [ "$demands" != 0 ] && verdict="ASKED"
     [[ $name == *stream* ]] && grep -qs 'held on the host' "$folder"/*.log && verdict="NOT BY STREAM GATES"
-    [ "$wanted" = fault ] && [ "$fault_at" != running ] && verdict="THE FAULT CAME $fault_at"
+    [ "$expected" = fault ] && [ "$fault_at" != running ] && verdict="THE FAULT CAME $fault_at"
   fi
   [ "$verdict" = ok ] || failed=1
   [ -n "$base" ] || base=$took
   [ -n "$took" ] && [ -n "$base" ] && over=$(awk -v a="$took" -v b="$base" 'BEGIN {printf "%+.1f %%", 100 * (a / b - 1)}')
-  [ "$wanted" != fault ] || demands=- grants=- moves=- suspensions=- over=
+  [ "$expected" != fault ] || demands=- grants=- moves=- suspensions=- over=
   print_row "$name" "${took:--}" "${over:--}" "$demands" "$grants" "$moves" "$suspensions" "$verdict"
   [ "$verdict" = ok ] || complain "$folder"
 }
 
 job=$work/job
+wide=32  # hardware queues. A multi-process server has not so many for each of four processes: cudaSetDevice fails
+[ -z "$mps" ] || wide=8
 scales=(--scale-bytes 1/64 --scale-time 1/20)
 options=("${scales[@]}")
 echo "gpu-check: $nodes ranks on one GPU, each a node of its own; ring attention and FSDP, results checked bit for bit"
 print_row row s/iter over asked granted moved susp. result
-[ -n "$standins" ] || row "no shim" no silent
-if [ -z "$standins" ]; then
-  row "mode off" yes silent OPUS_MODE=off
-  row "observe" yes silent OPUS_MODE=observe
+if wanted replay; then
+  [ -n "$standins" ] || row "no shim" no silent
+  if [ -z "$standins" ]; then
+    row "mode off" yes silent OPUS_MODE=off
+    row "observe" yes silent OPUS_MODE=observe
+  fi
+  row "enforce, host gate" yes asks OPUS_GATE=host
+  [ $wide = 8 ] || row "enforce, stream gate, $wide queues" yes asks OPUS_GATE=stream CUDA_DEVICE_MAX_CONNECTIONS=$wide
+  row "enforce, stream gate, 8 queues" yes asks OPUS_GATE=stream CUDA_DEVICE_MAX_CONNECTIONS=8
+  row "enforce, as Opus chooses" yes asks OPUS_GATE=auto
+  options+=(--graph)
+  row "graph, stream gate" yes asks OPUS_GATE=stream CUDA_DEVICE_MAX_CONNECTIONS=$wide
 fi
-row "enforce, host gate" yes asks OPUS_GATE=host
-row "enforce, stream gate, 32 queues" yes asks OPUS_GATE=stream CUDA_DEVICE_MAX_CONNECTIONS=32
-row "enforce, stream gate, 8 queues" yes asks OPUS_GATE=stream CUDA_DEVICE_MAX_CONNECTIONS=8
-row "enforce, as Opus chooses" yes asks OPUS_GATE=auto
-options+=(--graph)
-row "graph, stream gate" yes asks OPUS_GATE=stream CUDA_DEVICE_MAX_CONNECTIONS=32
 
 # --- random jobs --------------------------------------------------------------------------------------------------------
 
@@ -293,12 +306,12 @@ drawn_row() {
     job=$file options=(--seed "$seed")
     [[ $file != *.graph.jsonl ]] || options+=(--graph)
     folder=$logs/drawn-$order-$seed
-    run replay yes "$folder" OPUS_JOB="drawn-$order-$seed" OPUS_GATE="$gate" CUDA_DEVICE_MAX_CONNECTIONS=32
+    run replay yes "$folder" OPUS_JOB="drawn-$order-$seed" OPUS_GATE="$gate" CUDA_DEVICE_MAX_CONNECTIONS=$wide
     played=$((played + 1))
     [ "$gate" != stream ] || ! grep -qs 'held on the host' "$folder"/*.log || code=host
     [ $code = 0 ] && right=$((right + 1)) && continue
     bad+=("  job $order/$seed: $(ways $code); its logs: $folder" "$(complain "$folder")")
-    run replay no "$folder-bare" CUDA_DEVICE_MAX_CONNECTIONS=32
+    run replay no "$folder-bare" CUDA_DEVICE_MAX_CONNECTIONS=$wide
     bad+=("    without Opus: $(ways $code)")
   done
   [ $right = $played ] && [ $played != 0 ] || failed=1
@@ -306,7 +319,8 @@ drawn_row() {
     $(($(counter suspensions) - suspensions)) "$right of $played right"
   [ ${#bad[@]} = 0 ] || printf '%s\n' "${bad[@]}"
 }
-if [ "$nodes" != 4 ]; then  # what they were drawn for
+wanted drawn || drawn=0
+if [ "$drawn" != 0 ] && [ "$nodes" != 4 ]; then  # what they were drawn for
   echo "random jobs: SKIP, they are of 4 nodes"
   drawn=0
 fi
@@ -330,11 +344,32 @@ cost_row() {
   printf '%-40s %s  %s\n' "$name" "$(grep -h '^host ' "$folder/rank0.log" || echo -)" "$verdict"
   [ "$verdict" = ok ] || complain "$folder"
 }
-echo "gpu-check: small all-reduces one behind the other, 100 at a time: median of $calls times"
-[ -n "$standins" ] || cost_row "cost a call, no shim" no
-[ -n "$standins" ] || cost_row "cost a call, observe" yes OPUS_MODE=observe
-cost_row "cost a call, host gate" yes OPUS_GATE=host
-cost_row "cost a call, stream gate" yes OPUS_GATE=stream CUDA_DEVICE_MAX_CONNECTIONS=32
+if wanted cost; then
+  echo "gpu-check: small all-reduces one behind the other, 100 at a time: median of $calls times"
+  [ -n "$standins" ] || cost_row "cost a call, no shim" no
+  [ -n "$standins" ] || cost_row "cost a call, observe" yes OPUS_MODE=observe
+  cost_row "cost a call, host gate" yes OPUS_GATE=host
+  cost_row "cost a call, stream gate" yes OPUS_GATE=stream CUDA_DEVICE_MAX_CONNECTIONS=$wide
+fi
+
+# --- which calls wait for what runs on the GPU --------------------------------------------------------------------------------
+
+# waits_row NAME [VARIABLE=VALUE]...: without Opus. The stand-ins wait for nothing.
+waits_row() {
+  local name=$1 folder
+  shift
+  folder=$logs/$(named "waits $name")
+  run gated_calls no "$folder" "$@"
+  echo "calls behind closed gates, $name: $(ways $code)"
+  sed 's/^/  /' "$folder/rank0.log"
+  [ $code = 0 ] || failed=1
+}
+if wanted waits && [ -z "$standins" ]; then
+  waits_row "as it is"
+  waits_row "NCCL_SET_STACK_SIZE=1" NCCL_SET_STACK_SIZE=1
+  waits_row "CUDA_MODULE_LOADING=EAGER" CUDA_MODULE_LOADING=EAGER
+  waits_row "both" CUDA_MODULE_LOADING=EAGER NCCL_SET_STACK_SIZE=1
+fi
 
 # --- PyTorch, where a Python has it ----------------------------------------------------------------------------------------
 
@@ -372,7 +407,9 @@ torch_row() {
   print_row "PyTorch, $script" - - "$asked" - - - "$verdict (${took[*]} s in all)"
   [ $code = 0 ] || complain "$folder"
 }
-if python=$(torch_python); then
+if ! wanted torch; then
+  :
+elif python=$(torch_python); then
   [ "$torch" = none ] || for name in $torch; do torch_row "$name"; done
 else
   echo "PyTorch: SKIP, no Python here has torch with CUDA (OPUS_TORCH_PYTHON names one)"
@@ -380,24 +417,26 @@ fi
 
 # --- faults: what runs goes on, and nothing starts them again ----------------------------------------------------------------
 
-echo "gpu-check: ranks run, and then daemons are killed (SIGKILL); the last job waits 2 s for a controller that never comes"
-options=("${scales[@]}" --iterations $((4 * iterations))) base=
-one_manager() { kill -KILL "${managers[0]}"; }
-the_controller() { kill -KILL "$controller_pid"; }
-another_controller() {
-  the_controller
-  sleep 1
-  begin "$logs/controller2.log" "$here/bin/opus-controller" --fabric "$work/fabric.toml" --bind "$controller"
-  controller_pid=$began
-  ready "$logs/controller2.log" '[a-z]*' > /dev/null
-}
-fault=one_manager
-row "a manager dies, stream gate" yes fault OPUS_GATE=stream CUDA_DEVICE_MAX_CONNECTIONS=32 OPUS_HOLD_MS=3000
-start_manager 0 -again
-ready "$logs/manager0-again.log" '[a-z]*' > /dev/null || exit 1
-fault=another_controller
-row "another controller, stream gate" yes fault OPUS_GATE=stream CUDA_DEVICE_MAX_CONNECTIONS=32
-fault=the_controller
-row "no controller any more, stream gate" yes fault OPUS_GATE=stream CUDA_DEVICE_MAX_CONNECTIONS=32 OPUS_HOLD_MS=2000
+if wanted faults; then
+  echo "gpu-check: ranks run, and then daemons are killed (SIGKILL); the last job waits 2 s for a controller that never comes"
+  options=("${scales[@]}" --iterations $((4 * iterations))) base=
+  one_manager() { kill -KILL "${managers[0]}"; }
+  the_controller() { kill -KILL "$controller_pid"; }
+  another_controller() {
+    the_controller
+    sleep 1
+    begin "$logs/controller2.log" "$here/bin/opus-controller" --fabric "$work/fabric.toml" --bind "$controller"
+    controller_pid=$began
+    ready "$logs/controller2.log" '[a-z]*' > /dev/null
+  }
+  fault=one_manager
+  row "a manager dies, stream gate" yes fault OPUS_GATE=stream CUDA_DEVICE_MAX_CONNECTIONS=$wide OPUS_HOLD_MS=3000
+  start_manager 0 -again
+  ready "$logs/manager0-again.log" '[a-z]*' > /dev/null || exit 1
+  fault=another_controller
+  row "another controller, stream gate" yes fault OPUS_GATE=stream CUDA_DEVICE_MAX_CONNECTIONS=$wide
+  fault=the_controller
+  row "no controller any more, stream gate" yes fault OPUS_GATE=stream CUDA_DEVICE_MAX_CONNECTIONS=$wide OPUS_HOLD_MS=2000
+fi
 [ $failed = 0 ] && echo "gpu-check: every row is as it should be" || { echo "gpu-check: some row is not; logs: $logs"; [ "$logs" = "$work/logs" ] && cp -r "$logs" "./gpu-check-logs.$$" && echo "gpu-check: kept as ./gpu-check-logs.$$"; }
 exit $failed

@@ -1,10 +1,10 @@
-// What NCCL may be told that decides over which ports its bytes go, once:
+// What NCCL may be told that decides over which ports its bytes go, or whether a gate keeps the calling thread, once:
 //
 //   OPUS_NCCL_SETTING(variable, fits, wanted, otherwise, run_sets, why)
 //
-// fits: the rule by which a value is judged (shim/nccl_settings.cpp). wanted: the same in words. otherwise: what becomes of a
-// value that does not fit: warned (one line) or refused (one line, and with OPUS_REQUIRE=enforce no communicator is made).
-// run_sets: what opus-run sets where nobody has; empty: nothing. why: why others do not fit.
+// fits: the rule by which a value is judged (shim/nccl_settings.cpp). wanted: the same in words. otherwise: what
+// becomes of a value that does not fit: warned (one line) or refused (one line, and with OPUS_REQUIRE=enforce no
+// communicator is made). run_sets: what opus-run sets where nobody has; empty: nothing. why: why others do not fit.
 //
 // Read by the shim when a rank attaches in enforce mode, by opus-run, and for opus(7). It undefines OPUS_NCCL_SETTING.
 // What NCCL takes from where: param.cc; what each does: NCCL's env.html.
@@ -38,6 +38,9 @@ OPUS_NCCL_SETTING(
     "rings, trees and PAT are then connected while the communicator is made, to more neighbours than there are ports")
 OPUS_NCCL_SETTING(NCCL_SOCKET_IFNAME, not_infiniband, "an interface of the management network", warned, "",
                   "NCCL's own messages must not take an optical port, which may be dark")
+OPUS_NCCL_SETTING(NCCL_SET_STACK_SIZE, not_zero, "1", warned, "1",
+                  "the first kernels of a process then keep their calling thread until all that runs on the GPU has "
+                  "ended, closed gates as well")
 OPUS_NCCL_SETTING(NCCL_GRAPH_FILE, nothing, "not set", warned, "", "rings of one's own may join different rails")
 
 #undef OPUS_NCCL_SETTING

@@ -97,6 +97,14 @@ def install_does_not_build_the_rest(f: Folder) -> None:
     assert "--no-rebuild" in call, f"{shlex.join(call)} builds everything first"
 
 
+def bundle_has_what_it_copies(f: Folder) -> None:
+    script = (SOURCE / "tools" / "gpu-bundle").read_text()
+    files = set(re.findall(r'"\$build/([^"]+)"', script))
+    assert len(files) >= 4, f"what tools/gpu-bundle takes of a build is not found: {files}"
+    lacking = files - f.outputs("gpu-bundle")
+    assert not lacking, f"not built: {sorted(lacking)}"
+
+
 def libraries_of_one_unit_compile(f: Folder) -> None:
     """Two sources of a library may not give one name to two things, even where no other file sees it."""
     commands = json.loads(said("ninja", "-C", f.folder, "-t", "compdb"))
@@ -124,7 +132,7 @@ def configured_again_when_options_change(f: Folder) -> None:
 
 
 CASES = [demo_compiles_no_test, demo_has_what_it_runs, install_compiles_no_test, install_has_what_it_installs,
-         install_does_not_build_the_rest, libraries_of_one_unit_compile, configured_again_when_options_change]
+         install_does_not_build_the_rest, bundle_has_what_it_copies, libraries_of_one_unit_compile, configured_again_when_options_change]
 
 
 def main() -> int:

@@ -15,7 +15,9 @@
 #include <cuda_runtime_api.h>
 #include <nccl.h>
 
-enum { CALLS = 100, MOST_ROUNDS = 1000, FLOATS = 64, ID_S = 60 };
+#include "id_file.h"
+
+enum { CALLS = 100, MOST_ROUNDS = 1000, FLOATS = 64 };
 
 static void check(int ok, const char* what) {
     if (ok) return;
@@ -36,21 +38,6 @@ static int ascending(const void* a, const void* b) {
     return (x > y) - (x < y);
 }
 
-/* The file is whole as soon as it has its name. */
-static void leave(const char* path, const ncclUniqueId* id) {
-    char part[4096];
-    check(snprintf(part, sizeof part, "%s.part", path) < (int)sizeof part, "the file's name");
-    FILE* file = fopen(part, "wb");
-    check(file != NULL && fwrite(id, sizeof *id, 1, file) == 1 && fclose(file) == 0 && rename(part, path) == 0, path);
-}
-
-static void take(const char* path, ncclUniqueId* id) {
-    FILE* file = NULL;
-    for (int i = 0; i < ID_S * 100 && (file = fopen(path, "rb")) == NULL; ++i) usleep(10000);
-    check(file != NULL && fread(id, sizeof *id, 1, file) == 1, path);
-    fclose(file);
-}
-
 int main(int argc, char** argv) {
     if (argc < 4) {
         const int help = argc > 1 && strcmp(argv[1], "--help") == 0;
@@ -64,9 +51,9 @@ int main(int argc, char** argv) {
     ncclUniqueId id;
     if (rank == 0) {
         NCCL(ncclGetUniqueId(&id));
-        leave(argv[3], &id);
+        check(leave_id(argv[3], &id), argv[3]);
     } else {
-        take(argv[3], &id);
+        check(take_id(argv[3], &id), argv[3]);
     }
     ncclComm_t comm;
     NCCL(ncclCommInitRank(&comm, ranks, id, rank));

@@ -5,141 +5,13 @@
  *
  * A line for each thing that may stand on a stream and wait: it is put there and kept waiting for HELD_MS, while each of the other
  * streams gets a kernel of one thread. 'free N of M': so many of these ran meanwhile. Then what a gate costs. Nothing waits longer than
- * HOLD_MS, whatever happens. Exit code 0: measured; 1: the driver refused something; 77: there is no GPU. Needs libc alone. */
+ * HOLD_MS. Exit code 0: measured; 1: the driver refused something; 77: there is no GPU. Needs libc alone. */
 #define _GNU_SOURCE
-#include <dlfcn.h>
-#include <linux/futex.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <sys/syscall.h>
-#include <time.h>
-#include <unistd.h>
+#define PROGRAM "queue_probe"
+#include "gate.h"
 
-#include <cuda.h>
-
-#include "shim/gate_ptx.h"
-
-enum { STREAMS = 40, GATED = 8, HELD_MS = 150, HOLD_MS = 2000, ROUNDS = 300, MOST_S = 5 };
-
-/* A cache line each, as in a launch ring (opus/launch_ring.h, GateWord). */
-typedef struct {
-    _Alignas(64) volatile uint64_t value;
-    volatile uint32_t waiter;
-    uint32_t unused[5];
-    volatile uint64_t replays;
-} Word;
-_Static_assert(offsetof(Word, replays) == 32, "");
-enum { READY, GO, DONE, BEAT, OPEN, GAVE_UP, RAN, WORDS };
-static Word* words;
-static CUdeviceptr words_there;
-
-static CUfunction gate, replayed_gate, ended;
+enum { STREAMS = 40, GATED = 8, HELD_MS = 150, ROUNDS = 300, MOST_S = 5 };
 static CUstream streams[STREAMS];
-
-/* --- the driver, by handle ------------------------------------------------------------------------------------------- */
-
-#define CALLS(X)                                                                                                              \
-    X(cuInit, (unsigned)) X(cuDeviceGetCount, (int*)) X(cuDeviceGet, (CUdevice*, int)) X(cuDeviceGetName, (char*, int, CUdevice))   \
-    X(cuDriverGetVersion, (int*)) X(cuDevicePrimaryCtxRetain, (CUcontext*, CUdevice)) X(cuCtxSetCurrent, (CUcontext))             \
-    X(cuCtxSynchronize, (void)) X(cuModuleLoadData, (CUmodule*, const void*))                                                    \
-    X(cuModuleGetFunction, (CUfunction*, CUmodule, const char*)) X(cuStreamCreate, (CUstream*, unsigned))                        \
-    X(cuEventCreate, (CUevent*, unsigned)) X(cuEventRecord, (CUevent, CUstream)) X(cuEventQuery, (CUevent))                      \
-    X(cuMemHostRegister_v2, (void*, size_t, unsigned)) X(cuMemHostGetDevicePointer_v2, (CUdeviceptr*, void*, unsigned))          \
-    X(cuStreamWriteValue64_v2, (CUstream, CUdeviceptr, cuuint64_t, unsigned))                                                    \
-    X(cuStreamWaitValue64_v2, (CUstream, CUdeviceptr, cuuint64_t, unsigned)) X(cuLaunchHostFunc, (CUstream, CUhostFn, void*))     \
-    X(cuStreamBeginCapture_v2, (CUstream, CUstreamCaptureMode)) X(cuStreamEndCapture, (CUstream, CUgraph*))                      \
-    X(cuGraphInstantiateWithFlags, (CUgraphExec*, CUgraph, unsigned long long)) X(cuGraphLaunch, (CUgraphExec, CUstream))        \
-    X(cuLaunchKernel, (CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, CUstream, void**, void**))
-
-#define DECLARE(name, parameters) static CUresult(*p_##name) parameters;
-CALLS(DECLARE)
-
-static void check(CUresult result, const char* what) {
-    if (result == CUDA_SUCCESS) return;
-    printf("queue_probe: %s: driver error %d\n", what, (int)result);
-    exit(1);
-}
-#define DO(name, ...) check(p_##name(__VA_ARGS__), #name)
-
-static void lacks(const char* what) {
-    printf("queue_probe: not measured: %s\n", what);
-    exit(77);
-}
-
-static void open_driver(void) {
-    void* library = dlopen("libcuda.so.1", RTLD_NOW);
-    if (library == NULL) lacks(dlerror());
-#define FIND(name, parameters)                                                    \
-    if ((*(void**)&p_##name = dlsym(library, #name)) == NULL) lacks("the driver has no " #name);
-    CALLS(FIND)
-    int devices = 0;
-    if (p_cuInit(0) != CUDA_SUCCESS || p_cuDeviceGetCount(&devices) != CUDA_SUCCESS || devices == 0) lacks("no GPU");
-}
-
-/* --- what the shim does ---------------------------------------------------------------------------------------------- */
-
-static CUdeviceptr there(int word) { return words_there + sizeof(Word) * (size_t)word; }
-
-static void set_up(void) {
-    CUdevice device;
-    CUcontext context;
-    CUmodule module;
-    char name[128] = "";
-    int version = 0;
-    DO(cuDeviceGet, &device, 0);
-    DO(cuDeviceGetName, name, sizeof name, device);
-    DO(cuDriverGetVersion, &version);
-    DO(cuDevicePrimaryCtxRetain, &context, device);
-    DO(cuCtxSetCurrent, context);
-    const char* connections = getenv("CUDA_DEVICE_MAX_CONNECTIONS");
-    printf("queue_probe: %s, driver CUDA %d.%d, %s connections, %d streams\n", name, version / 1000, version % 1000 / 10,
-           connections != NULL ? connections : "unset (8)", STREAMS);
-    const int file = memfd_create("opus-queue-probe", MFD_CLOEXEC);
-    const size_t bytes = 1 << 16;
-    if (file < 0 || ftruncate(file, (off_t)bytes) != 0) lacks("no shared memory");
-    words = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
-    if (words == MAP_FAILED) lacks("no shared memory");
-    DO(cuMemHostRegister_v2, words, bytes, CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP);
-    DO(cuMemHostGetDevicePointer_v2, &words_there, words, 0);
-    DO(cuModuleLoadData, &module, OPUS_GATE_PTX);
-    DO(cuModuleGetFunction, &gate, module, "opus_gate");
-    DO(cuModuleGetFunction, &replayed_gate, module, "opus_gate_replayed");
-    DO(cuModuleGetFunction, &ended, module, "opus_replay_ended");
-    for (int i = 0; i < STREAMS; ++i) DO(cuStreamCreate, &streams[i], CU_STREAM_NON_BLOCKING);
-}
-
-static void put_gate_by(CUfunction function, CUstream stream, uint64_t value) {
-    const size_t counts = function == replayed_gate ? offsetof(Word, replays) : 0;
-    CUdeviceptr ready = there(READY) + counts, go = there(GO) + counts, beat = there(BEAT), open = there(OPEN), gave_up = there(GAVE_UP);
-    CUdeviceptr open_comm = open + offsetof(Word, waiter);
-    uint64_t hold_ns = (uint64_t)HOLD_MS * 1000000;
-    void* parameters[] = {&ready, &go, &value, &beat, &open, &open_comm, &hold_ns, &gave_up};
-    DO(cuLaunchKernel, function, 1, 1, 1, 32, 1, 1, 0, stream, parameters, NULL);
-}
-static void put_gate(CUstream stream, uint64_t value) { put_gate_by(gate, stream, value); }
-static void put_kernel(CUstream stream) {
-    CUdeviceptr ran = there(RAN);
-    void* parameters[] = {&ran};
-    DO(cuLaunchKernel, ended, 1, 1, 1, 32, 1, 1, 0, stream, parameters, NULL);
-}
-static void put_done(CUstream stream, uint64_t value) { DO(cuStreamWriteValue64_v2, stream, there(DONE), value, 0); }
-
-static void let_go(uint64_t value) {
-    words[GO].value = words[GO].replays = value;
-    if (words[READY].waiter == 0) return; /* a GPU never says that it sleeps */
-    syscall(SYS_futex, &words[GO].value, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
-    syscall(SYS_futex, &words[GO].replays, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
-}
-
-static double now_us(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec * 1e6 + (double)t.tv_nsec / 1e3;
-}
 
 /* --- what may wait on a stream ---------------------------------------------------------------------------------------- */
 
@@ -258,7 +130,11 @@ int main(int argc, char** argv) {
         return help ? 0 : 2;
     }
     open_driver();
-    set_up();
+    char more[64];
+    const char* connections = getenv("CUDA_DEVICE_MAX_CONNECTIONS");
+    snprintf(more, sizeof more, "%s connections, %d streams", connections != NULL ? connections : "unset (8)", STREAMS);
+    set_up(more);
+    for (int i = 0; i < STREAMS; ++i) DO(cuStreamCreate, &streams[i], CU_STREAM_NON_BLOCKING);
     put_gate(streams[0], 0), put_kernel(streams[0]); /* loads them */
     DO(cuCtxSynchronize);
     for (int row = 0; row < (int)(sizeof rows / sizeof *rows); ++row) measure_row(row);

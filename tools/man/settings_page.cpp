@@ -60,8 +60,7 @@ serves (more such streams than queues) needs the launches held in the transport 
 gate), which does not exist yet: run it with OPUS_MODE=observe.
 .PP
 A connection that NCCL makes at first use is made by the host, so that launch is held on the host behind every gate.
-Captured CUDA graphs are gated under stream gates; under host gates their circuits stay until the graph is destroyed. Stream
-gates are unproven on a GPU (docs/start.md).
+Captured CUDA graphs are gated under stream gates; under host gates their circuits stay until the graph is destroyed.
 .SH ENVIRONMENT
 )";
 

@@ -82,6 +82,7 @@ def main() -> None:
         if dist.get_rank() == 0:
             print(f"step {number}, loss {last.item():.9g}", flush=True)
 
+    play = graph = model = None  # NCCL ends no communicator that a graph still uses
     dist.destroy_process_group()
 
 

@@ -116,3 +116,34 @@ TEST_CASE("a rank that has left all communicators and ended fails none of them, 
     CHECK(all_well(run_ranks(nodes_of({2}), leave_behind_one_that_has_ended)));
     CHECK(all_well(run_ranks(nodes_of({1, 1}), leave_behind_one_that_has_ended)));
 }
+
+TEST_CASE("a communicator ends when no graph holds a launch of it any more") {
+    for (const bool abort : {false, true}) {
+        const auto codes = run_ranks(nodes_of({1, 1}), [abort](const Rank& r) {
+            ncclComm_t comm = r.comm();
+            cudaStream_t stream = nullptr;
+            cudaGraph_t graph = nullptr;
+            cudaGraphExec_t ready = nullptr;
+            float* data = nullptr;
+            demand(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking) == cudaSuccess);
+            demand(cudaMalloc(reinterpret_cast<void**>(&data), sizeof *data) == cudaSuccess);
+            demand(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal) == cudaSuccess);
+            demand_nccl(ncclAllReduce(data, data, 1, ncclFloat, ncclSum, comm, stream));
+            demand(cudaStreamEndCapture(stream, &graph) == cudaSuccess);
+            demand(cudaGraphInstantiate(&ready, graph, 0) == cudaSuccess);
+            demand(cudaGraphDestroy(graph) == cudaSuccess);
+            demand(cudaGraphLaunch(ready, stream) == cudaSuccess);
+            demand(cudaStreamSynchronize(stream) == cudaSuccess);
+            std::atomic<bool> ended{false};
+            std::thread ending([&] {
+                demand_nccl(abort ? ncclCommAbort(comm) : ncclCommDestroy(comm));
+                ended = true;
+            });
+            std::this_thread::sleep_for(200ms);
+            demand(!ended);
+            demand(cudaGraphExecDestroy(ready) == cudaSuccess);
+            ending.join();
+        });
+        CHECK(all_well(codes));
+    }
+}

@@ -53,10 +53,16 @@ bool settle(ncclComm* comm) {
     return comm->state != ncclInProgress;
 }
 
+// As NCCL does, for an Abort as well (commDestroySync): it does not end while graphs hold launches of the communicator.
+void wait_for_graphs(const ncclComm& comm) {
+    while (const unsigned held = *comm.captured) comm.captured->wait(held);
+}
+
 void leave(ncclComm* comm, bool abort) {
     comm->core->leaving = true;
     Transport::get().wake_readers();
     on_transport([&] { Transport::get().remove(comm->core, abort); });
+    wait_for_graphs(*comm);
     if (!settle(comm)) return;  // a thread still holds it
     comm->magic = 0;
     delete comm;
@@ -184,6 +190,7 @@ STANDIN_NCCL(ncclResult_t, ncclCommDestroy, ncclComm_t comm) {
     if (result != ncclSuccess) return result;
     while (comm->state == ncclInProgress) settle(comm);
     drain(comm);
+    wait_for_graphs(*comm);
     leave(comm, false);
     return ncclSuccess;
 }

@@ -47,6 +47,8 @@ struct ncclComm {
     std::uint64_t shrinks = 0;   // likewise, of those that are left
     bool connected = false;
     std::set<std::uint32_t> connected_to, connected_from;
+    std::shared_ptr<std::atomic<unsigned>> captured =
+        std::make_shared<std::atomic<unsigned>>(0);  // launches that graphs hold
 
     std::map<int, opus::standin::Reduction> reductions;  // PreMulSum, by ncclRedOp_t
     int next_reduction = ncclNumOps;

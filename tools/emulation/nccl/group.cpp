@@ -130,6 +130,18 @@ OpRef submit_in_turn(const std::shared_ptr<Family>& family, Stream* on, const st
     return submit(on, op);
 }
 
+// As long as the graph or one made of it lives, so does the count.
+void count_captured(const ncclComm& comm, Graph& graph) {
+    using Count = std::shared_ptr<std::atomic<unsigned>>;
+    const auto forget = [](void* at) {
+        const std::unique_ptr<Count> count(static_cast<Count*>(at));
+        --**count;
+        (*count)->notify_all();
+    };
+    ++*comm.captured;
+    give_object(graph, make_object(forget, new Count(comm.captured), 1), 1, true);
+}
+
 void launch(ncclComm& comm, const Tasks& tasks) {
     Calls calls;
     std::vector<Stream*> streams;  // distinct, in order of first use
@@ -142,6 +154,7 @@ void launch(ncclComm& comm, const Tasks& tasks) {
     for (Stream* other : streams)
         if (other != on) wait_for(on, record(other));
     const OpRef op = submit_in_turn(comm.family, on, kernel_of(comm.core, std::move(calls)));
+    if (Graph* graph = graph_of_capture(on)) count_captured(comm, *graph);
     for (Stream* other : streams)
         if (other != on) wait_for(other, op);
 }
