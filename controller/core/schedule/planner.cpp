@@ -224,10 +224,10 @@ double Planner::saved_ns(PairId e, double bytes, std::size_t circuits) const {
 
 // Whoever loses light to a parallel circuit may come back for it, and a gang whose pairs are lit would wait for no
 // other reason: so it has to save a dark time. It costs nothing where both ports are dark and the gang moves circuits
-// anyway, and it is owed to a port whose light a fault has taken.
-void Planner::add_parallels(const std::vector<PairId>& pairs, Plan& plan) {
+// anyway, and it is owed to a port whose light a fault has taken: where `sparing` nothing else is added.
+void Planner::add_parallels(const std::vector<PairId>& pairs, bool sparing, Plan& plan) {
     const Fabric& fabric = inventory_->fabric();
-    const bool moves = !plan.fresh.empty();
+    const bool moves = !sparing && !plan.fresh.empty();
     for (const PairId e : pairs)
         for (const Circuit& c : inventory_->pair(e).up) {  // in place already: leave them
             use(c.a);
@@ -244,6 +244,7 @@ void Planner::add_parallels(const std::vector<PairId>& pairs, Plan& plan) {
             const auto worth = [&](const Candidate& p, const Candidate& q) {
                 const PortState &x = inventory_->port(p.port), &y = inventory_->port(q.port);
                 if (x.peer == kNone && y.peer == kNone && (moves || x.dark_by_fault || y.dark_by_fault)) return true;
+                if (sparing) return false;
                 const std::size_t circuits = std::max<std::size_t>(1, inventory_->pair(e).up.size()) + round;
                 return saved_ns(e, bytes_, circuits) > static_cast<double>(fabric.switch_of(p.port).dark_ns);
             };
@@ -285,7 +286,7 @@ bool Planner::place(const Gang& gang, Plan& plan, bool sparing) {
         return false;
     }
     bytes_ = bytes_of(gang);
-    if (!sparing) add_parallels(gang.pairs, plan);
+    add_parallels(gang.pairs, sparing, plan);
     return true;
 }
 

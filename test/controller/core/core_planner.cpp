@@ -117,6 +117,20 @@ TEST_CASE(
     CHECK(!planner.wants_more({e}));
 }
 
+TEST_CASE("a port whose light a fault has taken gets it back, by a plan of one circuit a pair, too") {
+    Board board(test::Shape{.nodes = 2, .ports = 2, .dark_ns = 10'000'000});
+    const auto port = [&](GpuId gpu, std::size_t p) { return board.fabric.gpus[gpu].ports[p]; };
+    board.inventory.light(make_circuit(port(0, 0), port(1, 0)), 1, 1);
+    Gang gang;
+    gang.pairs = {board.inventory.pair_between(0, 1)};
+    for (const bool by_fault : {false, true}) {
+        board.inventory.port(port(0, 1)).dark_by_fault = by_fault;
+        Plan plan;
+        REQUIRE(Planner(board.inventory).place(gang, plan, true));
+        CHECK(plan.fresh.size() == (by_fault ? 1 : 0));
+    }
+}
+
 TEST_CASE(
     "the light that is given up is that of a pair that is used seldom; of two that are used about as often, of the "
     "same one always") {
