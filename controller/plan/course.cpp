@@ -75,13 +75,6 @@ std::vector<PortId> Course::ports_of(std::uint32_t use) const {
     return all;
 }
 
-bool Course::moves(PortId port) const {
-    const auto line = lines_.find(port);
-    if (line == lines_.end()) return false;
-    const auto& turns = line->second.turns;
-    return std::ranges::any_of(turns, [&](const auto& turn) { return turn.second != turns.front().second; });
-}
-
 std::optional<Course::Turn> Course::next(PortId port) const {
     const auto line = lines_.find(port);
     if (line == lines_.end()) return std::nullopt;

@@ -58,7 +58,6 @@ public:
     bool has(PortId port) const { return lines_.contains(port); }
     std::vector<PortId> ports() const;
     std::vector<PortId> ports_of(std::uint32_t use) const;
-    bool moves(PortId port) const;  // it has more than one peer
 
     std::optional<Turn> next(PortId port) const;
     // For uses that have not begun it keeps its light.

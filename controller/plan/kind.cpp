@@ -4,29 +4,16 @@
 
 namespace opus::controller::plan {
 
-void Kind::watch_anew() {
-    watch_ = Watch(lap);
-    loss_ = {};
-}
+void Kind::watch_anew() { watch_ = Watch(lap); }
 
-void Kind::ended(const RankName& rank, const Seen& launch) {
-    watch_.ended(rank, launch.seq, launch.done_ns);
-    loss_.ended(lap, rank, launch);
-}
+void Kind::ended(const RankName& rank, const Seen& launch) { watch_.ended(rank, launch.seq, launch.done_ns); }
 
 void Kind::look_later() { again = watch_.unbegun() + (1ll << std::min<std::uint32_t>(in_vain_++, 16)); }
 
 TimeNs Kind::yardstick_ns() const {
     TimeNs sum = 0;
-    for (const Took& took : on_demand_) sum += took.ns;
+    for (const TimeNs ns : on_demand_) sum += ns;
     return on_demand_.empty() ? 0 : sum / static_cast<TimeNs>(on_demand_.size());
-}
-
-TimeNs Kind::lost_ns() const {
-    TimeNs sum = 0, known = 0;
-    for (const Took& took : on_demand_)
-        if (took.lost_ns) sum += *took.lost_ns, ++known;
-    return known == 0 ? 0 : sum / known;
 }
 
 bool Kind::time_laps(bool planned) {
@@ -38,7 +25,7 @@ bool Kind::time_laps(bool planned) {
             saved_ns += yardstick_ns() - took->ns;
             continue;
         }
-        on_demand_.push_back({took->ns, loss_.lost_ns(lap, took->lap)});
+        on_demand_.push_back(took->ns);
         if (on_demand_.size() > kMostTimed) on_demand_.pop_front();
     }
     return over;

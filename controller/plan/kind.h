@@ -10,7 +10,6 @@
 
 #include "controller/plan/interlude.h"
 #include "controller/plan/lap.h"
-#include "controller/plan/loss.h"
 #include "controller/plan/search.h"
 #include "controller/plan/watch.h"
 
@@ -25,7 +24,6 @@ struct Kind {
     std::vector<Interlude> interludes;  // what comes between its laps now and then
     std::int64_t since = 0;             // laps of the watch before this one were in part on demand and in part planned
     std::int64_t again = 0;             // from this lap on it is worth its while to look for a plan
-    bool may_be_part = false;  // of an iteration: it leaves out communicators that count (Learner::follow_rule)
     TimeNs saved_ns = 0;                // by laps by plan that were timed, until it is taken
 
     // The job comes to it, anew: its laps are timed from here on.
@@ -41,18 +39,11 @@ struct Kind {
 
     // A lap on demand, of the last ones the mean; 0: none has been timed.
     TimeNs yardstick_ns() const;
-    TimeNs lost_ns() const;  // of it, for light (loss.h), as far as that is known
 
 private:
     static constexpr std::size_t kMostTimed = 8;  // laps on demand
-    struct Took {
-        TimeNs ns = 0;
-        std::optional<TimeNs> lost_ns;
-    };
-
     Watch watch_;                  // since the job came to it
-    Loss loss_;                    // likewise
-    std::deque<Took> on_demand_;   // the last laps on demand
+    std::deque<TimeNs> on_demand_;  // how long the last laps on demand took
     std::uint32_t in_vain_ = 0;    // looks that led to no plan
 };
 

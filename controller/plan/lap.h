@@ -128,7 +128,6 @@ struct Lap {
     std::vector<Use> uses;
     std::map<Key, Sequence> sequences;  // by their key of number 0
     TimeNs ns = 0;                      // as it was seen
-    TimeNs held_ns = 0;                 // of them, while a use waited for light whose members were ready
     std::size_t launches = 0;           // of all ranks
 
     // Ranks and sequences are those of the other lap, and do as much in it.

@@ -13,15 +13,9 @@ constexpr std::size_t kMostKinds = 4;                        // laps that are re
 constexpr std::size_t kMostInterludes = 8;                   // of a lap
 constexpr std::size_t kMostUses = 4096, kMostPairs = 65536;  // of a lap that is planned
 constexpr TimeNs kBeginCosts = 4;                            // dark times; docs/decisions/011-each-begin-pays.md
-constexpr std::int64_t kRestLaps = 2, kRestPartLaps = 8;     // for which light is up before it is at rest; docs/decisions/012
-// After so many laps a communicator that was never used does not suggest any more that the iteration has a part still
-// to come; docs/decisions/025.
-constexpr std::int64_t kUnusedLaps = 8;
-constexpr std::int64_t kRestOwed = 8;                        // times as long, while what plans have cost is paid for
-constexpr double kWorthwhile = 0.005;                        // of a lap, that a plan may save
+constexpr std::int64_t kRestLaps = 2;                        // for which light is up before it is at rest
 constexpr std::uint64_t kYoung = 3;  // times as many launches as it had done when something was new; docs/decisions/013
 constexpr std::size_t kMostKindsOfLaunch = 1u << 16;
-constexpr double kLittleLonger = 0.02;  // than laps on demand; where no order promises less, uses go on as they were seen
 
 // What its ranks do and how its keys are numbered, without its uses, counted from a later lap.
 Lap numbers_from(const Lap& lap, std::int64_t laps) {
@@ -87,12 +81,9 @@ void Learner::look() {
     if (aside_ && aside_->in.empty()) come_back();
     const Course* course = follower_.course();
     if (course == nullptr) return;
-    const std::uint64_t uses = course->lap().uses.size();
-    if (overtakes_ > std::max<std::uint64_t>(8, uses)) return leave_kind("too much overtakes the plan");
-    if (task_ != nullptr || (course->begun() < time_at_ && (overtakes_ <= uses / 20 || course->begun() < uses))) return;
+    if (task_ != nullptr || course->begun() < time_at_) return;
     Lap lap = course->lap();
-    time_at_ = course->begun() + uses;
-    overtakes_ = 0;
+    time_at_ = course->begun() + lap.uses.size();
     if (time_lap(lap, log_)) think(std::move(lap));
 }
 
@@ -180,21 +171,15 @@ bool Learner::may_plan() const {
     return options_.provision && kind_ != nullptr && (!options_.guard || kind_->yardstick_ns() > 0);
 }
 
-// A plan saves no more of a lap than what launches were held for in it, and nothing where no light moves in any case:
-// they were held until they had asked, and runs without end need no plan.
-bool Learner::is_worth_a_plan() const {
-    if (lap_ns() > 0 && follower_.unmoved_ns(kind_->lap) >= rest_laps_ns()) return false;
-    return static_cast<double>(kind_->lap.held_ns) >= kWorthwhile * static_cast<double>(kind_->yardstick_ns());
-}
+// Where no light moves in any case a plan saves nothing: launches were held until they had asked, and runs without end need no plan.
+bool Learner::is_worth_a_plan() const { return lap_ns() == 0 || follower_.unmoved_ns(kind_->lap) < rest_laps_ns(); }
 
 // To come to a plan's light from where the job's light is costs some dark times. As far as can be known a job goes on
 // for as long as it has gone on: from which lap on that time saves as much by the plan, and what earlier begins have
-// cost in vain. None: the plan promises nothing. Laps of a part of an iteration may differ in what is computed in them,
-// so there a plan is not believed to save more than light has cost (docs/decisions/015).
+// cost in vain. None: the plan promises nothing.
 std::optional<std::int64_t> Learner::pays_from(const Order& order) const {
     if (!options_.guard) return 0;
-    TimeNs saved = kind_->yardstick_ns() - order.lap_ns;
-    if (kind_->may_be_part) saved = std::min(saved, kind_->lost_ns());
+    const TimeNs saved = kind_->yardstick_ns() - order.lap_ns;
     if (saved <= 0) return std::nullopt;
     const std::int64_t pays = (debt_ns_ + begin_costs(order) + saved - 1) / saved;
     if (!is_young()) return pays;
@@ -206,8 +191,6 @@ TimeNs Learner::begin_costs(const Order& order) const { return kBeginCosts * fol
 
 void Learner::follow_rule() {
     Kind& kind = *kind_;
-    const LeftOut left_out = follower_.left_out(kind.lap);
-    kind.may_be_part = left_out == LeftOut::used || (left_out == LeftOut::unused && kind.unbegun() < kUnusedLaps);
     if (aside_) return;
     const bool planned = follower_.course() != nullptr;
     if (planned || task_ != nullptr || !may_plan() || !may_begin() || (!time_lap(kind.lap, log_) && kind.plans == 0))
@@ -223,8 +206,6 @@ void Learner::think(Lap lap) {
     task.lap = std::move(lap);
     task.place = kind_->order.place;
     task.circuits = kind_->order.circuits;
-    if (options_.guard && kind_->yardstick_ns() > 0)
-        task.acceptable_ns = static_cast<TimeNs>((1 + kLittleLonger) * static_cast<double>(kind_->yardstick_ns()));
     task_ = follower_.think(std::move(task));
 }
 
@@ -237,7 +218,6 @@ void Learner::found(const Order& order) {
     if (!from) return kind_->look_later();
     if (*from > kind_->unbegun() + 1) {
         kind_->again = *from - 1;
-        if (kind_->may_be_part && kind_->unbegun() < kUnusedLaps) kind_->again = std::min(kind_->again, kUnusedLaps);
         return;
     }
     if (follower_.course() == nullptr) {
@@ -261,7 +241,6 @@ void Learner::follow(Lap lap, const Order& order) {
     for (std::size_t u = 0; u < lap.uses.size(); ++u) kind.lap.uses[u].took_ns = lap.uses[u].took_ns;
     kind.order = order;
     time_at_ = uses * (kind.plans <= kLearnLaps ? 1 : 1ull << std::min<std::uint64_t>(kind.plans - kLearnLaps, 16));
-    overtakes_ = 0;
     follower_.log(false, "a plan for " + laps_of(lap) + ": they took " + std::to_string(lap.ns / 1000) + " us and are to take " +
                              std::to_string(order.lap_ns / 1000) + " us");
     follower_.follow(std::move(lap), order);
@@ -353,10 +332,10 @@ void Learner::come_back() {
 
 TimeNs Learner::rest_ns() const {
     if (kind_ == nullptr || is_young()) return 0;
-    return rest_laps_ns() * (may_begin() ? 1 : kRestOwed);
+    return rest_laps_ns();
 }
 
-TimeNs Learner::rest_laps_ns() const { return (kind_->may_be_part ? kRestPartLaps : kRestLaps) * lap_ns(); }
+TimeNs Learner::rest_laps_ns() const { return kRestLaps * lap_ns(); }
 
 std::string Learner::state() const {
     if (!options_.provision) return "on demand: the controller provisions nothing";
@@ -367,9 +346,7 @@ std::string Learner::state() const {
         return "on demand: plans have cost it " + std::to_string(guard_.lost_ns() / 1000) + " us; tried again in " +
                std::to_string((guard_.owed_ns() + 999'999'999) / 1'000'000'000) + " s";
     if (follower_.course() == nullptr)
-        return is_worth_a_plan()
-                   ? "on demand: no plan yet that promises laps as short"
-                   : "on demand: no light of it moves, or its launches wait for light for less than 0.5 % of a lap";
+        return is_worth_a_plan() ? "on demand: no plan yet that promises laps as short" : "on demand: no light of it moves";
     return options_.guard ? "provisioned" : "provisioned, whatever it costs";
 }
 

@@ -22,10 +22,6 @@
 
 namespace opus::controller::plan {
 
-// Does a lap leave out communicators that circuits serve? unused: only such as the job has never used; used: one that
-// it used before this lap.
-enum class LeftOut : std::uint8_t { none, unused, used };
-
 // Who follows the plans of a job. Called by its Learner, from within its members.
 class Follower {
 public:
@@ -33,8 +29,6 @@ public:
 
     virtual std::vector<Pair> pairs_of(const SeenKey& key) const = 0;
     virtual TimeNs longest_dark(const Order& order) const = 0;
-    // Of its ranks' communicators. Those that others were split from are often made for that alone, and do not count.
-    virtual LeftOut left_out(const Lap& lap) const = 0;
     // For how long its light is as it is; 0: not all of it is up.
     virtual TimeNs unmoved_ns(const Lap& lap) const = 0;
     // The plan that is followed; nullptr: the job goes by demand.
@@ -60,8 +54,6 @@ public:
     void ended(const RankName& rank, Seen launch);
     // A launch is asked for.
     void asked(const RankName& rank, std::uint64_t number, std::uint64_t signature);
-    // A gang did not wait for its turn in the plan.
-    void overtaken() { ++overtakes_; }
     // At the end of a step in which it was to look.
     void look();
     // The order that it asked for.
@@ -134,7 +126,6 @@ private:
     std::uint64_t again_at_ = 0;                // launches; then, where it is in none, known ones are
     std::uint64_t left_at_ = 0;                 // launches, when it left the last one
     std::uint64_t time_at_ = 0;                 // uses begun; then another plan is made of them
-    std::uint64_t overtakes_ = 0;               // since the plan was made
     std::unordered_set<std::uint64_t> done_;    // kinds of launches that its ranks have done, before its first plan
     std::uint64_t novel_at_ = 0;                // launches, when one of its ranks did something for the first time
     TimeNs debt_ns_ = 0;                        // what plans' begins have cost that their laps have not saved

@@ -47,10 +47,6 @@ public:
         return end;
     }
     TimeNs lap_ns() const { return (end_of(kLaps - 1) - end_of(kChosen)) / (kLaps - 1 - kChosen); }
-    // For how long a GPU's ports are dark in a lap, in the mean.
-    TimeNs turned_ns() const {
-        return gpus_.empty() ? 0 : turned_ns_ / static_cast<TimeNs>(gpus_.size() * (kLaps - 1 - kChosen));
-    }
     TimeNs held_ns() const {
         TimeNs sum = 0;
         for (std::uint32_t x = uses_; x < uses_ * kLaps; ++x) sum += begun_[x].begin_ns - begun_[x].full_ns;
@@ -95,7 +91,6 @@ private:
     enum class Choice { made, none, later };
 
     Choice choose(std::uint32_t u, std::size_t i, TimeNs in_time);
-    bool as_it_ends(std::uint32_t u, std::size_t i);
 
     // By the light with which its launches have begun.
     void go_on(std::uint32_t u, std::size_t i) {
@@ -123,7 +118,6 @@ private:
     const Fabric& fabric_;
     std::uint32_t uses_ = 0;
     bool short_of_ports_ = false;
-    TimeNs turned_ns_ = 0;
     std::uint64_t serving_ = 0;
     std::vector<PortId> id_;  // of each port
     std::vector<std::vector<std::pair<std::uint32_t, std::uint32_t>>> chosen_;  // by use: ports of each pair, then of each pair's second circuit

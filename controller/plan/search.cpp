@@ -10,16 +10,11 @@ namespace opus::controller::plan {
 namespace {
 
 constexpr TimeNs kLeastGain = 10'000;  // of so many parts of a lap one
-// With more circuits a pair there are more turns. Not all laps are as they were: of so many turns one is not in time.
-constexpr TimeNs kTurnsThatShow = 4;
 
 class Search {
 public:
     Search(const Task& task, const Fabric& fabric)
-        : lap_(task.lap),
-          play_(task.lap, fabric, task.usable),
-          most_(std::max(1u, task.trials)),
-          acceptable_ns_(task.acceptable_ns) {
+        : lap_(task.lap), play_(task.lap, fabric, task.usable), most_(std::max(1u, task.trials)) {
         followed_.rank.assign(task.place.begin(), task.place.end());
         followed_.circuits = task.circuits;
         find_ancestors();
@@ -35,15 +30,10 @@ public:
         if (!wide_.empty()) circuits = of_shortest(as_seen());
         begin_with({as_seen(), circuits});
         begin_with({critical(), circuits});
-        widen();
         shake();
         play_.play(best_);
         Order order;
         if (!play_.whole()) return order;
-        if (acceptable_ns_ > 0 && play_.lap_ns() > acceptable_ns_) {
-            play_.play({as_seen(), std::vector<std::uint32_t>(n, 1)});
-            if (!play_.whole()) play_.play(best_);
-        }
         order.lap_ns = play_.lap_ns();
         order.place.resize(play_.uses());
         order.wait.resize(play_.uses());
@@ -111,28 +101,10 @@ private:
         return best;
     }
 
-    // Each use by itself with more circuits or fewer, those first to which it is most.
-    void widen() {
-        const std::uint32_t upto = trials_ + (most_ - std::min(most_, trials_)) / 2;
-        for (bool better = true; better && trials_ < upto;) {
-            better = false;
-            for (const std::uint32_t u : wide_) {
-                if (trials_ >= upto) return;
-                Way way = best_;
-                way.circuits[u] = way.circuits[u] % play_.most_circuits(u) + 1;
-                const Score score = play(way);
-                if (!(score < score_)) continue;
-                best_ = std::move(way), score_ = score;
-                better = true;
-            }
-        }
-    }
-
     Score play(const Way& way) {
         ++trials_;
         play_.play(way);
-        const TimeNs risk = wide_.empty() ? 0 : play_.turned_ns() / kTurnsThatShow;
-        return {!play_.whole(), play_.lap_ns() + risk, play_.held_ns()};
+        return {!play_.whole(), play_.lap_ns(), play_.held_ns()};
     }
 
     std::vector<double> as_played() const {
@@ -242,7 +214,6 @@ private:
     std::uint32_t most_, trials_ = 0;
     Way followed_;
     std::vector<std::uint32_t> wide_;  // uses that take less with more circuits, those first to which it is most
-    TimeNs acceptable_ns_ = 0;
     std::vector<std::uint32_t> sorted_;
     std::vector<std::vector<bool>> before_;  // what a use waits for
     Way best_;

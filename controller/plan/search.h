@@ -32,7 +32,6 @@ struct Task {
     std::uint32_t trials = 0;
     std::vector<std::uint32_t> place = {};  // of each use in the order that is followed now; none: there is none
     std::vector<std::uint32_t> circuits = {};  // likewise, of its pairs
-    TimeNs acceptable_ns = 0;  // not 0: where no order promises laps as short, the order in which the uses were seen is taken
 };
 
 // No ports where they do not suffice, or where uses of the lap wait for each other.

@@ -32,8 +32,6 @@ public:
         first_ = std::max(first_, last_ - kTimed + 1);
         for (Use& use : lap_.uses) use.before.clear(), use.until.clear(), use.ns = 0, use.at_ns = std::numeric_limits<TimeNs>::max();
         before_.assign(lap_.uses.size(), {});
-        ready_.assign(lap_.uses.size(), 0);
-        go_.assign(lap_.uses.size(), 0);
         times_.assign(lap_.uses.size(), {});
         // From begin to begin; of a lap whose lap before was something else, until it is over.
         begin_ns_ = std::numeric_limits<TimeNs>::max();
@@ -53,7 +51,6 @@ public:
         for (const auto& [rank, tracks] : ranks_)
             for (const Track& track : tracks)
                 for (std::size_t i = 0; i < track.per_lap; ++i) learn_links(rank, tracks, track, i);
-        lap_.held_ns = held_ns();
         for (std::uint32_t u = 0; u < lap_.uses.size(); ++u) {
             if (lap_.uses[u].at_ns == std::numeric_limits<TimeNs>::max()) lap_.uses[u].at_ns = 0;
             for (const auto& [from, ns] : before_[u]) lap_.uses[u].before.push_back({from.first, from.second, ns});
@@ -171,8 +168,6 @@ private:
             of_lap.circuits = std::min(of_lap.circuits, track.at(lap, at)->circuits);
         }
         u.at_ns = std::min(u.at_ns, latest.go_ns - begin_ns_);
-        ready_[use] = std::max(ready_[use], latest.ready_ns);
-        go_[use] = std::max(go_[use], latest.go_ns);
     }
 
     // From the last of its members on: in a run others have gone before, and wait.
@@ -203,18 +198,6 @@ private:
         use.took_ns.resize(std::max(use.took_ns.size(), took.size()), 0);
         for (std::size_t n = 0; n < took.size(); ++n)
             if (took[n] != std::numeric_limits<TimeNs>::max()) use.took_ns[n] = took[n];
-    }
-
-    TimeNs held_ns() const {
-        std::vector<std::pair<TimeNs, TimeNs>> held;
-        for (std::size_t u = 0; u < ready_.size(); ++u) held.emplace_back(ready_[u], go_[u]);
-        std::sort(held.begin(), held.end());
-        TimeNs sum = 0, upto = 0;
-        for (const auto& [ready, go] : held) {
-            sum += std::max<TimeNs>(0, go - std::max(ready, upto));
-            upto = std::max(upto, go);
-        }
-        return sum;
     }
 
     // What the launch waits for: of each track the last launch that had always ended before. In each lap the gap from
@@ -278,7 +261,6 @@ private:
         bool whole = true;
     };
     std::vector<std::vector<Times>> times_;  // by use
-    std::vector<TimeNs> ready_, go_;  // of each use in the last lap: its last member
     TimeNs begin_ns_ = 0;
 };
 

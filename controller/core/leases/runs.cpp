@@ -82,7 +82,6 @@ bool Runs::has_rested(const Gang& gang) const {
     const TimeNs laps = longest_rest(gang);
     if (!options_.rest_ns && laps == 0) return false;
     const auto rested = [&](PortId p) {
-        if (turns_.is_moved_by_plan(p)) return false;
         const PortState& s = inventory_.port(p);
         const TimeNs least = std::max(laps, kRestDarkTimes * fabric_.switch_of(p).dark_ns);
         const TimeNs rest = options_.rest_ns == 0 ? 0

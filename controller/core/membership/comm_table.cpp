@@ -80,13 +80,6 @@ static bool awaits_members(const Launch& launch) {
     return !known && !some;
 }
 
-bool was_used(const Comm& comm) {
-    return std::ranges::any_of(comm.finished, [](const auto& sequence) {
-        const auto& [key, upto] = sequence;
-        return !is_connection(key.kind) && std::ranges::any_of(upto, [](std::uint64_t n) { return n > 0; });
-    });
-}
-
 bool asks(const Launch& launch) {
     return launch.waits() && !launch.no_light && launch.circuits_known == Known::yes && !awaits_members(launch);
 }

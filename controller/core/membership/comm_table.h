@@ -80,9 +80,6 @@ struct Comm {
     bool open() const { return verdict != Verdict::enforced && verdict != Verdict::unknown; }
 };
 
-// An operation of it is over on one of its members, connections apart.
-bool was_used(const Comm& comm);
-
 // Does it wait for circuits? Not where there are none for it, or it is not known which.
 bool asks(const Launch& launch);
 

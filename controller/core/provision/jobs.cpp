@@ -26,7 +26,6 @@ public:
             for (const auto& [p, q] : pairs) dark = std::max(dark, jobs_.fabric_.switch_of(p).dark_ns);
         return dark;
     }
-    plan::LeftOut left_out(const plan::Lap& lap) const override { return jobs_.left_out(lap); }
     TimeNs unmoved_ns(const plan::Lap& lap) const override { return jobs_.unmoved_ns(lap); }
     const plan::Course* course() const override { return job_.course.get(); }
     void follow(plan::Lap lap, const plan::Order& order) override { jobs_.turns_.follow(job_, std::move(lap), order); }
@@ -92,23 +91,6 @@ std::vector<plan::Pair> Jobs::pairs_of(const plan::SeenKey& seen) {
     const auto [begin, end] = launches_.pairs_of(state);
     for (const PairId* e = begin; e != end; ++e) pairs.emplace_back(inventory_.pair(*e).a, inventory_.pair(*e).b);
     return pairs;
-}
-
-plan::LeftOut Jobs::left_out(const plan::Lap& lap) {
-    std::set<CommId> used, split;
-    std::map<CommId, Comm*> all;
-    for (const auto& [sequence, s] : lap.sequences) used.insert(sequence.comm);
-    for (const auto& [name, does] : lap.ranks)
-        if (const Rank* rank = rank_of(name.first, name.second))
-            for (const auto& [id, membership] : rank->comms) all.emplace(id, membership.comm);
-    for (const auto& [id, comm] : all) split.insert(comm->parent);
-    plan::LeftOut left_out = plan::LeftOut::none;
-    for (const auto& [id, comm] : all) {
-        if (comm->verdict != Verdict::enforced || used.contains(id) || split.contains(id)) continue;
-        if (collective_pairs(*comm, false, fabric_, inventory_).empty()) continue;
-        left_out = std::max(left_out, was_used(*comm) ? plan::LeftOut::used : plan::LeftOut::unused);
-    }
-    return left_out;
 }
 
 TimeNs Jobs::unmoved_ns(const plan::Lap& lap) const {

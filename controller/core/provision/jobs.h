@@ -39,7 +39,6 @@ private:
         bool operator()(const Job* a, const Job* b) const { return a->name < b->name; }
     };
     std::vector<plan::Pair> pairs_of(const plan::SeenKey& key);
-    plan::LeftOut left_out(const plan::Lap& lap);
     TimeNs unmoved_ns(const plan::Lap& lap) const;
     TimeNs bytes_ns(const Rank& rank, NodeIndex node, const std::vector<plan::SeenKey>& keys, std::uint64_t bytes) const;
     void end_runs(const Job& job, const std::string& why, bool endless);

@@ -94,7 +94,6 @@ TimeNs Turns::turn_of(Gang& gang, const plan::Instance& i) {
     if (until <= now_) {
         if (std::exchange(gang.overtook, true)) return 0;
         ++counters_.overtakes;
-        job->learner->overtaken();
         return 0;
     }
     job->waiting[i] = gang.id;
@@ -231,8 +230,5 @@ bool Turns::may_turn_for_plan(PortId p) const {
     last.ticket = last.id = std::numeric_limits<std::uint64_t>::max();
     return inventory_.obstacle(p, last) == Obstacle::none && inventory_.sw(fabric_.ports[p].sw).rest_until_ns <= now_;
 }
-
-// A plan moves the port: its light stays for what the plan has next, and no longer.
-bool Turns::is_moved_by_plan(PortId p) const { return course_at_[p] != nullptr && course_at_[p]->course->moves(p); }
 
 }  // namespace opus::controller

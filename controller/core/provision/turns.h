@@ -39,7 +39,6 @@ public:
     // Of the port, by the plan that it follows.
     void lose_turns(PortId p);
     void lit_for_plan(PortId p);
-    bool is_moved_by_plan(PortId p) const;
     bool shares_light(const Job& job, const std::vector<PortId>& ports) const;
 
 private:

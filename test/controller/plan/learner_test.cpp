@@ -20,7 +20,6 @@ constexpr CommId kLeft{1, 0}, kRight{2, 0};  // of ranks 0 and 1, of 1 and 2
 struct Followed final : Follower {
     std::vector<Pair> pairs_of(const SeenKey& key) const override { return {key.key.comm == kLeft ? Pair{0, 1} : Pair{1, 2}}; }
     TimeNs longest_dark(const Order&) const override { return kDark; }
-    LeftOut left_out(const Lap&) const override { return leaves; }
     TimeNs unmoved_ns(const Lap&) const override { return unmoved; }
     const Course* course() const override { return plan.get(); }
     void follow(Lap lap, const Order& order) override {
@@ -42,7 +41,6 @@ struct Followed final : Follower {
     std::shared_ptr<const Task> asked;
     int begun = 0;
     bool due = false;
-    LeftOut leaves = LeftOut::none;
     TimeNs unmoved = 0;
     bool ended_endless = false;
 };
@@ -192,46 +190,11 @@ TEST_CASE("a job that has done something new lately is young: neither a plan nor
     }
 }
 
-TEST_CASE("light must be up for two laps before it is at rest, and for eight that may be parts of an iteration") {
-    Job whole, part;
-    CHECK(whole.learner.rest_ns() == 0);
-    part.follower.leaves = LeftOut::used;
-    for (Job* job : {&whole, &part}) job->laps_until_asked();
-    CHECK(whole.learner.rest_ns() == 2 * 300 * kMs);
-    CHECK(part.learner.rest_ns() == 8 * 300 * kMs);
-}
-
-TEST_CASE(
-    "a communicator that was never used makes a lap a part of an iteration for eight laps, one that was used for "
-    "good") {
-    for (const LeftOut leaves : {LeftOut::unused, LeftOut::used}) {
-        CAPTURE(static_cast<int>(leaves));
-        Job job;
-        job.follower.leaves = leaves;
-        job.laps_until_asked();
-        for (int lap = 0; lap < 40; ++lap) {
-            if (job.follower.asked != nullptr) job.find(0);
-            job.laps(1);
-        }
-        CHECK(job.learner.rest_ns() == (leaves == LeftOut::used ? 8 : 2) * 300 * kMs);
-    }
-}
-
-TEST_CASE(
-    "what may be a part and is to save more than light has cost waits for that to pay, and eight laps where nothing "
-    "else is left out") {
-    for (const LeftOut leaves : {LeftOut::unused, LeftOut::used}) {
-        CAPTURE(static_cast<int>(leaves));
-        Job job;
-        job.follower.leaves = leaves;
-        job.held = kMs;
-        job.laps_until_asked();
-        for (int lap = 0; lap < 20 && job.follower.begun == 0; ++lap) {
-            if (job.follower.asked != nullptr) job.find(4 * kDark);
-            job.laps(1);
-        }
-        CHECK(job.follower.begun == (leaves == LeftOut::unused ? 1 : 0));
-    }
+TEST_CASE("light must be up for two laps before it is at rest") {
+    Job job;
+    CHECK(job.learner.rest_ns() == 0);
+    job.laps_until_asked();
+    CHECK(job.learner.rest_ns() == 2 * 300 * kMs);
 }
 
 TEST_CASE("without the guard a plan begins at once, whatever it promises") {
@@ -257,7 +220,7 @@ TEST_CASE("what takes longer by plan goes on on demand, pays for it, and is trie
     CAPTURE(text);
     CHECK(text.find("plans have made it slower by ") != std::string::npos);
     CHECK(text.find(" us: on demand; tried again in ") != std::string::npos);
-    CHECK(job.learner.rest_ns() == 8 * 2 * job.learner.lap_ns());  // nor does light come to rest as soon as else
+    CHECK(job.learner.rest_ns() == 2 * job.learner.lap_ns());
     CHECK(job.learner.state().find("on demand: plans have cost it ") == 0);
     job.held = kDark;
     job.follower.asked.reset();

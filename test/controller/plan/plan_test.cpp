@@ -12,7 +12,6 @@
 #include "controller/plan/interlude.h"
 #include "controller/plan/kind.h"
 #include "controller/plan/lap.h"
-#include "controller/plan/loss.h"
 #include "controller/plan/search.h"
 #include "controller/plan/watch.h"
 
@@ -207,14 +206,12 @@ TEST_CASE("that others were held is not taken for a time that a launch needs its
     CHECK(needs(right, left) == 2 * kMs);
     CHECK(needs(right, right) == 8 * kMs);   // rank 2's own way from one to the next; rank 1 would say 30 ms
     CHECK(needs(left, right) == 18 * kMs);
-    CHECK(lap->held_ns == 10 * kMs);
 
     // In a lap in which nobody is held it is seen what rank 1 takes at most.
     for (int i = 0; i < 8; ++i) held_lap(job, 0);
     REQUIRE(time_lap(*lap, job.log));
     CHECK(needs(right, left) == 2 * kMs);
     CHECK(needs(left, right) == 28 * kMs);
-    CHECK(lap->held_ns == 0);
 }
 
 TEST_CASE("a launch of several keys holds its light until the last of them is over") {
@@ -240,24 +237,6 @@ TEST_CASE("a launch of several keys holds its light until the last of them is ov
     CHECK(order_of(*lap, fabric_of(kMs)).ports.empty());
     lap->uses[left->first].until.clear();
     CHECK(!order_of(*lap, fabric_of(kMs)).ports.empty());
-}
-
-TEST_CASE("where no order promises laps as short as wanted, the uses go on as they were seen") {
-    Lap lap;  // first, as seen, a use of ranks 0 and 1, which would have its light for nothing between the two of ranks 1 and 2
-    lap.uses.resize(3);
-    for (std::uint32_t u = 0; u < 3; ++u) lap.uses[u].ns = kMs, lap.uses[u].at_ns = u * kMs;
-    lap.uses[0].pairs = {{0, 1}}, lap.uses[1].pairs = lap.uses[2].pairs = {{1, 2}};
-    lap.uses[0].before = {{0, 1, kMs}};
-    lap.uses[1].before = {{2, 1, 2 * kMs}};
-    lap.uses[2].before = {{1, 0, 50 * kMs}};
-    const Fabric fabric = fabric_of(10 * kMs);
-    const std::vector<bool> usable(fabric.ports.size(), true);
-    const Order best = find_order({lap, usable, 50, {}, {}, 0}, fabric),
-                seen = find_order({lap, usable, 50, {}, {}, kMs}, fabric);
-    CHECK(best.lap_ns == 52 * kMs);
-    CHECK(best.place == std::vector<std::uint32_t>{1, 0, 2});
-    CHECK(seen.lap_ns > 70 * kMs);
-    CHECK(seen.place == std::vector<std::uint32_t>{0, 1, 2});
 }
 
 TEST_CASE("a use takes as long as it was seen to with as many circuits, else as its bytes take") {
@@ -562,103 +541,6 @@ TEST_CASE("each lap is timed once, by where its ranks were in the one before, wh
     REQUIRE(took);
     CHECK(took->lap == 5);
     CHECK(!watch.next());
-}
-
-namespace {
-
-// Of a job all of whose laps have been told of.
-std::optional<TimeNs> lost_of(const Lap& lap, const Job& job, std::int64_t number) {
-    Loss loss;
-    for (const auto& [rank, seen] : job.log.ranks())
-        for (const Seen& s : seen) loss.ended(lap, rank, s);
-    return loss.lost_ns(lap, number);
-}
-
-}  // namespace
-
-TEST_CASE("what light has cost of a lap is what it was held for, however long it takes to compute") {
-    Job job;
-    const Lap lap = learned(job, 3, 2);
-    const auto number = [&] { return lap.find(key_of(kLeft, job.next[0]))->second; };
-    for (const TimeNs held : {TimeNs{0}, 7 * kMs, 40 * kMs}) {
-        CAPTURE(held);
-        const std::int64_t n = number();
-        job.use(kLeft);
-        job.now += 100 * kMs;
-        job.use(kLeft, OpKind::none, held);
-        job.use(kLeft);
-        job.use(kRight);
-        job.use(kRight, OpKind::none, held / 2);
-        job.now += 10 * kMs;
-        // Of ranks 0, 1 and 2: the second hold delays nothing of rank 0 in this lap.
-        const TimeNs all = held + held / 2;
-        const auto lost = lost_of(lap, job, n);
-        REQUIRE(lost);
-        CHECK(*lost >= (held + 2 * all) / 3 - kMs);
-        CHECK(*lost <= all + 2 * kMs);  // and what of the lap before comes to rank 0 now
-    }
-    CHECK(!lost_of(lap, job, number()));
-}
-
-TEST_CASE("what light has cost of a lap is also what its uses took longer by fewer circuits") {
-    Job job;
-    const Lap lap = learned(job, 3, 2);
-    const std::int64_t n = lap.find(key_of(kLeft, job.next[0]))->second;
-    job.use(kLeft);
-    job.use(kLeft);
-    for (const std::uint32_t r : {0, 1})
-        job.log.add(
-            kRanks[r],
-            {OpKind::none, {{key_of(kLeft, job.next[0]), false}}, job.seq[r]++, job.grant, job.now, job.now, job.now + 31 * kMs});
-    ++job.next[0], ++job.grant;
-    job.now += 32 * kMs;
-    job.use(kRight);
-    job.use(kRight);
-    const auto lost = lost_of(lap, job, n);
-    REQUIRE(lost);
-    CHECK(*lost >= 29 * kMs);
-    CHECK(*lost <= 31 * kMs);
-}
-
-TEST_CASE("laps of which it is not known any more what light has cost count for nothing in what it costs in the mean") {
-    Job job;
-    const Lap lap = learned(job, 2, 1);
-    for (int i = 0; i < 12; ++i) {
-        for (const CommId& comm : {kLeft, kLeft, kRight}) job.use(comm, OpKind::none, 5 * kMs);
-        job.now += 10 * kMs;
-    }
-    Kind kind(lap);
-    kind.watch_anew();
-    for (const auto& [rank, launches] :
-         job.log.ranks())  // one rank after the other: of the first laps nothing is kept until the next
-        for (const Seen& launch : launches) kind.ended(rank, launch);
-    CHECK(kind.time_laps(false));
-    CHECK(kind.yardstick_ns() == 31 * kMs);
-    CHECK(kind.lost_ns() > 14 * kMs);
-}
-
-TEST_CASE("a hold that delays nothing costs nothing") {
-    Job job;
-    // Ranks 1 and 2 are ready long after what they waited for.
-    const auto play = [&](TimeNs held) {
-        job.use(kLeft);
-        job.now += 50 * kMs;
-        job.use(kLeft);
-        job.now += 10 * kMs;
-        job.log.add(kRanks[2], {OpKind::none, {{key_of(kRight, job.next[1]++), false}}, job.seq[2]++, job.grant, job.now - 50 * kMs,
-                                job.now - 50 * kMs + held, job.now - 49 * kMs + held});
-        ++job.grant;
-        job.now += 10 * kMs;
-    };
-    for (int i = 0; i < 3; ++i) play(0);
-    auto lap = find_lap(job.log, pairs_of);
-    REQUIRE(lap);
-    REQUIRE(time_lap(*lap, job.log));
-    const std::int64_t n = lap->find(key_of(kLeft, job.next[0]))->second;
-    play(20 * kMs);
-    const auto lost = lost_of(*lap, job, n);
-    REQUIRE(lost);
-    CHECK(*lost <= 7 * kMs);  // of the rank that was held alone: the mean of three
 }
 
 TEST_CASE("an order has light made while nobody uses the port, and says how long each use waits") {
