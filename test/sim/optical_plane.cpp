@@ -322,10 +322,28 @@ void OpticalPlane::deliver(SwitchIndex sw, std::uint64_t index) {
             text += std::holds_alternative<SessionUp>(a.event) ? "session up" : "session down";
         world_.journal.add(world_.now, text);
     }
-    if (const auto* map = std::get_if<MapRead>(&a.event); map != nullptr && map->error == DriverError::none)
-        for (Mirror& m : switches_[sw].ports)
-            if (m.taken_ns <= a.made_ns) m.taken = 0, m.strange = false;
+    const auto* map = std::get_if<MapRead>(&a.event);
+    const bool is_read = map != nullptr && map->error == DriverError::none;
+    const TimeNs made_ns = a.made_ns;
+    if (is_read) map_is_read(sw, made_ns);
     world_.controller.hear(sw, a.event);
+    if (is_read) map_is_read(sw, made_ns);  // of ports that it has had in doubt until now
+}
+
+// What another hand has done before the map was made is known now, but for ports that the controller has in doubt: what
+// it reads of these may be what a command of its own, under way, has not done yet.
+void OpticalPlane::map_is_read(SwitchIndex sw, TimeNs made_ns) {
+    auto& ports = switches_[sw].ports;
+    for (Mirror& m : ports)
+        if (m.taken_ns <= made_ns) m.taken = 0;
+    if (std::ranges::none_of(ports, &Mirror::strange) || !world_.controller.alive()) return;
+    std::vector<bool> in_doubt(ports.size());
+    for (const controller::PortStatus& status : world_.controller.core()->ports()) {
+        const Port& port = s_.fabric.ports[status.port];
+        if (port.sw == sw) in_doubt[port.sw_port] = status.use == controller::PortUse::unknown;
+    }
+    for (SwitchPort p = 1; p < ports.size(); ++p)
+        if (ports[p].taken_ns <= made_ns && !in_doubt[p] && !in_doubt[ports[p].peer]) ports[p].strange = false;
 }
 
 // --- sessions -----------------------------------------------------------------------------------------

@@ -58,7 +58,7 @@ private:
         SwitchPort taken = 0;       // where it led, lit, before another hand or a reboot
         TimeNs taken_ns = 0;
         SwitchPort robbed = 0;  // the same, until the controller has made light there
-        bool strange = false;   // joined by another hand, and the map not read since
+        bool strange = false;   // joined by another hand, and not known to the controller since
     };
     struct SwitchModel {
         std::vector<Mirror> ports;  // by switch port
@@ -92,6 +92,7 @@ private:
         TimeNs made_ns = 0;
     };
 
+    void map_is_read(SwitchIndex sw, TimeNs made_ns);
     void cut(SwitchIndex sw, SwitchPort port, const Command* by);  // null: by others
     void condemn(std::uint32_t command, SwitchPort port);
     void pardon(std::uint32_t command);
