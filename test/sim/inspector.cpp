@@ -180,8 +180,12 @@ void Inspector::note_robbed(NodeIndex node, const wire::Revoke& revoke) {
     for (const std::uint64_t grant : revoke.grants) {
         const auto soft = soft_[node].find(grant);
         if (soft == soft_[node].end()) continue;
-        for (PairIndex pair = 0; pair < held_for_.size(); ++pair)
-            if (world_.plane.robbed(pair)) soft->second.robbed.push_back(pair);
+        for (PairIndex pair = 0; pair < held_for_.size(); ++pair) {
+            if (!world_.plane.robbed(pair)) continue;
+            soft->second.robbed.push_back(pair);
+            for (const LaunchIndex index : soft->second.let_go)
+                robbed_[index].push_back(pair);  // NCCL may start it later
+        }
     }
 }
 
@@ -402,7 +406,7 @@ void Inspector::manager_came(NodeIndex node) { left_[node].clear(); }
 bool Inspector::starts_under_run(LaunchIndex index) {
     LaunchRun& run = world_.launches[index];
     const NodeIndex node = s_.ranks[run.rank].node;
-    const auto& tokens = left_[node].empty() ? soft_[node] : left_[node];
+    auto& tokens = left_[node].empty() ? soft_[node] : left_[node];
     const Soft* newest = nullptr;
     for (const Part& part : *run.parts) {
         if (world_.ranks[run.rank]->verdict(part.comm) != Verdict::enforced) continue;
@@ -418,6 +422,7 @@ bool Inspector::starts_under_run(LaunchIndex index) {
         if (token == tokens.end()) return false;
         if (newest == nullptr || token->second.at_ns > newest->at_ns) newest = &token->second;
         if (!token->second.robbed.empty()) robbed_[index] = token->second.robbed;
+        token->second.let_go.push_back(index);
     }
     if (newest == nullptr) return false;
     run.named = true;

@@ -57,6 +57,7 @@ private:
         TimeNs at_ns = 0;
         bool heard = false;             // by the manager
         std::vector<PairIndex> robbed;  // by another hand, when the controller took it back
+        std::vector<LaunchIndex> let_go;  // under it, on that node
     };
     struct Asked {  // back, and not answered yet
         std::vector<std::uint64_t> grants;
