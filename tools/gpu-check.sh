@@ -29,6 +29,7 @@ while [ $# -gt 0 ]; do
     *) echo "gpu-check: $1 is not known; see --help" >&2; exit 2 ;;
   esac
 done
+[ -n "$only" ] || { echo "gpu-check: --only: no part is named" >&2; exit 2; }
 for part in $only; do
   [[ " queues replay drawn cost waits torch faults " == *" $part "* ]] ||
     { echo "gpu-check: --only $part: one or more of queues replay drawn cost waits torch faults" >&2; exit 2; }
@@ -187,7 +188,7 @@ replay() {
   exec timeout -k 2 "$seconds" "$here/bin/opus-replay" play "$job" --rank "$1" --rendezvous "file:$2/ids" "${options[@]}" \
     --timeout $((seconds / 2)) --out "$2/rank$1.json"
 }
-gated_calls() { exec timeout -k 2 "$seconds" "$here/bin/call_waits" "$1" "$nodes" "$2/ids"; }
+gated_calls() { exec timeout -k 2 "$seconds" "$here/bin/call_waits" "$1" "$nodes" "$2/ids" $apart; }
 small_calls() { exec timeout -k 2 "$seconds" "$here/bin/call_cost" "$1" "$nodes" "$2/ids" "$calls"; }
 
 # run WHAT SHIM FOLDER [VARIABLE=VALUE]...: all ranks of WHAT, to their ends: `ended` has each one's exit code, `code` one that
@@ -355,20 +356,25 @@ fi
 # --- which calls wait for what runs on the GPU --------------------------------------------------------------------------------
 
 # waits_row NAME [VARIABLE=VALUE]...: without Opus. The stand-ins wait for nothing.
+apart=
 waits_row() {
-  local name=$1 folder
+  local name=$1 folder verdict
   shift
   folder=$logs/$(named "waits $name")
   run gated_calls no "$folder" "$@"
-  echo "calls behind closed gates, $name: $(ways $code)"
+  verdict=$(ways $code)
+  [ "$verdict" != "WRONG RESULTS" ] || verdict="FAILED (1)"
+  echo "calls behind closed gates, $name: $verdict"
   sed 's/^/  /' "$folder/rank0.log"
-  [ $code = 0 ] || failed=1
+  [ $code = 0 ] || { failed=1; complain "$folder"; }
 }
 if wanted waits && [ -z "$standins" ]; then
   waits_row "as it is"
   waits_row "NCCL_SET_STACK_SIZE=1" NCCL_SET_STACK_SIZE=1
   waits_row "CUDA_MODULE_LOADING=EAGER" CUDA_MODULE_LOADING=EAGER
   waits_row "both" CUDA_MODULE_LOADING=EAGER NCCL_SET_STACK_SIZE=1
+  apart=apart
+  waits_row "all gates on another stream"
 fi
 
 # --- PyTorch, where a Python has it ----------------------------------------------------------------------------------------

@@ -254,22 +254,17 @@ void Learner::stop_plan() {
     aside_.reset();
 }
 
-// What it does is something else.
-void Learner::leave_kind(const std::string& why) {
-    follower_.log(false, laps_of(kind_->lap) + " are left: " + why);
-    stop_plan();
-    kind_ = nullptr;
-    log_.mark();
-    left_at_ = log_.added();
-    again_at_ = log_.added() + 8;
-}
-
 // The job does something else than its lap. From where that lap began what it does is an interlude, once its laps go on.
 void Learner::leave_lap(const std::vector<Strange>& strange) {
     left_.reset();
     if (const auto rank = kind_->lap.ranks.find(strange.front().rank); rank != kind_->lap.ranks.end() && !aside_)
         left_ = {kind_, numbers_from(kind_->lap, rank->second.lap_of(strange.front().number))};
-    leave_kind("it does something else");
+    follower_.log(false, laps_of(kind_->lap) + " are left: it does something else");
+    stop_plan();
+    kind_ = nullptr;
+    log_.mark();
+    left_at_ = log_.added();
+    again_at_ = log_.added() + 8;
 }
 
 void Learner::remember_interlude(Kind& kind) {

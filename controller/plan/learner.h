@@ -90,7 +90,6 @@ private:
     void learn_later();
     void come_to_known();
     void come_to(Kind& kind);
-    void leave_kind(const std::string& why);
     void leave_lap(const std::vector<Strange>& strange);
     void forget_kinds(const std::function<bool(const Kind&)>& which);
     void remember_interlude(Kind& kind);

@@ -61,6 +61,9 @@ def runs(context) -> None:
                 expect(bool(ours), f"{program.name} takes {name} from {at}")
         code, text = said([bundle / "gpu-check.sh", "--help"])
         expect(code == 0 and "--libs" in text, f"gpu-check.sh --help ended with {code}:\n{text}")
+        for parts in ("", "cost wait"):
+            code, text = said([bundle / "gpu-check.sh", "--only", parts])
+            expect(code == 2 and "--only" in text, f"gpu-check.sh --only '{parts}' ended with {code}:\n{text}")
 
 
 @case("a bundle replaces a bundle, and nothing else")

@@ -124,7 +124,7 @@ TEST_CASE("programs drawn at random end on demand and provisioned, and are serve
 
 // Micro-batches, in the later of which more is computed. Planned for the earlier ones they were longer in their second
 // iteration by 5.7 and 5.6 dark times.
-TEST_CASE("a part of an iteration is not planned for more than light has cost of it" * layered) {
+TEST_CASE("jobs whose micro-batches differ end up no slower for being provisioned" * layered) {
     replay::GenerateOptions g;
     for (const std::uint64_t seed : {196, 348}) {
         g.seed = seed;

@@ -1,10 +1,10 @@
 /* Which of NCCL's calls wait for what runs on the GPU (docs/decisions/019): each is made while the shim's own gate is closed.
  *
- *   call_waits RANK RANKS FILE
+ *   call_waits RANK RANKS FILE [apart]
  *
- * Each rank is told its number; FILE is where rank 0 leaves NCCL's ids, and FILE-0, FILE-1 must not be there before. Three communicators are used one after
+ * Each rank is told its number; rank 0 leaves NCCL's ids in FILE-0 to FILE-2, which must not be there before. Three communicators are used one after
  * another, each for calls of several kinds, twice. For each call a gate is put before it on its own stream, or on a stream that has nothing
- * to do with it, and opened HELD_MS later. Rank 0 says how long the call lasted. Without Opus.
+ * to do with it (the third one; with `apart`: all), and opened HELD_MS later. Rank 0 says how long the call lasted. Without Opus.
  * Exit code 0: measured; 1: CUDA or NCCL refused something, or an id did not come; 77: no GPU. Needs CUDA's runtime and NCCL. */
 #define _GNU_SOURCE
 #define PROGRAM "call_waits"
@@ -28,7 +28,7 @@ static void need(int ok, const char* what) {
 
 static ncclComm_t comm;
 static cudaStream_t stream;
-static float* data; /* of FLOATS a rank, twice: what is sent, and what comes */
+static float* data; /* FLOATS that are sent, and behind them FLOATS of each rank */
 static int rank, ranks;
 
 static void all_reduce(void) { NCCL(ncclAllReduce(data, data, FLOATS, ncclFloat, ncclSum, comm, stream)); }
@@ -70,13 +70,16 @@ static double call_behind_gate(void (*call)(void), CUstream gated) {
 int main(int argc, char** argv) {
     if (argc < 4) {
         const int help = argc > 1 && strcmp(argv[1], "--help") == 0;
-        fprintf(help ? stdout : stderr, "usage: call_waits RANK RANKS FILE: which of NCCL's calls wait for what runs on the GPU\n");
+        fprintf(help ? stdout : stderr,
+                "usage: call_waits RANK RANKS FILE [apart]: which of NCCL's calls wait for what runs on the GPU\n");
         return help ? 0 : 2;
     }
     rank = atoi(argv[1]), ranks = atoi(argv[2]);
     open_driver();
     CUDA(cudaSetDevice(0));
-    set_up("a gate is closed for 300 ms; a call lasts, ms");
+    char more[64];
+    snprintf(more, sizeof more, "a gate is closed for %d ms; a call lasts, ms", HELD_MS);
+    set_up(more);
     words[BEAT].value = 1;
     CUstream other;
     DO(cuStreamCreate, &other, CU_STREAM_NON_BLOCKING);
@@ -93,7 +96,7 @@ int main(int argc, char** argv) {
             need(take_id(path, &id), path);
         }
         NCCL(ncclCommInitRank(&comm, ranks, id, rank));
-        const int apart = number == 2;
+        const int apart = argc > 4 || number == 2;
         for (int kind = 0; kind < (int)(sizeof kinds / sizeof *kinds); ++kind) {
             const double first = call_behind_gate(kinds[kind].call, apart ? other : (CUstream)stream);
             const double second = call_behind_gate(kinds[kind].call, apart ? other : (CUstream)stream);

@@ -175,7 +175,7 @@ class Sections:
             f"Ours on electrical rails, where transfers and gradients share a GPU's bandwidth in every moment, is {zero:.0f} ms shorter than with circuits at no dark time: "
             "a circuit belongs to one communicator at a time.",
             f"Of each further millisecond of dark time provisioned waits for {waits(played):.1f}, and `--no-guard`, which plans whatever it may cost, for {waits(free):.1f}; the paper's "
-            "simulator waits for 1.0. Where ours is shorter than on demand at no dark time, it is not known why."))
+            "simulator waits for 1.0. That the guard lets it save so little is not looked into."))
 
     def perlmutter(self) -> Section:
         rows, fits = [], []

@@ -11,10 +11,9 @@ Comm* CommTable::find(const CommId& id) {
     return it == comms_.end() ? nullptr : it->second.get();
 }
 
-Comm& CommTable::create(const CommId& id, const CommId& parent, std::uint32_t size, TimeNs now) {
+Comm& CommTable::create(const CommId& id, std::uint32_t size, TimeNs now) {
     auto comm = std::make_unique<Comm>();
     comm->id = id;
-    comm->parent = parent;
     comm->number = next_number_++;
     comm->size = size;
     comm->since_ns = now;

@@ -30,7 +30,6 @@ struct Member {
 
 struct Comm {
     CommId id;
-    CommId parent;
     std::uint64_t number = 0;  // order of appearance
     std::uint32_t size = 0;
     std::uint32_t registered = 0;
@@ -86,7 +85,7 @@ bool asks(const Launch& launch);
 class CommTable {
 public:
     Comm* find(const CommId& id);
-    Comm& create(const CommId& id, const CommId& parent, std::uint32_t size, TimeNs now);
+    Comm& create(const CommId& id, std::uint32_t size, TimeNs now);
     void erase(Comm& comm);
     Comm* by_number(std::uint64_t number);
     const std::map<std::uint64_t, Comm*>& in_order() const { return in_order_; }

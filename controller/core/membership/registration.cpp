@@ -36,7 +36,7 @@ void Registration::register_member(NodeIndex node, const wire::CommMember& m) {
     if (joined_.is_joined(node, m)) return;
     joined_.join(m.also, m.comm);
     Comm* comm = comms_.find(m.comm);
-    if (comm == nullptr) comm = &comms_.create(m.comm, m.parent, m.size, now_);
+    if (comm == nullptr) comm = &comms_.create(m.comm, m.size, now_);
     if (m.size != comm->size) {
         const std::string why = fabric_.nodes[node].name + " says that it has " + std::to_string(m.size) +
                                 " ranks, others say " + std::to_string(comm->size);

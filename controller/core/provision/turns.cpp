@@ -92,8 +92,7 @@ TimeNs Turns::turn_of(Gang& gang, const plan::Instance& i) {
         dark = std::max(dark, fabric_.switch_of(fabric_.gpus[inventory_.pair(e).a].ports.front()).dark_ns);
     const TimeNs until = gangs_.complete_since(gang) + std::min(course.wait_of(i), kMostWaits * dark) + dark;
     if (until <= now_) {
-        if (std::exchange(gang.overtook, true)) return 0;
-        ++counters_.overtakes;
+        if (!std::exchange(gang.overtook, true)) ++counters_.overtakes;
         return 0;
     }
     job->waiting[i] = gang.id;

@@ -23,7 +23,7 @@ public:
     explicit Planner(const Inventory& inventory) : inventory_(&inventory) {}
 
     // On ports that are free for `gang` now; circuits that fit are kept. Every further free port that nobody
-    // waits for adds a parallel circuit; if `sparing`, none but one that a fault has taken. False: something is in the way, at plan.stuck.
+    // waits for adds a parallel circuit; if `sparing`, only between dark ports of which a fault has darkened one. False: something is in the way, at plan.stuck.
     bool place(const Gang& gang, Plan& plan, bool sparing = false);
 
     // The ports to wait for, as if every port that is not fenced could be had; those that can be had sooner

@@ -10,7 +10,6 @@
 
 #include "controller/plan/course.h"
 #include "controller/plan/interlude.h"
-#include "controller/plan/kind.h"
 #include "controller/plan/lap.h"
 #include "controller/plan/search.h"
 #include "controller/plan/watch.h"

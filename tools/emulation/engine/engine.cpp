@@ -106,7 +106,7 @@ Stream* create_stream(unsigned flags, int priority) {
 // What is queued still runs; only the handle goes.
 bool destroy_stream(void* handle) {
     auto& engine = Engine::get();
-    std::lock_guard lock(engine.mutex);
+    std::unique_lock lock(engine.mutex);
     auto* stream = static_cast<Stream*>(handle);
     if (!engine.streams.erase(stream)) return false;
     Device& device = *stream->device;
@@ -114,7 +114,7 @@ bool destroy_stream(void* handle) {
         engine.streams.insert(stream);
         return false;
     }
-    forget_captures_of(*stream);
+    const auto afterwards = forget_captures_of(*stream);
     device.streams.erase(stream);
     if (stream->last && stream->last->state != OpState::done && (stream->flags & 1) == 0) {
         // The legacy stream must still wait for it.
@@ -131,6 +131,8 @@ bool destroy_stream(void* handle) {
         for (auto& op : queue.ops)
             if (op->stream == stream) op->stream = nullptr;
     delete stream;
+    lock.unlock();
+    afterwards();
     return true;
 }
 

@@ -98,11 +98,14 @@ void join_capture_of(Stream& stream, const Op& op) {
         if (other->capture != nullptr && other->capture->graph->id == op.captured) return join(stream, *other->capture);
 }
 
-// What it has captured stays; its end is reached by nobody if it was not joined before.
-void forget_captures_of(Stream& stream) {
-    if (stream.capture == nullptr) return;
-    stream.capture->invalidated |= stream.capture->origin == &stream;
+// What it has captured stays; its end is reached by nobody if it was not joined before. A capture whose origin goes
+// makes no graph any more: what that was to hold is let go.
+std::function<void()> forget_captures_of(Stream& stream) {
+    if (stream.capture == nullptr) return [] {};
     std::erase(stream.capture->streams, &stream);
+    if (stream.capture->origin != &stream) return [] {};
+    stream.capture->invalidated = true;
+    return [objects = std::exchange(stream.capture->graph->objects, {})] { let_go(objects); };
 }
 
 int begin_capture(Stream* stream) {

@@ -3,6 +3,7 @@
 
 #include <condition_variable>
 #include <deque>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <set>
@@ -80,6 +81,6 @@ private:
 // its capture.
 void capture_locked(Stream& stream, const OpRef& op);
 void join_capture_of(Stream& stream, const Op& op);
-void forget_captures_of(Stream& stream);  // it goes
+std::function<void()> forget_captures_of(Stream& stream);  // it goes; what comes back is called without the mutex
 
 }  // namespace opus::standin
