@@ -241,7 +241,7 @@ void Inspector::controller_did(const controller::Actions& actions) {
             const auto* grant = std::get_if<wire::Grant>(&send->message);
             if (grant == nullptr) continue;
             if (!grant->soft.empty()) {
-                soft_[send->node][grant->id] = {grant->soft, world_.controller.life(), world_.now, false, {}};
+                soft_[send->node][grant->id] = {grant->soft, world_.controller.life(), world_.now, false, {}, {}};
                 if (world_.journal.on)
                     world_.journal.add(world_.now, "run " + std::to_string(grant->id) + " for n" +
                                                        std::to_string(send->node) + ":" + describe(grant->soft));
