@@ -6,26 +6,15 @@
  * of 256 bytes and waits for the last. Rank 0 says the median of the rounds: microseconds a call of the host, before it waits, and of all.
  * Exit code 0: measured; 1: CUDA or NCCL refused something, or the id did not come. Needs CUDA's runtime and NCCL. */
 #define _GNU_SOURCE
+#define PROGRAM "call_cost"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
 
-#include <cuda_runtime_api.h>
-#include <nccl.h>
-
-#include "id_file.h"
+#include "nccl_rank.h"
 
 enum { CALLS = 100, MOST_ROUNDS = 1000, FLOATS = 64 };
-
-static void check(int ok, const char* what) {
-    if (ok) return;
-    fprintf(stderr, "call_cost: %s failed\n", what);
-    exit(1);
-}
-#define CUDA(call) check((call) == cudaSuccess, #call)
-#define NCCL(call) check((call) == ncclSuccess, #call)
 
 static double now_us(void) {
     struct timespec t;
@@ -48,15 +37,7 @@ int main(int argc, char** argv) {
     const int rank = atoi(argv[1]), ranks = atoi(argv[2]), wanted = argc > 4 ? atoi(argv[4]) : 20;
     const int rounds = wanted < 1 ? 1 : wanted > MOST_ROUNDS ? MOST_ROUNDS : wanted;
     CUDA(cudaSetDevice(0));
-    ncclUniqueId id;
-    if (rank == 0) {
-        NCCL(ncclGetUniqueId(&id));
-        check(leave_id(argv[3], &id), argv[3]);
-    } else {
-        check(take_id(argv[3], &id), argv[3]);
-    }
-    ncclComm_t comm;
-    NCCL(ncclCommInitRank(&comm, ranks, id, rank));
+    ncclComm_t comm = make_comm(argv[3], rank, ranks);
     cudaStream_t stream;
     float* data;
     CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));

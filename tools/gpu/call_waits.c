@@ -10,21 +10,10 @@
 #define PROGRAM "call_waits"
 #include <pthread.h>
 
-#include <cuda_runtime_api.h>
-#include <nccl.h>
-
 #include "gate.h"
-#include "id_file.h"
+#include "nccl_rank.h"
 
 enum { COMMS = 3, FLOATS = 1 << 16, HELD_MS = 300 };
-
-static void need(int ok, const char* what) {
-    if (ok) return;
-    fprintf(stderr, PROGRAM ": %s failed\n", what);
-    exit(1);
-}
-#define CUDA(call) need((call) == cudaSuccess, #call)
-#define NCCL(call) need((call) == ncclSuccess, #call)
 
 static ncclComm_t comm;
 static cudaStream_t stream;
@@ -87,15 +76,8 @@ int main(int argc, char** argv) {
     CUDA(cudaMalloc((void**)&data, sizeof(float) * FLOATS * (size_t)(ranks + 1)));
     for (int number = 0; number < COMMS; ++number) {
         char path[4096];
-        ncclUniqueId id;
         snprintf(path, sizeof path, "%s-%d", argv[3], number);
-        if (rank == 0) {
-            NCCL(ncclGetUniqueId(&id));
-            need(leave_id(path, &id), path);
-        } else {
-            need(take_id(path, &id), path);
-        }
-        NCCL(ncclCommInitRank(&comm, ranks, id, rank));
+        comm = make_comm(path, rank, ranks);
         const int apart = argc > 4 || number == 2;
         for (int kind = 0; kind < (int)(sizeof kinds / sizeof *kinds); ++kind) {
             const double first = call_behind_gate(kinds[kind].call, apart ? other : (CUstream)stream);
