@@ -144,6 +144,7 @@ Play::Choice Play::choose(std::uint32_t u, std::size_t i, TimeNs in_time) {
             chosen_[u][i] = {p, port_[p].peer};
             return Choice::made;
         }
+    if (as_it_ends(u, i)) return Choice::made;
     TimeNs best_free = 0;
     std::size_t best_needed = 0;
     bool found = false, open = false;
@@ -164,6 +165,26 @@ Play::Choice Play::choose(std::uint32_t u, std::size_t i, TimeNs in_time) {
             best_free = free, best_needed = both, found = true;
         }
     return found ? Choice::made : open ? Choice::later : Choice::none;
+}
+
+// By the ports with which its launches end in the laps before.
+bool Play::as_it_ends(std::uint32_t u, std::size_t i) {
+    const std::size_t pair = i % pairs_[u].size();
+    for (const Until& until : lap_.uses[u].until) {
+        if (until.laps == 0) continue;
+        const auto& pairs = pairs_[until.use];
+        const auto same = std::ranges::find(pairs, pairs_[u][pair]);
+        if (same == pairs.end()) continue;
+        const std::size_t there = i - pair + static_cast<std::size_t>(same - pairs.begin());
+        if (pairs.size() != pairs_[u].size() && i != pair) continue;
+        if (there >= chosen_[until.use].size()) continue;
+        const auto ports = chosen_[until.use][there];
+        if (ports.first == kNone32 || is_taken(ports.first) || is_taken(ports.second)) continue;
+        if (is_open(ports.first) || is_open(ports.second)) continue;
+        chosen_[u][i] = ports;
+        return true;
+    }
+    return false;
 }
 
 // False: it comes after a use for whose end it waits.

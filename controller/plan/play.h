@@ -91,6 +91,7 @@ private:
     enum class Choice { made, none, later };
 
     Choice choose(std::uint32_t u, std::size_t i, TimeNs in_time);
+    bool as_it_ends(std::uint32_t u, std::size_t i);
 
     // By the light with which its launches have begun.
     void go_on(std::uint32_t u, std::size_t i) {

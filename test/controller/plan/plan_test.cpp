@@ -23,16 +23,17 @@ constexpr TimeNs kMs = 1'000'000, kAnyhow = std::numeric_limits<TimeNs>::max();
 constexpr CommId kLeft{1, 0}, kRight{2, 0};  // of ranks 0 and 1, of 1 and 2
 constexpr RankName kRanks[] = {{0, 0}, {1, 0}, {2, 0}};
 
-// Three nodes of one GPU, a port or more each, one switch.
-Fabric fabric_of(TimeNs dark_ns, std::uint32_t ports = 1) {
+// Nodes of one GPU, a port or more each, one switch.
+Fabric fabric_of(TimeNs dark_ns, std::uint32_t ports = 1, std::uint32_t nodes = 3) {
     Fabric f;
     Switch sw;
     sw.name = "ocs";
-    sw.ingress = 3 * ports;
+    sw.ingress = nodes * ports;
     sw.dark_ns = dark_ns;
     f.switches.push_back(sw);
-    f.rails.push_back({"r0", {0}, {0, 1, 2}});
-    for (std::uint32_t n = 0; n < 3; ++n) {
+    f.rails.push_back({"r0", {0}, {}});
+    for (std::uint32_t n = 0; n < nodes; ++n) {
+        f.rails[0].gpus.push_back(n);
         f.nodes.push_back({"n" + std::to_string(n), {n}});
         f.gpus.push_back({"n" + std::to_string(n) + ".g0", n, 0, 0, {}, {}, {}});
         for (std::uint32_t p = 0; p < ports; ++p) {
@@ -322,6 +323,22 @@ TEST_CASE("the order that is followed stays, where none is better") {
     const std::vector<std::uint32_t> other{2, 0, 1};
     CHECK(find_order({lap, usable, 50}, fabric).place != other);
     CHECK(find_order({lap, usable, 50, other, std::vector<std::uint32_t>(other.size(), 1)}, fabric).place == other);
+}
+
+TEST_CASE("a launch that goes on into the next lap begins by the ports with which it ends") {
+    Lap lap;  // 0, of ranks 1 and 3, goes on with 2 of the next lap; the ring of 3, of ranks 0 to 2, needs all their ports
+    lap.uses.resize(4);
+    for (std::uint32_t u = 0; u < 4; ++u) lap.uses[u].at_ns = u * kMs, lap.uses[u].before = {{u, 1, kMs}};
+    lap.uses[0].ns = 2 * kMs, lap.uses[1].ns = 3 * kMs, lap.uses[2].ns = 5 * kMs, lap.uses[3].ns = 2 * kMs;
+    lap.uses[0].pairs = lap.uses[2].pairs = {{1, 3}}, lap.uses[1].pairs = {{1, 2}};
+    lap.uses[3].pairs = {{0, 1}, {0, 2}, {1, 2}};
+    lap.uses[0].before.push_back({3, 1, kMs});
+    lap.uses[2].before.push_back({1, 0, kMs});
+    lap.uses[3].before.insert(lap.uses[3].before.end(), {{0, 0, 2 * kMs}, {2, 0, 2 * kMs}});
+    lap.uses[0].until = {{2, 1}};
+    const Order order = order_of(lap, fabric_of(kMs, 2, 4));
+    REQUIRE(order.ports.size() == 4);
+    CHECK(order.ports[0] == order.ports[2]);
 }
 
 TEST_CASE("what finds its ports kept for other launches comes after these") {
