@@ -30,7 +30,18 @@ Guard::Span Guard::under_plans() const {
 
 double Guard::open_lost() const { return counted_ == 0 ? 0 : under_plans().lost() / static_cast<double>(counted_); }
 
-TimeNs Guard::lost_ns() const { return static_cast<TimeNs>(std::max(0.0, lost_ + (in_phase_ ? open_lost() : 0))); }
+// What is lost may be by chance: some periods of the job are longer than others (as its batches are), and some are shorter.
+double Guard::by_chance() const {
+    if (differed_ == 0) return 0;
+    const double open = in_phase_ && counted_ > 0 ? under_plans().all / static_cast<double>(counted_) /
+                                                        static_cast<double>(std::max<TimeNs>(1, scale_ns()))
+                                                  : 0;
+    return kSure * std::sqrt(differs_ / differed_ * (periods_ + std::ceil(open)));
+}
+
+TimeNs Guard::lost_ns() const {
+    return static_cast<TimeNs>(std::max(0.0, lost_ + (in_phase_ ? open_lost() : 0) - by_chance()));
+}
 
 void Guard::begin(TimeNs costs_ns, TimeNs pays_ns, TimeNs lap_ns) {
     costs_ns_ = costs_ns;
@@ -57,9 +68,9 @@ bool Guard::loses() const {
     const double owed = static_cast<double>(costs_ns_) * std::max(0.0, 1 - gone);
     const double may = trusted_ * std::min(kMostLost * static_cast<double>(now_ns_ - born_ns_),
                                            kFarWorse * static_cast<double>(period_ns())) +
-                       owed;
-    return lost_ + whole_.lost() / static_cast<double>(counted_) > may ||
-           lost_ + open_lost() > may + kMidway * static_cast<double>(scale_ns());
+                       owed + by_chance();
+    const double whole = lost_ + whole_.lost() / static_cast<double>(counted_), all = lost_ + open_lost();
+    return std::min(whole, all) > may || all > may + kMidway * static_cast<double>(scale_ns());
 }
 
 std::optional<double> Guard::mean_ns(const Rank& rank, std::uint64_t context) const {
@@ -97,6 +108,8 @@ void Guard::settle() {
     if (whole_.took <= 0) return;
     const double lost = whole_.lost() / static_cast<double>(counted_);
     lost_ = std::max(-kFarWorse * static_cast<double>(period_ns()), lost_ + lost);
+    periods_ += whole_.all / static_cast<double>(counted_) / static_cast<double>(std::max<TimeNs>(1, scale_ns()));
+    if (lost_ <= 0) periods_ = 0;
     before_ratio_ = whole_.ratio();
     if (lost < 0) trusted_ = std::max(1.0, trusted_);
     whole_ = {};
@@ -118,6 +131,7 @@ void Guard::close(Rank& rank) {
 
 void Guard::pass_time() {
     if (lost_ > 0) lost_ = std::max(0.0, lost_ - kMostLost * static_cast<double>(now_ns_ - paid_until_ns_));
+    if (lost_ <= 0 && !in_phase_) periods_ = 0;
     paid_until_ns_ = now_ns_;
 }
 
@@ -176,35 +190,47 @@ void Guard::look(Rank& rank, const Over& launch) {
     for (const std::uint64_t signature : rank.last) context = hash_mix(context, signature);
     const TimeNs before = std::exchange(rank.done_ns, launch.done_ns);
     if (before == 0) return;
-    const TimeNs took = launch.done_ns - before;
+    const auto took = static_cast<double>(launch.done_ns - before);
+    const auto should = mean_ns(rank, context);
+    const Span span = should ? Span{took, took, *should} : Span{took, 0, 0};
     if (launch.phase != 0) {
-        if (in_phase_ && launch.phase == phase_) look_planned(rank, context, took);
+        if (in_phase_ && launch.phase == phase_) pass_period(rank, context, span);
         return;
     }
-    if (again_)
-        if (const auto should = mean_ns(rank, context))
-            again_->add({static_cast<double>(took), static_cast<double>(took), *should});
-    if (rank.known.size() < kMostKnown) learn(rank, context, took);
+    if (!in_phase_) pass_period(rank, context, span);
+    if (again_ && should) again_->add(span);
+    if (rank.known.size() < kMostKnown) learn(rank, context, launch.done_ns - before);
     judge_stopped();
 }
 
 // From a launch whose context comes again once a period, until that context is there again: then as much has been done.
-void Guard::look_planned(Rank& rank, std::uint64_t context, TimeNs took) {
-    Span span{static_cast<double>(took), 0, 0};
-    if (const auto should = mean_ns(rank, context)) span.took = span.all, span.should = *should;
+void Guard::pass_period(Rank& rank, std::uint64_t context, const Span& span) {
     rank.open.add(span);
-    open_.add(span);
-    if (!rank.is_counted) rank.is_counted = true, ++counted_;
+    if (in_phase_) {
+        open_.add(span);
+        if (!rank.is_counted) rank.is_counted = true, ++counted_;
+    }
     const auto known = rank.known.find(context);
     if (known == rank.known.end()) return;
     const auto is_about = [](TimeNs ns, TimeNs of) { return ns >= of / 10 * 7 && ns <= 2 * of; };
     const TimeNs gone = rank.done_ns - rank.anchored_ns;
     const bool comes_again = rank.anchor == context && gone >= scale_ns() / 10 * 7, is_lost = gone > 3 * scale_ns();
     if (rank.anchor == 0 || is_lost ? is_about(known->second.after_ns, period_ns()) : comes_again) {
-        if (rank.anchor != 0) close(rank);
+        if (in_phase_) {
+            if (rank.anchor != 0) close(rank);
+        } else {
+            if (comes_again && rank.open.should > rank.open.all / 2) note_period(rank.open.lost());
+            rank.open = {};
+        }
         rank.anchor = context;
         rank.anchored_ns = rank.done_ns;
     }
+}
+
+void Guard::note_period(double lost) {
+    const double lately = static_cast<double>(kLately * std::max<std::size_t>(1, ranks_.size()));
+    if (differed_ >= lately) differs_ -= differs_ / differed_, differed_ -= 1;
+    differs_ += lost * lost, differed_ += 1;
 }
 
 }  // namespace opus::controller::plan

@@ -51,6 +51,8 @@ public:
 private:
     static constexpr std::size_t kContext = 8;  // launches by which one is recognised, itself included
     static constexpr std::size_t kMostKnown = 1u << 13, kMostBehind = 64, kMostRanks = 64;
+    static constexpr double kSure = 1;          // standard deviations that may be chance
+    static constexpr std::size_t kLately = 8;   // periods of a rank
     static constexpr double kLeastKnown = 0.5;  // of what it does on demand, before a plan begins
     // Times as much may be lost: once it was slower, or had become it itself.
     static constexpr double kBurnt = 0.5, kMostTrusted = 64;
@@ -92,7 +94,7 @@ private:
         TimeNs done_ns = 0;        // when it was over; 0: there was none
         std::array<std::uint64_t, kContext> last{};
         std::unordered_map<std::uint64_t, Known> known;
-        Span open;  // under plans, since its context was last `anchor`
+        Span open;  // since its context was last `anchor`
         std::uint64_t anchor = 0;
         TimeNs anchored_ns = 0;
         bool is_counted = false;
@@ -100,11 +102,13 @@ private:
     std::optional<double> mean_ns(const Rank& rank, std::uint64_t context) const;
     void look(Rank& rank, const Over& launch);
     void learn(Rank& rank, std::uint64_t context, TimeNs took);
-    void look_planned(Rank& rank, std::uint64_t context, TimeNs took);
+    void pass_period(Rank& rank, std::uint64_t context, const Span& span);
     TimeNs scale_ns() const;
     Span under_plans() const;  // what was done and what is being done, in this phase
     double open_lost() const;
     void close(Rank& rank);
+    double by_chance() const;
+    void note_period(double lost);
     void settle();
     void pass_time();
     void judge_stopped();
@@ -122,6 +126,9 @@ private:
     std::optional<Span> again_;  // on demand, since it has come to rest after plans that were stopped
     TimeNs again_ns_ = 0;
     double lost_ = 0, before_ratio_ = 0, stopped_ratio_ = 1, trusted_ = 1;
+    // Of a rank's periods on demand: by how much, squared, they were longer or shorter than they should have been, lately in the mean.
+    double differs_ = 0, differed_ = 0;
+    double periods_ = 0;  // in what was lost and is not paid for
     std::uint32_t stops_ = 0;
     TimeNs costs_ns_ = 0, begun_ns_ = 0, pays_ns_ = 0, lap_ns_ = 0;
 };
