@@ -25,10 +25,14 @@ bool Kind::time_laps(bool planned) {
             saved_ns += yardstick_ns() - took->ns;
             continue;
         }
-        on_demand_.push_back(took->ns);
-        if (on_demand_.size() > kMostTimed) on_demand_.pop_front();
+        note_lap(took->ns);
     }
     return over;
+}
+
+void Kind::note_lap(TimeNs ns) {
+    on_demand_.push_back(ns);
+    if (on_demand_.size() > kMostTimed) on_demand_.pop_front();
 }
 
 }  // namespace opus::controller::plan

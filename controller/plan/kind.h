@@ -32,6 +32,8 @@ struct Kind {
     std::int64_t unbegun() const { return watch_.unbegun(); }
     // Laps that are over since the last question. True: there were any.
     bool time_laps(bool planned);
+    // So long a lap took without a plan of its own.
+    void note_lap(TimeNs ns);
     // No plan was found: it is looked for ever more seldom.
     void look_later();
     void found_plan() { in_vain_ = 0; }

@@ -13,9 +13,8 @@ constexpr std::size_t kMostKinds = 4;                        // laps that are re
 constexpr std::size_t kMostInterludes = 8;                   // of a lap
 constexpr std::size_t kMostUses = 4096, kMostPairs = 65536;  // of a lap that is planned
 constexpr TimeNs kBeginCosts = 4;                            // dark times; docs/decisions/011-each-begin-pays.md
+constexpr std::int64_t kLapsSeen = 2;                        // of a lap that was found
 constexpr std::int64_t kRestLaps = 2;                        // for which light is up before it is at rest
-constexpr std::uint64_t kYoung = 3;  // times as many launches as it had done when something was new; docs/decisions/013
-constexpr std::size_t kMostKindsOfLaunch = 1u << 16;
 
 // What its ranks do and how its keys are numbered, without its uses, counted from a later lap.
 Lap numbers_from(const Lap& lap, std::int64_t laps) {
@@ -38,7 +37,6 @@ std::string laps_of(const Lap& lap) { return "laps of " + std::to_string(lap.use
 
 void Learner::ended(const RankName& rank, Seen launch) {
     const std::uint64_t number = launch.seq;
-    note_novelty(rank, launch);
     // Before its first plan it may be in its first iteration still, where nothing tells what runs without end have cost.
     if (options_.guard) guard_.ended(rank, launch, follower_.course() != nullptr || (launch.unasked && has_begun_));
     if (kind_ != nullptr) kind_->ended(rank, launch);
@@ -52,15 +50,6 @@ void Learner::ended(const RankName& rank, Seen launch) {
     if (log_.added() >= learn_at_) learn();
     if (kind_ == nullptr && log_.added() >= again_at_) come_to_known();
 }
-
-void Learner::note_novelty(const RankName& rank, const Seen& launch) {
-    if (has_begun_ || done_.size() >= kMostKindsOfLaunch) return;
-    const std::uint64_t what = signature_of(launch.op, launch.keys) ^ (std::uint64_t{rank.first} << 32 | rank.second) * 0x9e3779b97f4a7c15ull;
-    if (done_.insert(what).second) novel_at_ = log_.added() + 1;
-}
-
-// It may not have come to the end of its first iteration.
-bool Learner::is_young() const { return !has_begun_ && log_.added() < kYoung * novel_at_; }
 
 void Learner::asked(const RankName& rank, std::uint64_t number, std::uint64_t signature) {
     if (kind_ == nullptr) return;
@@ -84,7 +73,7 @@ void Learner::look() {
     if (task_ != nullptr || course->begun() < time_at_) return;
     Lap lap = course->lap();
     time_at_ = course->begun() + lap.uses.size();
-    if (time_lap(lap, log_)) think(std::move(lap));
+    if (time_lap(lap, log_)) think(std::move(lap), kind_->order);
 }
 
 void Learner::learn_later() { learn_at_ = log_.added() + std::max<std::uint64_t>(16, log_.added() / 8); }
@@ -99,19 +88,44 @@ void Learner::learn() {
         if (lap->is_part_of(kind->lap) && (kind_ != nullptr || log_.added() < left_at_ + 2 * kind->lap.launches)) return;
     if (kind_ != nullptr) {  // with its interludes
         if (kind_->lap.does_as(*lap)) return;
+        const bool planned = follower_.course() != nullptr || (aside_ && !kind_->order.ports.empty());
+        if (planned && kind_->lap.is_part_of(*lap)) return consider(std::move(*lap));
         stop_plan();
     }
-    forget_kinds([&](const Kind& kind) { return kind.lap.is_part_of(*lap); });
-    const auto known = std::find_if(kinds_.begin(), kinds_.end(), [&](const auto& kind) { return kind->lap.does_as(*lap); });
+    come_to(remember(std::move(*lap)));
+}
+
+// Of laps that are known already their numbers are new.
+Kind& Learner::remember(Lap lap) {
+    forget_kinds([&](const Kind& kind) { return kind.lap.is_part_of(lap); });
+    const auto known =
+        std::find_if(kinds_.begin(), kinds_.end(), [&](const auto& kind) { return kind->lap.does_as(lap); });
     if (known != kinds_.end()) {
-        (*known)->lap = std::move(*lap);
+        (*known)->lap = std::move(lap);
         (*known)->order = {};  // of uses that had other numbers
-        return come_to(**known);
+        return **known;
     }
     if (const Kind* oldest = kinds_.size() == kMostKinds ? kinds_.front().get() : nullptr)
         forget_kinds([oldest](const Kind& kind) { return &kind == oldest; });
-    Kind& kind = *kinds_.emplace_back(std::make_unique<Kind>(std::move(*lap)));
+    return *kinds_.emplace_back(std::make_unique<Kind>(std::move(lap)));
+}
+
+// It goes by a plan for a part of these laps. So it goes on until there is a plan for the whole that pays.
+void Learner::consider(Lap lap) {
+    think(std::move(lap), {});
+    of_longer_ = true;
+}
+
+void Learner::take_up(const Task& task, const Order& order) {
+    if (order.ports.empty()) return;
+    const auto from = pays_from(order, task.lap.ns);
+    if (!from || *from > kLapsSeen) return;
+    stop_plan();
+    Kind& kind = remember(task.lap);
+    kind.note_lap(task.lap.ns);
     come_to(kind);
+    begin(order, *from);
+    follow(task.lap, order);
 }
 
 void Learner::forget_kinds(const std::function<bool(const Kind&)>& which) {
@@ -177,14 +191,16 @@ bool Learner::is_worth_a_plan() const { return lap_ns() == 0 || follower_.unmove
 // To come to a plan's light from where the job's light is costs some dark times. As far as can be known a job goes on
 // for as long as it has gone on: from which lap on that time saves as much by the plan, and what earlier begins have
 // cost in vain. None: the plan promises nothing.
-std::optional<std::int64_t> Learner::pays_from(const Order& order) const {
+std::optional<std::int64_t> Learner::pays_from(const Order& order, TimeNs usual_ns) const {
     if (!options_.guard) return 0;
-    const TimeNs saved = kind_->yardstick_ns() - order.lap_ns;
+    const TimeNs saved = usual_ns - order.lap_ns;
     if (saved <= 0) return std::nullopt;
-    const std::int64_t pays = (debt_ns_ + begin_costs(order) + saved - 1) / saved;
-    if (!is_young()) return pays;
-    const auto left = static_cast<std::int64_t>((kYoung * novel_at_ - log_.added()) / std::max<std::size_t>(1, kind_->lap.launches));
-    return std::max(pays, kind_->unbegun() + 2 + left);
+    return (debt_ns_ + begin_costs(order) + saved - 1) / saved;
+}
+
+void Learner::begin(const Order& order, std::int64_t pays_from) {
+    debt_ns_ += begin_costs(order);
+    guard_.begin(begin_costs(order), pays_from * kind_->yardstick_ns(), kind_->yardstick_ns());
 }
 
 TimeNs Learner::begin_costs(const Order& order) const { return kBeginCosts * follower_.longest_dark(order); }
@@ -196,25 +212,27 @@ void Learner::follow_rule() {
     if (planned || task_ != nullptr || !may_plan() || !may_begin() || (!time_lap(kind.lap, log_) && kind.plans == 0))
         return;
     if (!is_worth_a_plan()) return kind.look_later();
-    think(kind.lap);
+    think(kind.lap, kind.order);
 }
 
 // In which order, is thought about elsewhere. Until then the plan that it had goes on.
-void Learner::think(Lap lap) {
+void Learner::think(Lap lap, const Order& from) {
     Task task;
     task.trials = static_cast<std::uint32_t>(std::clamp<std::uint64_t>(kTrials / (1 + pairs_in(lap)), kLeastTrials, kMostTrials));
     task.lap = std::move(lap);
-    task.place = kind_->order.place;
-    task.circuits = kind_->order.circuits;
+    task.place = from.place;
+    task.circuits = from.circuits;
     task_ = follower_.think(std::move(task));
+    of_longer_ = false;
 }
 
 void Learner::found(const Order& order) {
     const auto task = std::exchange(task_, nullptr);
     if (task == nullptr || kind_ == nullptr) return;
+    if (std::exchange(of_longer_, false)) return take_up(*task, order);
     if (order.ports.empty()) return kind_->look_later();
     if (!may_plan()) return;
-    const auto from = follower_.course() != nullptr ? 0 : pays_from(order);
+    const auto from = follower_.course() != nullptr ? 0 : pays_from(order, kind_->yardstick_ns());
     if (!from) return kind_->look_later();
     if (*from > kind_->unbegun() + 1) {
         kind_->again = *from - 1;
@@ -222,8 +240,7 @@ void Learner::found(const Order& order) {
     }
     if (follower_.course() == nullptr) {
         if (!may_begin()) return;
-        debt_ns_ += begin_costs(order);
-        guard_.begin(begin_costs(order), *from * kind_->yardstick_ns(), kind_->yardstick_ns());
+        begin(order, *from);
     }
     follow(task->lap, order);
 }
@@ -235,7 +252,6 @@ void Learner::follow(Lap lap, const Order& order) {
     const std::uint64_t uses = lap.uses.size();
     ++kind.plans;
     has_begun_ = true;
-    done_ = {};  // nothing makes it younger
     kind.found_plan();
     kind.lap.links = lap.links;
     for (std::size_t u = 0; u < lap.uses.size(); ++u) kind.lap.uses[u].took_ns = lap.uses[u].took_ns;
@@ -325,10 +341,7 @@ void Learner::come_back() {
     follow_rule();
 }
 
-TimeNs Learner::rest_ns() const {
-    if (kind_ == nullptr || is_young()) return 0;
-    return rest_laps_ns();
-}
+TimeNs Learner::rest_ns() const { return kind_ == nullptr ? 0 : rest_laps_ns(); }
 
 TimeNs Learner::rest_laps_ns() const { return kRestLaps * lap_ns(); }
 

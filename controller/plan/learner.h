@@ -13,7 +13,6 @@
 #include <optional>
 #include <set>
 #include <string>
-#include <unordered_set>
 #include <vector>
 
 #include "controller/plan/course.h"
@@ -85,9 +84,11 @@ private:
         std::set<RankName> in;  // who has more of it to come
     };
 
-    void note_novelty(const RankName& rank, const Seen& launch);
     void learn();
     void learn_later();
+    Kind& remember(Lap lap);
+    void consider(Lap lap);
+    void take_up(const Task& task, const Order& order);
     void come_to_known();
     void come_to(Kind& kind);
     void leave_lap(const std::vector<Strange>& strange);
@@ -100,16 +101,16 @@ private:
     void time_laps();
     void heed_guard();
     void follow_rule();
-    void think(Lap lap);
+    void think(Lap lap, const Order& from);
     void follow(Lap lap, const Order& order);
     void stop_plan();
     bool may_plan() const;
     bool may_begin() const;
-    bool is_young() const;
     TimeNs rest_laps_ns() const;
     bool is_worth_a_plan() const;
     TimeNs begin_costs(const Order& order) const;
-    std::optional<std::int64_t> pays_from(const Order& order) const;
+    std::optional<std::int64_t> pays_from(const Order& order, TimeNs usual_ns) const;
+    void begin(const Order& order, std::int64_t pays_from);
 
     Options options_;
     Follower& follower_;
@@ -121,12 +122,11 @@ private:
     std::optional<Left> left_;                  // the lap that it did not do to its end, where it is in none
     std::vector<Strange> strange_;              // launches that are not in its lap
     std::shared_ptr<const Task> task_;          // an order is being found; nullptr: none
+    bool of_longer_ = false;                    // for laps of which those that are planned are a part
     std::uint64_t learn_at_ = 16;               // launches; then laps are looked for
     std::uint64_t again_at_ = 0;                // launches; then, where it is in none, known ones are
     std::uint64_t left_at_ = 0;                 // launches, when it left the last one
     std::uint64_t time_at_ = 0;                 // uses begun; then another plan is made of them
-    std::unordered_set<std::uint64_t> done_;    // kinds of launches that its ranks have done, before its first plan
-    std::uint64_t novel_at_ = 0;                // launches, when one of its ranks did something for the first time
     TimeNs debt_ns_ = 0;                        // what plans' begins have cost that their laps have not saved
     bool has_begun_ = false;                    // its first plan
 };

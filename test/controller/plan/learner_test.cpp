@@ -170,23 +170,55 @@ TEST_CASE("what a begin has cost that its laps have not saved, the next begin mu
     CHECK(job.learner.kind()->unbegun() <= most);
 }
 
-TEST_CASE("a job that has done something new lately is young: neither a plan nor light at rest before three times as many launches") {
+TEST_CASE(
+    "longer laps, of which those that are planned are a part, are planned when a plan for them pays, and until then "
+    "nothing ends") {
     Job job;
-    job.laps(40);
-    job.use(kLeft, OpKind::broadcast);  // once
-    const std::uint64_t new_at = job.learner.log().added();
-    while (job.follower.begun == 0 && job.learner.log().added() < 10 * new_at) {
-        if (job.follower.asked != nullptr) job.find(4 * kDark);
-        if (job.learner.log().added() < 3 * new_at - 8) CHECK(job.learner.rest_ns() == 0);
-        job.laps(1);
+    job.follow();
+    int uses = 0;
+    const auto use = [&job, &uses] {  // an interlude once in four laps
+        job.held = job.follower.plan != nullptr ? 0 : kDark;
+        const int at = uses++ % 9;
+        at == 8 ? job.use(kRight, OpKind::all_to_all) : job.use(at % 2 == 0 ? kLeft : kRight);
+    };
+    const auto asked_for_longer = [&job] {
+        return job.follower.asked != nullptr && job.follower.asked->lap.uses.size() == 9;
+    };
+    for (; uses < 800 && !asked_for_longer(); use())
+        if (job.follower.asked != nullptr) job.find(15 * kMs);
+    REQUIRE(asked_for_longer());
+    const auto task = job.follower.asked;
+    const auto short_laps = [&job] { return job.learner.kind() != nullptr && job.learner.kind()->lap.uses.size() == 2; };
+    CHECK(short_laps());
+    const auto answer = [&](TimeNs saved) {
+        Order order;
+        order.lap_ns = task->lap.ns - saved;
+        for (std::uint32_t u = 0; u < task->lap.uses.size(); ++u) {
+            order.place.push_back(u), order.wait.push_back(0);
+            order.ports.push_back({{2 * task->lap.uses[u].pairs[0].first, 2 * task->lap.uses[u].pairs[0].second + 1}});
+        }
+        job.follower.asked.reset();
+        job.learner.found(order);
+    };
+    const int begun = job.follower.begun;
+    SUBCASE("it does not pay") {
+        answer(kDark);
+        CHECK(short_laps());
+        CHECK(job.follower.begun == begun);
+        do use();
+        while (uses % 9 != 2);
+        REQUIRE(job.follower.plan != nullptr);  // that of the short ones
+        CHECK(job.follower.plan->lap().uses.size() == 2);
     }
-    CHECK(job.follower.begun == 1);
-    CHECK(job.learner.log().added() >= 3 * new_at - 8);
-    CHECK(job.learner.rest_ns() > 0);
-    SUBCASE("what is new after its first plan makes it no younger") {
-        job.use(kLeft, OpKind::reduce);
-        job.laps(6);
-        CHECK(job.learner.rest_ns() > 0);
+    SUBCASE("it pays") {
+        answer(40 * kDark);
+        CHECK(job.follower.begun == begun + 1);
+        REQUIRE(job.follower.plan != nullptr);
+        CHECK(job.follower.plan->lap().uses.size() == 9);
+        CHECK(job.learner.lap_ns() > 1000 * kMs);  // so it is made anew, too
+        for (int i = 0; i < 9; ++i) use();
+        CHECK(job.follower.plan != nullptr);
+        CHECK(!short_laps());
     }
 }
 
