@@ -32,11 +32,8 @@ double Guard::open_lost() const { return counted_ == 0 ? 0 : under_plans().lost(
 
 // What is lost may be by chance: some periods of the job are longer than others (as its batches are), and some are shorter.
 double Guard::by_chance() const {
-    if (differed_ == 0) return 0;
-    const double open = in_phase_ && counted_ > 0 ? under_plans().all / static_cast<double>(counted_) /
-                                                        static_cast<double>(std::max<TimeNs>(1, scale_ns()))
-                                                  : 0;
-    return kSure * std::sqrt(differs_ / differed_ * (periods_ + std::ceil(open)));
+    const double open = in_phase_ && counted_ > 0 ? under_plans().all / static_cast<double>(counted_) : 0;
+    return differs_ * std::sqrt(periods_ + std::ceil(open / static_cast<double>(std::max<TimeNs>(1, scale_ns()))));
 }
 
 TimeNs Guard::lost_ns() const {
@@ -228,9 +225,12 @@ void Guard::pass_period(Rank& rank, std::uint64_t context, const Span& span) {
 }
 
 void Guard::note_period(double lost) {
-    const double lately = static_cast<double>(kLately * std::max<std::size_t>(1, ranks_.size()));
-    if (differed_ >= lately) differs_ -= differs_ / differed_, differed_ -= 1;
-    differs_ += lost * lost, differed_ += 1;
+    differed_.push_back(std::abs(lost));
+    if (differed_.size() > kLately * ranks_.size()) differed_.pop_front();
+    std::vector<double> sorted(differed_.begin(), differed_.end());
+    const auto middle = sorted.begin() + static_cast<std::ptrdiff_t>(sorted.size() / 2);
+    std::ranges::nth_element(sorted, middle);
+    differs_ = *middle;
 }
 
 }  // namespace opus::controller::plan

@@ -9,6 +9,7 @@
 
 #include <array>
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <optional>
 #include <unordered_map>
@@ -126,8 +127,8 @@ private:
     std::optional<Span> again_;  // on demand, since it has come to rest after plans that were stopped
     TimeNs again_ns_ = 0;
     double lost_ = 0, before_ratio_ = 0, stopped_ratio_ = 1, trusted_ = 1;
-    // Of a rank's periods on demand: by how much, squared, they were longer or shorter than they should have been, lately in the mean.
-    double differs_ = 0, differed_ = 0;
+    std::deque<double> differed_;  // of ranks' last periods on demand: by how much they were longer or shorter than they should have been
+    double differs_ = 0;  // the median of these
     double periods_ = 0;  // in what was lost and is not paid for
     std::uint32_t stops_ = 0;
     TimeNs costs_ns_ = 0, begun_ns_ = 0, pays_ns_ = 0, lap_ns_ = 0;
