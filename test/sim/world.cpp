@@ -9,6 +9,7 @@ constexpr TimeNs kInspectNs = 50 * kMs;
 constexpr TimeNs kSettleNs = 3 * kSecond;     // from the last program's end to rest
 constexpr TimeNs kTakenBackNs = 20 * kSecond;  // ... where a port is fenced: its pauses grow to 6.4 s
 constexpr TimeNs kPatienceNs = 60 * kSecond;  // from healing, and from a job's start, to its end
+constexpr TimeNs kPatienceDarkTimes = 400;    // besides: without the guard a wrong plan may cost each launch two
 constexpr TimeNs kAbortNs = kSecond;          // from a rank's death to that of its job
 
 }  // namespace
@@ -128,8 +129,11 @@ void World::start_job(std::uint32_t job) {
     JobState& state = jobs_[job];
     state.started = true;
     state.living = static_cast<std::uint32_t>(scenario.jobs[job].ranks.size());
+    TimeNs dark = 0;
+    for (const Switch& sw : scenario.fabric.switches) dark = std::max(dark, sw.dark_ns);
     const TimeNs patience =
-        scenario.jobs[job].drains ? 3 * kPatienceNs : kPatienceNs;  // of what waits, others are suspended in turn
+        (scenario.jobs[job].drains ? 3 * kPatienceNs : kPatienceNs) +  // of what waits, others are suspended in turn
+        kPatienceDarkTimes * dark;
     deadline_ns_ = std::max(deadline_ns_, now + patience + scenario.jobs[job].pauses_ns);
     for (const std::uint32_t r : scenario.jobs[job].ranks) ranks[r]->start();
 }
