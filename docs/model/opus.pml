@@ -2,7 +2,7 @@
  *
  * A scenario (scenarios.py) is a program: launches of ranks, the keys at which they meet, the circuits that keys need,
  * as bit masks in tables.h: AFTER (launches of the rank that must have finished before the gate is reached), TURN
- * (those behind which NCCL itself puts it), KEYS, NEEDS, MEMBERS, LIGHT (pairs that a launch, a key needs), CIRCUITS (of a pair; any
+ * (those behind which NCCL itself puts it), KEYS, NEEDS, MEMBERS, LIGHT (pairs that a launch, a key needs), TRANSFER (a key of two), CIRCUITS (of a pair; any
  * will do), CLASH (circuits on the same ports), RUN (what
  * the members of a key expect to follow it), DATA, SENT, SENT_IN (keys, members and circuits as the bytes know them). Events are Promela processes, what the controller decides is C below.
  *
@@ -127,8 +127,17 @@ c_code {
         }
         return 1;
     }
+    /* What is suspended and waits for somebody who has not come has no use for circuits: not for a transfer that the other end is through with. */
+    static int calls_for_circuits(int l, int k) {
+        int done = 0, missing = 0;
+        if (!full(k)) return 0;
+        if (now.at_controller[l] != SUSPENDED || !TRANSFER[k]) return 1;
+        EACH_LAUNCH(m) if (HAS(MEMBERS[k], m)) done |= m != l && now.at_controller[m] == DONE;
+        EACH_KEY(n) if (HAS(KEYS[l], n)) EACH_LAUNCH(m) if (HAS(MEMBERS[n], m)) missing |= now.at_controller[m] == ABSENT;
+        return !done || !missing;
+    }
     static int full_key_of(int l) {
-        EACH_KEY(k) if (HAS(KEYS[l], k) && full(k)) return 1;
+        EACH_KEY(k) if (HAS(KEYS[l], k) && calls_for_circuits(l, k)) return 1;
         return 0;
     }
     /* The component of waiting launches over full keys. */
@@ -137,7 +146,7 @@ c_code {
         do {
             before = gang;
             EACH_KEY(k) if ((MEMBERS[k] & gang) && full(k))
-                EACH_LAUNCH(m) if (HAS(MEMBERS[k], m) && waits(m)) gang |= 1 << m;
+                EACH_LAUNCH(m) if (HAS(MEMBERS[k], m) && waits(m) && calls_for_circuits(m, k)) gang |= 1 << m;
         } while (gang != before);
         return gang;
     }

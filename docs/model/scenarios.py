@@ -68,6 +68,7 @@ def tables(scenario, ranks):
         "SENT": [met_by("data", k) for k in data],
         "SENT_IN": [light_of[k] for k in data],
         "LIGHT": [light_of[k] for k in keys],
+        "TRANSFER": [int(any(len(launch["keys"]) > 1 and k in launch["keys"] for _, launch in launches)) for k in keys],  # groups are of these
         "RUN": [mask(keys.index(n) for n in runs.get(k, "").split() if n in keys) for k in keys],
         "CIRCUITS": [mask(circuit_names.index(c) for c in pairs[p]) for p in pair_names],
         "CLASH": [mask(j for j, d in enumerate(circuit_names) if d != c and set(circuits[c]) & set(circuits[d])) for c in circuit_names],

@@ -91,6 +91,13 @@ namespace {
 // Does it wait for circuits together with others?
 bool gathers(const Launch& launch) { return asks(launch) && !launch.alone; }
 
+// What is suspended and waits for somebody who has not come has no use for circuits until he comes: not for what has arrived.
+bool calls_for_circuits(const Launch& launch, const KeyState& key) {
+    if (!key.full()) return false;
+    return launch.stage != Stage::suspended || !key.arrived() ||
+           std::ranges::none_of(launch.keys, [](const KeyRef& r) { return r.key->missing > 0; });
+}
+
 }  // namespace
 
 // The key is full: those of its members that wait are one gang, but for those that run already and are to
@@ -99,7 +106,7 @@ void Gangs::gather(KeyState& key) {
     Gang* gang = nullptr;
     for (KeyMember& member : key.members) {
         Launch* launch = member.launch;
-        if (launch == nullptr || !asks(*launch)) continue;
+        if (launch == nullptr || !asks(*launch) || !calls_for_circuits(*launch, key)) continue;
         if (launch->alone) {
             of(*launch);
             continue;
@@ -132,7 +139,7 @@ void Gangs::regather(const std::vector<Launch*>& launches) {
 void Gangs::regather(Launch& launch, Gathered& gathered) {
     for (const KeyRef& r : launch.keys) {
         KeyState& key = *r.key;
-        if (!key.full()) continue;
+        if (!calls_for_circuits(launch, key)) continue;
         const auto [at, fresh] = gathered.try_emplace(&key, kNone);
         if (!fresh) {
             gather(launch, key, at->second);
@@ -231,7 +238,7 @@ std::string Gangs::check() {
         for (const auto& [rid, rank] : node.ranks)
             for (const auto& [seq, l] : rank.launches) {
                 const bool full =
-                    std::any_of(l->keys.begin(), l->keys.end(), [](const KeyRef& r) { return r.key->full(); });
+                    std::ranges::any_of(l->keys, [&](const KeyRef& r) { return calls_for_circuits(*l, *r.key); });
                 if (l->stage == Stage::ready && full && l->gang == nullptr)
                     return name(l->id) + " is complete and in no gang";
                 if (l->stage == Stage::suspended && full && asks(*l) && l->gang == nullptr)

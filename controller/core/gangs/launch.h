@@ -104,6 +104,11 @@ struct KeyState {
     std::vector<KeyMember> members;  // collectives: by rank; transfers: sender, receiver; one-sided: sender
 
     bool full() const { return missing == 0 && left > 0; }
+    // A transfer whose receiver is through with it. Its sender still runs, for something else that is seen.
+    bool arrived() const {
+        const Launch* sender = key.kind == KeyKind::p2p ? members[0].launch : nullptr;
+        return members.back().presence == Presence::done && sender != nullptr && sender->open() && !sender->mixed;
+    }
 };
 
 }  // namespace opus::controller

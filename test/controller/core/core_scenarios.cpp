@@ -170,6 +170,23 @@ TEST_CASE("what is suspended again and again with nobody having come to it makes
     CHECK(world.start_time(2, kLaunches - 1) < kLaunches * 100 * kMs);  // each once would be after 160 ms and two moves
 }
 
+TEST_CASE("what is suspended is not brought back for what it has sent: only when somebody comes to it") {
+    // A pipeline's stage: it sends to rank 1 and receives from it in one group. Rank 1 has much to do with rank 2 before.
+    constexpr std::size_t kLaunches = 12;
+    Job job;
+    job.comms = {kAll3, {1, 2}};
+    job.ranks = {rank_on(0, {on(0, {send(0, 1), recv(0, 1)})}), rank_on(1, {on(0, {recv(0, 0)})}), rank_on(2, {})};
+    for (std::size_t i = 0; i < kLaunches; ++i) {
+        job.ranks[1].program.push_back(later(5 * kMs, on(0, {coll(1)})));
+        job.ranks[2].program.push_back(on(0, {coll(1)}));
+    }
+    job.ranks[1].program.push_back(on(0, {send(0, 0)}));
+    REQUIRE(ends_without_opus(job));
+    World world({.nodes = 3, .ports = 1, .dark_ns = 10 * kMs}, job);
+    must_end(world);
+    CHECK(world.core->counters().suspensions == 1);
+}
+
 TEST_CASE("a gang for which others were suspended is not overtaken when they become part of it") {
     // Rank 0 sends twice to rank 1, over all ports between the two nodes, and the second receive comes late: it needs
     // one of these ports for n2 as well. The ring of n1, n2 and n3 comes after it.
