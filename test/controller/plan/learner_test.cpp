@@ -174,10 +174,11 @@ TEST_CASE(
     "longer laps, of which those that are planned are a part, are planned when a plan for them pays, and until then "
     "nothing ends") {
     Job job;
+    job.held = 4 * kDark;
     job.follow();
     int uses = 0;
     const auto use = [&job, &uses] {  // an interlude once in four laps
-        job.held = job.follower.plan != nullptr ? 0 : kDark;
+        job.held = job.follower.plan != nullptr ? 0 : 4 * kDark;
         const int at = uses++ % 9;
         at == 8 ? job.use(kRight, OpKind::all_to_all) : job.use(at % 2 == 0 ? kLeft : kRight);
     };
