@@ -2,7 +2,8 @@
 // yardstick is the job itself, launch by launch: a launch is recognised by what it is and by those before it in its rank's program, and from
 // the end of the one before to its own end it takes a time that is learned on demand. What the same launches take while plans are
 // followed, and until the job has come to rest after one, over what they take on demand, is what plans have cost. The job pays for it
-// with kMostLost of its time; until it has, no plan begins. A plan that costs more than it may is dropped.
+// with kMostLost of its time; until it has, no plan begins. A plan that costs more than it may is dropped. What the job's periods differ by
+// on demand anyway is no cost: some batches are longer than others.
 //
 // Pure, no clock: time comes with the launches. Not thread-safe. A launch costs a search by hash, and another one on demand.
 #pragma once
@@ -52,8 +53,7 @@ public:
 private:
     static constexpr std::size_t kContext = 8;  // launches by which one is recognised, itself included
     static constexpr std::size_t kMostKnown = 1u << 13, kMostBehind = 64, kMostRanks = 64;
-    static constexpr double kSure = 1;          // standard deviations that may be chance
-    static constexpr std::size_t kLately = 8;   // periods of a rank
+    static constexpr std::size_t kLately = 8;  // periods of a rank
     static constexpr double kLeastKnown = 0.5;  // of what it does on demand, before a plan begins
     // Times as much may be lost: once it was slower, or had become it itself.
     static constexpr double kBurnt = 0.5, kMostTrusted = 64;
