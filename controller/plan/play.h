@@ -97,7 +97,8 @@ private:
     void go_on(std::uint32_t u, std::size_t i) {
         const auto [a, c] = pairs_[u][i % pairs_[u].size()];
         for (const std::uint32_t p : gpus_[a].ports)
-            if (is_open(p) && port_[p].gpu == c && !is_taken(p)) chosen_[u][i] = {p, port_[p].peer};
+            if (is_open(p) && port_[p].gpu == c && port_[p].peer != kNone32 && !is_taken(p))
+                chosen_[u][i] = {p, port_[p].peer};
     }
 
     // Its light cannot go: a launch that began with it is not over.
