@@ -30,10 +30,15 @@ Guard::Span Guard::under_plans() const {
 
 double Guard::open_lost() const { return counted_ == 0 ? 0 : under_plans().lost() / static_cast<double>(counted_); }
 
+// Of what all ranks have done: how many periods of the job.
+double Guard::periods_in(const Span& span) const {
+    if (counted_ == 0) return 0;
+    return span.all / static_cast<double>(counted_) / static_cast<double>(std::max<TimeNs>(1, scale_ns()));
+}
+
 // What is lost may be by chance: some periods of the job are longer than others (as its batches are), and some are shorter.
 double Guard::by_chance() const {
-    const double open = in_phase_ && counted_ > 0 ? under_plans().all / static_cast<double>(counted_) : 0;
-    return differs_ * std::sqrt(periods_ + std::ceil(open / static_cast<double>(std::max<TimeNs>(1, scale_ns()))));
+    return differs_ * std::sqrt(periods_ + (in_phase_ ? std::ceil(periods_in(under_plans())) : 0));
 }
 
 TimeNs Guard::lost_ns() const {
@@ -70,17 +75,13 @@ bool Guard::loses() const {
     return std::min(whole, all) > may || all > may + kMidway * static_cast<double>(scale_ns());
 }
 
-std::optional<double> Guard::mean_ns(const Rank& rank, std::uint64_t context) const {
-    const auto at = rank.known.find(context);
-    if (at == rank.known.end() || at->second.epoch < first_epoch_) return std::nullopt;
-    const Known& k = at->second;
+std::optional<double> Guard::mean_ns(const Known& k) const {
+    if (k.epoch < first_epoch_) return std::nullopt;
     const double weight = k.epoch == first_epoch_ ? 0 : k.weight;
     return (k.before_ns * weight + k.sum_ns) / (weight + k.count);
 }
 
-void Guard::learn(Rank& rank, std::uint64_t context, TimeNs took) {
-    const auto mean = mean_ns(rank, context);
-    Known& known = rank.known[context];
+void Guard::learn(Known& known, std::optional<double> mean, TimeNs took) {
     const double passed = std::max<double>(0, static_cast<double>(took));
     lately_ns_ += passed;
     if (mean) known_ns_ += passed;
@@ -105,7 +106,7 @@ void Guard::settle() {
     if (whole_.took <= 0) return;
     const double lost = whole_.lost() / static_cast<double>(counted_);
     lost_ = std::max(-kFarWorse * static_cast<double>(period_ns()), lost_ + lost);
-    periods_ += whole_.all / static_cast<double>(counted_) / static_cast<double>(std::max<TimeNs>(1, scale_ns()));
+    periods_ += periods_in(whole_);
     if (lost_ <= 0) periods_ = 0;
     before_ratio_ = whole_.ratio();
     if (lost < 0) trusted_ = std::max(1.0, trusted_);
@@ -187,32 +188,34 @@ void Guard::look(Rank& rank, const Over& launch) {
     for (const std::uint64_t signature : rank.last) context = hash_mix(context, signature);
     const TimeNs before = std::exchange(rank.done_ns, launch.done_ns);
     if (before == 0) return;
-    const auto took = static_cast<double>(launch.done_ns - before);
-    const auto should = mean_ns(rank, context);
-    const Span span = should ? Span{took, took, *should} : Span{took, 0, 0};
+    const TimeNs took = launch.done_ns - before;
+    const auto at = rank.known.find(context);
+    Known* const known = at == rank.known.end() ? nullptr : &at->second;
+    const auto should = known != nullptr ? mean_ns(*known) : std::nullopt;
+    Span span{static_cast<double>(took), 0, 0};
+    if (should) span.took = span.all, span.should = *should;
     if (launch.phase != 0) {
-        if (in_phase_ && launch.phase == phase_) pass_period(rank, context, span);
+        if (in_phase_ && launch.phase == phase_) pass_period(rank, context, known, span);
         return;
     }
-    if (!in_phase_) pass_period(rank, context, span);
+    if (!in_phase_) pass_period(rank, context, known, span);
     if (again_ && should) again_->add(span);
-    if (rank.known.size() < kMostKnown) learn(rank, context, launch.done_ns - before);
+    if (rank.known.size() < kMostKnown) learn(known != nullptr ? *known : rank.known[context], should, took);
     judge_stopped();
 }
 
 // From a launch whose context comes again once a period, until that context is there again: then as much has been done.
-void Guard::pass_period(Rank& rank, std::uint64_t context, const Span& span) {
+void Guard::pass_period(Rank& rank, std::uint64_t context, const Known* known, const Span& span) {
     rank.open.add(span);
     if (in_phase_) {
         open_.add(span);
         if (!rank.is_counted) rank.is_counted = true, ++counted_;
     }
-    const auto known = rank.known.find(context);
-    if (known == rank.known.end()) return;
+    if (known == nullptr) return;
     const auto is_about = [](TimeNs ns, TimeNs of) { return ns >= of / 10 * 7 && ns <= 2 * of; };
     const TimeNs gone = rank.done_ns - rank.anchored_ns;
     const bool comes_again = rank.anchor == context && gone >= scale_ns() / 10 * 7, is_lost = gone > 3 * scale_ns();
-    if (rank.anchor == 0 || is_lost ? is_about(known->second.after_ns, period_ns()) : comes_again) {
+    if (rank.anchor == 0 || is_lost ? is_about(known->after_ns, period_ns()) : comes_again) {
         if (in_phase_) {
             if (rank.anchor != 0) close(rank);
         } else {

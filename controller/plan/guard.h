@@ -100,14 +100,15 @@ private:
         TimeNs anchored_ns = 0;
         bool is_counted = false;
     };
-    std::optional<double> mean_ns(const Rank& rank, std::uint64_t context) const;
+    std::optional<double> mean_ns(const Known& known) const;
     void look(Rank& rank, const Over& launch);
-    void learn(Rank& rank, std::uint64_t context, TimeNs took);
-    void pass_period(Rank& rank, std::uint64_t context, const Span& span);
+    void learn(Known& known, std::optional<double> mean, TimeNs took);
+    void pass_period(Rank& rank, std::uint64_t context, const Known* known, const Span& span);
     TimeNs scale_ns() const;
     Span under_plans() const;  // what was done and what is being done, in this phase
     double open_lost() const;
     void close(Rank& rank);
+    double periods_in(const Span& span) const;
     double by_chance() const;
     void note_period(double lost);
     void settle();

@@ -89,7 +89,7 @@ void Learner::learn() {
     if (kind_ != nullptr) {  // with its interludes
         if (kind_->lap.does_as(*lap)) return;
         const bool planned = follower_.course() != nullptr || (aside_ && !kind_->order.ports.empty());
-        if (planned && kind_->lap.is_part_of(*lap)) return consider(std::move(*lap));
+        if (planned && kind_->lap.is_part_of(*lap)) return think(std::move(*lap), {});  // meanwhile that plan goes on
         stop_plan();
     }
     come_to(remember(std::move(*lap)));
@@ -110,12 +110,7 @@ Kind& Learner::remember(Lap lap) {
     return *kinds_.emplace_back(std::make_unique<Kind>(std::move(lap)));
 }
 
-// It goes by a plan for a part of these laps. So it goes on until there is a plan for the whole that pays.
-void Learner::consider(Lap lap) {
-    think(std::move(lap), {});
-    of_longer_ = true;
-}
-
+// It goes by a plan for a part of these laps: they are taken up if theirs pays.
 void Learner::take_up(const Task& task, const Order& order) {
     if (order.ports.empty()) return;
     const auto from = pays_from(order, task.lap.ns);
@@ -186,7 +181,7 @@ bool Learner::may_plan() const {
 }
 
 // Where no light moves in any case a plan saves nothing: launches were held until they had asked, and runs without end need no plan.
-bool Learner::is_worth_a_plan() const { return lap_ns() == 0 || follower_.unmoved_ns(kind_->lap) < rest_laps_ns(); }
+bool Learner::is_worth_a_plan() const { return lap_ns() == 0 || follower_.unmoved_ns(kind_->lap) < rest_ns(); }
 
 // To come to a plan's light from where the job's light is costs some dark times. As far as can be known a job goes on
 // for as long as it has gone on: from which lap on that time saves as much by the plan, and what earlier begins have
@@ -223,13 +218,12 @@ void Learner::think(Lap lap, const Order& from) {
     task.place = from.place;
     task.circuits = from.circuits;
     task_ = follower_.think(std::move(task));
-    of_longer_ = false;
 }
 
 void Learner::found(const Order& order) {
     const auto task = std::exchange(task_, nullptr);
     if (task == nullptr || kind_ == nullptr) return;
-    if (std::exchange(of_longer_, false)) return take_up(*task, order);
+    if (!kind_->lap.does_as(task->lap)) return take_up(*task, order);
     if (order.ports.empty()) return kind_->look_later();
     if (!may_plan()) return;
     const auto from = follower_.course() != nullptr ? 0 : pays_from(order, kind_->yardstick_ns());
@@ -341,9 +335,7 @@ void Learner::come_back() {
     follow_rule();
 }
 
-TimeNs Learner::rest_ns() const { return kind_ == nullptr ? 0 : rest_laps_ns(); }
-
-TimeNs Learner::rest_laps_ns() const { return kRestLaps * lap_ns(); }
+TimeNs Learner::rest_ns() const { return kRestLaps * lap_ns(); }
 
 std::string Learner::state() const {
     if (!options_.provision) return "on demand: the controller provisions nothing";

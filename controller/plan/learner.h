@@ -87,7 +87,6 @@ private:
     void learn();
     void learn_later();
     Kind& remember(Lap lap);
-    void consider(Lap lap);
     void take_up(const Task& task, const Order& order);
     void come_to_known();
     void come_to(Kind& kind);
@@ -106,7 +105,6 @@ private:
     void stop_plan();
     bool may_plan() const;
     bool may_begin() const;
-    TimeNs rest_laps_ns() const;
     bool is_worth_a_plan() const;
     TimeNs begin_costs(const Order& order) const;
     std::optional<std::int64_t> pays_from(const Order& order, TimeNs usual_ns) const;
@@ -122,7 +120,6 @@ private:
     std::optional<Left> left_;                  // the lap that it did not do to its end, where it is in none
     std::vector<Strange> strange_;              // launches that are not in its lap
     std::shared_ptr<const Task> task_;          // an order is being found; nullptr: none
-    bool of_longer_ = false;                    // for laps of which those that are planned are a part
     std::uint64_t learn_at_ = 16;               // launches; then laps are looked for
     std::uint64_t again_at_ = 0;                // launches; then, where it is in none, known ones are
     std::uint64_t left_at_ = 0;                 // launches, when it left the last one

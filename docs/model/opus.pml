@@ -2,7 +2,7 @@
  *
  * A scenario (scenarios.py) is a program: launches of ranks, the keys at which they meet, the circuits that keys need,
  * as bit masks in tables.h: AFTER (launches of the rank that must have finished before the gate is reached), TURN
- * (those behind which NCCL itself puts it), KEYS, NEEDS, MEMBERS, LIGHT (pairs that a launch, a key needs), TRANSFER (a key of two), CIRCUITS (of a pair; any
+ * (those behind which NCCL itself puts it), KEYS, NEEDS, MEMBERS, LIGHT (pairs that a launch, a key needs), TRANSFER (a key that a group brings), CIRCUITS (of a pair; any
  * will do), CLASH (circuits on the same ports), RUN (what
  * the members of a key expect to follow it), DATA, SENT, SENT_IN (keys, members and circuits as the bytes know them). Events are Promela processes, what the controller decides is C below.
  *
