@@ -121,7 +121,6 @@ Launch* Launches::add(NodeIndex node, const wire::LaunchDemand& demand, bool run
     launch.bytes = demand.bytes;
     launch.mixed = demand.mixed;
     launch.behind = demand.behind;
-    launch.in_call = demand.behind && is_connecting_before(rank, launch);
     launch.since_ns = now_;
     for (const wire::KeyRange& range : demand.keys) {
         const auto it = rank.comms.find(range.first.comm);
@@ -183,6 +182,8 @@ void Launches::demand(NodeIndex node, const wire::LaunchDemand& demand) {
 
 // It has come: who was waiting for it may be complete now.
 void Launches::enter(Launch& launch) {
+    if (launch.stage == Stage::ready)
+        launch.in_call = launch.behind && is_connecting_before(nodes_[launch.id.node].ranks[launch.id.rank], launch);
     for (const KeyRef& r : launch.keys)
         if (r.key->full()) gangs_.gather(*r.key);
     // What needs no circuit starts at once. So does a launch whose other part may be what a peer waits for:

@@ -189,6 +189,33 @@ TEST_CASE(
     CHECK(h.told<wire::Grant>(0).back().firm == std::vector<wire::LocalLaunch>{{0, 1}});
 }
 
+TEST_CASE("such a launch starts without its peer once more when its manager had died with the grant") {
+    Hands h;
+    h.start_switch({});
+    for (NodeIndex n = 0; n < 3; ++n) h.report(n);
+    const wire::LaunchDemand connection = Hands::launch(0, {{{kComm, KeyKind::conn_p2p, 0, 1, 0}, 1, false}});
+    for (NodeIndex n = 0; n < 2; ++n) h.demand(n, connection);
+    h.settle();
+    wire::LaunchDemand own = Hands::launch(1, {transfers(0, 1, 0)});
+    own.behind = true;
+    h.demand(0, own);
+    h.advance(50 * kMs);
+    const auto starts = [&h] {
+        const auto grants = h.told<wire::Grant>(0);
+        return std::ranges::count(grants, std::vector<wire::LocalLaunch>{{0, 1}}, &wire::Grant::firm);
+    };
+    REQUIRE(starts() == 1);
+    h.on(NodeLost{0, 1});
+    for (const NodeIndex n : {1u, 2u}) h.demand(n, Hands::launch(9, {transfers(1, 2, 0)}));
+    for (int i = 0; i < 10; ++i) h.advance(50 * kMs);
+    h.settle();  // both are suspended for it
+    h.report(0, {{connection, wire::LaunchState::in_flight, 1}, {own, wire::LaunchState::ready, 0}});
+    for (const NodeIndex n : {1u, 2u}) h.hear(n, wire::Done{{{{0, 9}, 0, 0, 0, false}}, {}, {}, {}});
+    h.settle();  // the connections have it back
+    h.advance(50 * kMs);
+    CHECK(starts() == 2);
+}
+
 TEST_CASE("of a key that one end has done, and the other has under way, nothing is held before its light is known") {
     Hands h;
     h.report(0);
