@@ -128,7 +128,8 @@ Turns::Turns(World& world, Rooms& rooms)
       change_sets_(rooms.change_sets),
       jobs_(rooms.jobs),
       hidden_(rooms.hidden),
-      runs_(rooms.runs) {}
+      runs_(rooms.runs),
+      suspension_(rooms.suspension) {}
 
 Hidden::Hidden(World& world, Rooms& rooms) : Room(world), made_(world.fabric.ports.size()), gangs_(rooms.gangs) {}
 

@@ -54,6 +54,9 @@ public:
     std::uint32_t circuits_of(const Instance& i) const {
         return i.use < order_.circuits.size() ? order_.circuits[i.use] : 1;
     }  // of each of its pairs
+    bool is_before(const Instance& x, const Instance& y) const {
+        return std::pair{x.lap, order_.place[x.use]} < std::pair{y.lap, order_.place[y.use]};
+    }
     bool has_begun(const Instance& i) const;
     bool has(PortId port) const { return lines_.contains(port); }
     std::vector<PortId> ports() const;

@@ -72,7 +72,7 @@ struct Before {
     TimeNs ns = 0;           // from its beginning until this one is ready, at least
 };
 
-struct Until {  // a launch that began with a use goes on with this one: until it is over the light of both stays
+struct Until {  // a launch that began with a use goes on with this one, and is to have the light of both then
     std::uint32_t use = 0;
     std::uint32_t laps = 0;  // so many laps later
     bool operator==(const Until&) const = default;

@@ -113,7 +113,7 @@ Kind& Learner::remember(Lap lap) {
 // It goes by a plan for a part of these laps: they are taken up if theirs pays.
 void Learner::take_up(const Task& task, const Order& order) {
     if (order.ports.empty()) return;
-    const auto from = pays_from(order, task.lap.ns);
+    const auto from = pays_from(order, task.lap.ns, 0);
     if (!from || *from > kLapsSeen) return;
     stop_plan();
     Kind& kind = remember(task.lap);
@@ -186,11 +186,11 @@ bool Learner::is_worth_a_plan() const { return lap_ns() == 0 || follower_.unmove
 // To come to a plan's light from where the job's light is costs some dark times. As far as can be known a job goes on
 // for as long as it has gone on: from which lap on that time saves as much by the plan, and what earlier begins have
 // cost in vain. None: the plan promises nothing.
-std::optional<std::int64_t> Learner::pays_from(const Order& order, TimeNs usual_ns) const {
+std::optional<std::int64_t> Learner::pays_from(const Order& order, TimeNs usual_ns, TimeNs debt_ns) const {
     if (!options_.guard) return 0;
     const TimeNs saved = usual_ns - order.lap_ns;
     if (saved <= 0) return std::nullopt;
-    return (debt_ns_ + begin_costs(order) + saved - 1) / saved;
+    return (debt_ns + begin_costs(order) + saved - 1) / saved;
 }
 
 void Learner::begin(const Order& order, std::int64_t pays_from) {
@@ -226,7 +226,7 @@ void Learner::found(const Order& order) {
     if (!kind_->lap.does_as(task->lap)) return take_up(*task, order);
     if (order.ports.empty()) return kind_->look_later();
     if (!may_plan()) return;
-    const auto from = follower_.course() != nullptr ? 0 : pays_from(order, kind_->yardstick_ns());
+    const auto from = follower_.course() != nullptr ? 0 : pays_from(order, kind_->yardstick_ns(), debt_ns_);
     if (!from) return kind_->look_later();
     if (*from > kind_->unbegun() + 1) {
         kind_->again = *from - 1;

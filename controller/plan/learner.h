@@ -107,7 +107,7 @@ private:
     bool may_begin() const;
     bool is_worth_a_plan() const;
     TimeNs begin_costs(const Order& order) const;
-    std::optional<std::int64_t> pays_from(const Order& order, TimeNs usual_ns) const;
+    std::optional<std::int64_t> pays_from(const Order& order, TimeNs usual_ns, TimeNs debt_ns) const;
     void begin(const Order& order, std::int64_t pays_from);
 
     Options options_;

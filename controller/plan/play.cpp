@@ -65,10 +65,10 @@ void Play::play(const Way& way) {
         for (std::uint32_t u = 0; u < uses_; ++u)
             for (const Before& b : lap_.uses[u].before) waits_[k * uses_ + u] += b.laps <= k;
     port_.assign(id_.size(), {});
-    held_.assign(all, {});
     for (std::uint32_t u = 0; u < uses_; ++u)
         chosen_[u].assign(pairs_[u].size() * way.circuits[u], {kNone32, kNone32});
-    delayed_.assign(all, {});
+    had_.assign(all, {});
+    again_.assign(uses_, {});
     short_of_ports_ = false;
     order_.clear();
     due_.clear();
@@ -82,12 +82,8 @@ void Play::play(const Way& way) {
         std::pop_heap(due_.begin(), due_.end(), later);
         const std::uint32_t x = due_.back();
         due_.pop_back();
-        if (!serve(x)) continue;
+        serve(x);
         order_.push_back(x);
-        for (const std::uint32_t y : delayed_[x]) {
-            due_.push_back(y);
-            std::push_heap(due_.begin(), due_.end(), later);
-        }
         const std::uint32_t k = x / uses_;
         for (const Next& n : next_[x % uses_]) {
             if (k + n.laps >= kLaps) continue;
@@ -104,6 +100,7 @@ std::vector<std::pair<PortId, PortId>> Play::ports_of(std::uint32_t use) const {
     std::vector<std::pair<PortId, PortId>> ports;
     for (const auto& [p, q] : chosen_[use])
         if (p != kNone32) ports.emplace_back(id_[p], id_[q]);
+    for (const auto& [p, q] : again_[use]) ports.emplace_back(id_[p], id_[q]);
     return ports;
 }
 
@@ -136,144 +133,109 @@ std::size_t Play::needed_after(std::uint32_t gpu, std::uint32_t peer, double now
 }
 
 // Light that is there; else the ports that are free first, or in time, and of these the ones whose light is needed last.
-Play::Choice Play::choose(std::uint32_t u, std::size_t i, TimeNs in_time) {
-    const std::size_t pair = i % pairs_[u].size();
-    const auto [a, c] = pairs_[u][pair];
+Play::Ports Play::choose(const Gpus& pair, double now, TimeNs in_time) const {
+    const auto [a, c] = pair;
     for (const std::uint32_t p : gpus_[a].ports)
-        if (port_[p].peer != kNone32 && port_[p].gpu == c && !is_taken(p) && !is_taken(port_[p].peer)) {
-            chosen_[u][i] = {p, port_[p].peer};
-            return Choice::made;
-        }
-    if (as_it_ends(u, i)) return Choice::made;
+        if (leads_to(p, c) && !is_taken(p) && !is_taken(port_[p].peer)) return {p, port_[p].peer};
+    Ports best{kNone32, kNone32};
     TimeNs best_free = 0;
     std::size_t best_needed = 0;
-    bool found = false, open = false;
     for (const std::uint32_t p : gpus_[a].ports)
         for (const std::uint32_t q : gpus_[c].ports) {
             if (is_taken(p) || is_taken(q) || !fabric_.can_join(id_[p], id_[q])) continue;
-            if (is_open(p) || is_open(q)) {
-                open = true;
-                continue;
-            }
-            const TimeNs free = std::max({port_[p].free_ns, port_[q].free_ns, in_time});
+            const TimeNs again = port_[p].open + port_[q].open > 0 ? gpus_[a].dark_ns : 0;  // it is to be turned back
+            const TimeNs free = std::max({port_[p].free_ns, port_[q].free_ns, in_time}) + again;
             const auto needed = [&](std::uint32_t gpu, std::uint32_t port) {
-                return port_[port].peer == kNone32 ? gpus_[gpu].peers.size() : needed_after(gpu, port_[port].gpu, (*rank_)[u]);
+                return port_[port].peer == kNone32 ? gpus_[gpu].peers.size() : needed_after(gpu, port_[port].gpu, now);
             };
             const std::size_t both = needed(a, p) + needed(c, q);
-            if (found && (free > best_free || (free == best_free && both <= best_needed))) continue;
-            chosen_[u][i] = {p, q};
-            best_free = free, best_needed = both, found = true;
+            if (best.first != kNone32 && (free > best_free || (free == best_free && both <= best_needed))) continue;
+            best = {p, q}, best_free = free, best_needed = both;
         }
-    return found ? Choice::made : open ? Choice::later : Choice::none;
+    return best;
 }
 
-// By the ports with which its launches end in the laps before.
-bool Play::as_it_ends(std::uint32_t u, std::size_t i) {
-    const std::size_t pair = i % pairs_[u].size();
-    for (const Until& until : lap_.uses[u].until) {
-        if (until.laps == 0) continue;
-        const auto& pairs = pairs_[until.use];
-        const auto same = std::ranges::find(pairs, pairs_[u][pair]);
-        if (same == pairs.end()) continue;
-        const std::size_t there = i - pair + static_cast<std::size_t>(same - pairs.begin());
-        if (pairs.size() != pairs_[u].size() && i != pair) continue;
-        if (there >= chosen_[until.use].size()) continue;
-        const auto ports = chosen_[until.use][there];
-        if (ports.first == kNone32 || is_taken(ports.first) || is_taken(ports.second)) continue;
-        if (is_open(ports.first) || is_open(ports.second)) continue;
-        chosen_[u][i] = ports;
-        return true;
-    }
-    return false;
-}
-
-// False: it comes after a use for whose end it waits.
-bool Play::serve(std::uint32_t x) {
-    if (!take_ports(x)) return false;
+void Play::serve(std::uint32_t x) {
+    take_ports(x);
     turn_ports(x);
+    have_again(x);
     Begun& b = begun_[x];
+    b.done = true;
     const Use& use = lap_.uses[x % uses_];
     b.longer_ns = longer_ns(x % uses_, circuits_of(x % uses_));
     b.ns = use.ns + b.longer_ns;
-    for (const std::vector<std::uint32_t>* ports : {&taken_, &held_[x]})
-        for (const std::uint32_t p : *ports) {
-            port_[p].last = x;
-            port_[p].free_ns = std::max(port_[p].free_ns, b.begin_ns + b.ns);
-        }
-    b.done = true;
-    for (const std::uint32_t p : held_[x])
-        if (--port_[p].open > 0 && port_[p].until == x) port_[p].until = who_holds(p);
+    for (const std::uint32_t p : taken_) {
+        port_[p].last = x;
+        port_[p].free_ns = std::max(port_[p].free_ns, b.begin_ns + b.ns);
+    }
     for (const Until& until : use.until) {
-        const std::uint32_t k = x / uses_ + until.laps, y = k * uses_ + until.use;
+        const std::uint32_t u = x % uses_, k = x / uses_ + until.laps, y = k * uses_ + until.use;
         if (k >= kLaps || begun_[y].done) continue;
-        for (const std::uint32_t p : taken_) {
-            ++port_[p].open;
-            port_[p].until = y;
-            held_[y].push_back(p);
+        for (std::size_t i = 0; i < chosen_[u].size(); ++i) {
+            const auto [p, q] = chosen_[u][i];
+            if (p == kNone32) continue;
+            had_[y].push_back({pairs_[u][i % pairs_[u].size()], {p, q}});
+            ++port_[p].open, ++port_[q].open;
         }
     }
-    return true;
 }
 
-bool Play::take_ports(std::uint32_t x) {
+void Play::take_ports(std::uint32_t x) {
     const std::uint32_t u = x % uses_;
     taken_.clear();
     ++serving_;
     for (std::size_t i = 0; i < chosen_[u].size(); ++i) {
-        const auto& pair = pairs_[u][i % pairs_[u].size()];
-        const Gpu &a = gpus_[pair.first], &c = gpus_[pair.second];
-        const bool first = i < pairs_[u].size();  // of the pair's circuits: what it cannot be without
-        if (x / uses_ > kChosen) {
-            if (first || chosen_[u][i].first != kNone32) go_on(u, i);
-        } else if (const Choice choice = choose(u, i, begun_[x].full_ns - a.dark_ns); choice != Choice::made) {
-            if (!first) {
-                chosen_[u][i] = {kNone32, kNone32};
-                continue;
-            }
-            if (choice == Choice::later) return !(delay(x, a.ports) || delay(x, c.ports));
-            short_of_ports_ = true;
-            chosen_[u][i] = {kNone32, kNone32};
+        const Gpus& pair = pairs_[u][i % pairs_[u].size()];
+        if (x / uses_ <= kChosen) {
+            chosen_[u][i] = choose(pair, (*rank_)[u], begun_[x].full_ns - gpus_[pair.first].dark_ns);
+            short_of_ports_ |= chosen_[u][i].first == kNone32 &&
+                               i < pairs_[u].size();  // of the pair's circuits: what it cannot be without
         }
-        const auto [p, q] = chosen_[u][i];
-        if (p == kNone32) continue;
-        if (port_[p].peer != q && (is_open(p) || is_open(q))) return !delay(x, {p, q});
-        take(p);
-        take(q);
+        if (chosen_[u][i].first != kNone32) take(chosen_[u][i]);
     }
-    return true;
 }
 
 void Play::turn_ports(std::uint32_t x) {
     const std::uint32_t u = x % uses_;
-    Begun& b = begun_[x];
-    b.begin_ns = b.full_ns;
-    for (std::size_t i = 0; i < chosen_[u].size(); ++i) {
-        const auto& pair = pairs_[u][i % pairs_[u].size()];
-        const TimeNs dark = gpus_[pair.first].dark_ns;
-        const auto [p, q] = chosen_[u][i];
-        if (p == kNone32) continue;
-        if (port_[p].peer != q) {
-            const TimeNs turned = std::max(port_[p].free_ns, port_[q].free_ns);
-            if (turned + dark > std::max(b.begin_ns, b.blocked_ns)) {
-                b.blocked_ns = turned + dark;
-                b.blocker = port_[port_[p].free_ns >= port_[q].free_ns ? p : q].last;
-            }
-            for (const std::uint32_t end : {p, q})
-                if (port_[end].peer != kNone32) port_[port_[end].peer].peer = kNone32;
-            port_[p].peer = q, port_[q].peer = p;
-            port_[p].gpu = pair.second, port_[q].gpu = pair.first;
-            port_[p].lit_ns = port_[q].lit_ns = turned + dark;
-        }
-        b.begin_ns = std::max(b.begin_ns, port_[p].lit_ns);
-    }
+    begun_[x].begin_ns = begun_[x].full_ns;
+    for (std::size_t i = 0; i < chosen_[u].size(); ++i)
+        if (chosen_[u][i].first != kNone32) turn(begun_[x], pairs_[u][i % pairs_[u].size()], chosen_[u][i]);
 }
 
-// Is one of the ports kept for a use to come? Then this one is served again after it.
-bool Play::delay(std::uint32_t x, const std::vector<std::uint32_t>& ports) {
-    const auto open = std::ranges::find_if(ports, [this](std::uint32_t p) { return is_open(p); });
-    if (open == ports.end()) return false;
-    delayed_[port_[*open].until].push_back(x);
-    return true;
+void Play::turn(Begun& b, const Gpus& pair, const Ports& ports) {
+    const auto [p, q] = ports;
+    if (port_[p].peer != q) {
+        const TimeNs turned = std::max(port_[p].free_ns, port_[q].free_ns), dark = gpus_[pair.first].dark_ns;
+        if (turned + dark > std::max(b.begin_ns, b.blocked_ns)) {
+            b.blocked_ns = turned + dark;
+            b.blocker = port_[port_[p].free_ns >= port_[q].free_ns ? p : q].last;
+        }
+        for (const std::uint32_t end : {p, q})
+            if (port_[end].peer != kNone32) port_[port_[end].peer].peer = kNone32;
+        port_[p].peer = q, port_[q].peer = p;
+        port_[p].gpu = pair.second, port_[q].gpu = pair.first;
+        port_[p].lit_ns = port_[q].lit_ns = turned + dark;
+    }
+    b.begin_ns = std::max(b.begin_ns, port_[p].lit_ns);
+}
+
+// Its launches keep what they had before, or get it back where others had it meanwhile.
+void Play::have_again(std::uint32_t x) {
+    auto& again = again_[x % uses_];
+    again.clear();
+    for (const Had& had : had_[x]) {
+        const auto [p, q] = had.ports;
+        --port_[p].open, --port_[q].open;
+        if (port_[p].peer == q && !is_taken(p)) take(had.ports), turn(begun_[x], had.pair, had.ports);
+        if (std::ranges::any_of(gpus_[had.pair.first].ports,
+                                [&](std::uint32_t end) { return leads_to(end, had.pair.second); }))
+            continue;
+        const Ports ports = choose(had.pair, (*rank_)[x % uses_], 0);
+        if (ports.first == kNone32) continue;
+        turn(begun_[x], had.pair, ports);
+        take(ports);
+        again.push_back(ports);
+    }
 }
 
 }  // namespace opus::controller::plan

@@ -70,9 +70,14 @@ private:
         std::uint32_t peer = kNone32, gpu = kNone32;  // where its light leads
         std::uint32_t last = kNone32;
         std::uint64_t taken = 0;  // when serving_ was so
-        std::uint32_t open = 0;         // uses that it is kept for once they are over
-        std::uint32_t until = kNone32;  // one of those at whose end it goes
         TimeNs free_ns = 0, lit_ns = 0;
+        std::uint32_t open = 0;  // launches that are to have its light again
+    };
+    using Gpus = std::pair<std::uint32_t, std::uint32_t>;
+    using Ports = std::pair<std::uint32_t, std::uint32_t>;  // joined, or to be; kNone32: none
+    struct Had {
+        Gpus pair;
+        Ports ports;
     };
     struct Next {
         std::uint32_t use = 0, laps = 0;
@@ -83,38 +88,17 @@ private:
     std::size_t needed_after(std::uint32_t gpu, std::uint32_t peer, double now) const;
 
     bool is_taken(std::uint32_t p) const { return port_[p].taken == serving_; }
-    void take(std::uint32_t p) {
-        port_[p].taken = serving_;
-        taken_.push_back(p);
+    void take(const Ports& ports) {
+        for (const std::uint32_t p : {ports.first, ports.second}) port_[p].taken = serving_, taken_.push_back(p);
     }
+    bool leads_to(std::uint32_t p, std::uint32_t gpu) const { return port_[p].peer != kNone32 && port_[p].gpu == gpu; }
 
-    enum class Choice { made, none, later };
-
-    Choice choose(std::uint32_t u, std::size_t i, TimeNs in_time);
-    bool as_it_ends(std::uint32_t u, std::size_t i);
-
-    // By the light with which its launches have begun.
-    void go_on(std::uint32_t u, std::size_t i) {
-        const auto [a, c] = pairs_[u][i % pairs_[u].size()];
-        for (const std::uint32_t p : gpus_[a].ports)
-            if (is_open(p) && port_[p].gpu == c && port_[p].peer != kNone32 && !is_taken(p))
-                chosen_[u][i] = {p, port_[p].peer};
-    }
-
-    // Its light cannot go: a launch that began with it is not over.
-    bool is_open(std::uint32_t p) const { return port_[p].open > 0; }
-
-    bool serve(std::uint32_t x);
-
-    std::uint32_t who_holds(std::uint32_t port) const {
-        for (std::uint32_t y = 0; y < held_.size(); ++y)
-            if (!begun_[y].done && std::ranges::find(held_[y], port) != held_[y].end()) return y;
-        return kNone32;
-    }
-    bool take_ports(std::uint32_t x);
+    Ports choose(const Gpus& pair, double now, TimeNs in_time) const;
+    void serve(std::uint32_t x);
+    void take_ports(std::uint32_t x);
     void turn_ports(std::uint32_t x);
-
-    bool delay(std::uint32_t x, const std::vector<std::uint32_t>& ports);
+    void turn(Begun& b, const Gpus& pair, const Ports& ports);
+    void have_again(std::uint32_t x);
 
     const Lap& lap_;
     const Fabric& fabric_;
@@ -122,16 +106,17 @@ private:
     bool short_of_ports_ = false;
     std::uint64_t serving_ = 0;
     std::vector<PortId> id_;  // of each port
-    std::vector<std::vector<std::pair<std::uint32_t, std::uint32_t>>> chosen_;  // by use: ports of each pair, then of each pair's second circuit
+    std::vector<std::vector<Ports>> chosen_;   // by use: ports of each pair, then of each pair's second circuit
     std::vector<std::vector<TimeNs>> longer_;  // by use: with one circuit a pair, with two
-    std::vector<std::vector<std::pair<std::uint32_t, std::uint32_t>>> pairs_;  // by use: GPUs
+    std::vector<std::vector<Gpus>> pairs_;     // by use
     std::vector<Gpu> gpus_;
     std::vector<std::vector<Next>> next_;
     const std::vector<double>* rank_ = nullptr;
     std::vector<Begun> begun_;
     std::vector<std::uint32_t> waits_, order_, due_, taken_;
-    std::vector<std::vector<std::uint32_t>> held_, delayed_;  // by instance: ports that are kept until it is over; instances that come after it
     std::vector<Port> port_;
+    std::vector<std::vector<Had>> had_;  // by instance: circuits that its launches had before, and are to have again
+    std::vector<std::vector<Ports>> again_;  // by use: those that it turns for that
 };
 
 }  // namespace opus::controller::plan

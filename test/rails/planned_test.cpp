@@ -62,6 +62,16 @@ TEST_CASE("a job with interludes ends under a plan, guarded or not") {
         }
 }
 
+// What a stage sends and what it gets for it is one launch, and meanwhile others need its ports.
+TEST_CASE("a plan gives others the light of launches that wait, and gives it back") {
+    for (const std::uint64_t seed : {70, 82, 184}) {
+        CAPTURE(seed);
+        CHECK(guarded_share(drawn(seed), 10) > 0.8);
+    }
+    // What is suspended on demand is no other use for it.
+    CHECK(guarded_share(drawn(82), 50) > 0.7);
+}
+
 // Evaluations every third, fourth and seventh iteration.
 TEST_CASE("a job with interludes goes on by its plan behind them") {
     for (const std::uint64_t seed : {60, 64, 126}) {

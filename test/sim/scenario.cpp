@@ -18,7 +18,7 @@ enum Stream : std::uint64_t {
     kPrograms,
     kSilence = 64,
     kEarly,
-    kRing,
+    kStages,
     kGuard,
     kRest,
     kRings,
@@ -79,11 +79,11 @@ void add_early_jobs(Scenario& s, Random& random) {
     if (others == 2) add_job(s, random);
 }
 
-// Stages in a ring, a GPU of each node.
-void add_ring_job(Scenario& s, Random& random) {
+// Stages in a ring or a line, a GPU of each node.
+void add_stages(Scenario& s, Random& random) {
     const std::uint32_t gpu = random.below(s.fabric.nodes[0].gpus.size());
     JobPlan job;
-    job.shape = JobShape::ring;
+    job.shape = random.chance(500) ? JobShape::ring : JobShape::line;
     for (NodeIndex node = 0; node < s.fabric.nodes.size(); ++node) {
         RankPlan rank;
         rank.node = node;
@@ -119,11 +119,11 @@ void add_jobs(Scenario& s, Random random) {
     if (s.fault_class == FaultClass::silence) return add_silent_jobs(s, random);
     if (s.fault_class == FaultClass::early) return add_early_jobs(s, random);
     std::uint32_t count = random.chance(600) ? 1 : 2 + random.below(2);
-    const bool may_be_ring = s.fault_class == FaultClass::windows || s.fault_class == FaultClass::mixed;
-    Random ring(s.seed, kRing);
-    if (may_be_ring && s.fabric.nodes.size() > 2 && ring.chance(400)) {
+    const bool may_be_stages = s.fault_class == FaultClass::windows || s.fault_class == FaultClass::mixed;
+    Random stages(s.seed, kStages);
+    if (may_be_stages && s.fabric.nodes.size() > 2 && stages.chance(400)) {
         s.provision = true;
-        add_ring_job(s, ring);
+        add_stages(s, stages);
         --count;
     }
     for (std::uint32_t i = 0; i < count; ++i) add_job(s, random);

@@ -168,8 +168,8 @@ struct RankPlan {
 
 // What its programs are: anything (programs.cpp), or one thing again and again (special_programs.cpp). `silent`: a rank
 // computes for longer than its node may be silent. `early`: receives posted early. `ring`: each rank sends to the next,
-// out of step.
-enum class JobShape : std::uint8_t { any, silent, early, ring };
+// out of step. `line`: there and back along a line of ranks.
+enum class JobShape : std::uint8_t { any, silent, early, ring, line };
 
 struct JobPlan {
     TimeNs start_ns = 0;

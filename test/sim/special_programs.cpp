@@ -21,6 +21,7 @@ public:
             case JobShape::silent: silent(); break;
             case JobShape::early: early(); break;
             case JobShape::ring: ring(); break;
+            case JobShape::line: line(); break;
             case JobShape::any: break;
         }
         if (draft_.can_ring(world_) && random_.chance(500))
@@ -133,6 +134,42 @@ private:
                 draft_.launch(all[i], {{pairs + i, OpKind::send, 1, 0}});
                 draft_.wait(all[i], 0, event);
             }
+    }
+
+    // There and back along a line of stages: what a stage sends and what it gets for that is one launch, which has sent long
+    // before it receives. Meanwhile the next stage needs its ports for the one after. Now and then a round is otherwise.
+    void line() {
+        const std::vector<std::uint32_t>& all = ranks();
+        const auto last = static_cast<std::uint32_t>(all.size()) - 1;
+        const TimeNs dark = s_.fabric.switches[0].dark_ns, least = dark / 2 + 4 * s_.timing.wire_high_ns;
+        std::vector<TimeNs> work;
+        const std::uint32_t pairs = world_ + 1;
+        for (std::uint32_t i = 0; i <= last; ++i) {
+            if (i < last) draft_.create({all[i], all[i + 1]});
+            work.push_back(random_.spread(least, 6 * least));
+        }
+        const std::uint32_t rounds = 8 + random_.below(16), odd = random_.below(3) * 60;
+        const bool reduces = draft_.can_ring(world_) && random_.chance(500);
+        const auto compute = [&](std::uint32_t i) {
+            const TimeNs ns = random_.chance(odd) ? random_.below(4) * work[i] : work[i];
+            draft_.compute(all[i], 0, random_.between(ns, ns + ns / 16));
+        };
+        for (std::uint32_t round = 0; round < rounds; ++round) {
+            const bool apart = random_.chance(odd);
+            for (std::uint32_t i = 0; i <= last; ++i) {
+                if (i > 0) draft_.launch(all[i], {{pairs + i - 1, OpKind::recv, 0, 0}});
+                compute(i);
+                if (i < last && apart) {
+                    draft_.launch(all[i], {{pairs + i, OpKind::send, 1, 0}});
+                    draft_.launch(all[i], {{pairs + i, OpKind::recv, 1, 0}});
+                } else if (i < last) {
+                    draft_.launch(all[i], {{pairs + i, OpKind::send, 1, 0}, {pairs + i, OpKind::recv, 1, 0}});
+                    compute(i);
+                }
+                if (i > 0) draft_.launch(all[i], {{pairs + i - 1, OpKind::send, 0, 0}});
+                if (reduces) draft_.launch(all[i], {{world_, OpKind::all_reduce, 0, 0}});
+            }
+        }
     }
 
     Scenario& s_;

@@ -47,7 +47,8 @@ struct Launch {
     Known circuits_known = Known::yes;
     Gang* gang = nullptr;    // while it waits for circuits
     std::uint32_t gang_pos = 0;
-    std::uint64_t grant = 0;
+    std::uint64_t grant = 0;     // with which it was given its circuits last
+    std::uint64_t began = 0;     // and with which it was let go
     std::uint32_t circuits = 0;  // with which it was granted: of each of its gang's pairs, at least
     std::uint64_t suspended_step = 0;
     std::uint64_t awaited = 0;  // whom it waited for when it was suspended (Suspension::awaited_by)

@@ -228,7 +228,7 @@ void Launches::hear_done(NodeIndex node, const wire::LaunchDone& done) {
     plan::Seen seen;
     seen.op = launch->op;
     seen.keys = jobs_.keys_of(*launch);
-    seen.grant = launch->grant;
+    seen.grant = launch->began;
     seen.circuits = launch->circuits;
     jobs_.note_seen(node, done, std::move(seen), launch->bytes);
     ++counters_.launches_done;
@@ -266,6 +266,8 @@ void Launches::finish(Launch& launch, Presence how) {
         }
         if (how == Presence::dead) ++key.missing;
         update_hold(key);
+        if (key.pair != kNone && key.arrived() && key.members[0].launch->keys.size() > 1)
+            schedule_.wake_pair(key.pair);  // what has sent it may make way
         erase_key_if_done(key);
     }
     grants_.finished(launch);

@@ -44,6 +44,7 @@ void Grants::grant(Gang& gang) {
         if (auto it = running_.find(launch->grant); it != running_.end() && --it->second.launches == 0)
             running_.erase(it);
         launch->grant = id;
+        if (!launch->open()) launch->began = id;
         launch->circuits = circuits;
         launches_.start_flight(*launch);
     }

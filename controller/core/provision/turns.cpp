@@ -9,6 +9,7 @@
 #include "controller/core/provision/hidden.h"
 #include "controller/core/provision/jobs.h"
 #include "controller/core/provision/turns.h"
+#include "controller/core/recovery/suspension.h"
 #include "controller/core/schedule/schedule.h"
 #include "opus/assert.h"
 
@@ -18,6 +19,9 @@ namespace {
 constexpr TimeNs kMostWaits = 16;       // dark times that a plan lets what is ready wait
 constexpr std::size_t kMostKept = 512;  // uses to come for which a port keeps its light
 
+// A launch in flight may wait for peers who have not come to this key of it.
+bool has_begun(const KeyState& key) { return key.missing == 0 || key.done > 0; }
+
 }  // namespace
 
 void Turns::follow(Job& job, plan::Lap lap, const plan::Order& order) {
@@ -26,7 +30,7 @@ void Turns::follow(Job& job, plan::Lap lap, const plan::Order& order) {
         std::uint64_t& n = reached[sequence] = s.first;
         if (const Comm* comm = comms_.find(sequence.comm))
             for (const auto& [key, state] : comm->keys)
-                if (sequence_of(key) == sequence && (state->in_flight > 0 || state->done > 0))
+                if (sequence_of(key) == sequence && state->in_flight + state->done > 0 && has_begun(*state))
                     n = std::max(n, key.n + 1);
     }
     for (const auto& [name, seen] : job.learner->log().ranks())
@@ -118,7 +122,7 @@ void Turns::begin_use(const Gang& gang) {
     const std::uint64_t m = next_mark();
     for (const Launch* launch : gang.launches)
         for (const KeyRef& r : launch->keys)
-            if (std::exchange(r.key->mark, m) != m) begin_use(*job, r.key->key);
+            if (std::exchange(r.key->mark, m) != m && has_begun(*r.key)) begin_use(*job, r.key->key);
     jobs_.look_soon(*job);
     for (const PairId e : gang.pairs)  // what comes next by the same light may go with this grant
         for (const Circuit& c : inventory_.pair(e).up)
@@ -198,7 +202,10 @@ void Turns::take_turn(Job& job, PortId p) {
     if (!is_joined(p, q)) {
         if (course.kept_for(p) + course.kept_for(q) != 0) return;
         for (const PortId end : {p, q}) runs_.end_beyond(course, end);
-        if (!may_turn_for_plan(p) || !may_turn_for_plan(q)) return;
+        if (!may_turn_for_plan(p, job, turn->instance) || !may_turn_for_plan(q, job, turn->instance)) return;
+        for (const PortId end : {p, q})
+            if (const PairId e = inventory_.port(end).pair; e != kNone)
+                suspension_.make_way(e, "it waits, and by plan others have its ports meanwhile");
         Op& op = change_sets_.open(fabric_.ports[p].sw, true);
         op.planned = true;
         change_sets_.connect(op, inventory_.pair_between(fabric_.ports[p].gpu, fabric_.ports[q].gpu), make_circuit(p, q));
@@ -223,11 +230,18 @@ bool Turns::is_joined(PortId p, PortId q) const {
     return inventory_.port(p).peer == q && inventory_.usable(make_circuit(p, q));
 }
 
-// Nobody uses its light, or waits for it.
-bool Turns::may_turn_for_plan(PortId p) const {
+// Nobody uses its light, but for launches that wait for others who have not come, or waits for it.
+bool Turns::may_turn_for_plan(PortId p, const Job& job, const plan::Instance& use) {
     Gang last;
     last.ticket = last.id = std::numeric_limits<std::uint64_t>::max();
-    return inventory_.obstacle(p, last) == Obstacle::none && inventory_.sw(fabric_.ports[p].sw).rest_until_ns <= now_;
+    const Obstacle obstacle = inventory_.obstacle(p, last);
+    const auto is_late = [&](const Key& key) {
+        const auto i = job.course->find(key);
+        return i && job.course->is_before(use, *i);
+    };
+    if (obstacle == Obstacle::busy && !suspension_.may_make_way(inventory_.port(p).pair, is_late)) return false;
+    return (obstacle == Obstacle::none || obstacle == Obstacle::busy) &&
+           inventory_.sw(fabric_.ports[p].sw).rest_until_ns <= now_;
 }
 
 }  // namespace opus::controller

@@ -16,6 +16,7 @@ class Hidden;
 class Jobs;
 class Runs;
 class Schedule;
+class Suspension;
 
 class Turns : Room {
 public:
@@ -53,7 +54,7 @@ private:
     void take_turn(Job& job, PortId p);
     std::optional<plan::Course::Turn> turn_at(const Job& job, PortId p) const;
     bool is_joined(PortId p, PortId q) const;
-    bool may_turn_for_plan(PortId p) const;
+    bool may_turn_for_plan(PortId p, const Job& job, const plan::Instance& use);
 
     std::vector<Job*> course_at_;  // by port: whose plan it follows
     std::vector<User> users_;      // by port
@@ -65,6 +66,7 @@ private:
     Jobs& jobs_;
     Hidden& hidden_;
     Runs& runs_;
+    Suspension& suspension_;
 };
 
 }  // namespace opus::controller

@@ -190,17 +190,16 @@ void Suspension::drop_drained(KeyState& key) {
     launches_.update_hold(key);
 }
 
-void Suspension::suspend(const std::vector<Launch*>& launches, const std::string& why) {
+void Suspension::suspend(const std::vector<Launch*>& launches, const std::string& why, LogLevel level) {
     Suspending with{Explained(world_), {}, {}};
-    for (Launch* launch : launches) suspend(*launch, why, with);
+    for (Launch* launch : launches) suspend(*launch, why, level, with);
 }
 
-void Suspension::suspend(Launch& launch, const std::string& why, Suspending& with) {
+void Suspension::suspend(Launch& launch, const std::string& why, LogLevel level, Suspending& with) {
     ++counters_.suspensions;
     std::vector<std::string> missing;
     explain_.explain_missing(launch, missing, with.said);
-    log(LogLevel::warn,
-        "suspended " + name(launch.id) + ": " + why + (missing.empty() ? "" : ", and it waits: " + missing.front()));
+    log(level, "suspended " + name(launch.id) + ": " + why + (missing.empty() ? "" : ", and it waits: " + missing.front()));
     trace({.kind = Trace::Kind::suspend, .launch = launch.id, .op = launch.op, .bytes = launch.bytes});
     for (const KeyRef& r : launch.keys) r.key->dropped = true;
     const std::uint64_t before = std::exchange(launch.awaited, awaited_by(launch, with.looked));
@@ -211,6 +210,25 @@ void Suspension::suspend(Launch& launch, const std::string& why, Suspending& wit
     world_.owe_steering(launch.id.node);
     gangs_.regather(launch, with.gathered);
 }
+
+// It has sent something, that has arrived, and peers who have not come to the rest come to it late.
+bool Suspension::is_idle(const Launch& launch, const std::function<bool(const Key&)>& is_late) {
+    const auto arrived = [](const KeyRef& r) { return r.key->arrived(); };
+    return !launch.mixed && std::ranges::any_of(launch.keys, arrived) &&
+           std::ranges::all_of(launch.keys, [&](const KeyRef& r) {
+               return arrived(r) ||
+                      (r.key->key.kind == KeyKind::p2p && r.key->missing > 0 && r.key->done == 0 && is_late(r.key->key));
+           });
+}
+
+bool Suspension::may_make_way(PairId e, const std::function<bool(const Key&)>& is_late) {
+    const GpuPair& pair = inventory_.pair(e);
+    return pair.claims == 0 && pair.runs.empty() &&
+           std::ranges::all_of(pair.holders, [](const KeyState* key) { return key->in_flight > 0; }) &&
+           std::ranges::all_of(holders_of(e), [&](const Launch* launch) { return is_idle(*launch, is_late); });
+}
+
+void Suspension::make_way(PairId e, const std::string& why) { suspend(holders_of(e), why, LogLevel::debug); }
 
 // Another hand, or a fault, took light that launches in flight were using: they are as good as suspended. What only
 // those who have finished held is held no more: its laggards bring the circuits back.

@@ -1,6 +1,7 @@
 // Suspension: what stands in the way for ever is moved away, and brought back.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -31,7 +32,10 @@ public:
     TimeNs least_break_time() const;
     void consider(Gang& gang);  // it has waited for its break time
 
-    void suspend(const std::vector<Launch*>& launches, const std::string& why);
+    void suspend(const std::vector<Launch*>& launches, const std::string& why, LogLevel level = LogLevel::warn);
+    // Nothing is under way over it: its launches wait for transfers that others have not come to, and that are late.
+    bool may_make_way(PairId e, const std::function<bool(const Key&)>& is_late);
+    void make_way(PairId e, const std::string& why);
     void drop_drained(KeyState& key);
     void lost_light(PairId e, const std::string& why);
 
@@ -49,10 +53,11 @@ private:
     bool in_the_way(Gang& gang, std::vector<PairId>& pairs);
     bool suspendable(const std::vector<Launch*>& holders, const Gang& gang, TimeNs patience, TimeNs& again);
     bool half_started(const Launch& launch, KeysLooked& looked) const;
+    static bool is_idle(const Launch& launch, const std::function<bool(const Key&)>& is_late);
     std::uint64_t awaited_by(const Launch& launch, KeysLooked& looked) const;
     TimeNs patience_of(const Gang& gang) const;
     bool tied_to_half_started(Launch& launch, TiedLaunches& tied, KeysLooked& looked);
-    void suspend(Launch& launch, const std::string& why, Suspending& with);
+    void suspend(Launch& launch, const std::string& why, LogLevel level, Suspending& with);
     std::vector<Launch*> holders_of(PairId e);  // all of them
 
     Launches& launches_;

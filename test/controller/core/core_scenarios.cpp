@@ -187,6 +187,32 @@ TEST_CASE("what is suspended is not brought back for what it has sent: only when
     CHECK(world.core->counters().suspensions == 1);
 }
 
+TEST_CASE("by plan a launch that has sent and waits makes way at once") {
+    // As above, again and again: rank 1 has one port, for rank 0, for rank 2 while rank 0 waits, and for rank 0.
+    constexpr std::size_t kLaps = 60;
+    Job job;
+    job.comms = {kAll3, {1, 2}};
+    job.ranks = {rank_on(0, {}), rank_on(1, {}), rank_on(2, {})};
+    for (std::size_t i = 0; i < kLaps; ++i) {
+        job.ranks[0].program.push_back(later(5 * kMs, on(0, {send(0, 1), recv(0, 1)})));
+        job.ranks[1].program.push_back(on(0, {recv(0, 0)}));
+        job.ranks[1].program.push_back(later(30 * kMs, on(0, {coll(1)})));
+        job.ranks[1].program.push_back(later(30 * kMs, on(0, {send(0, 0)})));
+        job.ranks[2].program.push_back(on(0, {coll(1)}));
+    }
+    REQUIRE(ends_without_opus(job));
+    TimeNs took[2];
+    for (const bool provision : {false, true}) {
+        CoreOptions o;
+        o.provision = provision;
+        World world({.nodes = 3, .ports = 1, .dark_ns = 10 * kMs}, job, 1, o);
+        must_end(world);
+        CHECK(world.core->counters().suspensions >= kLaps - 1);
+        took[provision] = world.now;
+    }
+    CHECK(took[1] < took[0] - static_cast<TimeNs>(kLaps) / 2 * 20 * kMs);  // in most laps both moves are hidden
+}
+
 TEST_CASE("a gang for which others were suspended is not overtaken when they become part of it") {
     // Rank 0 sends twice to rank 1, over all ports between the two nodes, and the second receive comes late: it needs
     // one of these ports for n2 as well. The ring of n1, n2 and n3 comes after it.
