@@ -83,9 +83,9 @@ void Learner::learn() {
     auto lap = find_lap(log_, [this](const SeenKey& key) { return follower_.pairs_of(key); });
     if (!lap || !time_lap(*lap, log_)) return;
     if (lap->uses.size() > kMostUses || pairs_in(*lap) > kMostPairs) return;
-    // A part of what it does as a rule is not what it does, unless it goes on with that.
+    // A part of what it does as a rule is not what it does, unless it goes on with that; nor is what it did before it left that.
     for (const auto& kind : kinds_)
-        if (lap->is_part_of(kind->lap) && (kind_ != nullptr || log_.added() < left_at_ + 2 * kind->lap.launches)) return;
+        if ((lap->is_part_of(kind->lap) || lap->does_as(kind->lap)) && (kind_ != nullptr || log_.added() < left_at_ + 2 * kind->lap.launches)) return;
     if (kind_ != nullptr) {  // with its interludes
         if (kind_->lap.does_as(*lap)) return;
         const bool planned = follower_.course() != nullptr || (aside_ && !kind_->order.ports.empty());
