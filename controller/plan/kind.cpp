@@ -1,8 +1,16 @@
 #include "controller/plan/kind.h"
 
 #include <algorithm>
+#include <cstdio>
+#include <cstdlib>
 
 namespace opus::controller::plan {
+namespace {
+
+constexpr std::int64_t kLeastTimed = 2;  // laps by an order, before it is another one's turn
+constexpr TimeNs kLonger = 100;          // by so little of a lap laps differ anyway
+
+}  // namespace
 
 void Kind::watch_anew() { watch_ = Watch(lap); }
 
@@ -20,14 +28,36 @@ bool Kind::time_laps(bool planned) {
     bool over = false;
     while (const auto took = watch_.next()) {
         over = true;
+        if (std::getenv("DBG_LAP"))
+            std::fprintf(stderr, "LAP %ld took %ld planned %d\n", took->lap, took->ns / 1000, planned);
         if (took->lap < since) continue;
         if (planned) {
             saved_ns += yardstick_ns() - took->ns;
+            if (took->lap >= ordered_) timed_ns_ += took->ns, ++timed_;
             continue;
         }
         note_lap(took->ns);
     }
     return over;
+}
+
+void Kind::take_order(Order o) {
+    order = std::move(o);
+    ordered_ = watch_.unbegun();
+    timed_ = timed_ns_ = 0;
+    is_best_ = false;
+}
+
+const Order* Kind::shorter() const {
+    const bool longer = timed_ >= kLeastTimed && best_ns_ > 0 && order_ns() > best_ns_ + best_ns_ / kLonger;
+    return longer && !is_best_ ? &best_ : nullptr;
+}
+
+void Kind::note_order() {
+    if (timed_ == 0 || (best_ns_ > 0 && order_ns() > best_ns_ && !is_best_)) return;
+    best_ = order;
+    best_ns_ = order_ns();
+    is_best_ = true;
 }
 
 void Kind::note_lap(TimeNs ns) {

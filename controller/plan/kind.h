@@ -34,6 +34,13 @@ struct Kind {
     bool time_laps(bool planned);
     // So long a lap took without a plan of its own.
     void note_lap(TimeNs ns);
+    // From here on this one is followed.
+    void take_order(Order o);
+    // Of the orders that were followed, the one with the shortest laps, if those by the present one are longer.
+    const Order* shorter() const;
+    // Laps by the present order have been timed: it may be that one.
+    void note_order();
+    TimeNs order_ns() const { return timed_ == 0 ? 0 : timed_ns_ / timed_; }
     // No plan was found: it is looked for ever more seldom.
     void look_later();
     void found_plan() { in_vain_ = 0; }
@@ -46,6 +53,11 @@ private:
     Watch watch_;                  // since the job came to it
     std::deque<TimeNs> on_demand_;  // how long the last laps on demand took
     std::uint32_t in_vain_ = 0;    // looks that led to no plan
+    std::int64_t ordered_ = 0, timed_ = 0;  // laps by the present order: from this one on, so many were timed
+    TimeNs timed_ns_ = 0;
+    Order best_;  // that was followed
+    TimeNs best_ns_ = 0;
+    bool is_best_ = false;  // the present one
 };
 
 }  // namespace opus::controller::plan

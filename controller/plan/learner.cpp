@@ -70,7 +70,10 @@ void Learner::look() {
     if (aside_ && aside_->in.empty()) come_back();
     const Course* course = follower_.course();
     if (course == nullptr) return;
-    if (task_ != nullptr || course->begun() < time_at_) return;
+    if (task_ != nullptr) return;
+    if (const Order* shorter = kind_->shorter()) return follow(course->lap(), Order(*shorter));
+    if (course->begun() < time_at_) return;
+    kind_->note_order();
     Lap lap = course->lap();
     time_at_ = course->begun() + lap.uses.size();
     if (time_lap(lap, log_)) think(std::move(lap), kind_->order);
@@ -249,7 +252,7 @@ void Learner::follow(Lap lap, const Order& order) {
     kind.found_plan();
     kind.lap.links = lap.links;
     for (std::size_t u = 0; u < lap.uses.size(); ++u) kind.lap.uses[u].took_ns = lap.uses[u].took_ns;
-    kind.order = order;
+    kind.take_order(order);
     time_at_ = uses * (kind.plans <= kLearnLaps ? 1 : 1ull << std::min<std::uint64_t>(kind.plans - kLearnLaps, 16));
     follower_.log(false, "a plan for " + laps_of(lap) + ": they took " + std::to_string(lap.ns / 1000) + " us and are to take " +
                              std::to_string(order.lap_ns / 1000) + " us");

@@ -23,7 +23,8 @@ struct Followed final : Follower {
     TimeNs unmoved_ns(const Lap&) const override { return unmoved; }
     const Course* course() const override { return plan.get(); }
     void follow(Lap lap, const Order& order) override {
-        plan = std::make_unique<Course>(std::move(lap), order, [](const Key&) { return 0; });
+        plan = std::make_unique<Course>(std::move(lap), order,
+                                        [this](const Key& sequence) { return next[sequence.comm == kLeft ? 0 : 1]; });
         ++begun;
     }
     void drop() override { plan.reset(); }
@@ -37,6 +38,7 @@ struct Followed final : Follower {
         std::string text;
     };
     std::vector<Said> said;
+    const std::uint64_t* next = nullptr;  // keys of each sequence that have begun
     std::unique_ptr<Course> plan;
     std::shared_ptr<const Task> asked;
     int begun = 0;
@@ -47,7 +49,7 @@ struct Followed final : Follower {
 
 // A job of laps of 300 ms: a collective of ranks 0 and 1, one of 1 and 2; each is held for light for `held`.
 struct Job {
-    explicit Job(bool guard = true) : learner({true, guard}, follower) {}
+    explicit Job(bool guard = true) : learner({true, guard}, follower) { follower.next = next; }
 
     Followed follower;
     Learner learner;
@@ -73,11 +75,11 @@ struct Job {
         for (int i = 0; i < count; ++i) use(kLeft), use(kRight);
     }
     // The order that is asked for promises laps that are shorter by so much than on demand.
-    void find(TimeNs saved) {
+    void find(TimeNs saved, std::vector<std::uint32_t> place = {0, 1}) {
         REQUIRE(follower.asked != nullptr);
         Order order;
         order.lap_ns = learner.lap_ns() - saved;
-        order.place = {0, 1};
+        order.place = std::move(place);
         order.ports = {{{0, 1}}, {{1, 2}}};
         order.wait = {0, 0};
         follower.asked.reset();
@@ -293,6 +295,53 @@ TEST_CASE("laps that come out shorter by plan go on by plan") {
     job.laps(8);
     CHECK(job.follower.plan != nullptr);
     CHECK(job.learner.guard().stops() == 0);
+}
+
+TEST_CASE("the order by which laps were shortest is followed again where another one promised more than it keeps") {
+    Job job;
+    job.follow();
+    job.held = 0;
+    const auto lap = [&job] {
+        job.laps(1);
+        for (const std::uint32_t i : {0, 1})
+            job.follower.plan->begin({i == 0 ? kLeft : kRight, KeyKind::coll, 0, 0, job.next[i] - 1});
+        job.learner.look();
+    };
+    const auto another = [&](TimeNs held) {
+        for (int i = 0; i < 16; ++i) {
+            if (job.follower.asked != nullptr) job.find(20 * kMs);
+            lap();
+        }
+        for (int i = 0; i < 40 && job.follower.asked == nullptr; ++i) lap();
+        job.find(50 * kMs, {1, 0});
+        REQUIRE(job.learner.kind()->order.place == std::vector<std::uint32_t>{1, 0});
+        job.held = held;  // it makes its laps so much longer
+        for (int i = 0; i < 5; ++i) lap();
+        return job.learner.kind()->order.place;
+    };
+    SUBCASE("its laps are longer") { CHECK(another(5 * kMs) == std::vector<std::uint32_t>{0, 1}); }
+    SUBCASE("they are as long, but for what laps differ by anyway") {
+        CHECK(another(kMs) == std::vector<std::uint32_t>{1, 0});
+    }
+    CHECK(job.follower.plan != nullptr);
+    CHECK(job.learner.guard().stops() == 0);
+}
+
+TEST_CASE("laps that are left are not found again in what was done before") {
+    for (int laps = 0; laps < 12; ++laps) {  // now and then it looks just then
+        CAPTURE(laps);
+        Job job;
+        job.follow();
+        job.laps(laps);
+        const RankName other{1, 0};
+        job.learner.asked(other, job.seq[1],
+                          signature_of(OpKind::all_to_all, {{{kLeft, KeyKind::coll, 0, 0, job.next[0]}, false}}));
+        job.learner.look();
+        REQUIRE(job.learner.kind() == nullptr);
+        const std::vector<SeenKey> keys{{{kLeft, KeyKind::coll, 0, 0, job.next[0]}, false}};
+        job.learner.ended({0, 0}, {OpKind::none, keys, job.seq[0], 0, job.now, job.now, job.now + kMs});
+        CHECK(job.learner.kind() == nullptr);
+    }
 }
 
 TEST_CASE("a launch that is in no lap ends the plan, and the same laps again are known") {
