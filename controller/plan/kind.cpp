@@ -1,14 +1,12 @@
 #include "controller/plan/kind.h"
 
 #include <algorithm>
-#include <cstdio>
-#include <cstdlib>
 
 namespace opus::controller::plan {
 namespace {
 
 constexpr std::int64_t kLeastTimed = 2;  // laps by an order, before it is another one's turn
-constexpr TimeNs kLonger = 100;          // by so little of a lap laps differ anyway
+constexpr TimeNs kLongerParts = 100;     // of a lap: laps differ by one of them anyway
 
 }  // namespace
 
@@ -28,8 +26,6 @@ bool Kind::time_laps(bool planned) {
     bool over = false;
     while (const auto took = watch_.next()) {
         over = true;
-        if (std::getenv("DBG_LAP"))
-            std::fprintf(stderr, "LAP %ld took %ld planned %d\n", took->lap, took->ns / 1000, planned);
         if (took->lap < since) continue;
         if (planned) {
             saved_ns += yardstick_ns() - took->ns;
@@ -41,22 +37,30 @@ bool Kind::time_laps(bool planned) {
     return over;
 }
 
-void Kind::take_order(Order o) {
-    order = std::move(o);
-    ordered_ = watch_.unbegun();
-    timed_ = timed_ns_ = 0;
+void Kind::take_lap(Lap l) {
+    lap = std::move(l);
+    order = best_ = {};
+    best_ns_ = timed_ns_ = timed_ = 0;
     is_best_ = false;
 }
 
+void Kind::take_order(Order o) {
+    note_order();
+    order = std::move(o);
+    is_best_ = best_ns_ > 0 && order.place == best_.place && order.ports == best_.ports;
+    ordered_ = watch_.unbegun();
+    timed_ = timed_ns_ = 0;
+}
+
 const Order* Kind::shorter() const {
-    const bool longer = timed_ >= kLeastTimed && best_ns_ > 0 && order_ns() > best_ns_ + best_ns_ / kLonger;
+    const bool longer = timed_ >= kLeastTimed && best_ns_ > 0 && order_ns() > best_ns_ + best_ns_ / kLongerParts;
     return longer && !is_best_ ? &best_ : nullptr;
 }
 
 void Kind::note_order() {
-    if (timed_ == 0 || (best_ns_ > 0 && order_ns() > best_ns_ && !is_best_)) return;
+    if (timed_ < (is_best_ ? kLeastTimed : 1) || (best_ns_ > 0 && order_ns() > best_ns_ && !is_best_)) return;
     best_ = order;
-    best_ns_ = order_ns();
+    best_ns_ = order_ns();  // the best, timed anew, may take longer than before
     is_best_ = true;
 }
 

@@ -34,13 +34,14 @@ struct Kind {
     bool time_laps(bool planned);
     // So long a lap took without a plan of its own.
     void note_lap(TimeNs ns);
+    // It was found anew. Orders were of uses that may have other numbers now.
+    void take_lap(Lap l);
     // From here on this one is followed.
     void take_order(Order o);
     // Of the orders that were followed, the one with the shortest laps, if those by the present one are longer.
     const Order* shorter() const;
-    // Laps by the present order have been timed: it may be that one.
+    // If laps by the present order have been timed, it may be that one.
     void note_order();
-    TimeNs order_ns() const { return timed_ == 0 ? 0 : timed_ns_ / timed_; }
     // No plan was found: it is looked for ever more seldom.
     void look_later();
     void found_plan() { in_vain_ = 0; }
@@ -49,6 +50,8 @@ struct Kind {
     TimeNs yardstick_ns() const;
 
 private:
+    TimeNs order_ns() const { return timed_ == 0 ? 0 : timed_ns_ / timed_; }
+
     static constexpr std::size_t kMostTimed = 8;  // laps on demand
     Watch watch_;                  // since the job came to it
     std::deque<TimeNs> on_demand_;  // how long the last laps on demand took

@@ -86,9 +86,15 @@ void Learner::learn() {
     auto lap = find_lap(log_, [this](const SeenKey& key) { return follower_.pairs_of(key); });
     if (!lap || !time_lap(*lap, log_)) return;
     if (lap->uses.size() > kMostUses || pairs_in(*lap) > kMostPairs) return;
-    // A part of what it does as a rule is not what it does, unless it goes on with that; nor is what it did before it left that.
+    // A part of what it does as a rule is not what it does, unless it goes on with that.
     for (const auto& kind : kinds_)
-        if ((lap->is_part_of(kind->lap) || lap->does_as(kind->lap)) && (kind_ != nullptr || log_.added() < left_at_ + 2 * kind->lap.launches)) return;
+        if (lap->is_part_of(kind->lap) && (kind_ != nullptr || log_.added() < left_at_ + 2 * kind->lap.launches))
+            return;
+    // Nor is what it did before it left that.
+    if (std::ranges::any_of(lap->ranks, [this](const auto& rank) {
+            return rank.second.seq + rank.second.seqs <= log_.marked(rank.first);
+        }))
+        return;
     if (kind_ != nullptr) {  // with its interludes
         if (kind_->lap.does_as(*lap)) return;
         const bool planned = follower_.course() != nullptr || (aside_ && !kind_->order.ports.empty());
@@ -104,8 +110,7 @@ Kind& Learner::remember(Lap lap) {
     const auto known =
         std::find_if(kinds_.begin(), kinds_.end(), [&](const auto& kind) { return kind->lap.does_as(lap); });
     if (known != kinds_.end()) {
-        (*known)->lap = std::move(lap);
-        (*known)->order = {};  // of uses that had other numbers
+        (*known)->take_lap(std::move(lap));
         return **known;
     }
     if (const Kind* oldest = kinds_.size() == kMostKinds ? kinds_.front().get() : nullptr)

@@ -219,23 +219,24 @@ void Play::turn(Begun& b, const Gpus& pair, const Ports& ports) {
     b.begin_ns = std::max(b.begin_ns, port_[p].lit_ns);
 }
 
-// Its launches keep what they had before, or get it back where others had it meanwhile.
+// Its launches keep what they had before, or get it back where others had it meanwhile: as far as there are ports.
 void Play::have_again(std::uint32_t x) {
-    auto& again = again_[x % uses_];
-    again.clear();
     for (const Had& had : had_[x]) {
         const auto [p, q] = had.ports;
         --port_[p].open, --port_[q].open;
         if (port_[p].peer == q && !is_taken(p)) take(had.ports), turn(begun_[x], had.pair, had.ports);
-        if (std::ranges::any_of(gpus_[had.pair.first].ports,
-                                [&](std::uint32_t end) { return leads_to(end, had.pair.second); }))
-            continue;
+    }
+    std::vector<Ports> again;
+    for (const Had& had : had_[x]) {
+        const auto is_theirs = [&](std::uint32_t p) { return leads_to(p, had.pair.second) && is_taken(p); };
+        if (std::ranges::any_of(gpus_[had.pair.first].ports, is_theirs)) continue;
         const Ports ports = choose(had.pair, (*rank_)[x % uses_], 0);
         if (ports.first == kNone32) continue;
         turn(begun_[x], had.pair, ports);
         take(ports);
         again.push_back(ports);
     }
+    if (x / uses_ == kTypical) again_[x % uses_] = std::move(again);
 }
 
 }  // namespace opus::controller::plan

@@ -130,7 +130,7 @@ private:
         return {std::get<2>(last), std::get<0>(last)};
     }
 
-    // Of a launch of several uses: none begins before the one with which it begins, and all hold their light until the last is over.
+    // Of a launch of several uses: none begins before the one with which it begins, and with the last it is to have the light of all.
     void tie_uses(const Seen& launch) {
         const auto first = *lap_.find(first_key(launch)), last = last_use(launch);
         for (const SeenKey& k : launch.keys) {

@@ -66,7 +66,7 @@ TEST_CASE("a job with interludes ends under a plan, guarded or not") {
 TEST_CASE("a plan gives others the light of launches that wait, and gives it back") {
     for (const std::uint64_t seed : {70, 82, 184}) {
         CAPTURE(seed);
-        CHECK(guarded_share(drawn(seed), 10) > 0.8);
+        CHECK(guarded_share(drawn(seed), 10) > 0.75);
     }
     // What is suspended on demand is no other use for it.
     CHECK(guarded_share(drawn(82), 50) > 0.7);
@@ -116,12 +116,11 @@ TEST_CASE("what the plan keeps light for starts unasked") {
     }
 }
 
-// The second of these is what shows that the first is asked at all: of this job, with this noise, plans are bad.
+// The second of these is what shows that the first is asked at all: of this job, with bytes as they are, plans are bad.
 TEST_CASE("a job that is slower for its plan goes on on demand") {
-    const replay::Workload job = drawn(98);
-    VariantOptions o = planned(50);
-    o.dry_run.jitter = 0.05;
-    o.rails.late_ns = 300'000;
+    const replay::Workload job = drawn(279);
+    VariantOptions o = planned(0.1);
+    o.dry_run.bytes_per_us /= 1024;
     o.rails.guard = true;
     const double demand = play(job, Rails::on_demand, o).iteration_ms;
     CHECK(play(job, Rails::provisioned, o).iteration_ms < 1.005 * demand);

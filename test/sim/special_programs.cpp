@@ -146,9 +146,9 @@ private:
         const std::uint32_t pairs = world_ + 1;
         for (std::uint32_t i = 0; i <= last; ++i) {
             if (i < last) draft_.create({all[i], all[i + 1]});
-            work.push_back(random_.spread(least, 6 * least));
+            work.push_back(random_.spread(least, 2 * least));  // one stage after the other
         }
-        const std::uint32_t rounds = 8 + random_.below(16), odd = random_.below(3) * 60;
+        const std::uint32_t rounds = 8 + random_.below(12), odd = random_.below(3) * 60;
         const bool reduces = draft_.can_ring(world_) && random_.chance(500);
         const auto compute = [&](std::uint32_t i) {
             const TimeNs ns = random_.chance(odd) ? random_.below(4) * work[i] : work[i];

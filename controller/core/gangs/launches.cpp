@@ -266,12 +266,18 @@ void Launches::finish(Launch& launch, Presence how) {
         }
         if (how == Presence::dead) ++key.missing;
         update_hold(key);
-        if (key.pair != kNone && key.arrived() && key.members[0].launch->keys.size() > 1)
-            schedule_.wake_pair(key.pair);  // what has sent it may make way
+        if (key.arrived()) wake_idle(*key.members[0].launch);
         erase_key_if_done(key);
     }
     grants_.finished(launch);
     if (Rank* rank = rank_of(launch.id.node, launch.id.rank)) rank->launches.erase(std::uint64_t(launch.id.seq));
+}
+
+// What it has sent has arrived: if it waits for others, a plan may give its circuits away.
+void Launches::wake_idle(const Launch& launch) {
+    if (std::ranges::none_of(launch.keys, [](const KeyRef& r) { return r.key->missing > 0; })) return;
+    for (const KeyRef& r : launch.keys)
+        if (r.key->pair != kNone) schedule_.wake_pair(r.key->pair);
 }
 
 void Launches::start_flight(Launch& launch) {

@@ -52,6 +52,7 @@ public:
 private:
     static bool is_connecting_before(const Rank& rank, const Launch& launch);
     bool needs_nothing(const Launch& launch);
+    void wake_idle(const Launch& launch);
 
     std::deque<std::pair<TimeNs, LaunchId>> calls_;  // launches whose calls are looked at, when
 

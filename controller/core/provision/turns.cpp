@@ -1,5 +1,6 @@
-// Circuits by the plan of a job (controller/plan), ahead of demand: a port turns to its next use once those before it are over. Nothing
-// waits for its turn for longer than the plan says and a dark time, and what is in no plan goes by demand.
+// Circuits by the plan of a job (controller/plan), ahead of demand: a port turns to its next use once those before it
+// are over, or wait for somebody who is to come later. Nothing waits for its turn for longer than the plan says and a
+// dark time, and what is in no plan goes by demand.
 #include <algorithm>
 #include <limits>
 
@@ -73,17 +74,24 @@ Job* Turns::job_of(const Gang& gang) {
     return rank == nullptr ? nullptr : rank->job;
 }
 
-// In the plan of its job, and not begun.
+// In the plan of its job, and not begun: the first. A launch that has its circuits back with a laggard has begun with another.
 std::optional<plan::Instance> Turns::planned_use(const Gang& gang) {
     const Job* job = job_of(gang);
-    if (job == nullptr || job->course == nullptr || gang.launches.front()->keys.empty()) return std::nullopt;
+    if (job == nullptr || job->course == nullptr) return std::nullopt;
     const plan::Course& course = *job->course;
-    const auto i = course.find(gang.launches.front()->keys.front().key->key);
-    if (!i || course.has_begun(*i)) return std::nullopt;
-    const auto ports = course.ports_of(i->use);
+    std::optional<plan::Instance> use;
+    const std::uint64_t m = next_mark();
+    for (const Launch* launch : gang.launches)
+        for (const KeyRef& r : launch->keys) {
+            if (std::exchange(r.key->mark, m) == m || !has_begun(*r.key)) continue;
+            const auto i = course.find(r.key->key);
+            if (i && !course.has_begun(*i) && (!use || course.is_before(*i, *use))) use = i;
+        }
+    if (!use) return std::nullopt;
+    const auto ports = course.ports_of(use->use);
     if (std::ranges::any_of(ports, [&](PortId p) { return course_at_[p] != job; }))
         return std::nullopt;  // another's have no turn
-    return i;
+    return use;
 }
 
 // Until when it is to wait for its turn, or, where it has light, for the rest of it; 0: it is its turn, or it has none.
@@ -230,18 +238,18 @@ bool Turns::is_joined(PortId p, PortId q) const {
     return inventory_.port(p).peer == q && inventory_.usable(make_circuit(p, q));
 }
 
-// Nobody uses its light, but for launches that wait for others who have not come, or waits for it.
+// Nobody has reserved it, and nobody uses its light but launches that may make way.
 bool Turns::may_turn_for_plan(PortId p, const Job& job, const plan::Instance& use) {
     Gang last;
     last.ticket = last.id = std::numeric_limits<std::uint64_t>::max();
+    if (inventory_.sw(fabric_.ports[p].sw).rest_until_ns > now_) return false;
     const Obstacle obstacle = inventory_.obstacle(p, last);
+    if (obstacle != Obstacle::busy) return obstacle == Obstacle::none;
     const auto is_late = [&](const Key& key) {
         const auto i = job.course->find(key);
         return i && job.course->is_before(use, *i);
     };
-    if (obstacle == Obstacle::busy && !suspension_.may_make_way(inventory_.port(p).pair, is_late)) return false;
-    return (obstacle == Obstacle::none || obstacle == Obstacle::busy) &&
-           inventory_.sw(fabric_.ports[p].sw).rest_until_ns <= now_;
+    return !inventory_.reserved_earlier(p, last, kNone) && suspension_.may_make_way(inventory_.port(p).pair, is_late);
 }
 
 }  // namespace opus::controller

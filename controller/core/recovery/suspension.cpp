@@ -211,20 +211,20 @@ void Suspension::suspend(Launch& launch, const std::string& why, LogLevel level,
     gangs_.regather(launch, with.gathered);
 }
 
-// It has sent something, that has arrived, and peers who have not come to the rest come to it late.
+// What it has sent has arrived, and it waits for peers who have not come, and are to come late.
 bool Suspension::is_idle(const Launch& launch, const std::function<bool(const Key&)>& is_late) {
     const auto arrived = [](const KeyRef& r) { return r.key->arrived(); };
-    return !launch.mixed && std::ranges::any_of(launch.keys, arrived) &&
-           std::ranges::all_of(launch.keys, [&](const KeyRef& r) {
-               return arrived(r) ||
-                      (r.key->key.kind == KeyKind::p2p && r.key->missing > 0 && r.key->done == 0 && is_late(r.key->key));
-           });
+    const auto waits = [&](const KeyRef& r) {
+        return r.key->key.kind == KeyKind::p2p && r.key->missing > 0 && r.key->done == 0 && !r.key->comm->open() &&
+               is_late(r.key->key);
+    };
+    return !launch.mixed && std::ranges::any_of(launch.keys, arrived) && std::ranges::any_of(launch.keys, waits) &&
+           std::ranges::all_of(launch.keys, [&](const KeyRef& r) { return arrived(r) || waits(r); });
 }
 
 bool Suspension::may_make_way(PairId e, const std::function<bool(const Key&)>& is_late) {
     const GpuPair& pair = inventory_.pair(e);
-    return pair.claims == 0 && pair.runs.empty() &&
-           std::ranges::all_of(pair.holders, [](const KeyState* key) { return key->in_flight > 0; }) &&
+    return pair.runs.empty() && std::ranges::all_of(pair.holders, [](const KeyState* key) { return key->in_flight > 0; }) &&
            std::ranges::all_of(holders_of(e), [&](const Launch* launch) { return is_idle(*launch, is_late); });
 }
 
