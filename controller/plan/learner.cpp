@@ -86,15 +86,12 @@ void Learner::learn() {
     auto lap = find_lap(log_, [this](const SeenKey& key) { return follower_.pairs_of(key); });
     if (!lap || !time_lap(*lap, log_)) return;
     if (lap->uses.size() > kMostUses || pairs_in(*lap) > kMostPairs) return;
-    // A part of what it does as a rule is not what it does, unless it goes on with that.
-    for (const auto& kind : kinds_)
-        if (lap->is_part_of(kind->lap) && (kind_ != nullptr || log_.added() < left_at_ + 2 * kind->lap.launches))
-            return;
-    // Nor is what it did before it left that.
-    if (std::ranges::any_of(lap->ranks, [this](const auto& rank) {
-            return rank.second.seq + rank.second.seqs <= log_.marked(rank.first);
-        }))
-        return;
+    // A part of what it does as a rule is not what it does, unless it goes on with that. Nor is a lap that it has just
+    // left: that is found again by what it has done since (find_again), unless something is in the way of that.
+    for (const auto& kind : kinds_) {
+        const bool goes_on = kind_ == nullptr && log_.added() >= left_at_ + 2 * kind->lap.launches;
+        if (!goes_on && (lap->is_part_of(kind->lap) || (kind_ == nullptr && lap->does_as(kind->lap)))) return;
+    }
     if (kind_ != nullptr) {  // with its interludes
         if (kind_->lap.does_as(*lap)) return;
         const bool planned = follower_.course() != nullptr || (aside_ && !kind_->order.ports.empty());
