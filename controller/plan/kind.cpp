@@ -44,6 +44,13 @@ void Kind::take_lap(Lap l) {
     is_best_ = false;
 }
 
+void Kind::found_with(const std::vector<bool>& usable) {
+    if (usable == usable_) return;
+    usable_ = usable;
+    best_ns_ = timed_ = 0;
+    is_best_ = false;
+}
+
 void Kind::take_order(Order o) {
     note_order();
     order = std::move(o);

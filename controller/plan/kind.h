@@ -36,6 +36,8 @@ struct Kind {
     void note_lap(TimeNs ns);
     // It was found anew. Orders were of uses that may have other numbers now.
     void take_lap(Lap l);
+    // An order was found for these ports. Those for others are no measure for it.
+    void found_with(const std::vector<bool>& usable);
     // From here on this one is followed.
     void take_order(Order o);
     // Of the orders that were followed, the one with the shortest laps, if those by the present one are longer.
@@ -58,6 +60,7 @@ private:
     std::uint32_t in_vain_ = 0;    // looks that led to no plan
     std::int64_t ordered_ = 0, timed_ = 0;  // laps by the present order: from this one on, so many were timed
     TimeNs timed_ns_ = 0;
+    std::vector<bool> usable_;  // ports, when the last order was found
     Order best_;  // that was followed
     TimeNs best_ns_ = 0;
     bool is_best_ = false;  // the present one

@@ -241,6 +241,7 @@ void Learner::found(const Order& order) {
         if (!may_begin()) return;
         begin(order, *from);
     }
+    kind_->found_with(task->usable);
     follow(task->lap, order);
 }
 
