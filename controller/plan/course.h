@@ -1,6 +1,7 @@
-// A job on its way through its plan. Each port has its part of the plan: which peer it is to be joined to, for which use, one
-// after the other. A port and its peer are turned for a use when both have come to it: what they were joined for before has
-// begun, and is over. So a use may have its light long before its members are ready, and never takes another's.
+// A job on its way through its plan. Each port has its part of the plan: which peer it is to be joined to, for which
+// use, one after the other. A port and its peer are turned for a use when both have come to it: what they were joined
+// for before has begun, and is over or waits for somebody. So a use may have its light long before its members are
+// ready, and takes no other's that is in use.
 //
 // Pure, no clock. Not thread-safe.
 #pragma once

@@ -39,15 +39,19 @@ bool Kind::time_laps(bool planned) {
 
 void Kind::take_lap(Lap l) {
     lap = std::move(l);
-    order = best_ = {};
-    best_ns_ = timed_ns_ = timed_ = 0;
-    is_best_ = false;
+    order = {};
+    forget_best();
 }
 
 void Kind::found_with(const std::vector<bool>& usable) {
     if (usable == usable_) return;
     usable_ = usable;
-    best_ns_ = timed_ = 0;
+    forget_best();
+}
+
+void Kind::forget_best() {
+    best_ = {};
+    best_ns_ = timed_ns_ = timed_ = 0;
     is_best_ = false;
 }
 

@@ -52,6 +52,7 @@ struct Kind {
     TimeNs yardstick_ns() const;
 
 private:
+    void forget_best();
     TimeNs order_ns() const { return timed_ == 0 ? 0 : timed_ns_ / timed_; }
 
     static constexpr std::size_t kMostTimed = 8;  // laps on demand

@@ -1,7 +1,7 @@
 // Suspension (I7): a gang that is first in line for its ports waits for a launch in flight that itself
 // waits for a member that has not started, perhaps because that member's rank is to do this gang's work
 // first. Seen after T_break; then the launch is marked suspended, its circuits may be moved, and it queues
-// to have them back.
+// to have them back. A plan that gives its ports to others meanwhile does not wait for T_break (may_make_way).
 #include <algorithm>
 #include <utility>
 

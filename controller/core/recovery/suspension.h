@@ -1,4 +1,4 @@
-// Suspension: what stands in the way for ever is moved away, and brought back.
+// Suspension: what stands in the way for ever, or by plan for long, is moved away, and brought back.
 #pragma once
 
 #include <functional>
