@@ -179,7 +179,8 @@ Fences::Fences(World& world, Rooms& rooms)
       schedule_(rooms.schedule),
       change_sets_(rooms.change_sets),
       runs_(rooms.runs),
-      holds_(rooms.holds) {}
+      holds_(rooms.holds),
+      jobs_(rooms.jobs) {}
 
 Requests::Requests(World& world, Rooms& rooms)
     : Room(world), change_sets_(rooms.change_sets), suspension_(rooms.suspension) {}

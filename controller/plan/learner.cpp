@@ -245,6 +245,15 @@ void Learner::found(const Order& order) {
     follow(task->lap, order);
 }
 
+// Orders for what ports there were are made anew. The one that is followed goes on until then.
+void Learner::ports_changed() {
+    for (const auto& kind : kinds_)
+        if (kind.get() != kind_ || follower_.course() == nullptr) kind->order.ports.clear();
+    task_.reset();
+    time_at_ = 0;
+    follower_.look_soon();
+}
+
 void Learner::follow(Lap lap, const Order& order) {
     Kind& kind = *kind_;
     if (follower_.course() == nullptr) kind.since = std::max(kind.since, kind.unbegun());

@@ -57,6 +57,8 @@ public:
     void look();
     // The order that it asked for.
     void found(const Order& order);
+    // Ports can be had that could not, or the other way round.
+    void ports_changed();
     void rank_left(const RankName& rank) {
         log_.drop(rank);
         guard_.drop(rank);

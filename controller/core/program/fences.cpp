@@ -16,6 +16,7 @@
 #include "controller/core/leases/runs.h"
 #include "controller/core/program/change_sets.h"
 #include "controller/core/program/fences.h"
+#include "controller/core/provision/jobs.h"
 #include "controller/core/recovery/holds.h"
 #include "controller/core/schedule/schedule.h"
 
@@ -163,6 +164,7 @@ void Fences::fence(PortId p, FencedBy by, const std::string& why) {
             std::to_string(fabric_.ports[p].sw_port) + ")" + (hand ? " by hand" : "") + (why.empty() ? "" : ": ") +
             why + (hand ? "" : "; check cable and switch; it is tried again in " + ms_text(port.trial_ns - now_)));
     trace({.kind = Trace::Kind::port_fenced, .circuit = {p, kNone}});
+    jobs_.ports_changed();
     schedule_.queue_all();
 }
 
@@ -177,6 +179,7 @@ void Fences::unfence(PortId p, const std::string& why) {
     log(LogLevel::warn, fabric_.ports[p].name + " (" + fabric_.switch_of(p).name + " port " +
                             std::to_string(fabric_.ports[p].sw_port) + ")" + why);
     trace({.kind = Trace::Kind::port_unfenced, .circuit = {p, kNone}});
+    jobs_.ports_changed();
     // What needs not ask would never have it.
     runs_.revoke_endless_at(fabric_.ports[p].gpu, fabric_.ports[p].name + " is back");
     holds_.relight();

@@ -11,6 +11,7 @@ namespace opus::controller {
 class ChangeSets;
 class Gangs;
 class Holds;
+class Jobs;
 class Runs;
 class Schedule;
 
@@ -50,6 +51,7 @@ private:
     ChangeSets& change_sets_;
     Runs& runs_;
     Holds& holds_;
+    Jobs& jobs_;
 };
 
 }  // namespace opus::controller

@@ -156,6 +156,10 @@ void Jobs::look() {
     for (Job* job : std::exchange(due_, {})) job->learner->look();
 }
 
+void Jobs::ports_changed() {
+    for (auto& [name, job] : jobs_) job.learner->ports_changed();
+}
+
 std::shared_ptr<const plan::Task> Jobs::think(Job& job, plan::Task task) {
     task.usable.resize(fabric_.ports.size());
     for (PortId p = 0; p < task.usable.size(); ++p) task.usable[p] = !inventory_.port(p).fenced();

@@ -222,9 +222,19 @@ double Planner::saved_ns(PairId e, double bytes, std::size_t circuits) const {
     return bytes_ns(inventory_->pair(e).a, bytes) * (1 / n - 1 / (n + 1));
 }
 
+bool Planner::are_dark(PortId p, PortId q) const {
+    return inventory_->port(p).peer == kNone && inventory_->port(q).peer == kNone;
+}
+
+// To a port whose light a fault has taken it is owed that it has light again.
+bool Planner::is_owed(PortId p, PortId q) const {
+    const PortState &x = inventory_->port(p), &y = inventory_->port(q);
+    return are_dark(p, q) && x.failures + y.failures == 0 && (x.dark_by_fault || y.dark_by_fault);
+}
+
 // Whoever loses light to a parallel circuit may come back for it, and a gang whose pairs are lit would wait for no
 // other reason: so it has to save a dark time. It costs nothing where both ports are dark and the gang moves circuits
-// anyway, and it is owed to a port whose light a fault has taken: where `sparing` nothing else is added.
+// anyway. Where `sparing` nothing is added but what is owed.
 void Planner::add_parallels(const std::vector<PairId>& pairs, bool sparing, Plan& plan) {
     const Fabric& fabric = inventory_->fabric();
     const bool moves = !sparing && !plan.fresh.empty();
@@ -242,8 +252,7 @@ void Planner::add_parallels(const std::vector<PairId>& pairs, bool sparing, Plan
         added = false;
         for (const PairId e : pairs) {
             const auto worth = [&](const Candidate& p, const Candidate& q) {
-                const PortState &x = inventory_->port(p.port), &y = inventory_->port(q.port);
-                if (x.peer == kNone && y.peer == kNone && (moves || x.dark_by_fault || y.dark_by_fault)) return true;
+                if (is_owed(p.port, q.port) || (moves && are_dark(p.port, q.port))) return true;
                 if (sparing) return false;
                 const std::size_t circuits = std::max<std::size_t>(1, inventory_->pair(e).up.size()) + round;
                 return saved_ns(e, bytes_, circuits) > static_cast<double>(fabric.switch_of(p.port).dark_ns);
@@ -320,9 +329,10 @@ bool Planner::wants_more(const std::vector<PairId>& pairs) {
         const auto free = [](const Candidate& c) { return !c.used; };
         auto &x = at(pair.a).candidates, &y = at(pair.b).candidates;
         return std::ranges::any_of(x | std::views::filter(free), [&](const Candidate& p) {
-            return saved > static_cast<double>(fabric.switch_of(p.port).dark_ns) &&
-                   std::ranges::any_of(y | std::views::filter(free),
-                                       [&](const Candidate& q) { return fabric.can_join(p.port, q.port); });
+            const bool pays = saved > static_cast<double>(fabric.switch_of(p.port).dark_ns);
+            return std::ranges::any_of(y | std::views::filter(free), [&](const Candidate& q) {
+                return fabric.can_join(p.port, q.port) && (pays || is_owed(p.port, q.port));
+            });
         });
     });
 }

@@ -30,7 +30,8 @@ public:
     // are preferred. False only if not routable.
     bool want(const Gang& gang, Plan& plan);
 
-    // If nobody else were there, would one of the pairs have one circuit more than it has, for what gangs have moved over it?
+    // If nobody else were there, would one of the pairs have one circuit more than it has: for what gangs have moved
+    // over it, or because a fault has taken it?
     bool wants_more(const std::vector<PairId>& pairs);
 
     // What is moved over a pair: of a launch over a mesh of so many members (0: of none), and of a gang.
@@ -80,6 +81,8 @@ private:
     void undo(Todo& t);
     bool search(Plan& plan);
     void add_parallels(const std::vector<PairId>& pairs, bool sparing, Plan& plan);
+    bool are_dark(PortId p, PortId q) const;
+    bool is_owed(PortId p, PortId q) const;
     double saved_ns(PairId e, double bytes, std::size_t circuits) const;
 
     const Inventory* inventory_;

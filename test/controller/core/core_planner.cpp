@@ -128,6 +128,7 @@ TEST_CASE("a port whose light a fault has taken gets it back, by a plan of one c
         Plan plan;
         REQUIRE(Planner(board.inventory).place(gang, plan, true));
         CHECK(plan.fresh.size() == (by_fault ? 1 : 0));
+        CHECK(Planner(board.inventory).wants_more(gang.pairs) == by_fault);  // so no run without end keeps it from it
     }
 }
 

@@ -327,6 +327,58 @@ TEST_CASE("the order by which laps were shortest is followed again where another
     CHECK(job.learner.guard().stops() == 0);
 }
 
+TEST_CASE("where other ports can be had the plan is made anew, for them, and it goes on until then") {
+    Job job;
+    SUBCASE("long after its first plans") {
+        job.follow();
+        job.held = 0;
+        for (int i = 0; i < 60; ++i) {
+            if (job.follower.asked != nullptr) job.find(20 * kMs);
+            job.laps(1);
+            for (const std::uint32_t c : {0, 1})
+                job.follower.plan->begin({c == 0 ? kLeft : kRight, KeyKind::coll, 0, 0, job.next[c] - 1});
+            job.learner.look();
+        }
+        REQUIRE(job.follower.asked == nullptr);
+        job.learner.ports_changed();
+        REQUIRE(job.follower.due);
+        job.learner.look();
+        REQUIRE(job.follower.asked != nullptr);
+        CHECK(job.follower.plan != nullptr);
+        const int begun = job.follower.begun;
+        job.find(20 * kMs);
+        CHECK(job.follower.begun == begun + 1);
+    }
+    SUBCASE("while its first is sought") {
+        job.laps_until_asked();
+        const auto before = job.follower.asked;
+        job.learner.ports_changed();
+        job.find(4 * kDark);  // with the ports there were
+        CHECK(job.follower.begun == 0);
+        CHECK(job.laps_until_asked(30) < 30);
+        CHECK(job.follower.asked != before);
+        job.find(4 * kDark);
+        CHECK(job.follower.begun == 1);
+    }
+    SUBCASE("in an interlude: what was followed before it is not followed after it") {
+        job.follow();
+        job.use(kRight, OpKind::all_to_all);
+        job.laps(12);  // known by now
+        job.follow();
+        job.learner.asked({1, 0}, job.seq[1],
+                          signature_of(OpKind::all_to_all, {{{kRight, KeyKind::coll, 0, 0, job.next[1]}, false}}));
+        job.learner.look();
+        REQUIRE(job.learner.kind() != nullptr);
+        REQUIRE(job.follower.plan == nullptr);
+        job.learner.ports_changed();
+        job.follower.asked.reset();
+        job.use(kRight, OpKind::all_to_all);
+        job.laps(1);
+        CHECK(job.follower.plan == nullptr);
+        CHECK(job.laps_until_asked(30) < 30);
+    }
+}
+
 TEST_CASE("laps that are left are not found again in what was done before") {
     for (int laps = 0; laps < 12; ++laps) {  // now and then it looks just then
         CAPTURE(laps);
