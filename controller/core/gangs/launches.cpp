@@ -66,6 +66,14 @@ std::pair<const PairId*, const PairId*> Launches::pairs_of(KeyState& key) {
     return {&key.pair, &key.pair + 1};
 }
 
+void Launches::count_use(KeyState& key) {
+    std::uint64_t& counted = key.comm->counted[sequence_of(key.key)];
+    if (key.key.n < counted) return;
+    const auto [begin, end] = pairs_of(key);
+    for (const PairId* e = begin; e != end; ++e) inventory_.pair(*e).uses += key.key.n + 1 - counted;
+    counted = key.key.n + 1;
+}
+
 bool Launches::is_lit(KeyState& key) {
     const auto [begin, end] = pairs_of(key);
     return std::all_of(begin, end, [this](PairId e) { return inventory_.lit(e) != nullptr; });

@@ -42,6 +42,8 @@ public:
     static bool misses_gone_member(const KeyState& key);
     static bool misses_gone_member(const Launch& launch);
 
+    // Of its circuits: it is used, and so was all of its sequence before it, asked for or not.
+    void count_use(KeyState& key);
     std::pair<const PairId*, const PairId*> pairs_of(KeyState& key);  // empty while not all members are known
     bool is_lit(KeyState& key);                                       // all of them are up, as far as they are known
     bool is_lit(const Launch& launch);

@@ -130,7 +130,14 @@ void Cuts::hear_ran(NodeIndex n, const wire::LaunchRan& ran) {
 void Cuts::did_unreported(const Membership& membership, const wire::KeyRange& range) {
     Comm& comm = *membership.comm;
     const Key sequence = sequence_of(range.first);
+    if (range.count == 0) return;
     const std::uint64_t end = range.first.n + range.count;
+    KeyState last;  // a stand-in: only what count_use looks at
+    last.key = range.first;
+    last.key.n = end - 1;
+    last.comm = &comm;
+    last.mesh = range.mesh;
+    launches_.count_use(last);
     for (const std::uint32_t slot : membership.slots) {  // a process with several members says so once for each
         const std::uint32_t place = place_of(sequence, slot);
         if (place == kNone || comm.finished_of(sequence)[place] >= end) continue;

@@ -47,6 +47,7 @@ struct Comm {
     std::vector<Member> members;  // by rank in the communicator
     std::unordered_map<Key, std::unique_ptr<KeyState>> keys;
     std::unordered_map<Key, Finished> finished;  // by sequence (n = 0): all that is known of it, told or concluded
+    std::unordered_map<Key, std::uint64_t> counted;  // by sequence: so many of its keys are in GpuPair::uses
     std::vector<std::uint64_t> runs;             // grants whose run covers keys of it
     std::uint32_t cuts = 0;                      // keys of a cut
     std::uint32_t unsettled = 0;                 // keys of it in adopted launches whose circuits are not known yet

@@ -27,7 +27,7 @@ struct GpuPair {
     std::vector<KeyState*> holders;   // keys with a launch in flight
     std::vector<std::uint64_t> runs;  // grants whose run may use it at any time
     double most_bytes = 0;            // that a gang has moved over it
-    std::uint64_t uses = 0;           // gangs that were granted it
+    std::uint64_t uses = 0;           // keys that it has been used for
 
     bool held() const { return !holders.empty() || !runs.empty(); }
     bool busy() const { return claims > 0 || held(); }

@@ -155,6 +155,29 @@ TEST_CASE("H: a controller that dies inside a run interrupts nobody in it, and f
     }
 }
 
+TEST_CASE("the light that is given up is that of the pair that was used less, asked for or not") {
+    for (const bool left : {false, true}) {
+        CAPTURE(left);
+        Job job;
+        job.comms = {{0, 1}, {0, 2}, {0, 3}};
+        const std::size_t to_left = left ? 40 : 4, to_right = left ? 4 : 40;
+        job.ranks = {rank_on(0, many(to_left, on(0, {coll(0)}))), rank_on(1, many(to_left, on(0, {coll(0)}))),
+                     rank_on(2, many(to_right, on(0, {coll(1)}))), rank_on(3, {on(0, {coll(2)})})};
+        auto& program = job.ranks[0].program;
+        program.insert(program.end(), to_right, on(0, {coll(1)}));
+        for (const std::size_t rank : {0, 1})
+            job.ranks[rank].program.push_back(
+                later(900 * kMs, on(0, {coll(0)})));  // its run ended when the other pair took a circuit
+        program.push_back(on(0, {coll(2)}));
+        RunWorld run({.nodes = 4, .ports = 2}, job);
+        must_end(run.world);
+        CHECK(run.counters().grants == 4);  // so they were asked for twice and once
+        const PortId kept = run.world.port(left ? "n1.g0.p0" : "n2.g0.p0");
+        const PortId peers[] = {run.world.core->ports().at(kept).peer, run.world.core->ports().at(kept + 1).peer};
+        CHECK(std::ranges::any_of(peers, [](PortId p) { return p != kNone; }));
+    }
+}
+
 TEST_CASE("K: of two groups that share a port none is left behind") {
     Job job;
     job.comms = {kFirst, kSecond};
