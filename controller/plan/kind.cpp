@@ -5,8 +5,8 @@
 namespace opus::controller::plan {
 namespace {
 
-constexpr std::int64_t kLeastTimed = 2;  // laps by an order, before it is another one's turn
-constexpr TimeNs kLongerParts = 100;     // of a lap: laps differ by one of them anyway
+constexpr std::uint64_t kLeastTimed = 2;  // laps by the best order, before what they take is believed again
+constexpr TimeNs kLongerParts = 40;       // of a lap: laps differ by one of them anyway
 
 }  // namespace
 
@@ -29,7 +29,6 @@ bool Kind::time_laps(bool planned) {
         if (took->lap < since) continue;
         if (planned) {
             saved_ns += yardstick_ns() - took->ns;
-            if (took->lap >= ordered_) timed_ns_ += took->ns, ++timed_;
             continue;
         }
         note_lap(took->ns);
@@ -59,19 +58,26 @@ void Kind::take_order(Order o) {
     note_order();
     order = std::move(o);
     is_best_ = best_ns_ > 0 && order.place == best_.place && order.ports == best_.ports;
-    ordered_ = watch_.unbegun();
     timed_ = timed_ns_ = 0;
 }
 
+void Kind::time_order(std::uint64_t begun, TimeNs ns) {
+    const std::uint64_t laps = begun / lap.uses.size();
+    if (laps <= timed_) return;
+    timed_ = laps;
+    timed_ns_ =
+        static_cast<TimeNs>(static_cast<double>(ns) * static_cast<double>(lap.uses.size()) / static_cast<double>(begun));
+}
+
 const Order* Kind::shorter() const {
-    const bool longer = timed_ >= kLeastTimed && best_ns_ > 0 && order_ns() > best_ns_ + best_ns_ / kLongerParts;
+    const bool longer = timed_ > 0 && best_ns_ > 0 && timed_ns_ > best_ns_ + best_ns_ / kLongerParts;
     return longer && !is_best_ ? &best_ : nullptr;
 }
 
 void Kind::note_order() {
-    if (timed_ < (is_best_ ? kLeastTimed : 1) || (best_ns_ > 0 && order_ns() > best_ns_ && !is_best_)) return;
+    if (timed_ < (is_best_ ? kLeastTimed : 1) || (best_ns_ > 0 && timed_ns_ > best_ns_ && !is_best_)) return;
     best_ = order;
-    best_ns_ = order_ns();  // the best, timed anew, may take longer than before
+    best_ns_ = timed_ns_;  // the best, timed anew, may take longer than before
     is_best_ = true;
 }
 

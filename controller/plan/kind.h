@@ -28,6 +28,11 @@ struct Kind {
     // The job comes to it, anew: its laps are timed from here on.
     void watch_anew();
     void ended(const RankName& rank, const Seen& launch);
+    // The launch is of its laps, or of what comes between them.
+    bool has_come_to(const RankName& rank, std::uint64_t number) const {
+        const auto at = lap.ranks.find(rank);
+        return at == lap.ranks.end() || number >= at->second.seq;
+    }
     // The first lap that no rank has begun.
     std::int64_t unbegun() const { return watch_.unbegun(); }
     // Laps that are over since the last question. True: there were any.
@@ -40,6 +45,8 @@ struct Kind {
     void found_with(const std::vector<bool>& usable);
     // From here on this one is followed.
     void take_order(Order o);
+    // So many uses have begun by the present order in so long.
+    void time_order(std::uint64_t begun, TimeNs ns);
     // Of the orders that were followed, the one with the shortest laps, if those by the present one are longer.
     const Order* shorter() const;
     // If laps by the present order have been timed, it may be that one.
@@ -53,14 +60,13 @@ struct Kind {
 
 private:
     void forget_best();
-    TimeNs order_ns() const { return timed_ == 0 ? 0 : timed_ns_ / timed_; }
 
     static constexpr std::size_t kMostTimed = 8;  // laps on demand
     Watch watch_;                  // since the job came to it
     std::deque<TimeNs> on_demand_;  // how long the last laps on demand took
     std::uint32_t in_vain_ = 0;    // looks that led to no plan
-    std::int64_t ordered_ = 0, timed_ = 0;  // laps by the present order: from this one on, so many were timed
-    TimeNs timed_ns_ = 0;
+    std::uint64_t timed_ = 0;      // laps by the present order
+    TimeNs timed_ns_ = 0;          // one of them, in the mean
     std::vector<bool> usable_;  // ports, when the last order was found
     Order best_;  // that was followed
     TimeNs best_ns_ = 0;

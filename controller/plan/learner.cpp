@@ -39,8 +39,12 @@ void Learner::ended(const RankName& rank, Seen launch) {
     const std::uint64_t number = launch.seq;
     // Before its first plan it may be in its first iteration still, where nothing tells what runs without end have cost.
     if (options_.guard) guard_.ended(rank, launch, follower_.course() != nullptr || (launch.unasked && has_begun_));
+    now_ns_ = std::max(now_ns_, launch.done_ns);
     if (kind_ != nullptr) kind_->ended(rank, launch);
+    const std::uint64_t signature = signature_of(launch.op, launch.keys);
+    const bool unasked = launch.unasked;
     log_.add(rank, std::move(launch));
+    if (unasked && kind_ != nullptr && kind_->has_come_to(rank, number)) asked(rank, number, signature);
     if (options_.guard) heed_guard();
     if (kind_ != nullptr) {
         if (aside_) note_aside(rank, number);
@@ -71,6 +75,7 @@ void Learner::look() {
     const Course* course = follower_.course();
     if (course == nullptr) return;
     if (task_ != nullptr) return;
+    kind_->time_order(course->begun(), now_ns_ - followed_ns_);
     if (const Order* shorter = kind_->shorter()) return follow(course->lap(), Order(*shorter));
     if (course->begun() < time_at_) return;
     kind_->note_order();
@@ -265,6 +270,7 @@ void Learner::follow(Lap lap, const Order& order) {
     kind.lap.links = lap.links;
     for (std::size_t u = 0; u < lap.uses.size(); ++u) kind.lap.uses[u].took_ns = lap.uses[u].took_ns;
     kind.take_order(order);
+    followed_ns_ = now_ns_;
     time_at_ = uses * (kind.plans <= kLearnLaps ? 1 : 1ull << std::min<std::uint64_t>(kind.plans - kLearnLaps, 16));
     follower_.log(false, "a plan for " + laps_of(lap) + ": they took " + std::to_string(lap.ns / 1000) + " us and are to take " +
                              std::to_string(order.lap_ns / 1000) + " us");

@@ -127,6 +127,8 @@ private:
     std::uint64_t left_at_ = 0;                 // launches, when it left the last one
     std::uint64_t time_at_ = 0;                 // uses begun; then another plan is made of them
     TimeNs debt_ns_ = 0;                        // what plans' begins have cost that their laps have not saved
+    TimeNs now_ns_ = 0;                         // by the launches that are over
+    TimeNs followed_ns_ = 0;                    // from then on the present order
     bool has_begun_ = false;                    // its first plan
 };
 

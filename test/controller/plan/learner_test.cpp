@@ -301,6 +301,7 @@ TEST_CASE("the order by which laps were shortest is followed again where another
     Job job;
     job.follow();
     job.held = 0;
+    int laps = 5;
     const auto lap = [&job] {
         job.laps(1);
         for (const std::uint32_t i : {0, 1})
@@ -316,10 +317,13 @@ TEST_CASE("the order by which laps were shortest is followed again where another
         job.find(50 * kMs, {1, 0});
         REQUIRE(job.learner.kind()->order.place == std::vector<std::uint32_t>{1, 0});
         job.held = held;  // it makes its laps so much longer
-        for (int i = 0; i < 5; ++i) lap();
+        for (int i = 0; i < laps; ++i) lap();
         return job.learner.kind()->order.place;
     };
-    SUBCASE("its laps are longer") { CHECK(another(5 * kMs) == std::vector<std::uint32_t>{0, 1}); }
+    SUBCASE("its laps are longer: after the first") {
+        laps = 1;
+        CHECK(another(5 * kMs) == std::vector<std::uint32_t>{0, 1});
+    }
     SUBCASE("they are as long, but for what laps differ by anyway") {
         CHECK(another(kMs) == std::vector<std::uint32_t>{1, 0});
     }
@@ -408,6 +412,28 @@ TEST_CASE("a launch that is in no lap ends the plan, and the same laps again are
     CHECK(job.learner.kind() == kind);
     job.use(kRight, OpKind::all_to_all);  // known by now: an interlude
     CHECK(job.learner.kind() == kind);
+}
+
+TEST_CASE("a launch that began in a run ends the plan, too, if it is in no lap") {
+    Job job;
+    job.follow();
+    const std::vector<SeenKey> keys{{{kRight, KeyKind::coll, 0, 0, job.next[1]}, false}};
+    Seen launch{OpKind::all_to_all, keys, job.seq[2], 0, job.now, job.now, job.now + kMs};
+    launch.unasked = true;
+    SUBCASE("one of now") {
+        job.learner.ended({2, 0}, launch);
+        REQUIRE(job.follower.due);
+        job.learner.look();
+        CHECK(job.learner.kind() == nullptr);
+        CHECK(job.follower.plan == nullptr);
+    }
+    SUBCASE("one from before, told late, ends nothing") {
+        launch.seq = 0;
+        job.learner.ended({2, 0}, launch);
+        job.learner.look();
+        CHECK(job.learner.kind() != nullptr);
+        CHECK(job.follower.plan != nullptr);
+    }
 }
 
 TEST_CASE("a question for an order ends with the laps that it was asked for") {
