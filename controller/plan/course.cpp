@@ -158,14 +158,22 @@ void Course::begin(const Key& key) {
     if (key.n >= at->second && key.n - at->second > kMostSkipped) at->second = key.n;  // not a sequence any more
     for (Key k = key; at->second <= key.n; ++at->second) {
         k.n = at->second;
-        if (const auto i = find(k)) begin(*i);
+        const auto i = find(k);
+        if (!i) continue;
+        if (on_[i->use].empty())
+            begun_count_ += is_first_of_use(k, i->use);
+        else if (!has_begun(*i))
+            ++begun_count_, begin(*i);
     }
 }
 
+bool Course::is_first_of_use(const Key& key, std::uint32_t use) const {
+    const auto& [sequence, at] = keys_[use].front();
+    const Sequence& s = must_find(lap_.sequences, sequence);
+    return sequence == sequence_of(key) && (key.n - s.first) % s.uses.size() == at;
+}
+
 void Course::begin(const Instance& i) {
-    if (has_begun(i)) return;
-    ++begun_count_;
-    if (on_[i.use].empty()) return;
     left_[i.use].last = !is_kept(i);
     left_[i.use].times += left_[i.use].last;
     begun_.insert(i);

@@ -79,7 +79,7 @@ public:
     // A key has begun, and with it its use and whatever its sequence has before it.
     void begin(const Key& key);
 
-    std::uint64_t begun() const { return begun_count_; }
+    std::uint64_t begun() const { return begun_count_; }              // uses, since it is followed
     std::vector<Planned> plan_of(PortId port, TimeNs dark_ns) const;  // in turn
     std::size_t next_turn(PortId port) const;                         // of these
 
@@ -97,6 +97,7 @@ private:
     };
 
     void begin(const Instance& i);
+    bool is_first_of_use(const Key& key, std::uint32_t use) const;
     bool is_kept(const Instance& i) const;  // by all of its ports
     bool passed(const Instance& i) const;  // by all of its lines
     void skip_begun(Line& line);

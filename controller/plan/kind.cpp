@@ -1,6 +1,7 @@
 #include "controller/plan/kind.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace opus::controller::plan {
 namespace {
@@ -42,35 +43,36 @@ void Kind::take_lap(Lap l) {
     forget_best();
 }
 
-void Kind::found_with(const std::vector<bool>& usable) {
-    if (usable == usable_) return;
-    usable_ = usable;
-    forget_best();
+void Kind::ports_changed(bool is_followed) {
+    is_old_ = true;
+    if (!is_followed) order = {};
+    again = in_vain_ = 0;
 }
 
 void Kind::forget_best() {
     best_ = {};
-    best_ns_ = timed_ns_ = timed_ = 0;
+    best_ns_ = timed_ = 0;
     is_best_ = false;
 }
 
 void Kind::take_order(Order o) {
     note_order();
+    if (std::exchange(is_old_, false)) forget_best();
     order = std::move(o);
     is_best_ = best_ns_ > 0 && order.place == best_.place && order.ports == best_.ports;
-    timed_ = timed_ns_ = 0;
+    from_ = timed_ = 0;
 }
 
-void Kind::time_order(std::uint64_t begun, TimeNs ns) {
-    const std::uint64_t laps = begun / lap.uses.size();
+void Kind::time_order(std::uint64_t begun, TimeNs now) {
+    if (from_ == 0) from_ = begun, from_ns_ = now;
+    const std::uint64_t laps = (begun - from_) / lap.uses.size();
     if (laps <= timed_) return;
     timed_ = laps;
-    timed_ns_ =
-        static_cast<TimeNs>(static_cast<double>(ns) * static_cast<double>(lap.uses.size()) / static_cast<double>(begun));
+    timed_ns_ = (now - from_ns_) / static_cast<TimeNs>(laps);
 }
 
 const Order* Kind::shorter() const {
-    const bool longer = timed_ > 0 && best_ns_ > 0 && timed_ns_ > best_ns_ + best_ns_ / kLongerParts;
+    const bool longer = !is_old_ && timed_ > 0 && best_ns_ > 0 && timed_ns_ > best_ns_ + best_ns_ / kLongerParts;
     return longer && !is_best_ ? &best_ : nullptr;
 }
 

@@ -28,11 +28,6 @@ struct Kind {
     // The job comes to it, anew: its laps are timed from here on.
     void watch_anew();
     void ended(const RankName& rank, const Seen& launch);
-    // The launch is of its laps, or of what comes between them.
-    bool has_come_to(const RankName& rank, std::uint64_t number) const {
-        const auto at = lap.ranks.find(rank);
-        return at == lap.ranks.end() || number >= at->second.seq;
-    }
     // The first lap that no rank has begun.
     std::int64_t unbegun() const { return watch_.unbegun(); }
     // Laps that are over since the last question. True: there were any.
@@ -41,12 +36,14 @@ struct Kind {
     void note_lap(TimeNs ns);
     // It was found anew. Orders were of uses that may have other numbers now.
     void take_lap(Lap l);
-    // An order was found for these ports. Those for others are no measure for it.
-    void found_with(const std::vector<bool>& usable);
+    // Other ports can be had than when its orders were found. These are no measure for the next one, and unless one is
+    // followed none is any more. There may be one now where there was none.
+    void ports_changed(bool is_followed);
     // From here on this one is followed.
     void take_order(Order o);
-    // So many uses have begun by the present order in so long.
-    void time_order(std::uint64_t begun, TimeNs ns);
+    // So many uses have begun by the present order.
+    void time_order(std::uint64_t begun, TimeNs now);
+    bool is_timed() const { return timed_ > 0; }  // a lap by the present order
     // Of the orders that were followed, the one with the shortest laps, if those by the present one are longer.
     const Order* shorter() const;
     // If laps by the present order have been timed, it may be that one.
@@ -65,9 +62,11 @@ private:
     Watch watch_;                  // since the job came to it
     std::deque<TimeNs> on_demand_;  // how long the last laps on demand took
     std::uint32_t in_vain_ = 0;    // looks that led to no plan
-    std::uint64_t timed_ = 0;      // laps by the present order
+    std::uint64_t from_ = 0;       // uses that had begun by the present order when the first was seen
+    TimeNs from_ns_ = 0;           // and when that was
+    std::uint64_t timed_ = 0;      // laps since
     TimeNs timed_ns_ = 0;          // one of them, in the mean
-    std::vector<bool> usable_;  // ports, when the last order was found
+    bool is_old_ = false;          // the present order is for other ports than there are
     Order best_;  // that was followed
     TimeNs best_ns_ = 0;
     bool is_best_ = false;  // the present one

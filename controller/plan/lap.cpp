@@ -7,14 +7,15 @@
 
 namespace opus::controller::plan {
 
-void Log::add(const RankName& rank, Seen seen) {
+std::uint64_t Log::add(const RankName& rank, Seen seen) {
     auto& list = ranks_[rank];
-    seen.signature = signature_of(seen.op, seen.keys);
+    const std::uint64_t signature = seen.signature = signature_of(seen.op, seen.keys);
     auto at = list.end();
     while (at != list.begin() && std::prev(at)->seq > seen.seq) --at;
     list.insert(at, std::move(seen));
     if (list.size() > kMostOfARank) list.pop_front();
     ++added_;
+    return signature;
 }
 
 void Log::mark() {
@@ -55,6 +56,11 @@ bool Lap::is_part_of(const Lap& longer) const {
         for (const RankLap::Launch& l : other->second.launches) does.insert(l.signature);
         return std::ranges::all_of(entry.second.launches, [&](const RankLap::Launch& l) { return does.contains(l.signature); });
     });
+}
+
+bool Lap::reaches(const RankName& rank, std::uint64_t number) const {
+    const auto at = ranks.find(rank);
+    return at == ranks.end() || number >= at->second.seq;
 }
 
 void Lap::advance(std::int64_t laps) {

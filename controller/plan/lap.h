@@ -49,7 +49,7 @@ class Log {
 public:
     static constexpr std::size_t kMostOfARank = 8192;
 
-    void add(const RankName& rank, Seen seen);
+    std::uint64_t add(const RankName& rank, Seen seen);  // its signature
     // What comes from here on may be something else.
     void mark();
     void drop(const RankName& rank);  // it has left
@@ -134,6 +134,8 @@ struct Lap {
     bool does_as(const Lap& other) const;
     // All that is done in it is done in the other one, and more.
     bool is_part_of(const Lap& longer) const;
+    // The rank's launch of this number is none from before these laps.
+    bool reaches(const RankName& rank, std::uint64_t number) const;
     // From now on laps are counted from a later one, or from an earlier one.
     void advance(std::int64_t laps);
     // Of the key: which use, in which lap, counted from the one that was found.

@@ -41,12 +41,13 @@ void Learner::ended(const RankName& rank, Seen launch) {
     if (options_.guard) guard_.ended(rank, launch, follower_.course() != nullptr || (launch.unasked && has_begun_));
     now_ns_ = std::max(now_ns_, launch.done_ns);
     if (kind_ != nullptr) kind_->ended(rank, launch);
-    const std::uint64_t signature = signature_of(launch.op, launch.keys);
     const bool unasked = launch.unasked;
-    log_.add(rank, std::move(launch));
-    if (unasked && kind_ != nullptr && kind_->has_come_to(rank, number)) asked(rank, number, signature);
+    const std::uint64_t signature = log_.add(rank, std::move(launch));
     if (options_.guard) heed_guard();
     if (kind_ != nullptr) {
+        if (unasked && (aside_ || kind_->lap.reaches(rank, number))) compare(rank, number, signature);
+        if (const Course* course = follower_.course(); course != nullptr && course->begun() > 0)
+            kind_->time_order(course->begun(), now_ns_);
         if (aside_) note_aside(rank, number);
         time_laps();
         if (left_at_ == 0) return;  // it has never done anything else
@@ -55,7 +56,8 @@ void Learner::ended(const RankName& rank, Seen launch) {
     if (kind_ == nullptr && log_.added() >= again_at_) come_to_known();
 }
 
-void Learner::asked(const RankName& rank, std::uint64_t number, std::uint64_t signature) {
+// With what its rank is to do now, in its lap or between two.
+void Learner::compare(const RankName& rank, std::uint64_t number, std::uint64_t signature) {
     if (kind_ == nullptr) return;
     const auto at = kind_->lap.ranks.find(rank);
     if (aside_ && (at == kind_->lap.ranks.end() || number < at->second.seq)) {
@@ -75,9 +77,8 @@ void Learner::look() {
     const Course* course = follower_.course();
     if (course == nullptr) return;
     if (task_ != nullptr) return;
-    kind_->time_order(course->begun(), now_ns_ - followed_ns_);
     if (const Order* shorter = kind_->shorter()) return follow(course->lap(), Order(*shorter));
-    if (course->begun() < time_at_) return;
+    if (course->begun() < time_at_ || !kind_->is_timed()) return;
     kind_->note_order();
     Lap lap = course->lap();
     time_at_ = course->begun() + lap.uses.size();
@@ -246,14 +247,12 @@ void Learner::found(const Order& order) {
         if (!may_begin()) return;
         begin(order, *from);
     }
-    kind_->found_with(task->usable);
     follow(task->lap, order);
 }
 
-// Orders for what ports there were are made anew. The one that is followed goes on until then.
+// The order that is followed goes on until there is another.
 void Learner::ports_changed() {
-    for (const auto& kind : kinds_)
-        if (kind.get() != kind_ || follower_.course() == nullptr) kind->order.ports.clear();
+    for (const auto& kind : kinds_) kind->ports_changed(kind.get() == kind_ && follower_.course() != nullptr);
     task_.reset();
     time_at_ = 0;
     follower_.look_soon();
@@ -270,7 +269,6 @@ void Learner::follow(Lap lap, const Order& order) {
     kind.lap.links = lap.links;
     for (std::size_t u = 0; u < lap.uses.size(); ++u) kind.lap.uses[u].took_ns = lap.uses[u].took_ns;
     kind.take_order(order);
-    followed_ns_ = now_ns_;
     time_at_ = uses * (kind.plans <= kLearnLaps ? 1 : 1ull << std::min<std::uint64_t>(kind.plans - kLearnLaps, 16));
     follower_.log(false, "a plan for " + laps_of(lap) + ": they took " + std::to_string(lap.ns / 1000) + " us and are to take " +
                              std::to_string(order.lap_ns / 1000) + " us");

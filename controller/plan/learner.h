@@ -52,7 +52,9 @@ public:
     // A launch is over.
     void ended(const RankName& rank, Seen launch);
     // A launch is asked for.
-    void asked(const RankName& rank, std::uint64_t number, std::uint64_t signature);
+    void asked(const RankName& rank, std::uint64_t number, std::uint64_t signature) {
+        compare(rank, number, signature);
+    }
     // At the end of a step in which it was to look.
     void look();
     // The order that it asked for.
@@ -86,6 +88,7 @@ private:
         std::set<RankName> in;  // who has more of it to come
     };
 
+    void compare(const RankName& rank, std::uint64_t number, std::uint64_t signature);
     void learn();
     void learn_later();
     Kind& remember(Lap lap);
@@ -128,7 +131,6 @@ private:
     std::uint64_t time_at_ = 0;                 // uses begun; then another plan is made of them
     TimeNs debt_ns_ = 0;                        // what plans' begins have cost that their laps have not saved
     TimeNs now_ns_ = 0;                         // by the launches that are over
-    TimeNs followed_ns_ = 0;                    // from then on the present order
     bool has_begun_ = false;                    // its first plan
 };
 

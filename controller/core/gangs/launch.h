@@ -112,4 +112,13 @@ struct KeyState {
     }
 };
 
+// Of a key that nobody need have named: as much as its circuits follow from.
+inline KeyState stand_in(Comm& comm, const Key& key, bool mesh) {
+    KeyState state;
+    state.key = key;
+    state.comm = &comm;
+    state.mesh = mesh;
+    return state;
+}
+
 }  // namespace opus::controller

@@ -67,11 +67,14 @@ std::pair<const PairId*, const PairId*> Launches::pairs_of(KeyState& key) {
 }
 
 void Launches::count_use(KeyState& key) {
-    std::uint64_t& counted = key.comm->counted[sequence_of(key.key)];
-    if (key.key.n < counted) return;
     const auto [begin, end] = pairs_of(key);
-    for (const PairId* e = begin; e != end; ++e) inventory_.pair(*e).uses += key.key.n + 1 - counted;
-    counted = key.key.n + 1;
+    if (begin == end) return;
+    const Key sequence = sequence_of(key.key);
+    const std::uint64_t upto = is_pinned(key.key.n) ? 1 : key.key.n - sequence.n + 1;
+    std::uint64_t& counted = key.comm->counted[sequence];
+    if (upto <= counted) return;
+    for (const PairId* e = begin; e != end; ++e) inventory_.pair(*e).uses += upto - counted;
+    counted = upto;
 }
 
 bool Launches::is_lit(KeyState& key) {
@@ -115,6 +118,13 @@ bool Launches::is_connecting_before(const Rank& rank, const Launch& launch) {
     });
 }
 
+const Membership* Launches::membership_of(const Rank& rank, const wire::KeyRange& range) {
+    const auto at = rank.comms.find(range.first.comm);
+    if (at == rank.comms.end()) return nullptr;
+    const std::uint32_t size = at->second.comm->size;
+    return range.first.src < size && range.first.dst < size ? &at->second : nullptr;
+}
+
 // Null: known already. Keys of communicators that this process is no member of are left out, and of those that
 // pass, unless it `runs` over circuits since these were held.
 Launch* Launches::add(NodeIndex node, const wire::LaunchDemand& demand, bool runs) {
@@ -131,18 +141,17 @@ Launch* Launches::add(NodeIndex node, const wire::LaunchDemand& demand, bool run
     launch.behind = demand.behind;
     launch.since_ns = now_;
     for (const wire::KeyRange& range : demand.keys) {
-        const auto it = rank.comms.find(range.first.comm);
-        if (it == rank.comms.end()) continue;
-        Comm& comm = *it->second.comm;
-        if (range.first.src >= comm.size || range.first.dst >= comm.size) continue;
+        const Membership* member = membership_of(rank, range);
+        if (member == nullptr) continue;
+        Comm& comm = *member->comm;
         launch.mixed |= comm.open();
-        if (comm.verdict == Verdict::intra || (comm.verdict == Verdict::passes && !runs)) continue;
+        if (!may_need_light(comm) && (comm.verdict != Verdict::passes || !runs)) continue;
         Key key = range.first;
         for (std::uint32_t i = 0; i < range.count; ++i, ++key.n) {
             KeyState& state = key_state(comm, key);
             // Whoever says otherwise once it is held is not believed.
             state.mesh |= !state.held && is_collective(state.key) && range.mesh;
-            const std::uint32_t slot = free_slot(state, it->second);
+            const std::uint32_t slot = free_slot(state, *member);
             // One that may wait for others may be asked for before those of its own communicator are done.
             if (comm.cuts > 0 && slot != kNone && !demand.behind) cuts_.imply_done(comm, key, slot_of(key, slot));
             if (slot == kNone) {  // a second launch with a key of ours: not to be believed

@@ -42,7 +42,9 @@ public:
     static bool misses_gone_member(const KeyState& key);
     static bool misses_gone_member(const Launch& launch);
 
-    // Of its circuits: it is used, and so was all of its sequence before it, asked for or not.
+    // The rank's, in the communicator of these keys; null: it has none there, or they are of no member.
+    static const Membership* membership_of(const Rank& rank, const wire::KeyRange& range);
+    // Counts the use of its circuits by this key, and by those before it in its sequence.
     void count_use(KeyState& key);
     std::pair<const PairId*, const PairId*> pairs_of(KeyState& key);  // empty while not all members are known
     bool is_lit(KeyState& key);                                       // all of them are up, as far as they are known

@@ -113,9 +113,12 @@ void Cuts::hear_ran(NodeIndex n, const wire::LaunchRan& ran) {
     plan::Seen seen;
     seen.op = ran.demand.op;
     seen.unasked = true;
-    for (const wire::KeyRange& range : ran.demand.keys)
+    for (const wire::KeyRange& range : ran.demand.keys) {
+        const Membership* member = Launches::membership_of(*rank, range);
+        if (member == nullptr || !may_need_light(*member->comm)) continue;
         for (Key key = range.first; key.n < range.first.n + range.count; ++key.n)
             seen.keys.push_back({key, range.mesh});
+    }
     if (!seen.keys.empty())
         if (const Comm* comm = comms_.find(seen.keys.front().key.comm))
             if (const Key& key = seen.keys.front().key;
@@ -123,20 +126,15 @@ void Cuts::hear_ran(NodeIndex n, const wire::LaunchRan& ran) {
                 seen.circuits = run->circuits;
     jobs_.note_seen(n, ran.done, std::move(seen), ran.demand.bytes);
     for (const wire::KeyRange& range : ran.demand.keys)
-        if (const auto member = rank->comms.find(range.first.comm); member != rank->comms.end())
-            did_unreported(member->second, range);
+        if (const Membership* member = Launches::membership_of(*rank, range)) did_unreported(*member, range);
 }
 
 void Cuts::did_unreported(const Membership& membership, const wire::KeyRange& range) {
     Comm& comm = *membership.comm;
     const Key sequence = sequence_of(range.first);
-    if (range.count == 0) return;
     const std::uint64_t end = range.first.n + range.count;
-    KeyState last;  // a stand-in: only what count_use looks at
-    last.key = range.first;
+    KeyState last = stand_in(comm, range.first, range.mesh);
     last.key.n = end - 1;
-    last.comm = &comm;
-    last.mesh = range.mesh;
     launches_.count_use(last);
     for (const std::uint32_t slot : membership.slots) {  // a process with several members says so once for each
         const std::uint32_t place = place_of(sequence, slot);

@@ -33,10 +33,7 @@ struct Runs::Offer {
 };
 
 std::vector<PairId> Runs::pairs_of_sequence(Comm& comm, const Key& sequence, bool mesh) {
-    KeyState key;  // a stand-in: only what pairs_of looks at
-    key.key = sequence;
-    key.comm = &comm;
-    key.mesh = mesh;
+    KeyState key = stand_in(comm, sequence, mesh);
     const auto [begin, end] = launches_.pairs_of(key);
     std::vector<PairId> pairs(begin, end);
     std::sort(pairs.begin(), pairs.end());

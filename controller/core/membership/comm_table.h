@@ -80,6 +80,11 @@ struct Comm {
     bool open() const { return verdict != Verdict::enforced && verdict != Verdict::unknown; }
 };
 
+// Of a member's launch: there are circuits for it, or there will be when more is known.
+inline bool may_need_light(const Comm& comm) {
+    return comm.verdict != Verdict::intra && comm.verdict != Verdict::passes;
+}
+
 // Does it wait for circuits? Not where there are none for it, or it is not known which.
 bool asks(const Launch& launch);
 

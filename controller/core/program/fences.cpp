@@ -164,7 +164,7 @@ void Fences::fence(PortId p, FencedBy by, const std::string& why) {
             std::to_string(fabric_.ports[p].sw_port) + ")" + (hand ? " by hand" : "") + (why.empty() ? "" : ": ") +
             why + (hand ? "" : "; check cable and switch; it is tried again in " + ms_text(port.trial_ns - now_)));
     trace({.kind = Trace::Kind::port_fenced, .circuit = {p, kNone}});
-    jobs_.ports_changed();
+    jobs_.port_changed(p);
     schedule_.queue_all();
 }
 
@@ -179,7 +179,7 @@ void Fences::unfence(PortId p, const std::string& why) {
     log(LogLevel::warn, fabric_.ports[p].name + " (" + fabric_.switch_of(p).name + " port " +
                             std::to_string(fabric_.ports[p].sw_port) + ")" + why);
     trace({.kind = Trace::Kind::port_unfenced, .circuit = {p, kNone}});
-    jobs_.ports_changed();
+    jobs_.port_changed(p);
     // What needs not ask would never have it.
     runs_.revoke_endless_at(fabric_.ports[p].gpu, fabric_.ports[p].name + " is back");
     holds_.relight();

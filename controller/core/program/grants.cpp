@@ -20,8 +20,10 @@ void Grants::grant(Gang& gang) {
     turns_.begin_use(gang);
     const double bytes = Planner::bytes_of(gang);
     for (const PairId e : gang.pairs) inventory_.pair(e).most_bytes = std::max(inventory_.pair(e).most_bytes, bytes);
+    const std::uint64_t counted = next_mark();
     for (const Launch* launch : gang.launches)
-        for (const KeyRef& r : launch->keys) launches_.count_use(*r.key);
+        for (const KeyRef& r : launch->keys)
+            if (std::exchange(r.key->mark, counted) != counted) launches_.count_use(*r.key);
     while (runs_.find(next_) != nullptr) ++next_;  // an older controller's, whose epoch was the same
     const std::uint64_t id = next_++;
     const bool claimed = gang.state == Gang::State::programming;

@@ -84,10 +84,7 @@ std::vector<plan::Pair> Jobs::pairs_of(const plan::SeenKey& seen) {
     std::vector<plan::Pair> pairs;
     Comm* comm = comms_.find(seen.key.comm);
     if (comm == nullptr) return pairs;
-    KeyState state;
-    state.key = seen.key;
-    state.comm = comm;
-    state.mesh = seen.mesh;
+    KeyState state = stand_in(*comm, seen.key, seen.mesh);
     const auto [begin, end] = launches_.pairs_of(state);
     for (const PairId* e = begin; e != end; ++e) pairs.emplace_back(inventory_.pair(*e).a, inventory_.pair(*e).b);
     return pairs;
@@ -156,13 +153,19 @@ void Jobs::look() {
     for (Job* job : std::exchange(due_, {})) job->learner->look();
 }
 
-void Jobs::ports_changed() {
-    for (auto& [name, job] : jobs_) job.learner->ports_changed();
+void Jobs::port_changed(PortId p) {
+    const Gpu& gpu = fabric_.gpus[fabric_.ports[p].gpu];
+    for (auto& [name, job] : jobs_)
+        if (std::ranges::any_of(job.ranks, [&](const RankName& who) {
+                const Rank* rank = rank_of(who.first, who.second);
+                return who.first == gpu.node && rank != nullptr && rank->info.gpu == gpu.local;
+            }))
+            job.learner->ports_changed();
 }
 
 std::shared_ptr<const plan::Task> Jobs::think(Job& job, plan::Task task) {
     task.usable.resize(fabric_.ports.size());
-    for (PortId p = 0; p < task.usable.size(); ++p) task.usable[p] = !inventory_.port(p).fenced();
+    for (PortId p = 0; p < task.usable.size(); ++p) task.usable[p] = inventory_.port(p).fenced_by == FencedBy::nobody;
     job.thought = next_thought_++;
     const auto shared = std::make_shared<const plan::Task>(std::move(task));
     act(Think{job.thought, shared});

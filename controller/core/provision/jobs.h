@@ -32,7 +32,7 @@ public:
     void look_soon(Job& job) { due_.insert(&job); }
     void look();  // is the plan of those that are due still a good one?
     void handle(const Thought& e);
-    void ports_changed();  // some are fenced, or are not any more
+    void port_changed(PortId p);  // it is fenced, or is not any more
 
 private:
     class PlanFollower;

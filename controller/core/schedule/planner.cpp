@@ -226,10 +226,11 @@ bool Planner::are_dark(PortId p, PortId q) const {
     return inventory_->port(p).peer == kNone && inventory_->port(q).peer == kNone;
 }
 
-// To a port whose light a fault has taken it is owed that it has light again.
+// A port whose light a fault took is to get light again, unless it is known to fail or nothing is known of it.
 bool Planner::is_owed(PortId p, PortId q) const {
-    const PortState &x = inventory_->port(p), &y = inventory_->port(q);
-    return are_dark(p, q) && x.failures + y.failures == 0 && (x.dark_by_fault || y.dark_by_fault);
+    const auto works = [this](PortId end) { return inventory_->known(end) && inventory_->port(end).failures == 0; };
+    return are_dark(p, q) && works(p) && works(q) &&
+           (inventory_->port(p).dark_by_fault || inventory_->port(q).dark_by_fault);
 }
 
 // Whoever loses light to a parallel circuit may come back for it, and a gang whose pairs are lit would wait for no

@@ -129,6 +129,13 @@ TEST_CASE("a port whose light a fault has taken gets it back, by a plan of one c
         REQUIRE(Planner(board.inventory).place(gang, plan, true));
         CHECK(plan.fresh.size() == (by_fault ? 1 : 0));
         CHECK(Planner(board.inventory).wants_more(gang.pairs) == by_fault);  // so no run without end keeps it from it
+        PortState& other = board.inventory.port(port(1, 1));
+        other.failures = 1;
+        CHECK(!Planner(board.inventory).wants_more(gang.pairs));
+        other.failures = 0;
+        other.unknown = true;
+        CHECK(!Planner(board.inventory).wants_more(gang.pairs));
+        other.unknown = false;
     }
 }
 

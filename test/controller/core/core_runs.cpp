@@ -172,9 +172,11 @@ TEST_CASE("the light that is given up is that of the pair that was used less, as
         RunWorld run({.nodes = 4, .ports = 2}, job);
         must_end(run.world);
         CHECK(run.counters().grants == 4);  // so they were asked for twice and once
-        const PortId kept = run.world.port(left ? "n1.g0.p0" : "n2.g0.p0");
-        const PortId peers[] = {run.world.core->ports().at(kept).peer, run.world.core->ports().at(kept + 1).peer};
-        CHECK(std::ranges::any_of(peers, [](PortId p) { return p != kNone; }));
+        const std::string kept = left ? "n1.g0.p" : "n2.g0.p";
+        const auto is_lit = [&](const char* index) {
+            return run.world.core->ports().at(run.world.port((kept + index).c_str())).peer != kNone;
+        };
+        CHECK((is_lit("0") || is_lit("1")));
     }
 }
 

@@ -337,6 +337,45 @@ TEST_CASE("what its peer did alone before a node was given up is known when the 
     }
 }
 
+TEST_CASE("a replay of a graph is one use of its circuits, whatever its number") {
+    Hands h(Hands::options(), {.nodes = 4, .ports = 2});
+    h.start_switch({});
+    for (NodeIndex n = 0; n < 4; ++n) h.report(n);
+    std::uint64_t seq = 0;
+    const auto transfer = [&](NodeIndex to, std::uint64_t number) {
+        const auto programs = [&h] {
+            return std::ranges::count_if(h.out, [](const Action& a) { return std::holds_alternative<Program>(a); });
+        };
+        const auto before = programs();
+        for (const NodeIndex n : {NodeIndex{0}, to}) h.demand(n, Hands::launch(seq, {transfers(0, to, number)}));
+        if (programs() != before) h.settle();
+        for (const NodeIndex n : {NodeIndex{0}, to})
+            h.hear(n, wire::Done{{{{0, seq}, h.now, h.now, h.now, false}}, {}, {}, {}});
+        ++seq;
+        h.advance(kMs);
+    };
+    for (std::uint64_t n = 0; n < 8; ++n) transfer(2, n);
+    transfer(1, replayed_key(3, 0));
+    transfer(1, replayed_key(3, 1));
+    transfer(3, 0);
+    const auto lit = [&h](const char* name) {
+        return std::ranges::any_of(h.core.ports(), [&](const PortStatus& p) {
+            return h.fabric.ports[p.port].name.starts_with(name) && p.peer != kNone;
+        });
+    };
+    CHECK(lit("n2."));
+    CHECK(lit("n3."));
+    CHECK(!lit("n1."));
+}
+
+TEST_CASE("what a run did over circuits that no member has is not counted, and breaks nothing") {
+    Hands h(Hands::with_runs());
+    h.grant_run();
+    wire::LaunchDemand ran = Hands::launch(1, {transfers(0, 1, 1), transfers(7, 1'000, 1)});
+    h.hear(0, wire::Done{{}, {{ran, {{0, 1}, h.now, h.now, h.now, false}}}, {}, {}});
+    CHECK(h.core.counters().run_launches == 1);
+}
+
 TEST_CASE("a grant does not take the number of a run that an older controller of the same epoch has given") {
     Hands h(Hands::with_runs());
     h.start_switch({h.joined(0, 1)});
