@@ -55,20 +55,23 @@ void Kind::forget_best() {
     is_best_ = false;
 }
 
-void Kind::take_order(Order o) {
+void Kind::take_order(Order o, TimeNs now) {
     note_order();
     if (std::exchange(is_old_, false)) forget_best();
     order = std::move(o);
     is_best_ = best_ns_ > 0 && order.place == best_.place && order.ports == best_.ports;
     from_ = timed_ = 0;
+    from_ns_ = now;
 }
 
 void Kind::time_order(std::uint64_t begun, TimeNs now) {
-    if (from_ == 0) from_ = begun, from_ns_ = now;
-    const std::uint64_t laps = (begun - from_) / lap.uses.size();
-    if (laps <= timed_) return;
-    timed_ = laps;
-    timed_ns_ = (now - from_ns_) / static_cast<TimeNs>(laps);
+    if (begun < from_) return;
+    if (from_ns_ == 0) from_ns_ = now;
+    const std::uint64_t uses = begun - from_;
+    if (uses / lap.uses.size() <= timed_) return;
+    timed_ = uses / lap.uses.size();
+    const double laps = static_cast<double>(uses) / static_cast<double>(lap.uses.size());
+    timed_ns_ = static_cast<TimeNs>(static_cast<double>(now - from_ns_) / laps);
 }
 
 const Order* Kind::shorter() const {

@@ -40,10 +40,11 @@ struct Kind {
     // followed none is any more. There may be one now where there was none.
     void ports_changed(bool is_followed);
     // From here on this one is followed.
-    void take_order(Order o);
+    void take_order(Order o, TimeNs now);
+    // Its first lap is none of its own: it begins with what came before.
+    void skip_lap() { from_ = lap.uses.size(), from_ns_ = 0; }
     // So many uses have begun by the present order.
     void time_order(std::uint64_t begun, TimeNs now);
-    bool is_timed() const { return timed_ > 0; }  // a lap by the present order
     // Of the orders that were followed, the one with the shortest laps, if those by the present one are longer.
     const Order* shorter() const;
     // If laps by the present order have been timed, it may be that one.
@@ -62,8 +63,8 @@ private:
     Watch watch_;                  // since the job came to it
     std::deque<TimeNs> on_demand_;  // how long the last laps on demand took
     std::uint32_t in_vain_ = 0;    // looks that led to no plan
-    std::uint64_t from_ = 0;       // uses that had begun by the present order when the first was seen
-    TimeNs from_ns_ = 0;           // and when that was
+    std::uint64_t from_ = 0;       // uses by the present order before it is timed
+    TimeNs from_ns_ = 0;           // when these had begun; 0: they have not
     std::uint64_t timed_ = 0;      // laps since
     TimeNs timed_ns_ = 0;          // one of them, in the mean
     bool is_old_ = false;          // the present order is for other ports than there are

@@ -46,8 +46,7 @@ void Learner::ended(const RankName& rank, Seen launch) {
     if (options_.guard) heed_guard();
     if (kind_ != nullptr) {
         if (unasked && (aside_ || kind_->lap.reaches(rank, number))) compare(rank, number, signature);
-        if (const Course* course = follower_.course(); course != nullptr && course->begun() > 0)
-            kind_->time_order(course->begun(), now_ns_);
+        if (const Course* course = follower_.course()) kind_->time_order(course->begun(), now_ns_);
         if (aside_) note_aside(rank, number);
         time_laps();
         if (left_at_ == 0) return;  // it has never done anything else
@@ -77,8 +76,9 @@ void Learner::look() {
     const Course* course = follower_.course();
     if (course == nullptr) return;
     if (task_ != nullptr) return;
+    kind_->time_order(course->begun(), now_ns_);
     if (const Order* shorter = kind_->shorter()) return follow(course->lap(), Order(*shorter));
-    if (course->begun() < time_at_ || !kind_->is_timed()) return;
+    if (course->begun() < time_at_) return;
     kind_->note_order();
     Lap lap = course->lap();
     time_at_ = course->begun() + lap.uses.size();
@@ -268,7 +268,7 @@ void Learner::follow(Lap lap, const Order& order) {
     kind.found_plan();
     kind.lap.links = lap.links;
     for (std::size_t u = 0; u < lap.uses.size(); ++u) kind.lap.uses[u].took_ns = lap.uses[u].took_ns;
-    kind.take_order(order);
+    kind.take_order(order, now_ns_);
     time_at_ = uses * (kind.plans <= kLearnLaps ? 1 : 1ull << std::min<std::uint64_t>(kind.plans - kLearnLaps, 16));
     follower_.log(false, "a plan for " + laps_of(lap) + ": they took " + std::to_string(lap.ns / 1000) + " us and are to take " +
                              std::to_string(order.lap_ns / 1000) + " us");
@@ -350,8 +350,9 @@ void Learner::come_back() {
     aside_.reset();
     if (log_.added() >= learn_at_) learn();
     if (follower_.course() != nullptr || task_ != nullptr) return;
-    if (may_plan() && may_begin() && !kind_->order.ports.empty()) return follow(kind_->lap, kind_->order);
-    follow_rule();
+    if (!may_plan() || !may_begin() || kind_->order.ports.empty()) return follow_rule();
+    follow(kind_->lap, kind_->order);
+    kind_->skip_lap();
 }
 
 TimeNs Learner::rest_ns() const { return kRestLaps * lap_ns(); }
