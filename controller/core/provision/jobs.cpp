@@ -157,8 +157,8 @@ void Jobs::port_changed(PortId p) {
     const Gpu& gpu = fabric_.gpus[fabric_.ports[p].gpu];
     for (auto& [name, job] : jobs_)
         if (std::ranges::any_of(job.ranks, [&](const RankName& who) {
-                const Rank* rank = rank_of(who.first, who.second);
-                return who.first == gpu.node && rank != nullptr && rank->info.gpu == gpu.local;
+                const Rank* rank = who.first == gpu.node ? rank_of(who.first, who.second) : nullptr;
+                return rank != nullptr && rank->info.gpu == gpu.local;
             }))
             job.learner->ports_changed();
 }

@@ -74,6 +74,12 @@ struct Job {
     void laps(int count) {
         for (int i = 0; i < count; ++i) use(kLeft), use(kRight);
     }
+    // A rank asks for its next launch of this communicator.
+    void ask(std::uint32_t rank, const CommId& comm, OpKind op) {
+        const Key key{comm, KeyKind::coll, 0, 0, next[comm == kLeft ? 0 : 1]};
+        learner.asked({rank, 0}, seq[rank], signature_of(op, {{key, false}}));
+        learner.look();
+    }
     // By plan: each use begins, and then its launches end.
     void planned_lap() {
         for (const CommId& comm : {kLeft, kRight}) {
@@ -310,17 +316,16 @@ TEST_CASE("the order by which laps were shortest is followed again where another
     job.follow();
     job.held = 0;
     int laps = 5;
-    const auto lap = [&job] { job.planned_lap(); };
     const auto another = [&](TimeNs held) {
         for (int i = 0; i < 16; ++i) {
             if (job.follower.asked != nullptr) job.find(20 * kMs);
-            lap();
+            job.planned_lap();
         }
-        for (int i = 0; i < 40 && job.follower.asked == nullptr; ++i) lap();
+        for (int i = 0; i < 40 && job.follower.asked == nullptr; ++i) job.planned_lap();
         job.find(50 * kMs, {1, 0});
         REQUIRE(job.learner.kind()->order.place == std::vector<std::uint32_t>{1, 0});
         job.held = held;  // it makes its laps so much longer
-        for (int i = 0; i < laps; ++i) lap();
+        for (int i = 0; i < laps; ++i) job.planned_lap();
         return job.learner.kind()->order.place;
     };
     SUBCASE("its laps are longer: after the first") {
@@ -372,9 +377,7 @@ TEST_CASE("where other ports can be had the plan is made anew, for them, and it 
             if (job.follower.asked != nullptr) job.find(20 * kMs);
             job.planned_lap();
         }
-        job.learner.asked({1, 0}, job.seq[1],
-                          signature_of(OpKind::all_to_all, {{{kRight, KeyKind::coll, 0, 0, job.next[1]}, false}}));
-        job.learner.look();
+        job.ask(1, kRight, OpKind::all_to_all);
         REQUIRE(job.learner.kind() != nullptr);
         REQUIRE(job.follower.plan == nullptr);
         job.learner.ports_changed();
@@ -396,10 +399,7 @@ TEST_CASE("laps that are left are not found again in what was done before") {
         Job job;
         job.follow();
         job.laps(laps);
-        const RankName other{1, 0};
-        job.learner.asked(other, job.seq[1],
-                          signature_of(OpKind::all_to_all, {{{kLeft, KeyKind::coll, 0, 0, job.next[0]}, false}}));
-        job.learner.look();
+        job.ask(1, kLeft, OpKind::all_to_all);
         REQUIRE(job.learner.kind() == nullptr);
         const std::vector<SeenKey> keys{{{kLeft, KeyKind::coll, 0, 0, job.next[0]}, false}};
         job.learner.ended({0, 0}, {OpKind::none, keys, job.seq[0], 0, job.now, job.now, job.now + kMs});
@@ -435,14 +435,10 @@ TEST_CASE("a launch that began in a run ends the plan, too, if it is in no lap")
         CHECK(job.follower.plan == nullptr);
     }
     SUBCASE("one of another interlude than the one that is known") {
-        const auto a2a = [&job](OpKind op) {
-            return signature_of(op, {{{kRight, KeyKind::coll, 0, 0, job.next[1]}, false}});
-        };
         job.use(kRight, OpKind::all_to_all);
         job.laps(12);
         job.follow();
-        job.learner.asked({1, 0}, job.seq[1], a2a(OpKind::all_to_all));
-        job.learner.look();
+        job.ask(1, kRight, OpKind::all_to_all);
         REQUIRE(job.learner.kind() != nullptr);
         launch = {
             OpKind::broadcast, {{{kRight, KeyKind::coll, 0, 0, job.next[1]}, false}}, job.seq[2], 0, job.now, job.now,
