@@ -157,7 +157,7 @@ void Guard::ended(const RankName& rank, const Seen& launch, bool planned) {
         ++phase_;
         whole_ = open_ = {};
         counted_ = 0;
-        for (auto& [name, r] : ranks_) r.open = {}, r.anchor = 0, r.is_counted = false;
+        for (auto& [name, r] : ranks_) r.open = {}, r.anchor = 0, r.anchored_ns = r.done_ns, r.is_counted = false;
     }
     if (in_phase_ && counted_ > 0 && whole_.all >= static_cast<double>(scale_ns()) * static_cast<double>(counted_))
         settle();
@@ -187,7 +187,10 @@ void Guard::look(Rank& rank, const Over& launch) {
     std::size_t context = 0;
     for (const std::uint64_t signature : rank.last) context = hash_mix(context, signature);
     const TimeNs before = std::exchange(rank.done_ns, launch.done_ns);
-    if (before == 0) return;
+    if (before == 0) {
+        rank.anchored_ns = launch.done_ns;
+        return;
+    }
     const TimeNs took = launch.done_ns - before;
     const auto at = rank.known.find(context);
     Known* const known = at == rank.known.end() ? nullptr : &at->second;
@@ -212,10 +215,11 @@ void Guard::pass_period(Rank& rank, std::uint64_t context, const Known* known, c
         if (!rank.is_counted) rank.is_counted = true, ++counted_;
     }
     if (known == nullptr) return;
-    const auto is_about = [](TimeNs ns, TimeNs of) { return ns >= of / 10 * 7 && ns <= 2 * of; };
-    const TimeNs gone = rank.done_ns - rank.anchored_ns;
+    const TimeNs gone = rank.done_ns - rank.anchored_ns, after = known->after_ns;
     const bool comes_again = rank.anchor == context && gone >= scale_ns() / 10 * 7, is_lost = gone > 3 * scale_ns();
-    if (rank.anchor == 0 || is_lost ? is_about(known->after_ns, period_ns()) : comes_again) {
+    // Pauses may have made the period longer than what comes again: then that will do, for it is there again and again in each.
+    const TimeNs least = gone > 4 * scale_ns() ? 1 : period_ns() / 10 * 7;
+    if (rank.anchor == 0 || is_lost ? after >= least && after <= 2 * period_ns() : comes_again) {
         if (in_phase_) {
             if (rank.anchor != 0) close(rank);
         } else {

@@ -97,7 +97,7 @@ private:
         std::unordered_map<std::uint64_t, Known> known;
         Span open;  // since its context was last `anchor`
         std::uint64_t anchor = 0;
-        TimeNs anchored_ns = 0;
+        TimeNs anchored_ns = 0;  // where there is no anchor: since when none has been found
         bool is_counted = false;
     };
     std::optional<double> mean_ns(const Known& known) const;

@@ -205,3 +205,25 @@ TEST_CASE("a rank that has left and comes again is another one") {
     job.on_demand(2);
     CHECK(job.planned(50) == 50);
 }
+
+TEST_CASE("plans are timed where pauses were most of what a job did before them") {
+    for (unsigned seed = 1; seed <= 200; ++seed) {
+        CAPTURE(seed);
+        Job job;
+        std::mt19937 random{seed};
+        const int before = 3 + static_cast<int>(random() % 10);
+        for (int i = 0; i < before; ++i) {
+            job.itself = random() % 2 ? 1 : 4 + random() % 8;
+            job.on_demand(1);
+        }
+        job.itself = 1;
+        if (!job.guard.is_known()) continue;
+        job.guard.begin(0, 0, 98 * kMs);
+        job.by_plan = 0.5;
+        CHECK(job.planned(300) == 300);
+        CHECK(job.guard.ratio() > 0);
+        CHECK(job.guard.ratio() < 0.6);
+        job.by_plan = 20;
+        CHECK(job.planned(40) < 40);  // not when all that was saved is lost
+    }
+}
