@@ -176,8 +176,7 @@ void Launches::demand(NodeIndex node, const wire::LaunchDemand& demand) {
     if (launch == nullptr) return;
     if (launch->keys.empty() && !launch->mixed)
         return holds_.pass_launches({launch}, Policy::proceed, "it names no communicator that its rank has registered", true);
-    if (std::all_of(launch->keys.begin(), launch->keys.end(), [](const KeyRef& r) { return r.key->comm->open(); }))
-        return holds_.pass_launches({launch}, Policy::proceed, "its communicator is not held", false);
+    if (is_unheld(*launch)) return holds_.pass_unheld(*launch);
     for (const KeyRef& r : launch->keys)
         if (Comm& comm = *r.key->comm; (r.key->key.n & kReplayed) != 0 && !is_connection(r.key->key.kind)) {
             (is_pinned(r.key->key.n) ? comm.pins : comm.replays) = true;
@@ -195,6 +194,10 @@ void Launches::demand(NodeIndex node, const wire::LaunchDemand& demand) {
                 return registration_.degrade(*r.key->comm, Policy::proceed, Reason::died,
                                              "a launch waits for a rank that left");
     node_sessions_.pass_overdue(*launch);
+}
+
+bool Launches::is_unheld(const Launch& launch) {
+    return std::ranges::all_of(launch.keys, [](const KeyRef& r) { return r.key->comm->open(); });
 }
 
 // It has come: who was waiting for it may be complete now.

@@ -41,6 +41,7 @@ public:
     void erase_key_if_done(KeyState& key);
     static bool misses_gone_member(const KeyState& key);
     static bool misses_gone_member(const Launch& launch);
+    static bool is_unheld(const Launch& launch);  // none of its communicators is held
 
     // The rank's, in the communicator of these keys; null: it has none there, or they are of no member.
     static const Membership* membership_of(const Rank& rank, const wire::KeyRange& range);

@@ -241,6 +241,7 @@ void NodeSessions::put_back(Launch& launch) {
     if (launch.gang != nullptr) gangs_.leave(launch);
     launch.gate = Gate::held;
     launch.stage = Stage::ready;
+    if (launch.no_light || Launches::is_unheld(launch)) return holds_.pass_unheld(launch);  // since it was granted
     launches_.enter(launch);
     pass_overdue(launch);
 }

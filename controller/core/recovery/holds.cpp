@@ -216,6 +216,12 @@ void Holds::pass_launches(const std::vector<Launch*>& launches, Policy how, cons
     gangs_.regather(again);
 }
 
+// It waits for nobody, and what no ports can do goes by its policy.
+void Holds::pass_unheld(Launch& launch) {
+    pass_launches({&launch}, launch.no_light ? policy_of({&launch}) : Policy::proceed, "its communicator is not held",
+                  launch.no_light);
+}
+
 // A manager had to decide alone. Its launch runs; the rest of its gang is decided alike, and its key stays:
 // who comes later meets it (scenario J).
 void Holds::expired(NodeIndex node, const wire::Expired& message) {

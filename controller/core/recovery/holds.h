@@ -27,6 +27,7 @@ public:
     void relight();  // a fenced port is back
     Policy policy_of(const std::vector<Launch*>& launches);
     void pass_launches(const std::vector<Launch*>& launches, Policy how, const std::string& why, bool no_light);
+    void pass_unheld(Launch& launch);  // that is in no communicator that is held
     void expired(NodeIndex node, const wire::Expired& message);
 
 private:

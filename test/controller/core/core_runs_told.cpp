@@ -216,6 +216,30 @@ TEST_CASE("such a launch starts without its peer once more when its manager had 
     CHECK(starts() == 2);
 }
 
+TEST_CASE("a launch whose grant was lost is opened if its communicator is not held any more when its manager is back") {
+    for (const bool fenced : {true, false}) {
+        CAPTURE(fenced);
+        Hands h;
+        h.start_switch({});
+        for (NodeIndex n = 0; n < 3; ++n) h.report(n);
+        const wire::LaunchDemand connection = Hands::launch(0, {{{kComm, KeyKind::conn_p2p, 0, 1, 0}, 1, false}});
+        for (NodeIndex n = 0; n < 2; ++n) h.demand(n, connection);
+        h.settle();
+        h.on(NodeLost{0, 1});
+        for (const NodeIndex n : {1u, 2u}) h.demand(n, Hands::launch(9, {transfers(1, 2, 0)}));
+        for (int i = 0; i < 10; ++i) h.advance(50 * kMs);
+        h.settle();  // both are suspended for it
+        if (fenced)
+            h.on(CtlFence{1, h.fabric.gpus[h.fabric.nodes[0].gpus[0]].ports[0], "to clean it"});
+        else
+            h.hear(2, wire::Expired{{{0, 9}}});
+        h.report(0, {{connection, wire::LaunchState::ready, 0}});
+        const auto passes = h.told<wire::Pass>(0);
+        REQUIRE(passes.size() == 1);
+        CHECK(passes.front().launches == std::vector<wire::LocalLaunch>{{0, 0}});
+    }
+}
+
 TEST_CASE("of a key that one end has done, and the other has under way, nothing is held before its light is known") {
     Hands h;
     h.report(0);
