@@ -218,7 +218,7 @@ void Guard::pass_period(Rank& rank, std::uint64_t context, const Known* known, c
     const TimeNs gone = rank.done_ns - rank.anchored_ns, after = known->after_ns;
     const bool comes_again = rank.anchor == context && gone >= scale_ns() / 10 * 7, is_lost = gone > 3 * scale_ns();
     // Pauses may have made the period longer than what comes again: then that will do, for it is there again and again in each.
-    const TimeNs least = gone > 4 * scale_ns() ? 1 : period_ns() / 10 * 7;
+    const TimeNs least = in_phase_ && gone > 4 * scale_ns() ? 1 : period_ns() / 10 * 7;
     if (rank.anchor == 0 || is_lost ? after >= least && after <= 2 * period_ns() : comes_again) {
         if (in_phase_) {
             if (rank.anchor != 0) close(rank);
