@@ -1,6 +1,7 @@
 #include "controller/plan/interlude.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "opus/assert.h"
 
@@ -23,36 +24,110 @@ std::optional<Launches> launches_of(const Log& log, const RankName& rank, std::u
     return launches;
 }
 
-bool is_lap(const RankLap& lap, const Launches& launches, std::uint64_t begin) {
-    return std::ranges::equal(lap.launches, launches, [begin](const RankLap::Launch& l, const Seen* s) {
-        return l.offset == s->seq - begin && l.signature == s->signature;
-    });
+// Where a rank does a lap: its first launch, and of each of its sequences the first key.
+struct Place {
+    std::uint64_t seq = 0;
+    std::map<Key, std::uint64_t> first;
+};
+
+bool is_lap(const RankLap& lap, Launches::const_iterator at, Place& place) {
+    place = {(*at)->seq, {}};
+    for (const RankLap::Launch& l : lap.launches) {
+        const Seen& s = **at++;
+        if (l.offset != s.seq - place.seq || l.signature != s.signature) return false;
+        for (std::size_t k = 0; k < s.keys.size(); ++k) {
+            const std::uint64_t first = s.keys[k].key.n - static_cast<std::uint64_t>(l.keys[k]);
+            if (place.first.try_emplace(sequence_of(s.keys[k].key), first).first->second != first) return false;
+        }
+    }
+    return true;
 }
 
-// The lap before it was one, too, and not before the one that was left.
-bool has_one_before(const Lap& left, const Lap& found, const Log& log) {
-    for (const auto& [sequence, s] : found.sequences)
-        if (s.first < must_find(left.sequences, sequence).first + s.uses.size()) return false;
-    return std::ranges::all_of(found.ranks, [&](const auto& entry) {
-        const auto& [name, rank] = entry;
-        if (rank.seq < must_find(left.ranks, name).seq + rank.seqs) return false;
-        const auto launches = launches_of(log, name, rank.seq - rank.seqs, rank.seq);
-        return launches && is_lap(rank, *launches, rank.seq - rank.seqs);
-    });
+// From its first launch of `from` on, before `until`.
+std::vector<Place> places_of(const Log& log, const RankName& name, const RankLap& from, std::uint64_t until) {
+    std::vector<Place> places;
+    const auto launches = launches_of(log, name, from.seq, until + from.seqs);
+    if (!launches || launches->size() < from.launches.size()) return places;
+    const auto last = launches->end() - static_cast<std::ptrdiff_t>(from.launches.size());
+    for (auto at = launches->begin(); at <= last; ++at)
+        if (Place place; is_lap(from, at, place)) places.push_back(std::move(place));
+    return places;
+}
+
+// Adds the ranks' places that belong to the lap of which these are the first keys. False: one of them does no such lap.
+bool complete(std::map<Key, std::uint64_t>& first, std::vector<std::pair<RankLap*, std::vector<Place>>> ranks) {
+    const auto belongs = [&](const Place& place) {
+        bool meets = false;
+        for (const auto& [sequence, n] : place.first) {
+            const auto known = first.find(sequence);
+            if (known != first.end() && known->second != n) return false;
+            meets |= known != first.end();
+        }
+        return meets;
+    };
+    while (!ranks.empty()) {
+        const std::size_t left = ranks.size();
+        std::erase_if(ranks, [&](auto& rank) {
+            const auto place = std::ranges::find_if(rank.second, belongs);
+            if (place == rank.second.end()) return false;
+            rank.first->seq = place->seq;
+            first.insert(place->first.begin(), place->first.end());
+            return true;
+        });
+        if (ranks.size() == left) return false;
+    }
+    return true;
+}
+
+// The first lap from this one on that all ranks do, as it is counted; at the latest this other one.
+Lap next_lap(const Lap& from, const Lap& until, const Log& log) {
+    Lap next = from;
+    std::vector<std::pair<RankLap*, std::vector<Place>>> ranks;
+    for (auto& [name, rank] : next.ranks)
+        ranks.emplace_back(&rank, places_of(log, name, rank, must_find(until.ranks, name).seq));
+    for (const Place& place : ranks.front().second) {
+        auto first = place.first;
+        if (!complete(first, ranks)) continue;
+        for (auto& [sequence, s] : next.sequences)
+            if (const auto at = first.find(sequence); at != first.end()) s.first = at->second;
+        return next;
+    }
+    return until;
+}
+
+bool is_before(const Lap& x, const Lap& y) {
+    return std::ranges::all_of(
+               x.ranks, [&](const auto& rank) { return rank.second.seq <= must_find(y.ranks, rank.first).seq; }) &&
+           std::ranges::all_of(x.sequences,
+                               [&](const auto& s) { return s.second.first <= must_find(y.sequences, s.first).first; });
 }
 
 }  // namespace
 
-std::optional<Interlude> Interlude::find(const Lap& left, Lap& found, const Log& log) {
-    while (has_one_before(left, found, log)) found.advance(-1);
-    Interlude between;
-    for (const auto& [sequence, s] : found.sequences) {
-        const std::uint64_t first = must_find(left.sequences, sequence).first;
-        if (s.first < first) return std::nullopt;
-        between.keys_[sequence] = s.first - first;
+std::vector<Interlude> Interlude::between(Lap from, Lap& found, const Log& log) {
+    std::vector<Interlude> all;
+    Lap last = found;
+    while (is_before(from, found) && !is_before(found, from)) {
+        Lap next = next_lap(from, found, log);
+        if (is_before(next, from)) {  // it is one
+            from.advance(1);
+            continue;
+        }
+        auto between = Interlude::of(from, next, log);
+        if (!between || !is_before(from, next)) break;
+        all.push_back(std::move(*between));
+        from = last = std::move(next);
     }
-    for (const auto& [name, rank] : found.ranks) {
-        const std::uint64_t begin = must_find(left.ranks, name).seq;
+    if (!all.empty()) found.ranks = last.ranks, found.sequences = last.sequences;
+    return all;
+}
+
+std::optional<Interlude> Interlude::of(const Lap& from, const Lap& next, const Log& log) {
+    Interlude between;
+    for (const auto& [sequence, s] : next.sequences)
+        between.keys_[sequence] = s.first - must_find(from.sequences, sequence).first;
+    for (const auto& [name, rank] : next.ranks) {
+        const std::uint64_t begin = must_find(from.ranks, name).seq;
         const auto launches = launches_of(log, name, begin, rank.seq);
         if (!launches) return std::nullopt;
         RankLap& once = between.ranks_[name];

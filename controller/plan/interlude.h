@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <vector>
 
 #include "controller/plan/lap.h"
 
@@ -14,9 +15,9 @@ namespace opus::controller::plan {
 
 class Interlude {
 public:
-    // What is in the log from the lap that was left, which is counted as the first, until the lap that was found again; that one is
-    // numbered anew if it was done several times. None: the log does not go back that far.
-    static std::optional<Interlude> find(const Lap& left, Lap& found, const Log& log);
+    // What is in the log from the lap that was left, which is counted as the first, until the lap that was found again,
+    // but for laps; that one is numbered from the last of it on. Empty: the log does not go back that far.
+    static std::vector<Interlude> between(Lap from, Lap& found, const Log& log);
 
     bool does_as(const Interlude& other) const;
     // It comes instead of the first lap, as laps are counted now.
@@ -33,6 +34,8 @@ public:
     void skip(Lap& lap) const;
 
 private:
+    static std::optional<Interlude> of(const Lap& from, const Lap& next, const Log& log);
+
     std::map<RankName, RankLap> ranks_;   // once
     std::map<Key, std::uint64_t> keys_;  // of each sequence of the lap, so many
 };

@@ -145,7 +145,7 @@ void Learner::come_to_known() {
     again_at_ = log_.added() + std::max<std::uint64_t>(4, kinds_.back()->lap.launches / 16);
     for (auto kind = kinds_.rbegin(); kind != kinds_.rend(); ++kind)
         if (find_again((*kind)->lap, log_)) {
-            remember_interlude(**kind);
+            remember_interludes(**kind);
             return come_to(**kind);
         }
 }
@@ -286,7 +286,9 @@ void Learner::stop_plan() {
 // The job does something else than its lap. From where that lap began what it does is an interlude, once its laps go on.
 void Learner::leave_lap(const std::vector<Strange>& strange) {
     left_.reset();
-    if (const auto rank = kind_->lap.ranks.find(strange.front().rank); rank != kind_->lap.ranks.end() && !aside_)
+    if (aside_)
+        left_ = {kind_, std::move(aside_->from)};
+    else if (const auto rank = kind_->lap.ranks.find(strange.front().rank); rank != kind_->lap.ranks.end())
         left_ = {kind_, numbers_from(kind_->lap, rank->second.lap_of(strange.front().number))};
     follower_.log(false, laps_of(kind_->lap) + " are left: it does something else");
     stop_plan();
@@ -296,14 +298,14 @@ void Learner::leave_lap(const std::vector<Strange>& strange) {
     again_at_ = log_.added() + 8;
 }
 
-void Learner::remember_interlude(Kind& kind) {
-    const auto left = std::exchange(left_, std::nullopt);
+void Learner::remember_interludes(Kind& kind) {
+    auto left = std::exchange(left_, std::nullopt);
     if (!left || left->kind != &kind) return;
-    auto interlude = Interlude::find(left->lap, kind.lap, log_);
-    if (!interlude) return;
-    std::erase_if(kind.interludes, [&](const Interlude& i) { return i.does_as(*interlude); });
-    if (kind.interludes.size() == kMostInterludes) kind.interludes.erase(kind.interludes.begin());
-    kind.interludes.push_back(std::move(*interlude));
+    for (Interlude& interlude : Interlude::between(std::move(left->lap), kind.lap, log_)) {
+        std::erase_if(kind.interludes, [&](const Interlude& i) { return i.does_as(interlude); });
+        if (kind.interludes.size() == kMostInterludes) kind.interludes.erase(kind.interludes.begin());
+        kind.interludes.push_back(std::move(interlude));
+    }
 }
 
 // Into an interlude that is known. It goes by demand, and its laps after it as they did before it.
@@ -321,13 +323,13 @@ bool Learner::turn_aside(const std::vector<Strange>& strange) {
             !std::ranges::all_of(strange, [&](const Strange& s) { return interlude.fits(s.rank, s.number, s.signature); }))
             continue;
         stop_plan();
-        interlude.skip(from);
-        kind.lap.ranks = std::move(from.ranks);
-        kind.lap.sequences = std::move(from.sequences);
+        kind.lap.ranks = from.ranks;
+        kind.lap.sequences = from.sequences;
+        interlude.skip(kind.lap);
         kind.watch_anew();
         kind.since = 2;
         const auto ranks = interlude.ranks();
-        aside_ = {std::move(interlude), {ranks.begin(), ranks.end()}};
+        aside_ = {std::move(interlude), std::move(from), {ranks.begin(), ranks.end()}};
         for (const Strange& s : strange) fits_aside(s.rank, s.number, s.signature);
         return true;
     }

@@ -85,6 +85,7 @@ private:
     };
     struct Aside {
         Interlude interlude;
+        Lap from;               // counted from the lap instead of which it comes
         std::set<RankName> in;  // who has more of it to come
     };
 
@@ -97,7 +98,7 @@ private:
     void come_to(Kind& kind);
     void leave_lap(const std::vector<Strange>& strange);
     void forget_kinds(const std::function<bool(const Kind&)>& which);
-    void remember_interlude(Kind& kind);
+    void remember_interludes(Kind& kind);
     bool turn_aside(const std::vector<Strange>& strange);
     bool fits_aside(const RankName& rank, std::uint64_t number, std::uint64_t signature);
     void note_aside(const RankName& rank, std::uint64_t number);

@@ -5,6 +5,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -419,6 +420,33 @@ TEST_CASE("a launch that is in no lap ends the plan, and the same laps again are
     CHECK(job.learner.kind() == kind);
     job.use(kRight, OpKind::all_to_all);  // known by now: an interlude
     CHECK(job.learner.kind() == kind);
+}
+
+TEST_CASE("what comes between laps is known one by one, whatever it came together with at first") {
+    Job job;
+    job.follow();
+    const Kind* kind = job.learner.kind();
+    const auto evaluate = [&job] { job.use(kRight, OpKind::all_to_all); };
+    const auto save = [&job] { job.use(kLeft, OpKind::all_gather), job.use(kRight, OpKind::all_gather); };
+    evaluate(), save();
+    job.laps(12);
+    REQUIRE(job.learner.kind() == kind);
+    evaluate();
+    job.laps(1);  // it is not the same again
+    REQUIRE(job.learner.kind() == nullptr);
+    save();
+    job.laps(12);
+    REQUIRE(job.learner.kind() == kind);
+    for (const auto& what : {std::function<void()>(evaluate), std::function<void()>(save)})
+        for (int round = 0; round < 3; ++round) {
+            CAPTURE(round);
+            what();
+            CHECK(job.learner.kind() == kind);
+            for (int lap = 0; lap <= round; ++lap) {
+                job.laps(1);
+                CHECK(job.learner.kind() == kind);
+            }
+        }
 }
 
 TEST_CASE("a launch that began in a run ends the plan, too, if it is in no lap") {

@@ -412,24 +412,25 @@ TEST_CASE("what comes between laps is known when it comes again, and the laps be
     job.lap(3, 2);
     job.lap(3, 2);
     REQUIRE(find_again(lap, job.log));
-    auto known = Interlude::find(left, lap, job.log);
-    REQUIRE(known);
+    auto all = Interlude::between(left, lap, job.log);
+    REQUIRE(all.size() == 1);
+    Interlude& known = all.front();
     CHECK(lap.sequences.at(key_of(kLeft, 0)).first == left.sequences.at(key_of(kLeft, 0)).first + 1);  // both laps are behind it
     CHECK(lap.sequences.at(key_of(kRight, 0)).first == left.sequences.at(key_of(kRight, 0)).first + 2);
     job.lap(3, 2);
 
     Lap from = from_now(lap, job);
-    known->begin_at(from);
+    known.begin_at(from);
     const std::uint64_t begin = job.seq[0], begin_2 = job.seq[2];
-    CHECK(known->ranks().size() == 3);
-    CHECK(known->fits(kRanks[0], begin - 1, 7));  // of the lap before, whatever it was
-    CHECK(known->fits(kRanks[0], begin, signature_of(OpKind::none, {{key_of(kLeft, 0), false}})));
-    CHECK(!known->fits(kRanks[0], begin + 1, signature_of(OpKind::none, {{key_of(kLeft, 0), false}})));
-    CHECK(!known->fits(kRanks[2], begin_2, signature_of(OpKind::none, {{key_of(kRight, 0), false}})));
-    CHECK(known->fits(kRanks[2], begin_2 + 1, signature_of(kOther, {{key_of(kRight, 0), false}})));
-    CHECK(!known->ends_with(kRanks[2], begin_2));
-    CHECK(known->ends_with(kRanks[2], begin_2 + 1));
-    known->skip(from);
+    CHECK(known.ranks().size() == 3);
+    CHECK(known.fits(kRanks[0], begin - 1, 7));  // of the lap before, whatever it was
+    CHECK(known.fits(kRanks[0], begin, signature_of(OpKind::none, {{key_of(kLeft, 0), false}})));
+    CHECK(!known.fits(kRanks[0], begin + 1, signature_of(OpKind::none, {{key_of(kLeft, 0), false}})));
+    CHECK(!known.fits(kRanks[2], begin_2, signature_of(OpKind::none, {{key_of(kRight, 0), false}})));
+    CHECK(known.fits(kRanks[2], begin_2 + 1, signature_of(kOther, {{key_of(kRight, 0), false}})));
+    CHECK(!known.ends_with(kRanks[2], begin_2));
+    CHECK(known.ends_with(kRanks[2], begin_2 + 1));
+    known.skip(from);
     const auto first = *lap.find(key_of(kLeft, lap.sequences.at(key_of(kLeft, 0)).first));
     evaluate();
     CHECK(from.find(key_of(kLeft, job.next[0]))->first == first.first);
@@ -443,14 +444,37 @@ TEST_CASE("what comes between laps is known when it comes again, and the laps be
         between();
         job.lap(3, 2);
         REQUIRE(find_again(lap, job.log));
-        const auto found = Interlude::find(before, lap, job.log);
-        REQUIRE(found);
-        return *found;
+        auto found = Interlude::between(before, lap, job.log);
+        REQUIRE(found.size() == 1);
+        return std::move(found.front());
     };
     lap = from;
     job.lap(3, 2);
-    CHECK(again(evaluate).does_as(*known));
-    CHECK(!again([&] { job.use(kRight, kOther); }).does_as(*known));
+    CHECK(again(evaluate).does_as(known));
+    CHECK(!again([&] { job.use(kRight, kOther); }).does_as(known));
+}
+
+TEST_CASE("between two interludes there may be laps") {
+    for (const int laps : {0, 1, 3}) {
+        CAPTURE(laps);
+        Job job;
+        Lap lap = learned(job, 3, 2);
+        Lap left = from_now(lap, job);
+        left.advance(-1);  // one more: it is no part of it
+        job.log.mark();
+        job.use(kRight, kOther);
+        for (int i = 0; i < laps; ++i) job.lap(3, 2);
+        job.use(kLeft, kOther);
+        job.use(kLeft, kOther);
+        const std::uint64_t seq = job.seq[0];
+        for (int i = 0; i < 2; ++i) job.lap(3, 2);
+        REQUIRE(find_again(lap, job.log));
+        const auto all = Interlude::between(left, lap, job.log);
+        CHECK(lap.ranks.at(kRanks[0]).seq == seq);
+        REQUIRE(all.size() == (laps == 0 ? 1 : 2));
+        CHECK(all.front().ranks().size() == (laps == 0 ? 3 : 2));
+        if (laps != 0) CHECK(all.back().ranks() == std::vector<RankName>{kRanks[0], kRanks[1]});
+    }
 }
 
 TEST_CASE("an interlude whose begin is not in the log any more is not known") {
@@ -463,7 +487,7 @@ TEST_CASE("an interlude whose begin is not in the log any more is not known") {
     job.lap(3, 2);
     REQUIRE(find_again(lap, job.log));
     left.advance(-1);
-    CHECK(!Interlude::find(left, lap, job.log));
+    CHECK(Interlude::between(left, lap, job.log).empty());
 }
 
 TEST_CASE("where some ranks have begun the next lap and others have not, all are numbered by the same lap") {
