@@ -79,6 +79,21 @@ bool complete(std::map<Key, std::uint64_t>& first, std::vector<std::pair<RankLap
     return true;
 }
 
+// Some ranks do an operation that is in no lap before this one, others behind it.
+bool parts_an_operation(const Lap& from, const Lap& next, const Log& log) {
+    std::map<Key, bool> is_before;
+    for (const auto& [name, rank] : next.ranks)
+        for (const Seen& s : must_find(log.ranks(), name)) {
+            if (s.seq < must_find(from.ranks, name).seq) continue;
+            for (const SeenKey& k : s.keys) {
+                if (next.sequences.contains(sequence_of(k.key))) continue;
+                const bool before = s.seq < rank.seq;
+                if (is_before.try_emplace(k.key, before).first->second != before) return true;
+            }
+        }
+    return false;
+}
+
 // The first lap from this one on that all ranks do, as it is counted; at the latest this other one.
 Lap next_lap(const Lap& from, const Lap& until, const Log& log) {
     Lap next = from;
@@ -90,7 +105,7 @@ Lap next_lap(const Lap& from, const Lap& until, const Log& log) {
         if (!complete(first, ranks)) continue;
         for (auto& [sequence, s] : next.sequences)
             if (const auto at = first.find(sequence); at != first.end()) s.first = at->second;
-        return next;
+        if (!parts_an_operation(from, next, log)) return next;
     }
     return until;
 }
