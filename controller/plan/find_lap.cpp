@@ -12,8 +12,9 @@ namespace {
 
 constexpr std::uint64_t kMostLaps = 4096;  // of one rank, in a lap of the job
 
-// The least period of the end of a list that comes twice and has in it all that the later half of the list has; 0: none.
-std::size_t period_of(const std::vector<std::uint64_t>& list) {
+// The least period of the end of a list that comes twice and has in it all that the later half of the list has; or,
+// where that is not enough, of which all the later half is. 0: none.
+std::size_t period_of(const std::vector<std::uint64_t>& list, bool all) {
     const std::size_t n = list.size();
     const auto at = [&](std::size_t i) { return list[n - 1 - i]; };
     std::vector<std::size_t> z(n, 0);  // how far the list read backwards from here agrees with its end
@@ -26,7 +27,8 @@ std::size_t period_of(const std::vector<std::uint64_t>& list) {
     for (std::size_t i = 0; i < (n + 1) / 2; ++i) recent.insert(at(i));
     for (std::size_t p = 1; 2 * p <= n; ++p) {
         had.insert(at(p - 1));
-        if (z[p] >= p && std::includes(had.begin(), had.end(), recent.begin(), recent.end())) return p;
+        if (z[p] < p || (all && 2 * (z[p] + p) < n)) continue;
+        if (std::includes(had.begin(), had.end(), recent.begin(), recent.end())) return p;
     }
     return 0;
 }
@@ -38,7 +40,9 @@ public:
     }
 
     std::optional<Lap> find(const PairsOf& pairs_of) {
-        if (ranks_.empty() || !find_periods() || !join_periods() || !cut()) return std::nullopt;
+        if (ranks_.empty()) return std::nullopt;
+        // Some ranks may just have done what is a lap of theirs for a moment, and others not.
+        if (!find_whole(false) && !find_whole(true)) return std::nullopt;
         name_uses(pairs_of);
         for (const Rank& rank : ranks_) list_launches(rank);
         return std::move(lap_);
@@ -52,15 +56,21 @@ private:
         std::map<Key, std::uint64_t> counts;  // keys of each sequence in a period
     };
 
-    bool find_periods() {
+    bool find_whole(bool all) {
+        lap_ = {};
+        for (Rank& rank : ranks_) rank.counts.clear();
+        return find_periods(all) && join_periods() && cut();
+    }
+
+    bool find_periods(bool all) {
         for (Rank& rank : ranks_) {
             std::vector<std::uint64_t> list;
             list.reserve(rank.launches.size());
             for (const Seen* s : rank.launches) list.push_back(s->signature);
-            rank.period = period_of(list);
+            rank.period = period_of(list, all);
             if (rank.period == 0 && cut_at_open(rank.launches)) {
                 list.resize(rank.launches.size());
-                rank.period = period_of(list);
+                rank.period = period_of(list, all);
             }
             if (rank.period == 0) return false;
             for (std::size_t i = list.size() - rank.period; i < list.size(); ++i)

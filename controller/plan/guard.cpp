@@ -162,7 +162,7 @@ void Guard::ended(const RankName& rank, const Seen& launch, bool planned) {
     if (in_phase_ && counted_ > 0 && whole_.all >= static_cast<double>(scale_ns()) * static_cast<double>(counted_))
         settle();
     if (!planned && in_phase_ && now_ns_ - planned_ns_ >= period_ns()) {
-        for (auto& [name, r] : ranks_) close(r);
+        for (auto& [name, r] : ranks_) close(r), r.anchor = 0, r.anchored_ns = r.done_ns;
         settle();
         in_phase_ = false;
         lap_ns_ = 0;
@@ -217,7 +217,7 @@ void Guard::pass_period(Rank& rank, std::uint64_t context, const Known* known, c
     if (known == nullptr) return;
     const TimeNs gone = rank.done_ns - rank.anchored_ns, after = known->after_ns;
     const bool comes_again = rank.anchor == context && gone >= scale_ns() / 10 * 7, is_lost = gone > 3 * scale_ns();
-    // Pauses may have made the period longer than what comes again: then that will do, for it is there again and again in each.
+    // Pauses may have made the period longer than anything takes to come again. Then whatever comes again in it will do.
     const TimeNs least = in_phase_ && gone > 4 * scale_ns() ? 1 : period_ns() / 10 * 7;
     if (rank.anchor == 0 || is_lost ? after >= least && after <= 2 * period_ns() : comes_again) {
         if (in_phase_) {

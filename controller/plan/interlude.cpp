@@ -8,19 +8,19 @@
 namespace opus::controller::plan {
 namespace {
 
+constexpr std::uint64_t kMostLaps = 16;  // as long as so many may be what is looked at between two
+
 using Launches = std::vector<const Seen*>;
 
 // Its rank's launches of these numbers, in order; none where the log begins later.
 std::optional<Launches> launches_of(const Log& log, const RankName& rank, std::uint64_t begin, std::uint64_t end) {
     const auto seen = log.ranks().find(rank);
     if (seen == log.ranks().end() || begin > end) return std::nullopt;
+    const auto& all = seen->second;
+    if (begin < end && (all.empty() || all.front().seq > begin)) return std::nullopt;
     Launches launches;
-    bool reaches = begin == end;
-    for (const Seen& s : seen->second) {
-        reaches |= s.seq <= begin;
-        if (s.seq >= begin && s.seq < end) launches.push_back(&s);
-    }
-    if (!reaches) return std::nullopt;
+    for (auto s = std::ranges::lower_bound(all, begin, {}, &Seen::seq); s != all.end() && s->seq < end; ++s)
+        launches.push_back(&*s);
     return launches;
 }
 
@@ -43,97 +43,109 @@ bool is_lap(const RankLap& lap, Launches::const_iterator at, Place& place) {
     return true;
 }
 
-// From its first launch of `from` on, before `until`.
-std::vector<Place> places_of(const Log& log, const RankName& name, const RankLap& from, std::uint64_t until) {
-    std::vector<Place> places;
-    const auto launches = launches_of(log, name, from.seq, until + from.seqs);
-    if (!launches || launches->size() < from.launches.size()) return places;
-    const auto last = launches->end() - static_cast<std::ptrdiff_t>(from.launches.size());
-    for (auto at = launches->begin(); at <= last; ++at)
-        if (Place place; is_lap(from, at, place)) places.push_back(std::move(place));
+using Places = std::vector<std::pair<RankName, std::vector<Place>>>;  // of each rank, in its order
+
+// From one lap on to another one, that one included. None: a rank's log does not go back that far.
+std::optional<Places> places_between(const Lap& from, const Lap& until, const Log& log) {
+    Places places;
+    for (const auto& [name, rank] : from.ranks) {
+        const auto launches = launches_of(log, name, rank.seq, must_find(until.ranks, name).seq + rank.seqs);
+        if (!launches) return std::nullopt;
+        auto& own = places.emplace_back(name, std::vector<Place>{}).second;
+        if (rank.launches.empty() || launches->size() < rank.launches.size()) continue;
+        const auto last = launches->end() - static_cast<std::ptrdiff_t>(rank.launches.size());
+        for (auto at = launches->begin(); at <= last; ++at)
+            if (Place place; is_lap(rank, at, place)) own.push_back(std::move(place));
+    }
     return places;
 }
 
-// Adds the ranks' places that belong to the lap of which these are the first keys. False: one of them does no such lap.
-bool complete(std::map<Key, std::uint64_t>& first, std::vector<std::pair<RankLap*, std::vector<Place>>> ranks) {
-    const auto belongs = [&](const Place& place) {
+// The lap to which this place of a rank belongs, with those of all the others. None: one of them does no such lap.
+std::optional<Lap> lap_at(const Place& place, const Places& places, const Lap& like) {
+    Lap lap = like;
+    auto first = place.first;
+    const auto belongs = [&](const Place& p) {
         bool meets = false;
-        for (const auto& [sequence, n] : place.first) {
+        for (const auto& [sequence, n] : p.first) {
             const auto known = first.find(sequence);
             if (known != first.end() && known->second != n) return false;
             meets |= known != first.end();
         }
         return meets;
     };
-    while (!ranks.empty()) {
-        const std::size_t left = ranks.size();
-        std::erase_if(ranks, [&](auto& rank) {
-            const auto place = std::ranges::find_if(rank.second, belongs);
-            if (place == rank.second.end()) return false;
-            rank.first->seq = place->seq;
-            first.insert(place->first.begin(), place->first.end());
+    std::vector<const Places::value_type*> open;
+    for (const auto& rank : places) open.push_back(&rank);
+    while (!open.empty()) {
+        const std::size_t left = open.size();
+        std::erase_if(open, [&](const Places::value_type* rank) {
+            const auto p = std::ranges::find_if(rank->second, belongs);
+            if (p == rank->second.end()) return false;
+            must_find(lap.ranks, rank->first).seq = p->seq;
+            first.insert(p->first.begin(), p->first.end());
             return true;
         });
-        if (ranks.size() == left) return false;
+        if (open.size() == left) return std::nullopt;
     }
-    return true;
+    for (auto& [sequence, s] : lap.sequences)
+        if (const auto at = first.find(sequence); at != first.end()) s.first = at->second;
+    return lap;
 }
 
 // Some ranks do an operation that is in no lap before this one, others behind it.
 bool parts_an_operation(const Lap& from, const Lap& next, const Log& log) {
-    std::map<Key, bool> is_before;
-    for (const auto& [name, rank] : next.ranks)
-        for (const Seen& s : must_find(log.ranks(), name)) {
-            if (s.seq < must_find(from.ranks, name).seq) continue;
-            for (const SeenKey& k : s.keys) {
+    std::map<Key, bool> comes_before;
+    for (const auto& [name, rank] : next.ranks) {
+        const auto& all = must_find(log.ranks(), name);
+        for (auto s = std::ranges::lower_bound(all, must_find(from.ranks, name).seq, {}, &Seen::seq); s != all.end(); ++s)
+            for (const SeenKey& k : s->keys) {
                 if (next.sequences.contains(sequence_of(k.key))) continue;
-                const bool before = s.seq < rank.seq;
-                if (is_before.try_emplace(k.key, before).first->second != before) return true;
+                const bool before = s->seq < rank.seq;
+                if (comes_before.try_emplace(k.key, before).first->second != before) return true;
             }
-        }
+    }
     return false;
 }
 
-// The first lap from this one on that all ranks do, as it is counted; at the latest this other one.
-Lap next_lap(const Lap& from, const Lap& until, const Log& log) {
-    Lap next = from;
-    std::vector<std::pair<RankLap*, std::vector<Place>>> ranks;
-    for (auto& [name, rank] : next.ranks)
-        ranks.emplace_back(&rank, places_of(log, name, rank, must_find(until.ranks, name).seq));
-    for (const Place& place : ranks.front().second) {
-        auto first = place.first;
-        if (!complete(first, ranks)) continue;
-        for (auto& [sequence, s] : next.sequences)
-            if (const auto at = first.find(sequence); at != first.end()) s.first = at->second;
-        if (!parts_an_operation(from, next, log)) return next;
-    }
-    return until;
-}
-
-bool is_before(const Lap& x, const Lap& y) {
+bool is_not_later(const Lap& x, const Lap& y) {
     return std::ranges::all_of(
                x.ranks, [&](const auto& rank) { return rank.second.seq <= must_find(y.ranks, rank.first).seq; }) &&
            std::ranges::all_of(x.sequences,
                                [&](const auto& s) { return s.second.first <= must_find(y.sequences, s.first).first; });
 }
 
+// The first lap from this one on that all ranks do, as it is counted; at the latest this other one.
+Lap next_lap(const Lap& from, const Lap& until, const Places& places, const Log& log) {
+    for (const Place& place : places.front().second) {
+        if (place.seq < must_find(from.ranks, places.front().first).seq) continue;
+        auto lap = lap_at(place, places, from);
+        if (lap && is_not_later(from, *lap) && !parts_an_operation(from, *lap, log)) return std::move(*lap);
+    }
+    return until;
+}
+
 }  // namespace
 
 std::vector<Interlude> Interlude::between(Lap from, Lap& found, const Log& log) {
+    if (!is_not_later(from, found)) return {};
+    for (const auto& [name, rank] : from.ranks)
+        if (must_find(found.ranks, name).seq - rank.seq > kMostLaps * rank.seqs) return {};
+    const auto places = places_between(from, found, log);
+    if (!places) return {};
     std::vector<Interlude> all;
-    Lap last = found;
-    while (is_before(from, found) && !is_before(found, from)) {
-        Lap next = next_lap(from, found, log);
-        if (is_before(next, from)) {  // it is one
+    Lap behind = found;
+    while (!is_not_later(found, from)) {
+        Lap next = next_lap(from, found, *places, log);
+        if (is_not_later(next, from)) {  // it is one
             from.advance(1);
             continue;
         }
         auto between = Interlude::of(from, next, log);
-        if (!between || !is_before(from, next)) break;
-        all.push_back(std::move(*between));
-        from = last = std::move(next);
+        if (!between) return {};
+        if (!between->ranks().empty()) all.push_back(std::move(*between));
+        from = behind = std::move(next);
     }
-    if (!all.empty()) found.ranks = last.ranks, found.sequences = last.sequences;
+    if (!is_not_later(from, found)) return {};  // something in it is in no order
+    found.ranks = behind.ranks, found.sequences = behind.sequences;
     return all;
 }
 

@@ -1,5 +1,6 @@
 // What a job does now and then between its laps: an evaluation, a checkpoint, a step of another kind. It lasts from the
-// beginning of a lap that is not done to its end until the next lap begins; so it may begin with what a lap begins with.
+// beginning of a lap that is not done to its end until the next lap begins that all ranks do; so it may begin with what
+// a lap begins with.
 //
 // Pure, no clock. Not thread-safe.
 #pragma once

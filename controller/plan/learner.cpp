@@ -312,10 +312,10 @@ void Learner::remember_interludes(Kind& kind) {
 bool Learner::turn_aside(const std::vector<Strange>& strange) {
     Kind& kind = *kind_;
     const auto rank = kind.lap.ranks.find(strange.front().rank);
-    if (aside_ || rank == kind.lap.ranks.end()) return false;
+    if (rank == kind.lap.ranks.end() || (aside_ && strange.front().number < rank->second.seq)) return false;
     Lap from = numbers_from(kind.lap, rank->second.lap_of(strange.front().number));
-    // Others may have come to it in the lap before, or in runs.
-    for (std::size_t i = 0; i < 2 * kind.interludes.size(); ++i) {
+    // Others may have come to it in the lap before, or in runs. One may begin while ranks are in the one before.
+    for (std::size_t i = 0; i < (aside_ ? 1 : 2) * kind.interludes.size(); ++i) {
         if (i == kind.interludes.size()) from.advance(-1);
         Interlude interlude = kind.interludes[kind.interludes.size() - 1 - i % kind.interludes.size()];
         interlude.begin_at(from);

@@ -187,17 +187,22 @@ void Launches::demand(NodeIndex node, const wire::LaunchDemand& demand) {
         }
     runs_.demand_meets_runs(*launch);
     jobs_.check_fit(*launch);
-    enter(*launch);
-    if (misses_gone_member(*launch))
-        for (const KeyRef& r : launch->keys)
-            if (r.key->comm->gone > 0 && !r.key->comm->open())
-                return registration_.degrade(*r.key->comm, Policy::proceed, Reason::died,
-                                             "a launch waits for a rank that left");
-    node_sessions_.pass_overdue(*launch);
+    enter_held(*launch);
 }
 
 bool Launches::is_unheld(const Launch& launch) {
     return std::ranges::all_of(launch.keys, [](const KeyRef& r) { return r.key->comm->open(); });
+}
+
+// Its rank waits in a gate until it starts, unless those whom it waits for cannot come.
+void Launches::enter_held(Launch& launch) {
+    enter(launch);
+    if (misses_gone_member(launch))
+        for (const KeyRef& r : launch.keys)
+            if (r.key->comm->gone > 0 && !r.key->comm->open())
+                return registration_.degrade(*r.key->comm, Policy::proceed, Reason::died,
+                                             "a launch waits for a rank that left");
+    node_sessions_.pass_overdue(launch);
 }
 
 // It has come: who was waiting for it may be complete now.

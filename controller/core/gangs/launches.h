@@ -28,6 +28,7 @@ public:
     void demand(NodeIndex node, const wire::LaunchDemand& demand);
     Launch* add(NodeIndex node, const wire::LaunchDemand& demand, bool runs = false);
     void enter(Launch& launch);
+    void enter_held(Launch& launch);
     void open_kept_calls();
     void hear_done(NodeIndex node, const wire::LaunchDone& done);
     void hear_seen(NodeIndex node, const wire::LaunchSeen& seen);

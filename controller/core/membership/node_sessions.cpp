@@ -241,9 +241,10 @@ void NodeSessions::put_back(Launch& launch) {
     if (launch.gang != nullptr) gangs_.leave(launch);
     launch.gate = Gate::held;
     launch.stage = Stage::ready;
-    if (launch.no_light || Launches::is_unheld(launch)) return holds_.pass_unheld(launch);  // since it was granted
-    launches_.enter(launch);
-    pass_overdue(launch);
+    // Communicators of it were let go meanwhile, and with them what was held for them.
+    const bool unheld = std::ranges::any_of(launch.keys, [](const KeyRef& r) { return r.key->comm->open(); });
+    if (launch.no_light || unheld) return holds_.pass_unheld(launch);
+    launches_.enter_held(launch);
 }
 
 // One launch as its manager tells it.

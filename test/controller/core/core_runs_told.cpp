@@ -64,6 +64,10 @@ public:
         s.ranks.push_back({0, 1, 0, 30'000, Policy::proceed, "job"});
         s.comms.push_back({kComm, {}, n, static_cast<std::uint32_t>(fabric.nodes.size()), 0, 0, Mode::enforce, 1,
                            std::move(done), Verdict::unknown, CreationState::returned});
+        if (of_two_comms) {
+            s.comms.push_back(s.comms.front());
+            s.comms.back().comm = kOther;
+        }
         s.launches = std::move(launches);
         s.tokens = std::move(tokens);
         hear(n, std::move(s));
@@ -111,6 +115,7 @@ public:
     Core core;
     Actions out;
     TimeNs now = 0;
+    bool of_two_comms = false;  // ranks are members of kOther, too
 };
 
 }  // namespace
@@ -216,20 +221,25 @@ TEST_CASE("such a launch starts without its peer once more when its manager had 
     CHECK(starts() == 2);
 }
 
-TEST_CASE("a launch whose grant was lost is opened if its communicator is not held any more when its manager is back") {
-    for (const bool fenced : {true, false}) {
-        CAPTURE(fenced);
+TEST_CASE(
+    "a launch whose grant was lost is opened if a communicator of it is not held any more when its manager is back") {
+    enum class How { fenced, expired, one_of_two_expired };
+    for (const How how : {How::fenced, How::expired, How::one_of_two_expired}) {
+        CAPTURE(static_cast<int>(how));
         Hands h;
+        h.of_two_comms = how == How::one_of_two_expired;
         h.start_switch({});
         for (NodeIndex n = 0; n < 3; ++n) h.report(n);
-        const wire::LaunchDemand connection = Hands::launch(0, {{{kComm, KeyKind::conn_p2p, 0, 1, 0}, 1, false}});
+        std::vector<wire::KeyRange> keys{{{kComm, KeyKind::conn_p2p, 0, 1, 0}, 1, false}};
+        if (h.of_two_comms) keys.push_back({{kOther, KeyKind::conn_p2p, 0, 1, 0}, 1, false});
+        const wire::LaunchDemand connection = Hands::launch(0, keys);
         for (NodeIndex n = 0; n < 2; ++n) h.demand(n, connection);
         h.settle();
         h.on(NodeLost{0, 1});
         for (const NodeIndex n : {1u, 2u}) h.demand(n, Hands::launch(9, {transfers(1, 2, 0)}));
         for (int i = 0; i < 10; ++i) h.advance(50 * kMs);
         h.settle();  // both are suspended for it
-        if (fenced)
+        if (how == How::fenced)
             h.on(CtlFence{1, h.fabric.gpus[h.fabric.nodes[0].gpus[0]].ports[0], "to clean it"});
         else
             h.hear(2, wire::Expired{{{0, 9}}});

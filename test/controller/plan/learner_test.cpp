@@ -5,7 +5,9 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <deque>
 #include <functional>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -56,6 +58,8 @@ struct Job {
     Learner learner;
     TimeNs now = kMs, held = kDark;
     std::uint64_t seq[3] = {0, 0, 0}, next[2] = {0, 0}, grant = 0;
+    std::size_t behind = 0;  // so many of rank 2's launches are told later than those of others
+    std::deque<std::function<void()>> of_2;
 
     void use(const CommId& comm, OpKind op = OpKind::none) {
         const std::uint32_t left = comm == kLeft ? 0 : 1;
@@ -66,10 +70,17 @@ struct Job {
         for (const std::uint32_t r : {left, left + 1}) {
             const RankName rank{r, 0};
             const std::vector<SeenKey> keys{{key, false}};
-            learner.asked(rank, seq[r], signature_of(op, keys));
-            if (std::exchange(follower.due, false)) learner.look();
-            learner.ended(rank, {op, keys, seq[r]++, grant, now, now + held, now + held + 10 * kMs});
+            const auto launch = [this, rank, op, keys, n = seq[r]++, g = grant, at = now] {
+                learner.asked(rank, n, signature_of(op, keys));
+                if (std::exchange(follower.due, false)) learner.look();
+                learner.ended(rank, {op, keys, n, g, at, at + held, at + held + 10 * kMs});
+            };
+            if (r == 2)
+                of_2.push_back(launch);
+            else
+                launch();
         }
+        for (; of_2.size() > behind; of_2.pop_front()) of_2.front()();
         now += held + 140 * kMs;
     }
     void laps(int count) {
@@ -245,6 +256,35 @@ TEST_CASE("light must be up for two laps before it is at rest") {
     CHECK(job.learner.rest_ns() == 0);
     job.laps_until_asked();
     CHECK(job.learner.rest_ns() == 2 * 300 * kMs);
+}
+
+TEST_CASE("whatever laps are found of a job, light comes to rest sometime") {
+    // Of 3,000 seeds four never had a lap of more than a moment: these are among them (627, 1197, 1454, 2721).
+    std::vector<unsigned> seeds;
+    for (const unsigned first : {600u, 1150u, 1430u, 2700u})
+        for (unsigned seed = first; seed < first + 50; ++seed) seeds.push_back(seed);
+    for (const unsigned seed : seeds) {
+        CAPTURE(seed);
+        std::mt19937 random{seed};
+        const auto draw = [&random](unsigned below) { return static_cast<unsigned>(random() % below); };
+        std::vector<unsigned> iteration;  // of the same again and again, as micro-batches are
+        for (unsigned block = 2 + draw(5); block > 0; --block)
+            for (unsigned first = draw(5), second = draw(5), times = 2 + draw(3); times > 0; --times) {
+                iteration.push_back(first);
+                if (block % 2 == 0) iteration.push_back(second);
+            }
+        Job job;
+        job.held = 0;
+        job.behind = draw(20);
+        job.follower.unmoved = 1'000'000 * kMs;
+        bool rests = false;
+        for (int i = 0; i < 100; ++i)
+            for (const unsigned use : iteration) {
+                use < 2 ? job.use(kLeft) : use < 4 ? job.use(kRight) : job.use(kRight, OpKind::all_to_all);
+                rests |= i > 50 && job.learner.rest_ns() > 0;
+            }
+        CHECK(rests);
+    }
 }
 
 TEST_CASE("without the guard a plan begins at once, whatever it promises") {
@@ -447,6 +487,29 @@ TEST_CASE("what comes between laps is known one by one, whatever it came togethe
                 CHECK(job.learner.kind() == kind);
             }
         }
+}
+
+TEST_CASE("an interlude may begin while a rank is in the one before it, and in no other way than it is known") {
+    Job job;
+    job.follow();
+    const Kind* kind = job.learner.kind();
+    job.use(kRight, OpKind::all_to_all);
+    job.laps(12);
+    job.use(kLeft, OpKind::all_gather);
+    job.laps(12);
+    REQUIRE(job.learner.kind() == kind);
+    job.ask(1, kRight, OpKind::all_to_all);  // rank 2 is still to come to it
+    job.ask(0, kLeft, OpKind::none);
+    REQUIRE(job.learner.kind() == kind);
+    ++job.seq[0], ++job.next[0];
+    SUBCASE("it is known") {
+        job.ask(0, kLeft, OpKind::all_gather);
+        CHECK(job.learner.kind() == kind);
+    }
+    SUBCASE("it is not") {
+        job.ask(0, kLeft, OpKind::broadcast);
+        CHECK(job.learner.kind() == nullptr);
+    }
 }
 
 TEST_CASE("a launch that began in a run ends the plan, too, if it is in no lap") {
