@@ -8,7 +8,7 @@
 namespace opus::controller::plan {
 namespace {
 
-constexpr std::uint64_t kMostLaps = 16;  // as long as so many may be what is looked at between two
+constexpr std::uint64_t kMostBetween = 16;  // as long as so many may be what is looked at between two
 
 using Launches = std::vector<const Seen*>;
 
@@ -128,7 +128,7 @@ Lap next_lap(const Lap& from, const Lap& until, const Places& places, const Log&
 std::vector<Interlude> Interlude::between(Lap from, Lap& found, const Log& log) {
     if (!is_not_later(from, found)) return {};
     for (const auto& [name, rank] : from.ranks)
-        if (must_find(found.ranks, name).seq - rank.seq > kMostLaps * rank.seqs) return {};
+        if (must_find(found.ranks, name).seq - rank.seq > kMostBetween * rank.seqs) return {};
     const auto places = places_between(from, found, log);
     if (!places) return {};
     std::vector<Interlude> all;
