@@ -17,7 +17,8 @@ namespace opus::controller::plan {
 class Interlude {
 public:
     // What is in the log from the lap that was left, which is counted as the first, until the lap that was found again,
-    // but for laps; that one is numbered from the last of it on. Empty: the log does not go back that far.
+    // but for laps. That one is numbered from the first lap behind the last of it on. Empty: there is nothing else, there
+    // is too much, or the log does not go back that far.
     static std::vector<Interlude> between(Lap from, Lap& found, const Log& log);
 
     bool does_as(const Interlude& other) const;
