@@ -40,9 +40,9 @@ public:
     }
 
     std::optional<Lap> find(const PairsOf& pairs_of) {
-        if (ranks_.empty()) return std::nullopt;
+        if (ranks_.empty() || !find_periods(false)) return std::nullopt;
         // Some ranks may just have done what is a lap of theirs for a moment, and others not.
-        if (!find_whole(false) && !find_whole(true)) return std::nullopt;
+        if (!join() && !(find_periods(true) && join())) return std::nullopt;
         name_uses(pairs_of);
         for (const Rank& rank : ranks_) list_launches(rank);
         return std::move(lap_);
@@ -56,14 +56,9 @@ private:
         std::map<Key, std::uint64_t> counts;  // keys of each sequence in a period
     };
 
-    bool find_whole(bool all) {
-        lap_ = {};
-        for (Rank& rank : ranks_) rank.counts.clear();
-        return find_periods(all) && join_periods() && cut();
-    }
-
     bool find_periods(bool all) {
         for (Rank& rank : ranks_) {
+            rank.counts.clear();
             std::vector<std::uint64_t> list;
             list.reserve(rank.launches.size());
             for (const Seen* s : rank.launches) list.push_back(s->signature);
@@ -86,6 +81,11 @@ private:
         for (std::size_t i = n - launches; i + rank.period < n; ++i)
             if (rank.launches[i]->signature != rank.launches[i + rank.period]->signature) return false;
         return true;
+    }
+
+    bool join() {
+        lap_ = {};
+        return join_periods() && cut();
     }
 
     // How many periods of each rank go into a lap of the job: whoever meets others meets them as often as they do.

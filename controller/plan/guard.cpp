@@ -157,12 +157,12 @@ void Guard::ended(const RankName& rank, const Seen& launch, bool planned) {
         ++phase_;
         whole_ = open_ = {};
         counted_ = 0;
-        for (auto& [name, r] : ranks_) r.open = {}, r.anchor = 0, r.anchored_ns = r.done_ns, r.is_counted = false;
+        for (auto& [name, r] : ranks_) r.open = {}, r.seek_anchor(), r.is_counted = false;
     }
     if (in_phase_ && counted_ > 0 && whole_.all >= static_cast<double>(scale_ns()) * static_cast<double>(counted_))
         settle();
     if (!planned && in_phase_ && now_ns_ - planned_ns_ >= period_ns()) {
-        for (auto& [name, r] : ranks_) close(r), r.anchor = 0, r.anchored_ns = r.done_ns;
+        for (auto& [name, r] : ranks_) close(r), r.seek_anchor();
         settle();
         in_phase_ = false;
         lap_ns_ = 0;
@@ -187,10 +187,7 @@ void Guard::look(Rank& rank, const Over& launch) {
     std::size_t context = 0;
     for (const std::uint64_t signature : rank.last) context = hash_mix(context, signature);
     const TimeNs before = std::exchange(rank.done_ns, launch.done_ns);
-    if (before == 0) {
-        rank.anchored_ns = launch.done_ns;
-        return;
-    }
+    if (before == 0) return rank.seek_anchor();
     const TimeNs took = launch.done_ns - before;
     const auto at = rank.known.find(context);
     Known* const known = at == rank.known.end() ? nullptr : &at->second;

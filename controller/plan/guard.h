@@ -99,6 +99,8 @@ private:
         std::uint64_t anchor = 0;
         TimeNs anchored_ns = 0;  // where there is no anchor: since when none has been found
         bool is_counted = false;
+
+        void seek_anchor() { anchor = 0, anchored_ns = done_ns; }
     };
     std::optional<double> mean_ns(const Known& known) const;
     void look(Rank& rank, const Over& launch);

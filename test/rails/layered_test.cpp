@@ -153,14 +153,14 @@ TEST_CASE("a plan that has not paid for its begin by then is not begun" * layere
 // They take half and one and a half times as long as the one that was timed. The guard takes a long one for a loss, once.
 TEST_CASE("that laps are unlike in length is no reason to go without a plan" * layered) {
     replay::GenerateOptions g;
-    for (const std::uint64_t seed : {48, 110}) {
+    for (const auto& [seed, least] : {std::pair{48u, 0.7}, std::pair{110u, 0.6}}) {
         g.seed = seed;
         CAPTURE(seed);
         VariantOptions o = guarded({"quiet", 0, 0}, 10);
         o.learned = 10;
         const replay::Workload job = replay::generate("layered", g);
         const PlayedVariant demand = play(job, Rails::on_demand, o), ahead = play(job, Rails::provisioned, o);
-        CHECK(hidden_share(demand, ahead, play_known(job, {&demand, &ahead}, o).best.iteration_ms) > 0.6);
+        CHECK(hidden_share(demand, ahead, play_known(job, {&demand, &ahead}, o).best.iteration_ms) > least);
     }
 }
 
