@@ -75,22 +75,24 @@ bool connect_first(Communicator& c, ring::OpEntry& op, Flight& flight) {
 }
 
 // Circuits for the connections first, then the ordinary launch behind its kernel.
-Course begin_stream_gated(Communicator& c, ring::OpEntry op, cudaStream_t stream, Flight& flight) {
+Course begin_stream_gated(Communicator& c, ring::OpEntry op, cudaStream_t stream, bool by_comm, Flight& flight) {
     if (!connect_first(c, op, flight)) return refuse(flight.connections, op);
-    const LaunchHead head{ring::Gate::stream, 1, record_flags(1, ring::Gate::stream)};
+    const std::uint16_t by = by_comm ? ring::kLaunchCommGo : 0;
+    const LaunchHead head{ring::Gate::stream, 1, std::uint16_t(record_flags(1, ring::Gate::stream) | by)};
     flight.seq = push(process.view, head, stream_name(c, stream), op);
     if (flight.seq == kFull) {
         c.count_lost();
         return Course::start;
     }
+    if (!by_comm) c.apart = flight.seq;
     process.view.header->recorded.fetch_add(1, std::memory_order_relaxed);
     follow(c, {stream, c.context}, false);
     const InContext current(*c.context);
-    if (!enqueue_gate(c, flight.seq, stream)) {
+    if (by_comm ? !enqueue_comm_gate(c, flight.seq, stream) : !enqueue_gate(c, flight.seq, stream)) {
         return pass_host_gate(flight.seq, &op, 1) ? Course::start : refuse(flight.seq, op);
     }
     process.view.header->gated.fetch_add(1, std::memory_order_relaxed);
-    ring_doorbell();
+    by_comm ? ring_unless_gone(c, flight.seq) : ring_doorbell();
     return Course::start;
 }
 
@@ -151,14 +153,16 @@ __attribute__((noinline)) Course begin(Communicator& c, ring::OpEntry op, cudaSt
         return Course::pass;
     }
     const ring::Gate gate = gate_for(c, stream);
+    const bool by_comm = may_look_at_comm_go(c, op, stream) && gate == ring::Gate::stream;
     prepare_fast_path(c, stream, gate);
-    if (gate == ring::Gate::stream) return begin_stream_gated(c, op, stream, flight);
+    if (gate == ring::Gate::stream) return begin_stream_gated(c, op, stream, by_comm, flight);
     const LaunchHead head{gate, 1, record_flags(1, gate)};
     flight.seq = push(process.view, head, stream_name(c, stream), op);
     if (flight.seq == kFull) [[unlikely]] {
         c.count_lost();
         return Course::start;
     }
+    c.apart = flight.seq;
     process.view.header->recorded.fetch_add(1, std::memory_order_relaxed);
     if (gate == ring::Gate::none) {
         mark_ready(flight.seq, {stream, c.context});
@@ -294,7 +298,8 @@ __attribute__((noinline)) Communicator* admit_on_slow_path(ncclComm_t comm) {
                                                                          width(datatype) * (elements), sequence, seq))   \
         [[unlikely]]                                                                                                     \
         return held_##name args;                                                                                         \
-    if (!pass_fast_path_gate(c, seq)) [[unlikely]]                                                                       \
+    if constexpr (!goes_round(OpKind::kind)) c.apart = seq;                                                              \
+    if (!pass_fast_path_gate<goes_round(OpKind::kind)>(c, seq)) [[unlikely]]                                             \
         return ncclResult_t(thread_words.refusal);                                                                       \
     comm = c.handle, stream = c.fast_path.stream; /* what they are; not kept meanwhile */                                \
     thread_words.inside = 1;                                                                                             \

@@ -36,7 +36,9 @@ inline constexpr std::uint32_t kNotPlain = kNone;
 struct FastPath {
     cudaStream_t stream;
     std::uint64_t stream_name;
-    std::uint64_t head;  // LaunchHead of its records
+    std::uint64_t head;       // LaunchHead of its records
+    std::uint64_t ring_head;  // likewise, of collectives over its ring
+    CUdeviceptr ring_go;      // what their gates look at; 0: the go word of their slot
     ring::Gate gate;
     bool on_driver;  // there are contexts and captures, and the stream says done
     CUcontext context;
@@ -48,6 +50,8 @@ struct FastPath {
 struct Communicator {
     const std::atomic<std::uint32_t>* verdict;  // the CommEntry's, or a constant
     std::uint64_t collectives = 0;              // key number of the next
+    std::uint64_t apart =
+        0;  // its last launch that looks at the go word of its slot (ring::kLaunchCommGo); kFull: none that is not done
     PeerSequence* sends = nullptr;              // [size]
     PeerSequence* recvs = nullptr;              // [size]
     PeerSequence* puts = nullptr;               // [size], from the first one-sided operation on

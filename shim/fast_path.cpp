@@ -23,6 +23,15 @@ void end_flight(Communicator& c, const Flight& flight, LaunchStream at, ncclResu
     c.count_lost();
 }
 
+// All that it may still wait for stands before it in its stream, or looks at the same word.
+bool may_look_at_comm_go(Communicator& c, const ring::OpEntry& op, cudaStream_t stream) {
+    if (!goes_round(OpKind{op.kind}) || op.flags != 0 || !serves_minor(8) || c.windows || c.last_end != nullptr)
+        return false;
+    const std::uint64_t done = process.view.done[c.apart & process.view.mask].value.load(std::memory_order_acquire);
+    if (c.apart != kFull && done > c.apart) c.apart = kFull;
+    return c.apart == kFull || (c.fast_path_verdict != kNotPlain && c.fast_path.stream == stream);
+}
+
 void prepare_fast_path(Communicator& c, cudaStream_t stream, ring::Gate gate) {
     FastPath& path = c.fast_path;
     if (c.fast_path_verdict != kNotPlain && path.stream == stream && path.gate == gate) return c.open_fast_path();
@@ -37,7 +46,10 @@ void prepare_fast_path(Communicator& c, cudaStream_t stream, ring::Gate gate) {
         return;
     path.stream = stream;
     path.stream_name = stream_name(c, stream);
+    const bool by_comm = gate == ring::Gate::stream && serves_minor(8);
     path.head = LaunchHead(gate, 1, record_flags(1, gate)).word();
+    path.ring_head = LaunchHead(gate, 1, record_flags(1, gate) | (by_comm ? ring::kLaunchCommGo : 0)).word();
+    path.ring_go = by_comm ? device_address(&c.entry()->go) : 0;
     path.gate = gate;
     path.context = c.context->handle;
     path.function = c.context->gate;
@@ -56,11 +68,11 @@ bool ask_stream(const FastPath& path) {
     return driver.cuStreamIsCapturing(path.stream, &status) == CUDA_SUCCESS && status == CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
-bool place_fast_path_gate(FastPath& path, std::uint64_t seq) {
+bool place_fast_path_gate(FastPath& path, std::uint64_t seq, CUdeviceptr go) {
     const Ring& view = process.view;
     const std::uint64_t slot = seq & view.mask;
     path.arguments.ready = device_address_at_once(&view.ready[slot].value);
-    path.arguments.go = device_address_at_once(&view.go[slot].value);
+    path.arguments.go = go != 0 ? go : device_address_at_once(&view.go[slot].value);
     path.arguments.value = seq + 1;
     return driver.cuLaunchKernel(path.function, 1, 1, 1, 32, 1, 1, 0, path.stream, path.list, nullptr) == CUDA_SUCCESS;
 }
@@ -91,6 +103,13 @@ __attribute__((noinline)) ncclResult_t finish_fast_path_stream(Communicator& c, 
 }
 
 // --- gates ----------------------------------------------------------------------------------------
+
+// Unless the manager, which looks again soon, has let it go already, and some more.
+__attribute__((noinline)) void ring_unless_gone(const Communicator& c, std::uint64_t seq) {
+    const std::uint32_t asleep = process.view.header->asleep.load(std::memory_order_seq_cst);
+    const std::uint64_t go = c.entry()->go.load(std::memory_order_relaxed) & ~ring::kGoAbort;
+    if (asleep != ring::kAwake && (asleep != ring::kDozes || seq + ring::kLeftToRing >= go)) ring_doorbell_now();
+}
 
 bool pass_on_slow_path(Communicator& c, std::uint64_t seq) {
     const ring::OpEntry op = process.view.record(seq).op;

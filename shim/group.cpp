@@ -121,6 +121,8 @@ public:
         record_all();
         if (group_.parts.size() == 1 && group_.streams.size() == 1)
             prepare_fast_path(*group_.parts[0].comm, group_.streams[0].at.stream, gate_);
+        else
+            close_fast_paths();
         return hold_all();
     }
 
@@ -189,6 +191,13 @@ private:
                (!c.fast_path.on_driver || ask_stream(c.fast_path));
     }
 
+    // Of communicators that stand in another stream than before, or in several (ring::kLaunchCommGo).
+    void close_fast_paths() {
+        for (const GroupPart& part : group_.parts)
+            if (part.recorded && (group_.streams.size() != 1 || part.comm->fast_path.stream != group_.streams[0].at.stream))
+                part.comm->close_fast_path();
+    }
+
     bool begin_on_fast_path() {
         Communicator& c = *group_.parts[0].comm;
         gather_ops(kNone);
@@ -199,8 +208,8 @@ private:
             return true;
         }
         process.view.header->recorded.fetch_add(1, std::memory_order_relaxed);
-        fast_path_seq_ = seq;
-        return pass_fast_path_gate(c, seq);
+        fast_path_seq_ = c.apart = seq;
+        return pass_fast_path_gate<false>(c, seq);
     }
 
     // The calls are captured into a graph, all of them: a stream that captures waits for none that does not.
@@ -548,6 +557,7 @@ private:
             count_lost(set);
         else
             process.view.header->recorded.fetch_add(1, std::memory_order_relaxed);
+        each_held(set, [&launch](const GroupPart& part) { part.comm->apart = std::min(launch.seq, kFull - 1); });
         group_.launches.add(launch);
     }
 

@@ -156,15 +156,22 @@ static inline void fill_openers(GateArguments& a, const Communicator& c, std::ui
     a.open_comm = device_address(&ready.opened);
 }
 
-bool enqueue_gate(const Communicator& c, std::uint64_t seq, cudaStream_t stream, bool fused) {
-    const ring::View& view = process.view;
-    const std::uint64_t slot = seq & view.mask;
+static bool enqueue_gate(const Communicator& c, std::uint64_t seq, cudaStream_t stream, bool fused, const void* go) {
+    const std::uint64_t slot = seq & process.view.mask;
     GateArguments a{};
     fill_openers(a, c, slot, fused);
-    a.ready = device_address(&view.ready[slot].value);
-    a.go = device_address(&view.go[slot].value);
+    a.ready = device_address(&process.view.ready[slot].value);
+    a.go = device_address(go);
     a.value = seq + 1;
     return launch(c.context->gate, a, stream);
+}
+
+bool enqueue_gate(const Communicator& c, std::uint64_t seq, cudaStream_t stream, bool fused) {
+    return enqueue_gate(c, seq, stream, fused, &process.view.go[seq & process.view.mask].value);
+}
+
+bool enqueue_comm_gate(const Communicator& c, std::uint64_t seq, cudaStream_t stream) {
+    return enqueue_gate(c, seq, stream, false, &c.entry()->go);
 }
 
 bool enqueue_replayed_gate(const Communicator& c, std::uint64_t seq, cudaStream_t stream, bool fused) {

@@ -19,6 +19,9 @@ void prepare_gate(DriverContext& context);
 // them is ended. False: it could not be.
 bool enqueue_gate(const Communicator& c, std::uint64_t seq, cudaStream_t stream, bool fused = false);
 
+// The same of a ring::kLaunchCommGo.
+bool enqueue_comm_gate(const Communicator& c, std::uint64_t seq, cudaStream_t stream);
+
 // The same of a launch that is captured on that stream: its graph holds each replay at this gate. enqueue_replay_end says
 // behind its kernel that the replay is done.
 bool enqueue_replayed_gate(const Communicator& c, std::uint64_t seq, cudaStream_t stream, bool fused = false);

@@ -15,7 +15,7 @@
 //                 │ CommEntry[kMaxComms]                           │
 //                 │   line 0: identity    written once a life      │  shim
 //                 │   line 1: open, lost; which GPU it runs on     │  shim
-//                 │   line 2: verdict and why, freed               │  manager
+//                 │   line 2: verdict and why, freed, go           │  manager
 //   slots_offset  ├───────────────────────────────────────────────┤
 //                 │ LaunchRecord / LaunchExtension[slots], 64 B    │  shim
 //   ready_offset  │ GateWord[slots]   ready = seq + 1              │  shim (host gate) or GPU (stream gate)
@@ -32,6 +32,7 @@
 //     ready ──its circuits are up, or it may pass──▶ go[s] = seq + 1 (| abort)   manager
 //     recorded ──inside a run──▶ go[s] = seq + 1, before ready (early release)   manager
 //     that ──its run is revoked──▶ go[s] = seq (retract); ready? then go again   manager
+//     inside a run, not recorded yet──▶ go of its communicator > seq             manager
 //     go ──kernel finished──▶ done[s] = seq + 1                                  GPU | shim
 //     done, and all before it done──▶ retired > seq: the slot is free            manager
 //     done, and one before it not───▶ reusable > seq: the slot is free           manager
@@ -58,13 +59,20 @@
 // Replays of one graph take turns, so the r-th done is that of the r-th gate. Its ready, go and done words are not used
 // otherwise.
 //
+// A launch that is `kLaunchCommGo` waits at the go word of its communicator instead: it goes when that is above `seq`. So the
+// manager need not have seen the launch: inside a run it stores a `go` that lies ahead of what is recorded, and later launches
+// wait for nobody and ring for nobody. The manager stores the go word of the slot as well, for a gate that comes to stand on the
+// host. A shim marks launches so that become ready behind every earlier launch of their communicator that may still wait: lone
+// collectives over the communicator's ring on the stream of its launch before.
+//
 // Every word has one writer and only grows, so a reader needs no lock and either side may die at any
 // instruction. Exceptions: `occupied`, and a go that was stored early, which may be retracted. For that a gate that is
-// `kLaunchFenced` stores ready, then looks at go, and the manager stores go = seq, then looks at ready, all four in one
-// total order (seq_cst): so one of the two sees the other. What is ready by then has started, whether it has gone or
+// `kLaunchFenced` stores ready, then looks at go, and the manager stores go = seq, then looks at ready (that of a communicator:
+// reads the ring as well, for launches that it has not seen), all four in one total order (seq_cst): so one of the two sees the
+// other. What is ready by then has started, whether it has gone or
 // not, and its go is stored again. The manager trusts no byte the shim wrote: it copies, then validates (manager/ring.*).
 //
-// A gate is open when  go >= seq + 1,  or `open` of the segment is not 0,  or `open` of its
+// A gate is open when  its go >= seq + 1,  or `open` of the segment is not 0,  or `open` of its
 // communicator is not 0 (a stream gate that holds several: `opened` of its slot),  or the heartbeat has stood still for the hold time, or is what it was when
 // another gate gave up waiting for it.
 //
@@ -84,8 +92,9 @@ inline constexpr std::uint64_t kMagic = 0x31474e525355504full;  // "OPUSRNG1"
 inline constexpr std::uint32_t kVersionMajor = 1;
 // 1: dead_beat; 2: kLaunchFenced; 3: creation and reason, kLaunchSkips, kOpConnects; 4: pci and uuid of a CommEntry,
 // kMaxOps (was 1024), kOpMesh, kLaunchLasts, one-sided operations; 5: kLaunchReplayed; 6: `ways` of a CommEntry;
-// 7: kLaunchLasts of captured operations (pinned_key), `also` and `known_as` of a CommEntry
-inline constexpr std::uint32_t kVersionMinor = 7;
+// 7: kLaunchLasts of captured operations (pinned_key), `also` and `known_as` of a CommEntry; 8: kLaunchCommGo, `go` of
+// a CommEntry, kDozes
+inline constexpr std::uint32_t kVersionMinor = 8;
 inline constexpr std::uint32_t kMaxComms = 256;
 inline constexpr std::uint32_t kDefaultSlots = 4096;  // power of two
 inline constexpr std::uint32_t kMaxSlots = 65536;
@@ -143,6 +152,7 @@ inline constexpr std::uint16_t kLaunchSkips = 64;      // its shim knows occupie
 inline constexpr std::uint16_t kLaunchReplayed = 128;  // captured into a graph; not below minor 5
 // Done when what it connected is no more, or the graph that it was captured into; later launches do not wait for that.
 inline constexpr std::uint16_t kLaunchLasts = 256;
+inline constexpr std::uint16_t kLaunchCommGo = 512;  // waits at the go word of its communicator; not below minor 8
 
 // Slots 2.. of a launch: two more ops each. 64 bytes.
 struct LaunchExtension {
@@ -199,9 +209,15 @@ struct CommEntry {
     std::atomic<std::uint32_t> reason;       // Reason; stored before `verdict`
     std::atomic<std::uint32_t> reason_rank;  // the member that it is about, kNone: none; stored before `verdict`
     CommId known_as;  // not `id`, if it is not zero: what most members call it, and all its children's ids are made of. Likewise
+    std::atomic<std::uint64_t> go;  // of its launches that are kLaunchCommGo; 0 before `freed` is stored
 };
 
 enum class Open : std::uint32_t { closed = 0, pass = 1, abort = 2 };
+
+// Values of `asleep`. Who dozes looks again within milliseconds: a launch that goes anyway rings only where the go word
+// of its communicator is to be moved on, kLeftToRing launches before its end.
+inline constexpr std::uint32_t kAwake = 0, kAsleep = 1, kDozes = 2;
+inline constexpr std::uint64_t kLeftToRing = 8;
 
 struct SegmentHeader {
     // line 0, written by the manager before it hands the descriptor out; version stored last.
@@ -220,7 +236,7 @@ struct SegmentHeader {
     // line 1
     alignas(kLine) std::atomic<std::uint64_t> heartbeat;  // manager: from 1 on, grows at least every second while it lives
     std::atomic<std::uint32_t> open;                      // Open: lets everything pass, or fails everything. Sticky.
-    std::atomic<std::uint32_t> asleep;                    // 1: ring the doorbell after recording or a host `ready`
+    std::atomic<std::uint32_t> asleep;  // else than kAwake: ring the doorbell after recording or a host `ready`
     // line 2
     alignas(kLine) std::atomic<std::uint64_t> head;
     std::atomic<std::uint64_t> comm_changes;  // grows after each change of a CommEntry, before the doorbell
@@ -248,7 +264,7 @@ static_assert(sizeof(GateWord) == 64 && offsetof(GateWord, waiter) == 8 && offse
 static_assert(sizeof(CommEntry) == 192 && offsetof(CommEntry, open) == 64 && offsetof(CommEntry, verdict) == 128);
 static_assert(offsetof(CommEntry, state) == 56 && offsetof(CommEntry, creation) == 60);
 static_assert(offsetof(CommEntry, reason) == 136 && offsetof(CommEntry, reason_rank) == 140);
-static_assert(offsetof(CommEntry, also) == 104 && offsetof(CommEntry, known_as) == 144);
+static_assert(offsetof(CommEntry, also) == 104 && offsetof(CommEntry, known_as) == 144 && offsetof(CommEntry, go) == 160);
 static_assert(sizeof(SegmentHeader) == 384);
 static_assert(offsetof(SegmentHeader, heartbeat) == 64 && offsetof(SegmentHeader, open) == 72);
 static_assert(offsetof(SegmentHeader, head) == 128 && offsetof(SegmentHeader, comm_changes) == 136 &&

@@ -41,6 +41,8 @@ bool Core::pending() const {
     });
 }
 
+bool Core::goes_ahead() const { return impl_->rooms.early_releases.go_ahead(); }
+TimeNs Core::lit_ns() const { return impl_->rooms.runs.lit_ns(); }
 bool Core::awaits_end(const wire::LocalLaunch& launch) const { return impl_->rooms.launches.awaits_end(launch); }
 
 const Counters& Core::counters() const { return impl_->world.counters; }

@@ -112,10 +112,19 @@ struct FromController {
 };
 struct Tick {};
 
-// The answer to one Retract: those of its launches whose gates were reached all the same, and may have opened.
+// A go word of a communicator: its launches that look at it and lie below `upto` go, recorded or not.
+struct CommGo {
+    RankId rank = kNone;
+    std::uint32_t comm = kNone;
+    std::uint64_t upto = 0;
+};
+
+// The answer to one Retract: those of its launches whose gates were reached all the same, and may have opened. What was
+// recorded meanwhile has been told of before.
 struct Retracted {
     std::vector<wire::LocalLaunch> launches;
     std::vector<wire::LocalLaunch> reached;
+    std::vector<CommGo> comms = {};
 };
 
 using Event = std::variant<RankUp, RankDown, CommEntering, CommUp, CommCreated, CommDown, CommLost, Recorded, Ready,
@@ -130,15 +139,23 @@ struct SetGo {
     RankId rank = kNone;
     std::uint64_t seq = 0;
     bool abort = false;
+    std::uint32_t comm = kNone;  // the entry whose go word its gate looks at
 };
 // Stores go before the gate is reached: it will not wait.
 struct ReleaseEarly {
     RankId rank = kNone;
     std::uint64_t seq = 0;
+    std::uint32_t comm = kNone;  // likewise
 };
-// Takes that back, then looks which were reached: Retracted answers, with the same launches.
+// The same of what is not recorded yet.
+struct ReleaseAhead {
+    CommGo go;
+};
+// Takes that back: launches, and go words of communicators as far as they are beyond `upto`. Then looks for launches that were
+// recorded meanwhile, tells of them, and looks which were reached: Retracted answers, with the same launches and communicators.
 struct Retract {
     std::vector<wire::LocalLaunch> launches;
+    std::vector<CommGo> comms = {};
 };
 struct SetVerdict {
     RankId rank = kNone;
@@ -192,8 +209,8 @@ struct Log {
     std::string text;
 };
 
-using Action = std::variant<Send, SetGo, ReleaseEarly, Retract, SetVerdict, SetOpen, Retired, FreeComm, Steer, SetNode,
-                            ForgetRank, EndSession, End, WakeAt, Log>;
+using Action = std::variant<Send, SetGo, ReleaseEarly, ReleaseAhead, Retract, SetVerdict, SetOpen, Retired, FreeComm,
+                            Steer, SetNode, ForgetRank, EndSession, End, WakeAt, Log>;
 using Actions = std::vector<Action>;
 
 struct Counters {
@@ -219,6 +236,9 @@ public:
     bool pending() const;
     // Of a launch that was let go: somebody waits for its end, on this node or at the controller.
     bool awaits_end(const wire::LocalLaunch& launch) const;
+    // Some launches go without us (ReleaseAhead), and when light was last granted here, or asked back.
+    bool goes_ahead() const;
+    TimeNs lit_ns() const;
     const Counters& counters() const;
     std::string check() const;
     // Ranks, their communicators and launches that are not done, a line each: for last words (opus/assert.h).

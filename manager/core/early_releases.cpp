@@ -1,8 +1,12 @@
 // Early release: a launch under a soft token gets its go before its gate is reached, so that it waits for no poll
 // there. Retracted, it has started if its gate was reached in time, and waits as others do if not. A run is returned,
 // or ends, only when that is known. The states of a launch are drawn in rank.h, the words in launch_ring.h.
+//
+// In a run without end it goes further: the go word of a communicator lies ahead of what is recorded, and its launches wait
+// for nobody. What was recorded in time went; so before a Retract of such a word is answered the ring has been read.
 #include <algorithm>
 #include <functional>
+#include <map>
 #include <utility>
 
 #include "manager/core/rooms.h"
@@ -12,7 +16,8 @@ namespace {
 
 // Of one rank. More than start between two looks at a busy stream; few, because a manager that dies cannot retract
 // them.
-constexpr std::size_t kMostReleasedEarly = 32;
+constexpr std::size_t kMostReleasedEarly = 32;  // of those that are recorded
+constexpr std::uint64_t kMostAhead = 32;        // and beyond these
 constexpr std::size_t kMostLooked = 128;  // launches not done
 
 // The launches of each family that are not done, in ring order.
@@ -26,11 +31,15 @@ public:
             in_stream &= ahead.one_stream;
             behind_gone &= ahead.gone;
         }
+        if (launch.by_comm_go() && !behind_gone) return Ahead::waits;  // their word would let those ahead go as well
         return in_stream ? Ahead::in_stream : behind_gone ? Ahead::let_go : Ahead::waits;
     }
     void add(const Launch& launch) {
         const bool gone = launch.phase == Phase::started || launch.early == EarlyRelease::released;
         for (const std::uint32_t family : launch.families) of(family, launch).gone &= gone && !launch.stands_apart();
+    }
+    bool all_gone(std::uint32_t family) const {
+        return std::ranges::all_of(families_, [family](const Family& f) { return f.family != family || f.gone; });
     }
 
 private:
@@ -79,10 +88,51 @@ void EarlyReleases::release(Rank& rank) {
             launch.early = EarlyRelease::released;
             ++released;
             ++counters_.released_early;
-            emit(ReleaseEarly{rank.info.rank, launch.seq});
+            emit(ReleaseEarly{rank.info.rank, launch.seq, launch.go_comm()});
         }
         order.add(launch);
     }
+    release_ahead(rank, [&order](std::uint32_t family) { return order.all_gone(family); });
+}
+
+bool EarlyReleases::go_ahead() const {
+    return std::ranges::any_of(ranks_, [](const auto& entry) {
+        const Rank& rank = entry.second;
+        return std::any_of(rank.members.begin(), rank.members.begin() + rank.used,
+                           [](const auto& member) { return member && member->ahead != 0; });
+    });
+}
+
+// Where all that it has recorded has been let go.
+void EarlyReleases::release_ahead(Rank& rank, const std::function<bool(std::uint32_t family)>& all_gone) {
+    for (std::uint32_t i = 0; i < rank.used; ++i) {
+        if (!rank.members[i] || !rank.members[i]->next) continue;
+        Member& member = *rank.members[i];
+        if (member.ahead > rank.recorded_upto + kMostAhead / 2 || !all_gone(member.family) || !goes_ahead(rank, member, {}))
+            continue;
+        member.ahead = rank.recorded_upto + kMostAhead;
+        emit(ReleaseAhead{{rank.info.rank, i, member.ahead}});
+    }
+}
+
+// Not what shares its resources: launches of others that are not recorded yet may come before its own.
+bool EarlyReleases::goes_ahead(const Rank& rank, const Member& member, const std::vector<std::uint64_t>& without) const {
+    const auto shares = [&member](const auto& other) { return other && other->family == member.family; };
+    return member.verdict == Verdict::enforced && !member.retired && runs_.goes_ahead(*member.next, without) &&
+           std::count_if(rank.members.begin(), rank.members.begin() + rank.used, shares) == 1;
+}
+
+// A word that lay ahead of it has let it go, and may have while it was taken back.
+void EarlyReleases::recorded(Rank& rank, Launch& launch) {
+    Member& member = *rank.members[launch.members.front()];
+    if (launch.keys.size() == 1) {
+        member.next = launch.keys.front().range.first;
+        member.next->n += launch.keys.front().range.count;
+    }
+    if (!launch.may_be_released_early() || launch.seq >= std::max(member.ahead, member.retracted_ahead)) return;
+    launch.early = launch.seq < member.ahead ? EarlyRelease::released : EarlyRelease::retracting;
+    launch.grant = runs_.cover_by_tokens(rank, launch, {});
+    ++counters_.released_early;
 }
 
 // Under which it may be released; 0: under none. What is reached before its turn keeps its circuits for longer than it
@@ -125,48 +175,72 @@ void EarlyReleases::recovered(Rank& rank, const Launch& launch) {
     }
 }
 
-void EarlyReleases::retract_unless(const std::function<bool(const Rank&, const Launch&)>& covered) {
+void EarlyReleases::retract_unless(const Kept& kept) {
     Retract back;
     for (auto& [id, rank] : ranks_) {
         FamilyOrder order;
+        std::map<std::uint32_t, std::uint64_t> first;  // by communicator: the first of its launches that is taken back
         for (Launch& launch : rank.launches) {
             if (launch.phase == Phase::done) continue;
             const bool stays =
                 order.ahead_of(launch) != Ahead::waits;  // not where one ahead of it, in another stream, does not
-            if (launch.early == EarlyRelease::released && !(stays && covered(rank, launch))) {
+            if (launch.early == EarlyRelease::released && !(stays && kept.launch(rank, launch))) {
                 launch.early = EarlyRelease::retracting;
                 back.launches.push_back({id, launch.seq});
+                if (launch.by_comm_go()) first.try_emplace(launch.go_comm(), launch.seq);
             }
             order.add(launch);
         }
+        for (std::uint32_t i = 0; i < rank.used; ++i) {
+            if (!rank.members[i]) continue;
+            Member& member = *rank.members[i];
+            const auto at = first.find(i);
+            if (at == first.end() && (member.ahead == 0 || kept.ahead(rank, member))) continue;
+            back.comms.push_back({id, i, at != first.end() ? at->second : rank.recorded_upto});
+            member.retracted_ahead = std::max(member.retracted_ahead, std::exchange(member.ahead, 0));
+        }
     }
-    if (back.launches.empty()) return;
+    if (back.launches.empty() && back.comms.empty()) return;
     counters_.retracted += back.launches.size();
     ++retractions_;
     emit(std::move(back));
 }
 
 void EarlyReleases::retract_all() {
-    retract_unless([](const Rank&, const Launch&) { return false; });
+    retract_unless({[](const Rank&, const Launch&) { return false; }, [](const Rank&, const Member&) { return false; }});
 }
 
 void EarlyReleases::retract(const std::vector<std::uint64_t>& lapsing) {
-    retract_unless([&](const Rank& rank, const Launch& launch) { return runs_.cover(rank, launch, lapsing) != 0; });
+    retract_unless({[&](const Rank& rank, const Launch& launch) { return runs_.cover(rank, launch, lapsing) != 0; },
+                    [&](const Rank& rank, const Member& member) { return goes_ahead(rank, member, lapsing); }});
 }
 
+// Of a word that was taken back, those that were recorded meanwhile are told of by now.
 void EarlyReleases::handle(const Retracted& e) {
     if (retractions_ == 0) {
         ++counters_.rejected;
         return;
     }
     --retractions_;
+    std::vector<wire::LocalLaunch> launches = e.launches;
+    for (const CommGo& go : e.comms) {
+        Rank* rank = rank_of(go.rank);
+        if (rank == nullptr || !rank->members[go.comm]) continue;
+        rank->members[go.comm]->retracted_ahead = 0;
+        rank->early_release_due = true;
+        for (const Launch& launch : rank->launches)
+            if (launch.early == EarlyRelease::retracting && launch.go_comm() == go.comm &&
+                std::ranges::find(launches, wire::LocalLaunch{go.rank, launch.seq}) == launches.end())
+                launches.push_back({go.rank, launch.seq});
+    }
     const auto each = [&](bool reached, auto&& f) {
-        for (const wire::LocalLaunch& id : e.launches) {
+        for (const wire::LocalLaunch& id : launches) {
             Rank* rank = nullptr;
             Launch* launch = launch_of(id, &rank);
             if (launch == nullptr || launch->early != EarlyRelease::retracting)
                 continue;  // seen to be ready before this
-            if (reached != (std::find(e.reached.begin(), e.reached.end(), id) != e.reached.end())) continue;
+            if (reached != (launch->reached || std::find(e.reached.begin(), e.reached.end(), id) != e.reached.end()))
+                continue;
             f(*rank, *launch);
             rank->early_release_due = true;
         }

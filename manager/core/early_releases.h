@@ -27,11 +27,13 @@ public:
 
     bool is_due() const;
     void release_all();
+    void recorded(Rank& rank, Launch& launch);  // by_comm_go()
     void started(Rank& rank, Launch& launch);
     void recovered(Rank& rank, const Launch& launch);
 
     void retract_all();
     void retract(const std::vector<std::uint64_t>& lapsing);  // what is covered by nothing but these grants
+    bool go_ahead() const;                                    // some, of what is not recorded
     bool are_retracting() const { return retractions_ != 0; }
     void handle(const Retracted& e);
 
@@ -39,9 +41,15 @@ public:
 
 private:
     void release(Rank& rank);
+    void release_ahead(Rank& rank, const std::function<bool(std::uint32_t family)>& all_gone);
+    bool goes_ahead(const Rank& rank, const Member& member, const std::vector<std::uint64_t>& without) const;
     std::uint64_t grant_for(const Rank& rank, const Launch& launch, Ahead ahead) const;
     void start_before(Rank& rank, const Launch& launch);
-    void retract_unless(const std::function<bool(const Rank&, const Launch&)>& covered);
+    struct Kept {
+        std::function<bool(const Rank&, const Launch&)> launch;
+        std::function<bool(const Rank&, const Member&)> ahead;
+    };
+    void retract_unless(const Kept& kept);
 
     std::uint32_t retractions_ = 0;  // not answered yet
 

@@ -72,6 +72,7 @@ void Launches::handle(const Recorded& e) {
     Launch& taken = *rank->find(e.seq);
     if (e.go && !is_replay(e.seq)) early_releases_.recovered(*rank, taken);
     rank->early_release_due = true;
+    if (taken.by_comm_go()) early_releases_.recorded(*rank, taken);
     consider(*rank, taken);
     if (rank->is_short()) retire(*rank);
 }
@@ -149,7 +150,7 @@ void Launches::start(Rank& rank, Launch& launch, Phase phase, bool abort) {
     launch.phase = phase;
     launch.early = EarlyRelease::no;
     launch.go_ns = realtime_;
-    emit(SetGo{rank.info.rank, launch.seq, abort});
+    emit(SetGo{rank.info.rank, launch.seq, abort, launch.go_comm()});
     ++counters_.gone;
     counters_.passed += phase == Phase::passed;
     runs_.started(launch);
@@ -252,6 +253,7 @@ void Launches::hear(const wire::Waiting& m) {
 
 void Launches::hear(const wire::Grant& m) {
     if (!m.steering.empty()) emit(Steer{m.steering});
+    runs_.note_light();
     for (const wire::LocalLaunch& id : m.firm) {
         Rank* rank = nullptr;
         Launch* launch = launch_of(id, &rank);

@@ -46,6 +46,7 @@ bool Rank::append(Launch launch) {
     overtaken_ += launch.overtaken;
     if (launch.overtaken) occupied_ += launch.slots;
     slots_ += launch.slots;
+    recorded_upto = launch.end();
     launches.push_back(std::move(launch));
     return true;
 }

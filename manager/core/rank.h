@@ -7,6 +7,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -24,6 +25,7 @@ namespace opus::manager {
 // reached: recorded ─go stored early─▶ released ─gate reached─▶ started
 //     ▲                          └──run revoked──▶ retracting ─gate reached all the same─▶ started
 //     └──────────────────────────────────────────────────┘ not reached
+// One that is recorded when the go word of its communicator is beyond it already is released from then on.
 // What is captured into a graph stays captured until that is gone; its replays are launches beside it.
 enum class Phase : std::uint8_t { recorded, waiting, started, suspended, passed, done, captured };
 
@@ -78,6 +80,13 @@ struct Launch {
     bool lets_pass() const {
         return running() && ((gate == ring::Gate::stream && stands_apart()) || (flags & ring::kLaunchConn) != 0);
     }
+    // Its gate looks at the go word of its communicator.
+    bool by_comm_go() const {
+        const std::uint16_t of_all = ring::kLaunchCommGo | ring::kLaunchFenced | ring::kLaunchReplayed | ring::kLaunchUngated;
+        return (flags & of_all) == (ring::kLaunchCommGo | ring::kLaunchFenced) && gate == ring::Gate::stream &&
+               members.size() == 1;
+    }
+    std::uint32_t go_comm() const { return by_comm_go() ? members.front() : kNone; }
     bool stands_apart() const { return families.size() > 1 || mixed(); }
     bool mixed() const { return (flags & ring::kLaunchMixed) != 0; }  // also of a communicator that is not held
     std::uint64_t end() const { return seq + slots; }  // in the ring
@@ -98,6 +107,9 @@ struct Member {
     bool lost = false;              // launches passed unrecorded: tell the controller until it degrades it
     std::uint32_t outstanding = 0;  // launches not done
     std::unordered_map<Key, std::uint64_t> finished;  // per sequence: keys below are done
+    // Its go word, as far as that lies ahead of what is recorded, or lay when it was retracted, until that is answered.
+    std::uint64_t ahead = 0, retracted_ahead = 0;
+    std::optional<Key> next;  // of its launches that look at that word: behind the last
 
     // Its creator does; while NCCL's creation goes on there is nobody yet to wait.
     bool awaits_verdict() const { return verdict == Verdict::unknown && info.creation != CreationState::entered; }
@@ -132,6 +144,7 @@ public:
     std::vector<std::uint64_t> waiting;  // launches in Phase::waiting
     std::size_t sequences = 0;           // entries of all `finished`
     bool early_release_due = false;      // there may be something to release early
+    std::uint64_t recorded_upto = 0;     // the launches read so far lie below
     bool recovered = false;   // an earlier manager served it
     std::uint32_t kept_most = kMaxKeptSlots;
     std::uint64_t unreported = 0;  // slots of launches that are `unreported`

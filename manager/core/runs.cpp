@@ -59,6 +59,7 @@ void Runs::end() {
 // answer, whichever run it was: so no launch is in flight unknown to the controller when circuits move. What has
 // ended comes first. Not before it is known which of the launches that were released early have gone.
 void Runs::hear(const wire::Revoke& m) {
+    note_light();
     m.grants.empty() ? early_releases_.retract_all() : early_releases_.retract(m.grants);
     if (!early_releases_.are_retracting()) return return_run(m);
     revokes_.push_back(m);
@@ -107,6 +108,14 @@ void Runs::finished(const Rank& rank, const Launch& launch) {
 
 void Runs::release(const CommId& comm, RankId rank, std::uint16_t index) {
     tokens_.release(comm, rank, index, [this](const Key& sequence) { return members_.local_members(sequence); });
+}
+
+bool Runs::goes_ahead(const Key& next, const std::vector<std::uint64_t>& without) const {
+    if (tokens_.empty() || now_ >= end_ns()) return false;
+    const std::uint64_t grant = tokens_.covers({next, 1, false}, without);
+    Key later = next;
+    later.n += wire::kMostKeysPlanned;
+    return grant != 0 && tokens_.continues(grant, later);
 }
 
 bool Runs::goes_on(const Launch& launch) const {

@@ -25,11 +25,15 @@ public:
     void finished(const Rank& rank, const Launch& launch);
     void release(const CommId& comm, RankId rank, std::uint16_t index);
 
+    void note_light() { lit_ns_ = now_; }
+    TimeNs lit_ns() const { return lit_ns_; }  // granted, or asked back
     bool empty() const { return tokens_.empty(); }
     // The grant of the run under which it may start, those `without` apart; 0: none.
     std::uint64_t cover(const Rank& rank, const Launch& launch, const std::vector<std::uint64_t>& without) const;
     std::uint64_t cover_by_tokens(const Rank& rank, const Launch& launch,
                                   const std::vector<std::uint64_t>& without) const;  // were it now
+    // Of a run without end that covers this key of a collective over its ring, and what follows it.
+    bool goes_ahead(const Key& next, const std::vector<std::uint64_t>& without) const;
     bool goes_on(const Launch& launch) const;                                        // the run under which it started
     bool is_endless(const Launch& launch,
                     std::uint64_t grant) const;  // after it, the run of this grant goes on for longer than by a plan
@@ -47,6 +51,7 @@ private:
     void return_run(const wire::Revoke& m);
 
     SoftTokens tokens_;
+    TimeNs lit_ns_ = 0;
     std::vector<wire::Revoke> revokes_;  // to be answered when what is retracted has been
     bool letting_go_ = false;            // of all runs, then
 

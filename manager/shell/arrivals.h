@@ -68,6 +68,7 @@ struct PollHint {
 
     bool any = false;
     bool unawaited = false;  // there is a word that nobody waits for: what comes after it goes without us
+    bool rests = false;      // nor does it matter when that is
     TimeNs quiet = 0;        // since the last event
     TimeNs due = 0;          // since when that is due which fell due last; 0: nothing is
     TimeNs watch_until = 0;  // until then what is due is most probably here

@@ -23,6 +23,8 @@ namespace {
 constexpr TimeNs kUs = 1'000, kMs = 1'000'000, kSecond = 1'000'000'000;
 constexpr TimeNs kScanInterval = kSecond / 2;
 constexpr TimeNs kLongUnrung = 100 * kUs, kBurst = kMs, kFlurry = 100 * kUs;
+constexpr TimeNs kLongQuiet = 100 * kMs;     // then the next launch rings, whatever it may do
+constexpr TimeNs kRest = kSecond;            // without a grant: when what goes anyway goes is not to be learned closely
 constexpr std::uint32_t kMeasureEvery = 16;  // looks: asking for CPU time is a system call
 constexpr std::uint32_t kAskForWaitsEvery = 64;
 
@@ -98,7 +100,7 @@ bool Daemon::run() {
     }
     server_.reset();
     link_.reset();
-    set_asleep(0);
+    set_asleep(ring::kAwake);
     for (auto& entry : ranks_) entry.second.ring.take_back();
     std::erase_if(ranks_, [this](const auto& entry) {
         if (entry.second.lives()) return false;
@@ -153,11 +155,11 @@ void Daemon::perform_all() {
     for (Action& action : actions) std::visit([this](auto& a) { perform(a); }, action);
     actions.clear();
     if (actions_.empty()) actions_.swap(actions);  // its memory serves again
-    for (const Retracted& answer : std::exchange(retracted_, {})) feed(answer);
 }
 
 void Daemon::settle() {
     for (bool more = true; more;) {
+        answer_retracts();
         fed_ = false;
         more = core_.flush(now_ns(), actions_);
         perform_all();
@@ -194,26 +196,47 @@ void Daemon::perform(Send& a) {
 void Daemon::perform(const SetGo& a) {
     const auto it = ranks_.find(a.rank);
     if (it == ranks_.end()) return;
-    store_go(it->second.segment.view(), a.seq, a.abort);
+    store_go(it->second.segment.view(), a.seq, a.abort, a.comm);
 }
 
 void Daemon::perform(const ReleaseEarly& a) {
-    if (const auto it = ranks_.find(a.rank); it != ranks_.end()) store_go(it->second.segment.view(), a.seq);
+    if (const auto it = ranks_.find(a.rank); it != ranks_.end())
+        store_go(it->second.segment.view(), a.seq, false, a.comm);
 }
 
-// All are retracted before the first is looked at.
+void Daemon::perform(const ReleaseAhead& a) {
+    if (const auto it = ranks_.find(a.go.rank); it != ranks_.end())
+        store_comm_go(it->second.segment.view(), a.go.comm, a.go.upto);
+}
+
+// All are retracted before the first is looked at: when the events at hand are told, for what is recorded by then comes first.
 void Daemon::perform(Retract& a) {
-    const auto each = [&](auto&& f) {
+    for (const wire::LocalLaunch& launch : a.launches)
+        if (const auto it = ranks_.find(launch.rank); it != ranks_.end())
+            retract_go(it->second.segment.view(), launch.seq);
+    for (const CommGo& go : a.comms)
+        if (const auto it = ranks_.find(go.rank); it != ranks_.end())
+            retract_comm_go(it->second.segment.view(), go.comm, go.upto);
+    retracts_.push_back(std::move(a));
+}
+
+void Daemon::answer_retracts() {
+    while (!retracts_.empty()) {
+        Retract a = std::move(retracts_.front());
+        retracts_.pop_front();
+        std::vector<Event> events;
+        for (const CommGo& go : a.comms)
+            if (const auto it = ranks_.find(go.rank); it != ranks_.end()) it->second.ring.look(events, false, now_ns());
+        for (const Event& event : events) feed(event);
+        Retracted answer;
         for (const wire::LocalLaunch& launch : a.launches)
-            if (const auto it = ranks_.find(launch.rank); it != ranks_.end()) f(it->second.segment.view(), launch);
-    };
-    Retracted answer;
-    each([](const ring::View& view, const wire::LocalLaunch& launch) { retract_go(view, launch.seq); });
-    each([&](const ring::View& view, const wire::LocalLaunch& launch) {
-        if (is_reached(view, launch.seq)) answer.reached.push_back(launch);
-    });
-    answer.launches = std::move(a.launches);
-    retracted_.push_back(std::move(answer));
+            if (const auto it = ranks_.find(launch.rank);
+                it != ranks_.end() && is_reached(it->second.segment.view(), launch.seq))
+                answer.reached.push_back(launch);
+        answer.launches = std::move(a.launches);
+        answer.comms = std::move(a.comms);
+        feed(answer);
+    }
 }
 
 void Daemon::perform(const SetVerdict& a) {
@@ -305,6 +328,10 @@ void Daemon::wait() {
     hint.quiet = now - last_event_;
     for (auto& [id, rank] : ranks_)
         rank.ring.await(hint, now, [this, id = id](std::uint64_t seq) { return core_.awaits_end({id, seq}); });
+    if (core_.goes_ahead() && hint.quiet < kLongQuiet) {
+        hint.any = hint.unawaited = true;  // of what is recorded by then nobody rings
+        hint.rests = now - core_.lit_ns() > kRest;
+    }
     const bool poll = hint.any;
     TimeNs timeout = until_next_deadline(now);
     if (poll) {
@@ -322,12 +349,11 @@ void Daemon::wait() {
     }
     // Ringing costs the application a system call: not for each of a burst, nor for the sake of a moment.
     const bool rung = !poll || (timeout > kLongUnrung && (hint.due == 0 || hint.quiet > kBurst));
-    if (rung && !told_asleep_) {
+    const std::uint32_t told = !rung ? ring::kAwake : poll ? ring::kDozes : ring::kAsleep;
+    if (told != told_asleep_) {
         // Told first, looked again then: a word stored in between is seen here, a later one rings.
-        set_asleep(1);
-        if (look(false)) return settle();
-    } else if (!rung && told_asleep_) {
-        set_asleep(0);
+        set_asleep(told);
+        if (told != ring::kAwake && look(false)) return settle();
     }
     if (link_spoke_ || monitor_spoke_) timeout = 0;
     if (poll && timeout == 0) ::sched_yield();  // what is watched for may be written by one who waits for this core
@@ -374,12 +400,12 @@ void Daemon::on_signal() {
 // are not, would cost each launch more. Where one wake follows another, many may ring: then they are told.
 void Daemon::calm_bells() {
     const TimeNs now = now_ns();
-    if (told_asleep_ && now - last_wake_ < kFlurry) set_asleep(0);
+    if (told_asleep_ != ring::kAwake && now - last_wake_ < kFlurry) set_asleep(ring::kAwake);
     last_wake_ = now;
 }
 
 void Daemon::set_asleep(std::uint32_t value) {
-    told_asleep_ = value != 0;
+    told_asleep_ = value;
     tell_asleep(ranks_, value);
 }
 

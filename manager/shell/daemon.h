@@ -65,7 +65,9 @@ private:
     void perform(Send& a);
     void perform(const SetGo& a);
     void perform(const ReleaseEarly& a);
+    void perform(const ReleaseAhead& a);
     void perform(Retract& a);
+    void answer_retracts();
     void perform(const SetVerdict& a);
     void perform(const SetOpen& a);
     void perform(const Retired& a);
@@ -114,7 +116,7 @@ private:
     Actions actions_;
     std::vector<Event> events_;
     std::vector<wire::Message> outgoing_;
-    std::vector<Retracted> retracted_;  // answers to the core, when the actions at hand are carried out
+    std::deque<Retract> retracts_;      // to be answered when the events at hand are told
     bool fed_ = true;                   // the core has something to settle
     bool reconnect_ = false;
     bool stopping_ = false;
@@ -130,7 +132,7 @@ private:
     TimeNs last_scan_ = 0;   // of communicator entries
     TimeNs last_beat_ = 0;
     TimeNs beat_interval_ = 0;
-    bool told_asleep_ = false;  // the ranks have been told to ring
+    std::uint32_t told_asleep_ = ring::kAwake;  // the ranks have been told to ring
     TimeNs last_wake_ = 0;
 };
 

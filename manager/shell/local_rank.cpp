@@ -28,6 +28,7 @@ void LocalRank::perform(const SetVerdict& a) {
 void LocalRank::perform(const FreeComm& a) {
     ring::CommEntry& entry = segment.view().comms[a.index];
     entry.verdict.store(static_cast<std::uint32_t>(Verdict::unknown), std::memory_order_relaxed);
+    entry.go.store(0, std::memory_order_relaxed);
     entry.freed.store(a.generation, std::memory_order_release);
     ring.comm_freed(a.index, a.generation);
 }

@@ -27,7 +27,7 @@ public:
     TimeNs interval(const PollHint& hint, TimeNs now) const {
         if (now < hint.watch_until && allowance_ > 0 && rest_ < kCrowded) return 0;
         TimeNs sleep = hint.due == 0 ? kDoze : interval(now - hint.due);
-        if (hint.unawaited)
+        if (hint.unawaited && !hint.rests)
             sleep = std::min(sleep, hint.quiet < kFlurry && rest_ < kCrowded ? kLevel : kSomeTime * rest_ / kOnce);
         return hint.next == 0 ? sleep : std::clamp<TimeNs>(hint.next - now - late_, 0, sleep);
     }

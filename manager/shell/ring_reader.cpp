@@ -17,6 +17,14 @@ RingReader::RingReader(ring::View view, RankId rank, bool recovered)
     const std::uint64_t reusable = view_.header->reusable.load(std::memory_order_acquire);
     passes_over_ = reusable > retired;
     next_ = retired_ = std::max(retired, reusable);
+    words_.take_comm_gos();
+}
+
+void RingReader::take_back() {
+    words_.take_comm_gos();
+    std::vector<Event> unheard;
+    if (!broken()) read_records(unheard);  // what went by those words
+    words_.take_back();
 }
 
 void RingReader::look(std::vector<Event>& events, bool scan, TimeNs now) {
@@ -35,6 +43,7 @@ void RingReader::look(std::vector<Event>& events, bool scan, TimeNs now) {
         if (gave_up > gave_up_) events.push_back(GaveUp{rank_});
         gave_up_ = gave_up;
     }
+    if (recovered_) words_.forget_comm_gos();
     recovered_ = false;
     entries_.known();
 }
@@ -173,7 +182,7 @@ bool RingReader::read_record(std::uint64_t seq, std::uint64_t end, std::vector<E
     if ((record.flags & ring::kLaunchReplayed) != 0) {
         record.replays = words_.follow_replays(record, recovered_);
     } else {
-        record.go = recovered_ && words_.stays_gone(seq, record.flags);
+        record.go = recovered_ && words_.stays_gone(seq, record.flags, RingWords::go_comm(record));
         words_.follow(record);
     }
     events.push_back(std::move(record));

@@ -34,7 +34,7 @@ public:
     }
 
     // What was released early and is not reached waits again: for the manager that comes next.
-    void take_back() { words_.take_back(); }
+    void take_back();
 
     // Actions of the core. The shim is told which slots are free.
     void retired(const Retired& a);

@@ -30,7 +30,7 @@ void RingWords::follow(const Recorded& record) {
     const bool conn = (record.flags & ring::kLaunchConn) != 0;
     StreamQueue& queue = queues_[{record.stream, conn ? 16 + record.seq : static_cast<std::uint64_t>(record.gate)}];
     if (queue.launches.empty()) queue.since = now_;
-    queue.launches.push_back({record.seq, record.flags, record.gate, false, kind_of(record)});
+    queue.launches.push_back({record.seq, record.flags, record.gate, false, go_comm(record), kind_of(record)});
 }
 
 bool RingWords::reached(std::uint64_t seq) const {
@@ -39,23 +39,40 @@ bool RingWords::reached(std::uint64_t seq) const {
 bool RingWords::ended(std::uint64_t seq) const {
     return view_.done[seq & view_.mask].value.load(std::memory_order_acquire) == seq + 1;
 }
-bool RingWords::went(std::uint64_t seq) const {
-    return (view_.go[seq & view_.mask].value.load(std::memory_order_relaxed) & ~ring::kGoAbort) == seq + 1;
+bool RingWords::went(std::uint64_t seq, std::uint32_t comm) const {
+    if ((view_.go[seq & view_.mask].value.load(std::memory_order_relaxed) & ~ring::kGoAbort) == seq + 1) return true;
+    if (comm == kNone) return false;
+    const std::uint64_t go = view_.comms[comm].go.load(std::memory_order_relaxed) & ~ring::kGoAbort;
+    return seq < std::max(go, comm < gos_.size() ? gos_[comm] : 0);
 }
 
 // Not what a manager before this one released early, unless its gate was reached in time.
-bool RingWords::stays_gone(std::uint64_t seq, std::uint16_t flags) const {
-    if (!went(seq) || (flags & ring::kLaunchFenced) == 0 || reached(seq)) return went(seq);
-    retract_go(view_, seq);
-    if (!is_reached(view_, seq)) return false;
-    store_go(view_, seq);
+bool RingWords::stays_gone(std::uint64_t seq, std::uint16_t flags, std::uint32_t comm) const {
+    const bool gone = went(seq, comm);
+    if (!gone || (flags & ring::kLaunchFenced) == 0) return gone;
+    if (!reached(seq)) {
+        retract_go(view_, seq);
+        if (!is_reached(view_, seq)) return false;
+    }
+    const std::uint64_t go = view_.go[seq & view_.mask].value.load(std::memory_order_relaxed);
+    if (comm != kNone || go == seq) store_go(view_, seq, go == ((seq + 1) | ring::kGoAbort), comm);
     return true;
+}
+
+void RingWords::take_comm_gos() {
+    gos_.resize(ring::kMaxComms);
+    for (std::uint32_t i = 0; i < ring::kMaxComms; ++i) gos_[i] = retract_comm_go(view_, i, 0);
 }
 
 void RingWords::take_back() {
     for (const auto& [key, queue] : queues_)
         for (const Tracked& launch : queue.launches)
-            if (!launch.ready) stays_gone(launch.seq, launch.flags);
+            if (!launch.ready || launch.comm != kNone) stays_gone(launch.seq, launch.flags, launch.comm);
+}
+
+std::uint32_t RingWords::go_comm(const Recorded& record) {
+    const bool looks = (record.flags & ring::kLaunchCommGo) != 0 && (record.flags & ring::kLaunchReplayed) == 0;
+    return looks && !record.ops.empty() && record.ops.front().comm < ring::kMaxComms ? record.ops.front().comm : kNone;
 }
 
 // What came since the last look came at one time, as far as can be known: it is reported in the order of the program,
@@ -200,7 +217,7 @@ void RingWords::await(PollHint& hint, TimeNs now, const Awaited& is_awaited) {
         if ((first.flags & ring::kLaunchConn) != 0) continue;  // the host reaches it and ends it
         const bool unmarked = first.gate == ring::Gate::none && (first.flags & ring::kLaunchMarksReady) == 0;
         const bool fenced = (first.flags & ring::kLaunchFenced) != 0;
-        const bool runs = went(first.seq) || (first.flags & ring::kLaunchUngated) != 0 || unmarked;
+        const bool runs = went(first.seq, first.comm) || (first.flags & ring::kLaunchUngated) != 0 || unmarked;
         if (runs ? (first.flags & ring::kLaunchHostDone) != 0 : first.gate == ring::Gate::host || first.ready) continue;
         if (!runs) {
             queue.next = Word::ready;  // also what was retracted
@@ -210,7 +227,8 @@ void RingWords::await(PollHint& hint, TimeNs now, const Awaited& is_awaited) {
         }
         if (runs && !is_awaited(first.seq))
             hint.any = hint.unawaited = true;
-        else if (queue.next == Word::done_ahead && queue.launches.size() > 1 && went(queue.launches[1].seq))
+        else if (queue.next == Word::done_ahead && queue.launches.size() > 1 &&
+                 went(queue.launches[1].seq, queue.launches[1].comm))
             hint.add_soon(now);
         else
             hint.add(queue.since, arrivals_.window(arrival_of(queue)), now);

@@ -31,10 +31,15 @@ public:
     using Awaited = std::function<bool(std::uint64_t seq)>;
     void await(PollHint& hint, TimeNs now, const Awaited& is_awaited);
 
-    // Was it let go? Not what a manager before this one released early, unless its gate was reached in time.
-    bool stays_gone(std::uint64_t seq, std::uint16_t flags) const;
+    // Was it let go? Not what a manager before this one released early, unless its gate was reached in time. `comm`:
+    // the entry whose go word its gate looks at, which is stored again then.
+    bool stays_gone(std::uint64_t seq, std::uint16_t flags, std::uint32_t comm) const;
+    // Takes the go words of all communicators back, before that is asked.
+    void take_comm_gos();
+    void forget_comm_gos() { gos_.clear(); }
     // What was released early and is not reached waits again: for the manager that comes next.
     void take_back();
+    static std::uint32_t go_comm(const Recorded& record);
 
 private:
     struct Tracked {
@@ -42,7 +47,8 @@ private:
         std::uint16_t flags = 0;
         ring::Gate gate{};
         bool ready = false;
-        std::uint64_t kind = 0;  // of launch, as far as it tells when its words come
+        std::uint32_t comm = kNone;  // whose go word its gate looks at
+        std::uint64_t kind = 0;      // of launch, as far as it tells when its words come
     };
     // What is looked for next: of a launch that was released early nobody need know when it was ready.
     enum class Word : std::uint8_t { ready = 1, done = 2, done_ahead = 3 };
@@ -72,12 +78,13 @@ private:
     void learn(StreamQueue& queue);
     bool reached(std::uint64_t seq) const;
     bool ended(std::uint64_t seq) const;
-    bool went(std::uint64_t seq) const;
+    bool went(std::uint64_t seq, std::uint32_t comm) const;
 
     ring::View view_;
     RankId rank_;
     std::map<StreamQueueKey, StreamQueue> queues_;
     std::map<std::uint64_t, Captured> captured_;  // by seq
+    std::vector<std::uint64_t> gos_;              // by entry: go words, as take_comm_gos found them
     Arrivals arrivals_;
     TimeNs now_ = 0, last_look_ = 0;
 };

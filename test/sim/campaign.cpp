@@ -44,6 +44,7 @@ CampaignResult Campaign::run(FaultClass fault_class, const CampaignOptions& opti
         result.released_early += o.released_early;
         result.retracted += o.retracted;
         result.raced += o.raced;
+        result.ahead += o.ahead;
         result.unroutable += o.unroutable > 0;
         result.passed_launches += o.passes;
         result.speculations += o.speculations;

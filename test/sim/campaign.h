@@ -21,7 +21,7 @@ struct CampaignOptions {
 
 struct CampaignResult {
     std::uint64_t schedules = 0, events = 0, launches = 0, grants = 0, suspensions = 0, moves = 0, runs = 0,
-                  run_launches = 0, released_early = 0, retracted = 0, raced = 0;
+                  run_launches = 0, released_early = 0, retracted = 0, raced = 0, ahead = 0;
     std::uint64_t unroutable = 0;  // schedules in which a gang could not be routed
     std::uint64_t passed_launches = 0;
     std::uint64_t speculations = 0, used = 0, wrong = 0, full_rings = 0;

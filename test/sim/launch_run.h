@@ -17,6 +17,7 @@ struct LaunchRun {
     const LaunchPlan* plan = nullptr;  // null: connections
     std::uint64_t seq = kUnrecorded;
     std::uint32_t slots = 0;  // of the ring, from there on
+    std::uint32_t go_comm = kNone;  // the entry whose go word its gate looks at
     enum class State : std::uint8_t { issued, reached, running, done } state{};
     bool named = false;           // by a grant that has come to its manager
     bool granted = false;         // by a controller

@@ -115,15 +115,17 @@ int play_all(const Request& r) {
             "%-10s %7llu schedules, %9llu events, %8llu launches, %7llu grants, %6llu suspended, %6llu passed, "
             "%5llu unroutable, %6llu moved ahead (%llu in vain), %6llu runs of %6llu "
             "launches "
-            "(%llu gates released early, %llu retracted, %llu of them gone), %llu waits for room in a ring: %s; %.0f "
+            "(%llu gates released early, %llu retracted, %llu of them gone, %llu go words stored ahead), %llu waits "
+            "for room in a ring: %s; %.0f "
             "schedules/s, %.0f events/s\n",
-            name_of(c), static_cast<unsigned long long>(result.schedules), static_cast<unsigned long long>(result.events),
-            static_cast<unsigned long long>(result.launches), static_cast<unsigned long long>(result.grants),
-            static_cast<unsigned long long>(result.suspensions), static_cast<unsigned long long>(result.passed_launches),
-            static_cast<unsigned long long>(result.unroutable), static_cast<unsigned long long>(result.speculations),
-            static_cast<unsigned long long>(result.wrong), static_cast<unsigned long long>(result.runs),
-            static_cast<unsigned long long>(result.run_launches), static_cast<unsigned long long>(result.released_early),
-            static_cast<unsigned long long>(result.retracted), static_cast<unsigned long long>(result.raced),
+            name_of(c), static_cast<unsigned long long>(result.schedules),
+            static_cast<unsigned long long>(result.events), static_cast<unsigned long long>(result.launches),
+            static_cast<unsigned long long>(result.grants), static_cast<unsigned long long>(result.suspensions),
+            static_cast<unsigned long long>(result.passed_launches), static_cast<unsigned long long>(result.unroutable),
+            static_cast<unsigned long long>(result.speculations), static_cast<unsigned long long>(result.wrong),
+            static_cast<unsigned long long>(result.runs), static_cast<unsigned long long>(result.run_launches),
+            static_cast<unsigned long long>(result.released_early), static_cast<unsigned long long>(result.retracted),
+            static_cast<unsigned long long>(result.raced), static_cast<unsigned long long>(result.ahead),
             static_cast<unsigned long long>(result.full_rings), result.failures.empty() ? "all held" : "FAILED",
             static_cast<double>(result.schedules) / result.seconds, static_cast<double>(result.events) / result.seconds);
         std::fflush(stdout);
@@ -174,11 +176,14 @@ int mutations(const Request& r) {
         options.mutation = static_cast<Mutation>(i);
         options.most_failures = ~0u;
         const bool keeps = options.mutation == Mutation::keep_runs;
-        const bool needs_runs = options.mutation == Mutation::ignore_revoke || options.mutation == Mutation::retract_nothing;
+        const bool needs_runs = options.mutation == Mutation::ignore_revoke ||
+                                options.mutation == Mutation::retract_nothing ||
+                                options.mutation == Mutation::overlook_ahead;
         options.runs = keeps || needs_runs ? Runs::on : runs_of(r.runs);
-        const FaultClass where = keeps                                        ? FaultClass::silence
-                                 : options.mutation == Mutation::no_pair_keys ? FaultClass::wide
-                                                                              : FaultClass::calm;
+        const FaultClass where = keeps                                          ? FaultClass::silence
+                                 : options.mutation == Mutation::overlook_ahead ? FaultClass::early
+                                 : options.mutation == Mutation::no_pair_keys   ? FaultClass::wide
+                                                                                : FaultClass::calm;
         const CampaignResult result = campaign.run(where, options);
         std::map<std::string, int> kinds;
         for (const auto& [seed, what] : result.failures) ++kinds[what.substr(0, what.find_first_of(":\n"))];

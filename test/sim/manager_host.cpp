@@ -181,16 +181,23 @@ void ManagerHost::perform(manager::Send& a) {
 void ManagerHost::perform(const manager::SetGo& a) {
     const std::uint32_t rank = rank_of(a.rank);
     if (rank == kNone || !world_.ranks[rank]->alive()) return;
-    const ring::View& view = world_.ranks[rank]->view();
-    view.go[a.seq & view.mask].value.store((a.seq + 1) | (a.abort ? ring::kGoAbort : 0));
+    manager::store_go(world_.ranks[rank]->view(), a.seq, a.abort, a.comm);
     world_.ranks[rank]->on_go(a.seq, a.abort);
 }
 
 void ManagerHost::perform(const manager::ReleaseEarly& a) {
     const std::uint32_t rank = rank_of(a.rank);
     if (rank == kNone || !world_.ranks[rank]->alive()) return;
-    manager::store_go(world_.ranks[rank]->view(), a.seq);
+    manager::store_go(world_.ranks[rank]->view(), a.seq, false, a.comm);
     world_.ranks[rank]->on_offer(a.seq);
+}
+
+void ManagerHost::perform(const manager::ReleaseAhead& a) {
+    const std::uint32_t rank = rank_of(a.go.rank);
+    if (rank == kNone || !world_.ranks[rank]->alive()) return;
+    manager::store_comm_go(world_.ranks[rank]->view(), a.go.comm, a.go.upto);
+    ++world_.outcome().ahead;
+    world_.ranks[rank]->on_ahead(a.go.comm, a.go.upto);
 }
 
 // What happens between the two halves: gates are reached, messages arrive.
@@ -203,14 +210,26 @@ void ManagerHost::perform(manager::Retract& a) {
         if (world_.journal.on)
             world_.journal.add(world_.now, s_.name_of_rank(rank) + " #" + std::to_string(launch.seq) + " is retracted");
     }
-    taking_back_.push_back(std::move(a.launches));
+    for (const manager::CommGo& go : a.comms) {
+        const std::uint32_t rank = rank_of(go.rank);
+        if (rank == kNone || !world_.ranks[rank]->alive() || s_.mutation == Mutation::retract_nothing) continue;
+        manager::retract_comm_go(world_.ranks[rank]->view(), go.comm, go.upto);
+        if (world_.journal.on)
+            world_.journal.add(world_.now, s_.name_of_rank(rank) + " comm entry " + std::to_string(go.comm) +
+                                               ": go is taken back to " + std::to_string(go.upto));
+    }
+    taking_back_.push_back(std::move(a));
     world_.after(random_.between(0, random_.chance(500) ? 10'000 : 100'000), Kind::retracted, node_, life_);
 }
 
 void ManagerHost::retracted(std::uint64_t life) {
     if (!alive() || life != life_ || taking_back_.empty()) return;
-    manager::Retracted answer{std::move(taking_back_.front()), {}};
+    manager::Retract back = std::move(taking_back_.front());
     taking_back_.pop_front();
+    if (s_.mutation != Mutation::overlook_ahead)
+        for (const manager::CommGo& go : back.comms)
+            if (const auto it = ranks_.find(go.rank); it != ranks_.end()) look_at(it->second, false);
+    manager::Retracted answer{std::move(back.launches), {}, std::move(back.comms)};
     for (const wire::LocalLaunch& launch : answer.launches) {
         const std::uint32_t rank = rank_of(launch.rank);
         if (rank == kNone || s_.mutation == Mutation::retract_nothing) continue;
@@ -244,6 +263,7 @@ void ManagerHost::perform(const manager::FreeComm& a) {
     if (it == ranks_.end()) return;
     ring::CommEntry& entry = world_.ranks[it->second.rank]->view().comms[a.index];
     entry.verdict.store(0);
+    entry.go.store(0);
     entry.freed.store(a.generation);
     it->second.reader.comm_freed(a.index, a.generation);
 }

@@ -59,6 +59,7 @@ private:
     void perform(manager::Send& a);
     void perform(const manager::SetGo& a);
     void perform(const manager::ReleaseEarly& a);
+    void perform(const manager::ReleaseAhead& a);
     void perform(manager::Retract& a);
     void perform(const manager::SetVerdict& a);
     void perform(const manager::SetOpen& a);
@@ -84,7 +85,7 @@ private:
     manager::Actions actions_;
     std::vector<manager::Event> events_;
     std::vector<wire::Message> outgoing_;
-    std::deque<std::vector<wire::LocalLaunch>> taking_back_;
+    std::deque<manager::Retract> taking_back_;
     std::uint64_t look_number_ = 0, tick_number_ = 0;
     TimeNs heard_ns_ = 0;
     TimeNs look_at_ns_ = -1, last_scan_ns_ = 0;

@@ -425,6 +425,14 @@ std::uint64_t Rank::claim(std::uint32_t slots) {
     return seq;
 }
 
+// What goes anyway rings for nobody, and a manager that dozes looks some milliseconds later (manager/shell/daemon.cpp).
+void Rank::let_look(const LaunchRun& run) {
+    const bool rings = run.go_comm == kNone || run.seq + ring::kLeftToRing >= view_.comms[run.go_comm].go.load();
+    if (!rings && s_.mutation == Mutation::overlook_ahead) return;
+    world_.manager_of(index_).look_soon(
+        index_, rings ? random_.spread(10'000, s_.timing.poll_high_ns) : random_.spread(10'000, 4 * kMs));
+}
+
 std::uint64_t Rank::push(const std::vector<OpPlan>& ops, std::uint16_t flags, ring::Gate gate, std::uint64_t stream) {
     std::vector<ring::OpEntry> entries;
     for (const OpPlan& op : ops)
@@ -454,8 +462,21 @@ std::uint64_t Rank::push(const std::vector<OpPlan>& ops, std::uint16_t flags, ri
     by_seq_.resize(seq + 1, kNone);
     by_seq_[seq] = static_cast<LaunchIndex>(world_.launches.size() - 1);
     world_.launches.back().slots = slots;
-    world_.manager_of(index_).look_soon(index_, random_.spread(10'000, s_.timing.poll_high_ns));
+    world_.launches.back().seq = seq;
+    let_look(world_.launches.back());
     return seq;
+}
+
+// As shim/fast_path.cpp does: a lone collective in the stream of its communicator's launch before; or where all before
+// it that are not done look at the same word.
+bool Rank::looks_at_comm_go(const LaunchPlan& plan) {
+    if (plan.ops.size() != 1 || plan.ops[0].count != 1 || plan.kernels.size() != 1 || !plan.other_streams.empty())
+        return false;
+    const OpPlan& op = plan.ops[0];
+    if (is_transfer(op.kind) || is_mesh(op.kind) || !records(op.comm)) return false;
+    LastLaunch& last = last_launch_[op.comm];
+    if (last.apart != kNone && world_.launches[last.apart].state == LaunchRun::State::done) last.apart = kNone;
+    return last.apart == kNone || last.stream == plan.stream;
 }
 
 void Rank::enqueue(const LaunchPlan& plan, const Call& call) {
@@ -472,7 +493,15 @@ void Rank::enqueue(const LaunchPlan& plan, const Call& call) {
     // As shim/group.cpp does: nobody is told of these connections, and the call that makes them may wait for this gate.
     const bool connects_unheld = std::any_of(call.first_uses.begin(), call.first_uses.end(),
                                              [this](const OpPlan& op) { return !records(op.comm); });
-    const int flags = (fenced ? ring::kLaunchFenced : 0) | (connects_unheld ? ring::kLaunchMixed : 0);
+    if (fenced && call.first_parts.empty() && call.launches.size() == 1 && looks_at_comm_go(plan))
+        run.go_comm = entry_of(plan.ops[0].comm);
+    for (const OpPlan& op : plan.ops) {
+        LastLaunch& last = last_launch_[op.comm];
+        last.stream = plan.other_streams.empty() ? plan.stream : kNone;
+        if (run.go_comm == kNone) last.apart = index;
+    }
+    const int flags = (fenced ? ring::kLaunchFenced : 0) | (connects_unheld ? ring::kLaunchMixed : 0) |
+                      (run.go_comm != kNone ? ring::kLaunchCommGo : 0);
     run.seq = push(plan.ops, static_cast<std::uint16_t>(flags), ring::Gate::stream, plan.stream + 1);
     run.forgotten =
         run.seq == kUnrecorded && s_.mutation == Mutation::no_empty_keys &&
@@ -512,7 +541,7 @@ void Rank::reach(LaunchIndex index) {
     if (run.go || is_let_go(run))
         world_.after(random_.between(0, 20'000), run.go ? Kind::gate_open : Kind::gate_look, index);
     ManagerHost& manager = world_.manager_of(index_);
-    manager.look_soon(index_, random_.spread(10'000, s_.timing.poll_high_ns));
+    let_look(run);
     if (s_.mutation == Mutation::start_without_go && world_.mutations_left > 0 && random_.chance(300)) {
         --world_.mutations_left;
         world_.after(1'000, Kind::gate_open, index);
@@ -521,7 +550,10 @@ void Rank::reach(LaunchIndex index) {
         world_.after(known_dead_ == manager.life() ? 1'000 : s_.timing.hold_ns, Kind::gave_up, index, manager.life());
 }
 
-bool Rank::is_let_go(const LaunchRun& run) const { return view_.go[run.seq & view_.mask].value.load() == run.seq + 1; }
+bool Rank::is_let_go(const LaunchRun& run) const {
+    return run.go_comm != kNone ? view_.comms[run.go_comm].go.load() > run.seq
+                                : view_.go[run.seq & view_.mask].value.load() == run.seq + 1;
+}
 
 void Rank::on_offer(std::uint64_t seq) {
     const LaunchIndex index = launch_of(seq);
@@ -529,6 +561,14 @@ void Rank::on_offer(std::uint64_t seq) {
     if (world_.journal.on) world_.journal.add(world_.now, world_.inspector.name(index) + " is released early");
     if (world_.launches[index].state == LaunchRun::State::reached)
         world_.after(random_.between(0, 20'000), Kind::gate_look, index);
+}
+
+void Rank::on_ahead(std::uint32_t entry, std::uint64_t upto) {
+    if (world_.journal.on)
+        world_.journal.add(world_.now, s_.name_of_rank(index_) + " comm entry " + std::to_string(entry) +
+                                           ": goes up to #" + std::to_string(upto));
+    for (const LaunchIndex index : gated_)
+        if (world_.launches[index].go_comm == entry) world_.after(random_.between(0, 20'000), Kind::gate_look, index);
 }
 
 // After its ready was stored. What was retracted in between will be released again: its manager has seen ready.
@@ -627,7 +667,7 @@ void Rank::finish(LaunchIndex index) {
     world_.inspector.finished(index);
     if (run.seq != kUnrecorded) {
         view_.done[run.seq & view_.mask].value.store(run.seq + 1);
-        world_.manager_of(index_).look_soon(index_, random_.spread(10'000, s_.timing.poll_high_ns));
+        let_look(run);
     }
     run_streams();
     wake_host();

@@ -33,6 +33,7 @@ public:
     // The manager's words.
     void on_go(std::uint64_t seq, bool abort);
     void on_offer(std::uint64_t seq);
+    void on_ahead(std::uint32_t entry, std::uint64_t upto);
     void settle_gates();  // those that are reached look now
     void on_verdict(std::uint32_t entry);
     void manager_died();
@@ -94,6 +95,7 @@ private:
     bool has_room(std::uint32_t slots, std::uint64_t& seq) const;
     bool is_held_full(std::uint32_t slots) const;
     std::uint64_t claim(std::uint32_t slots);
+    void let_look(const LaunchRun& run);
     std::uint64_t push(const std::vector<OpPlan>& ops, std::uint16_t flags, ring::Gate gate, std::uint64_t stream);
     void enqueue(const LaunchPlan& plan, const Call& call);
     void tell_comms();
@@ -104,6 +106,7 @@ private:
     void run_streams();
     bool pass_head(std::uint32_t stream);
     bool is_let_go(const LaunchRun& launch) const;
+    bool looks_at_comm_go(const LaunchPlan& plan);
     void run_kernel(std::uint32_t kernel);
     void finish_kernel(std::uint32_t kernel);
     void end();
@@ -129,6 +132,11 @@ private:
     std::uint64_t full_beat_ = 0;                      // the heartbeat at which it has waited in vain
     std::deque<std::vector<Part>> parts_;              // of connections, where a wrong shim asks for some only
     std::map<std::uint32_t, std::uint32_t> last_stream_;  // by communicator: the stream of its last lone call
+    struct LastLaunch {
+        std::uint32_t stream = kNone;  // kNone: several
+        LaunchIndex apart = kNone;  // the last that does not look at the communicator's go word, and is not known to be done
+    };
+    std::map<std::uint32_t, LastLaunch> last_launch_;  // by communicator
     std::vector<StreamState> streams_;
     std::vector<bool> events_;
     std::uint32_t own_events_ = 0;  // used for groups on several streams

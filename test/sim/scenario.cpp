@@ -254,7 +254,8 @@ const char* name_of(Mutation m) {
                                              "fast-path-first-use",
                                              "no-connect-keys",
                                              "no-empty-keys",
-                                             "no-pair-keys"};
+                                             "no-pair-keys",
+                                             "overlook-ahead"};
     return kNames[static_cast<std::size_t>(m)];
 }
 

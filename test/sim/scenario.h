@@ -82,8 +82,9 @@ enum class Mutation : std::uint8_t {
     no_connect_keys,
     no_empty_keys,  // none for transfers of zero bytes
     no_pair_keys,   // none for the pairs that an all-to-all, gather or scatter connects
+    overlook_ahead,  // of a manager: what went by a communicator's go word is not looked for, nor before that is taken back
 };
-inline constexpr std::uint32_t kMutations = 15;
+inline constexpr std::uint32_t kMutations = 16;
 const char* name_of(Mutation m);
 
 using FlowIndex = std::uint32_t;

@@ -28,7 +28,8 @@ struct Outcome {
     TimeNs virtual_ns = 0;
     std::uint64_t launches = 0, grants = 0, suspensions = 0, passes = 0, unroutable = 0, crowded = 0, moves = 0;
     std::uint64_t runs = 0, run_launches = 0, revocations = 0;
-    std::uint64_t released_early = 0, retracted = 0, raced = 0;  // released early; retracted; started all the same
+    std::uint64_t released_early = 0, retracted = 0, raced = 0,
+                  ahead = 0;  // released early; retracted; started all the same
     std::uint64_t speculations = 0, used = 0, wrong = 0;
     std::uint64_t full_rings = 0, filled_rings = 0;  // hosts waited for room; there was none
 };

@@ -372,4 +372,106 @@ TEST_CASE("last words name ranks, communicators, and launches that are not done"
     CHECK(all.find("launch 0:") == std::string::npos);
 }
 
+// --- ahead of what is recorded ----------------------------------------------------------------------
+
+namespace {
+
+constexpr std::uint16_t kByComm = ring::kLaunchFenced | ring::kLaunchCommGo;
+
+void record_by_comm(Node& n, std::uint64_t seq, std::uint64_t stream = 1) {
+    n.on(Recorded{0, seq, kByComm, ring::Gate::stream, stream, {coll(0, seq)}, 1, false});
+}
+
+std::vector<std::uint64_t> released_ahead(Node& n) {
+    std::vector<std::uint64_t> words;
+    for (const ReleaseAhead& word : n.taken<ReleaseAhead>()) words.push_back(word.go.upto);
+    return words;
+}
+
+}  // namespace
+
+TEST_CASE("in a run without end the go word of a communicator lies ahead of what is recorded") {
+    Node n;
+    n.serve(1);
+    record_by_comm(n, 0);
+    n.flush();
+    n.grant(1, {}, {{coll_key(kCommA, 0), 1'000'000}});
+    REQUIRE(released_ahead(n).size() == 1);
+    const std::uint64_t upto = released_ahead(n)[0];
+    CHECK(upto > 8);
+    n.take();
+    SUBCASE("what is recorded below it has been let go, and nobody says so again") {
+        record_by_comm(n, 1);
+        n.flush();
+        CHECK(released_early(n).empty());
+        n.done(0, 0);
+        reach(n, 1);
+        CHECK(n.went(0, 1));
+        CHECK(n.said<wire::Demand>().empty());
+    }
+    SUBCASE("it is moved on before it is reached") {
+        for (std::uint64_t seq = 1; seq + ring::kLeftToRing < upto; ++seq) {
+            record_by_comm(n, seq);
+            n.done(0, seq - 1);
+        }
+        n.flush();
+        REQUIRE_FALSE(released_ahead(n).empty());
+        CHECK(released_ahead(n).back() > upto);
+    }
+    SUBCASE("the run is returned when it is known what went by the word, seen or not") {
+        n.hear(wire::Revoke{7, {}, {1}});
+        REQUIRE(n.taken<Retract>().size() == 1);
+        const Retract back = n.taken<Retract>()[0];
+        CHECK(back.launches == of_rank_0({0}));
+        REQUIRE(back.comms.size() == 1);
+        CHECK(back.comms[0].upto == 0);
+        CHECK(n.said<wire::Returned>().empty());
+        n.take();
+        record_by_comm(n, 1);
+        record_by_comm(n, 2);
+        n.on(Ready{0, 1});
+        n.on(Retracted{back.launches, of_rank_0({0}), back.comms});
+        n.flush();
+        REQUIRE(n.said<wire::Returned>().size() == 1);
+        CHECK(n.said<wire::Returned>()[0].started == of_rank_0({0, 1}));
+        CHECK_FALSE(n.went(0, 2));
+        CHECK(released_ahead(n).empty());
+        n.done(0, 0);
+        n.done(0, 1);
+        reach(n, 2);
+        CHECK(n.said<wire::Demand>().size() == 1);
+    }
+}
+
+TEST_CASE("no go word lies ahead where something of its communicator waits, or may come first") {
+    Node n;
+    n.serve(1);
+    SUBCASE("a run that ends") {
+        record_by_comm(n, 0);
+        n.grant(1, {}, {{coll_key(kCommA, 0), 5}});
+    }
+    SUBCASE("a launch that the run does not cover") {
+        const ring::OpEntry send{std::uint8_t(OpKind::send), 0, 0, 1, 0, 1, 0, 8};
+        n.on(Recorded{0, 0, ring::kLaunchFenced, ring::Gate::stream, 1, {send}, 1, false});
+        record_by_comm(n, 1, 2);
+        n.grant(1, {}, {{coll_key(kCommA, 0), 1'000'000}});
+    }
+    SUBCASE("gates that look at the go words of their slots") {
+        record_fenced(n, 1);
+        n.grant(1, {}, {{coll_key(kCommA, 0), 1'000'000}});
+    }
+    n.flush();
+    CHECK(released_ahead(n).empty());
+}
+
+TEST_CASE("where launches share a go word none is let go before those ahead of it") {
+    Node n;
+    n.serve(1);
+    record_by_comm(n, 0);
+    record_by_comm(n, 1, 2);
+    n.grant(1, {}, {{coll_key(kCommA, 1), 1'000'000}});  // not the first
+    CHECK(released_early(n).empty());
+    CHECK(released_ahead(n).empty());
+}
+
 }  // namespace opus::manager::test

@@ -354,6 +354,35 @@ TEST_CASE("a manager that comes after another retracts what was released early, 
     CHECK(b.view.go[2].value == 0);
 }
 
+TEST_CASE("go words of communicators that lay ahead are taken back, but for what has gone") {
+    constexpr std::uint16_t by_comm = ring::kLaunchFenced | ring::kLaunchCommGo;
+    Bench b;
+    b.comm(0);
+    const auto store = [&b] {
+        b.view.comms[0].go = 40;
+        for (int i = 0; i < 3; ++i) b.record(ring::Gate::stream, 1, by_comm);
+        b.ready(0);
+        b.ready(1);
+    };
+    SUBCASE("by the manager that comes after") {
+        store();
+        b.reader = std::make_unique<RingReader>(b.view, 0, true);
+        CHECK(b.look<Recorded>() == Bench::Seqs{0, 1, 2});
+        std::vector<bool> gone;
+        for (const Event& event : b.events)
+            if (const auto* record = std::get_if<Recorded>(&event)) gone.push_back(record->go);
+        CHECK(gone == std::vector<bool>{true, true, false});
+    }
+    SUBCASE("by the one that ends, seen or not") {
+        b.look<CommUp>();
+        store();
+        b.reader->take_back();
+    }
+    CHECK(b.view.comms[0].go == 2);  // both that are ready
+    CHECK(b.view.go[1].value == 2);
+    CHECK(b.view.go[2].value < 3);
+}
+
 TEST_CASE("a manager that ends retracts what it has released early") {
     Bench b;
     b.comm(0);

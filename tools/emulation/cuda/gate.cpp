@@ -54,8 +54,9 @@ struct Gate {
         }
         const std::uint64_t go = std::atomic_ref(*words.go).load(std::memory_order_seq_cst);
         const std::uint32_t open = load(words.open_segment);
-        if ((go & kGoAbort) != 0 || open == kOpenAbort) return kLaunchFailure;
-        if (go >= words.value || open != 0 || load(words.open_comm) != 0) return 0;
+        const bool gone = (go & ~kGoAbort) >= words.value;
+        if ((gone && (go & kGoAbort) != 0) || open == kOpenAbort) return kLaunchFailure;
+        if (gone || open != 0 || load(words.open_comm) != 0) return 0;
         std::uint64_t* const dead_beat = words.gave_up + 1;
         const std::uint64_t seen = load(words.heartbeat);
         if (seen != beat) {
