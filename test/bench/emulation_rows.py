@@ -13,15 +13,18 @@ from figure import Figure, missing
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tools"))
-from cluster import Build, Cluster, Play, Shape  # noqa: E402
+from cluster import Build, ChildFailed, Cluster, Play, Shape  # noqa: E402
 from cluster.program import PRELOADED, Program, program_env  # noqa: E402
+from cluster.variants import AHEAD, PROVISIONED  # noqa: E402
 
 FIRST_STEP = re.compile(rb"^step 0\b", re.M)
 GOAL_START_S = 3.0
 GOAL_OBSERVE = 0.005
+GOAL_ENFORCE = 0.02
 LIMIT_S = 300
 MOST_STARTS, MOST_OBSERVED = 5, 3  # rounds of PyTorch: half a minute each side
 STEPS, LEARNING = 30, 10  # of a job; those that are not counted
+ENFORCED_STEPS = 250  # of which the second half counts: by then its launches start in a run without end
 SMALL = ROOT / "test" / "process" / "emulated_job.py"
 FSDP = ROOT / "docs" / "examples" / "pytorch" / "fsdp2.py"
 
@@ -114,20 +117,65 @@ def observe_row(build: Build, name: str, shape: Shape, play, runs: int, by: str 
                   {"own_s": own, "bare_s": floor})
 
 
+def fsdp_steps(cluster: Cluster, torch: pathlib.Path, steps: int, shim: bool, more: dict[str, str] | None = None) -> list[float]:
+    with tempfile.TemporaryDirectory() as folder:
+        times = pathlib.Path(folder) / "times"
+        times.write_text("gemm 1000\n")
+        env = program_env(cluster, shim=shim, gpu="h100", scale_time=1, times=times, job="job", more=more)
+        program = Program(cluster, [str(torch), "--nproc-per-node", "4", str(FSDP), "--steps", str(steps)], env, pathlib.Path(folder) / "log", quiet=True)
+        try:
+            program.wait(LIMIT_S, LIMIT_S)
+        finally:
+            program.stop()
+        return [b - a for a, b in zip(program.steps, program.steps[1:])]
+
+
 def play_fsdp(torch: pathlib.Path):
     def play(cluster: Cluster, observe: bool) -> list[float]:
-        with tempfile.TemporaryDirectory() as folder:
-            times = pathlib.Path(folder) / "times"
-            times.write_text("gemm 1000\n")
-            env = program_env(cluster, shim=observe, gpu="h100", scale_time=1, times=times, job="job",
-                              more={"OPUS_MODE": "observe", "STANDIN_STEERING": ""} if observe else None)
-            program = Program(cluster, [str(torch), "--nproc-per-node", "4", str(FSDP), "--steps", str(STEPS)], env, pathlib.Path(folder) / "log", quiet=True)
-            try:
-                program.wait(LIMIT_S, LIMIT_S)
-            finally:
-                program.stop()
-            return [b - a for a, b in zip(program.steps, program.steps[1:])][LEARNING:]
+        return fsdp_steps(cluster, torch, STEPS, observe, {"OPUS_MODE": "observe", "STANDIN_STEERING": ""} if observe else None)[LEARNING:]
     return play
+
+
+def connect_by_hand(cluster: Cluster) -> None:
+    """A ring of the nodes, when the switch has been read back."""
+    n = cluster.shape.nodes
+    for node in range(n):
+        for attempt in range(50):
+            try:
+                cluster.ctl("connect", f"n{node}.g0.p0", f"n{(node + 1) % n}.g0.p1")
+                break
+            except ChildFailed:
+                if attempt == 49:
+                    raise
+                time.sleep(0.1)
+
+
+def fixed_circuits_s(build: Build, torch: pathlib.Path, opus: bool) -> float:
+    """A step of FSDP2, on circuits that never move. Without Opus they are made by hand, and its daemons are idle."""
+    with Cluster(build, Shape(nodes=4, gpus=1, ports=2, dark_ms=10), controller_options=[*AHEAD[PROVISIONED], "--runs", "on"]) as cluster:
+        if not opus:
+            connect_by_hand(cluster)
+        steps = fsdp_steps(cluster, torch, ENFORCED_STEPS, opus)
+        if opus and cluster.counters()["run_launches"] == 0:
+            raise RuntimeError("no launch started in a run: the ranks were not under Opus")
+        return statistics.median(steps[len(steps) // 2:])
+
+
+def enforce_row(build: Build, torch: pathlib.Path, runs: int) -> Figure:
+    pairs = [(fixed_circuits_s(build, torch, False), fixed_circuits_s(build, torch, True)) for _ in range(runs)]
+    own, bare = [o for _, o in pairs], [b for b, _ in pairs]
+    longer = statistics.median(o / b - 1 for b, o in pairs)
+    return Figure(TORCH_ENFORCED, f"{statistics.median(own) * 1e3:.1f} ms a step, {longer:+.2%}", f"{statistics.median(bare) * 1e3:.1f} ms, circuits made by hand, without Opus",
+                  1 + longer, f"at most {GOAL_ENFORCE:.0%} longer", longer <= GOAL_ENFORCE,
+                  "each round: " + ", ".join(f"{o / b - 1:+.1%}" for b, o in pairs), {"own_s": own, "bare_s": bare})
+
+
+def enforce_rows(folder: pathlib.Path, runs: int, core: int, other: int) -> list[Figure]:
+    """What a launch costs whose circuits never move."""
+    build, torch = Build(folder), torchrun()
+    if lacking := build.missing():
+        return [missing(TORCH_ENFORCED, "", f"not built: {', '.join(lacking)}")]
+    return [enforce_row(build, torch, runs) if torch else missing(TORCH_ENFORCED, "", "there is no PyTorch; `make test-pytorch` installs it")]
 
 
 def play_replay(cluster: Cluster, observe: bool) -> list[float]:
@@ -144,16 +192,17 @@ def rows(folder: pathlib.Path, runs: int, core: int, other: int) -> list[Figure]
         figures = [start_row(build, "start of opus-run --emulate: ctypes, to the first step", [sys.executable, SMALL, "4", marks], runs)]
     figures += [observe_row(build, "observe mode, opus-replay", Shape(nodes=4, gpus=4, ports=1, dark_ms=0.1), play_replay, min(runs, MOST_OBSERVED)),
                 record_row(build, runs)]
-    names = ("start of opus-run --emulate: PyTorch DDP, to the first step", "observe mode, PyTorch FSDP2", TORCH_RECORDED)
+    names = ("start of opus-run --emulate: PyTorch DDP, to the first step", "observe mode, PyTorch FSDP2", TORCH_RECORDED, TORCH_ENFORCED)
     if not torch:
         return figures + [missing(name, "", "there is no PyTorch; `make test-pytorch` installs it") for name in names]
     ddp = [torch, "--nproc-per-node", "4", ROOT / "docs" / "examples" / "pytorch" / "ddp.py", "--steps", "1"]
     return figures + [start_row(build, names[0], ddp, min(runs, MOST_STARTS)),
                       observe_row(build, names[1], Shape(nodes=4, gpus=1, ports=2, dark_ms=0.1), play_fsdp(torch), min(runs, MOST_OBSERVED)),
-                      record_torch_row(build, torch, runs)]
+                      record_torch_row(build, torch, runs), enforce_row(build, torch, min(runs, MOST_OBSERVED))]
 
 
 TORCH_RECORDED = "opus-run --observe, PyTorch FSDP2"
+TORCH_ENFORCED = "PyTorch FSDP2, circuits that never move"
 
 
 def record_row(build: Build, runs: int) -> Figure:

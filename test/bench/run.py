@@ -43,7 +43,7 @@ GROUPS = {
     "sim": sim_rows.rows,
 }
 # Parts of these, by themselves with --only.
-PARTS = {"observe": emulation_rows.observe_rows, "kineto": sim_rows.reading_rows}
+PARTS = {"observe": emulation_rows.observe_rows, "enforce": emulation_rows.enforce_rows, "kineto": sim_rows.reading_rows}
 
 
 def main() -> int:
