@@ -200,8 +200,11 @@ inline ncclResult_t run(Communicator& c, OpKind kind, ncclDataType_t type, std::
     const ring::OpEntry op = entry_of(c, kind, type, peer, sequence++, bytes);
     Flight flight;
     const Course course = begin(c, op, stream, flight);
-    if (course == Course::fail) [[unlikely]]
+    if (course == Course::fail) [[unlikely]] {
+        c.close_fast_path();
+        c.apart = kFull - 1;  // nothing was launched: what a launch before it waits for is not known any more
         return ncclResult_t(thread_words.refusal);
+    }
     const ncclResult_t result = call();
     if (course == Course::start) end_flight(c, flight, {stream, c.context}, result);
     return result;

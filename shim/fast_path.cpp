@@ -25,7 +25,8 @@ void end_flight(Communicator& c, const Flight& flight, LaunchStream at, ncclResu
 
 // All that it may still wait for stands before it in its stream, or looks at the same word.
 bool may_look_at_comm_go(Communicator& c, const ring::OpEntry& op, cudaStream_t stream) {
-    if (!goes_round(OpKind{op.kind}) || op.flags != 0 || !serves_minor(8) || c.windows || c.last_end != nullptr)
+    if (!goes_round(OpKind{op.kind}) || op.flags != 0 || !serves_minor(8) || !stream_writes || c.windows ||
+        c.last_end != nullptr)
         return false;
     const std::uint64_t done = process.view.done[c.apart & process.view.mask].value.load(std::memory_order_acquire);
     if (c.apart != kFull && done > c.apart) c.apart = kFull;

@@ -42,6 +42,7 @@ bool Core::pending() const {
 }
 
 bool Core::goes_ahead() const { return impl_->rooms.early_releases.go_ahead(); }
+bool Core::holds_back() const { return impl_->rooms.early_releases.holds_back(); }
 TimeNs Core::lit_ns() const { return impl_->rooms.runs.lit_ns(); }
 bool Core::awaits_end(const wire::LocalLaunch& launch) const { return impl_->rooms.launches.awaits_end(launch); }
 

@@ -238,6 +238,7 @@ public:
     bool awaits_end(const wire::LocalLaunch& launch) const;
     // Some launches go without us (ReleaseAhead), and when light was last granted here, or asked back.
     bool goes_ahead() const;
+    bool holds_back() const;  // others wait, reached or not
     TimeNs lit_ns() const;
     const Counters& counters() const;
     std::string check() const;

@@ -79,8 +79,10 @@ void EarlyReleases::release_all() {
 void EarlyReleases::release(Rank& rank) {
     FamilyOrder order;
     std::size_t released = 0, looked = 0;
+    rank.held_back = true;
+    bool held_back = false;
     for (Launch& launch : rank.launches) {
-        if (launch.phase == Phase::done) continue;
+        if (launch.phase == Phase::done || launch.phase == Phase::captured) continue;
         if (released == kMostReleasedEarly || ++looked > kMostLooked) return;
         released += launch.early != EarlyRelease::no;
         if (const std::uint64_t grant = grant_for(rank, launch, order.ahead_of(launch)); grant != 0) {
@@ -90,8 +92,10 @@ void EarlyReleases::release(Rank& rank) {
             ++counters_.released_early;
             emit(ReleaseEarly{rank.info.rank, launch.seq, launch.go_comm()});
         }
+        held_back |= launch.pending() && launch.early == EarlyRelease::no;
         order.add(launch);
     }
+    rank.held_back = held_back;
     release_ahead(rank, [&order](std::uint32_t family) { return order.all_gone(family); });
 }
 
@@ -99,8 +103,12 @@ bool EarlyReleases::go_ahead() const {
     return std::ranges::any_of(ranks_, [](const auto& entry) {
         const Rank& rank = entry.second;
         return std::any_of(rank.members.begin(), rank.members.begin() + rank.used,
-                           [](const auto& member) { return member && member->ahead != 0; });
+                           [&rank](const auto& member) { return member && member->ahead > rank.recorded_upto; });
     });
+}
+
+bool EarlyReleases::holds_back() const {
+    return std::ranges::any_of(ranks_, [](const auto& entry) { return entry.second.held_back; });
 }
 
 // Where all that it has recorded has been let go.
@@ -118,21 +126,27 @@ void EarlyReleases::release_ahead(Rank& rank, const std::function<bool(std::uint
 // Not what shares its resources: launches of others that are not recorded yet may come before its own.
 bool EarlyReleases::goes_ahead(const Rank& rank, const Member& member, const std::vector<std::uint64_t>& without) const {
     const auto shares = [&member](const auto& other) { return other && other->family == member.family; };
-    return member.verdict == Verdict::enforced && !member.retired && runs_.goes_ahead(*member.next, without) &&
+    return member.next && member.verdict == Verdict::enforced && !member.retired &&
+           runs_.goes_ahead(*member.next, without) &&
            std::count_if(rank.members.begin(), rank.members.begin() + rank.used, shares) == 1;
 }
 
 // A word that lay ahead of it has let it go, and may have while it was taken back.
 void EarlyReleases::recorded(Rank& rank, Launch& launch) {
-    Member& member = *rank.members[launch.members.front()];
-    if (launch.keys.size() == 1) {
-        member.next = launch.keys.front().range.first;
-        member.next->n += launch.keys.front().range.count;
+    for (const LaunchKey& key : launch.keys) {
+        if (!rank.members[key.member]) continue;
+        std::optional<Key>& next = rank.members[key.member]->next;
+        Key behind = key.range.first;
+        behind.n += key.range.count;
+        if (next ? sequence_of(*next) == sequence_of(behind) : launch.by_comm_go()) next = behind;
     }
-    if (!launch.may_be_released_early() || launch.seq >= std::max(member.ahead, member.retracted_ahead)) return;
+    if (!launch.by_comm_go() || !launch.may_be_released_early()) return;
+    const Member& member = *rank.members[launch.members.front()];
+    if (launch.seq >= std::max(member.ahead, member.retracted_ahead)) return;
     launch.early = launch.seq < member.ahead ? EarlyRelease::released : EarlyRelease::retracting;
     launch.grant = runs_.cover_by_tokens(rank, launch, {});
     ++counters_.released_early;
+    if (launch.grant == 0 && launch.early == EarlyRelease::released) retract({});
 }
 
 // Under which it may be released; 0: under none. What is reached before its turn keeps its circuits for longer than it

@@ -27,13 +27,14 @@ public:
 
     bool is_due() const;
     void release_all();
-    void recorded(Rank& rank, Launch& launch);  // by_comm_go()
+    void recorded(Rank& rank, Launch& launch);
     void started(Rank& rank, Launch& launch);
     void recovered(Rank& rank, const Launch& launch);
 
     void retract_all();
     void retract(const std::vector<std::uint64_t>& lapsing);  // what is covered by nothing but these grants
     bool go_ahead() const;                                    // some, of what is not recorded
+    bool holds_back() const;                                  // some, of what is recorded
     bool are_retracting() const { return retractions_ != 0; }
     void handle(const Retracted& e);
 

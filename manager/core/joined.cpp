@@ -30,6 +30,7 @@ void Members::join(const CommId& from, const CommId& to) {
         enter_group(rank, index, old.verdict, old.reason, old.reason_rank);
     }
     judge_intra(to);
+    early_releases_.retract({});
     // What is in flight the controller knows by keys of nobody: the next snapshot tells it anew.
     if (running && session_.is_up()) session_.end("a communicator has another name");
 }
@@ -45,6 +46,7 @@ void Members::rename(Rank& rank, std::uint16_t index, const CommId& to) {
         finished[key] = upto;
     }
     member.finished = std::move(finished);
+    if (member.next) member.next->comm = to;
     rank.each([index, &to](Launch& launch) {
         for (LaunchKey& key : launch.keys)
             if (key.member == index) key.range.first.comm = to;

@@ -72,7 +72,7 @@ void Launches::handle(const Recorded& e) {
     Launch& taken = *rank->find(e.seq);
     if (e.go && !is_replay(e.seq)) early_releases_.recovered(*rank, taken);
     rank->early_release_due = true;
-    if (taken.by_comm_go()) early_releases_.recorded(*rank, taken);
+    early_releases_.recorded(*rank, taken);
     consider(*rank, taken);
     if (rank->is_short()) retire(*rank);
 }

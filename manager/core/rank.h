@@ -82,9 +82,9 @@ struct Launch {
     }
     // Its gate looks at the go word of its communicator.
     bool by_comm_go() const {
-        const std::uint16_t of_all = ring::kLaunchCommGo | ring::kLaunchFenced | ring::kLaunchReplayed | ring::kLaunchUngated;
-        return (flags & of_all) == (ring::kLaunchCommGo | ring::kLaunchFenced) && gate == ring::Gate::stream &&
-               members.size() == 1;
+        const std::uint16_t with = ring::kLaunchCommGo | ring::kLaunchFenced;
+        const std::uint16_t without = ring::kLaunchReplayed | ring::kLaunchUngated | ring::kLaunchMixed;
+        return (flags & (with | without)) == with && in_stream_order() && members.size() == 1;
     }
     std::uint32_t go_comm() const { return by_comm_go() ? members.front() : kNone; }
     bool stands_apart() const { return families.size() > 1 || mixed(); }
@@ -109,7 +109,7 @@ struct Member {
     std::unordered_map<Key, std::uint64_t> finished;  // per sequence: keys below are done
     // Its go word, as far as that lies ahead of what is recorded, or lay when it was retracted, until that is answered.
     std::uint64_t ahead = 0, retracted_ahead = 0;
-    std::optional<Key> next;  // of its launches that look at that word: behind the last
+    std::optional<Key> next;  // of its collectives, behind the last, once launches have looked at that word
 
     // Its creator does; while NCCL's creation goes on there is nobody yet to wait.
     bool awaits_verdict() const { return verdict == Verdict::unknown && info.creation != CreationState::entered; }
@@ -144,6 +144,7 @@ public:
     std::vector<std::uint64_t> waiting;  // launches in Phase::waiting
     std::size_t sequences = 0;           // entries of all `finished`
     bool early_release_due = false;      // there may be something to release early
+    bool held_back = false;              // something is recorded that has not been let go
     std::uint64_t recorded_upto = 0;     // the launches read so far lie below
     bool recovered = false;   // an earlier manager served it
     std::uint32_t kept_most = kMaxKeptSlots;

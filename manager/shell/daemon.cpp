@@ -89,7 +89,7 @@ bool Daemon::run() {
         const bool heard = hear_link();  // an answer first: its launch waits for nothing else
         calm_bells();
         account(look(false) || heard);
-        if (fed_) settle();
+        if (fed_ || !retracts_.empty()) settle();
         // Off the way of a launch: every rank's line is written. What no rank told of: the tables are long.
         const TimeNs now = now_ns();
         beat(now);
@@ -217,22 +217,39 @@ void Daemon::perform(Retract& a) {
     for (const CommGo& go : a.comms)
         if (const auto it = ranks_.find(go.rank); it != ranks_.end())
             retract_comm_go(it->second.segment.view(), go.comm, go.upto);
-    retracts_.push_back(std::move(a));
+    Taken taken;
+    for (const CommGo& go : a.comms)
+        if (const auto it = ranks_.find(go.rank); it != ranks_.end())
+            taken.heads.emplace_back(go.rank, it->second.ring.head());
+    taken.what = std::move(a);
+    retracts_.push_back(std::move(taken));
+}
+
+// False: a thread has its place in a ring, and has not committed yet (RingReader::read_all). Others behind it may have gone.
+bool Daemon::has_read(const Taken& taken) {
+    std::vector<Event> events;
+    for (const auto& [rank, head] : taken.heads)
+        if (const auto it = ranks_.find(rank); it != ranks_.end()) it->second.ring.look(events, false, now_ns());
+    for (const Event& event : events) feed(event);
+    return std::ranges::all_of(taken.heads, [this](const auto& entry) {
+        const auto it = ranks_.find(entry.first);
+        return it == ranks_.end() || it->second.ring.has_read(entry.second);
+    });
 }
 
 void Daemon::answer_retracts() {
-    while (!retracts_.empty()) {
-        Retract a = std::move(retracts_.front());
+    while (!retracts_.empty() && has_read(retracts_.front())) {
+        Retract a = std::move(retracts_.front().what);
         retracts_.pop_front();
-        std::vector<Event> events;
-        for (const CommGo& go : a.comms)
-            if (const auto it = ranks_.find(go.rank); it != ranks_.end()) it->second.ring.look(events, false, now_ns());
-        for (const Event& event : events) feed(event);
         Retracted answer;
         for (const wire::LocalLaunch& launch : a.launches)
             if (const auto it = ranks_.find(launch.rank);
                 it != ranks_.end() && is_reached(it->second.segment.view(), launch.seq))
                 answer.reached.push_back(launch);
+        for (const CommGo& go : a.comms)
+            if (const auto it = ranks_.find(go.rank); it != ranks_.end())
+                for (const std::uint64_t seq : it->second.ring.reached_from(go.upto))
+                    answer.reached.push_back({go.rank, seq});
         answer.launches = std::move(a.launches);
         answer.comms = std::move(a.comms);
         feed(answer);
@@ -330,7 +347,7 @@ void Daemon::wait() {
         rank.ring.await(hint, now, [this, id = id](std::uint64_t seq) { return core_.awaits_end({id, seq}); });
     if (core_.goes_ahead() && hint.quiet < kLongQuiet) {
         hint.any = hint.unawaited = true;  // of what is recorded by then nobody rings
-        hint.rests = now - core_.lit_ns() > kRest;
+        hint.rests = now - core_.lit_ns() > kRest && !core_.holds_back();
     }
     const bool poll = hint.any;
     TimeNs timeout = until_next_deadline(now);
@@ -355,6 +372,7 @@ void Daemon::wait() {
         set_asleep(told);
         if (told != ring::kAwake && look(false)) return settle();
     }
+    if (!retracts_.empty()) timeout = std::min(timeout, kLongUnrung);  // a thread is to commit
     if (link_spoke_ || monitor_spoke_) timeout = 0;
     if (poll && timeout == 0) ::sched_yield();  // what is watched for may be written by one who waits for this core
     std::array<epoll_event, 64> ready{};

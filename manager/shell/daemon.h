@@ -67,6 +67,11 @@ private:
     void perform(const ReleaseEarly& a);
     void perform(const ReleaseAhead& a);
     void perform(Retract& a);
+    struct Taken {
+        Retract what;
+        std::vector<std::pair<RankId, std::uint64_t>> heads;  // of rings, when it was taken back
+    };
+    bool has_read(const Taken& taken);
     void answer_retracts();
     void perform(const SetVerdict& a);
     void perform(const SetOpen& a);
@@ -116,7 +121,7 @@ private:
     Actions actions_;
     std::vector<Event> events_;
     std::vector<wire::Message> outgoing_;
-    std::deque<Retract> retracts_;      // to be answered when the events at hand are told
+    std::deque<Taken> retracts_;        // to be answered when the events at hand are told
     bool fed_ = true;                   // the core has something to settle
     bool reconnect_ = false;
     bool stopping_ = false;

@@ -1,7 +1,11 @@
 #include "manager/shell/ring_reader.h"
 
 #include <algorithm>
+#include <chrono>
 #include <set>
+#include <thread>
+
+#include "manager/shell/go_words.h"
 
 namespace opus::manager {
 namespace {
@@ -17,14 +21,31 @@ RingReader::RingReader(ring::View view, RankId rank, bool recovered)
     const std::uint64_t reusable = view_.header->reusable.load(std::memory_order_acquire);
     passes_over_ = reusable > retired;
     next_ = retired_ = std::max(retired, reusable);
-    words_.take_comm_gos();
 }
 
 void RingReader::take_back() {
     words_.take_comm_gos();
     std::vector<Event> unheard;
-    if (!broken()) read_records(unheard);  // what went by those words
+    read_all(head(), unheard);  // what went by those words
     words_.take_back();
+}
+
+// A thread may have its place in the ring and not have committed yet, and those behind it be gone by the go word of
+// their communicator. It is waited for, a while: one that stands still for longer is stopped, or dies.
+void RingReader::read_all(std::uint64_t head, std::vector<Event>& events) {
+    for (int tries = 0; tries < 1'000; ++tries) {
+        if (!broken()) read_records(events);
+        if (has_read(head)) return;
+        std::this_thread::sleep_for(std::chrono::microseconds(100));
+    }
+}
+
+std::vector<std::uint64_t> RingReader::reached_from(std::uint64_t seq) const {
+    std::vector<std::uint64_t> found;
+    const std::uint64_t slots = std::uint64_t(view_.mask) + 1;
+    for (std::uint64_t at = std::max(seq, next_ - std::min(next_, slots)); at < next_; ++at)
+        if (is_reached(view_, at)) found.push_back(at);
+    return found;
 }
 
 void RingReader::look(std::vector<Event>& events, bool scan, TimeNs now) {
@@ -33,7 +54,11 @@ void RingReader::look(std::vector<Event>& events, bool scan, TimeNs now) {
     if (!broken()) {
         if (scan || recovered_ || changes != comm_changes_) break_ring(entries_.scan(events), events);
         comm_changes_ = changes;
-        if (recovered_ && passes_over_) recover_occupied(events);
+        if (recovered_) {
+            words_.take_comm_gos();
+            if (passes_over_) recover_occupied(events);
+            read_all(head(), events);
+        }
         read_records(events);
         entries_.end(next_, events);
     }

@@ -36,6 +36,13 @@ public:
     // What was released early and is not reached waits again: for the manager that comes next.
     void take_back();
 
+    // All that was recorded when `head` was the ring's head has been read, or is no launch's; or nothing will be.
+    bool has_read(std::uint64_t head) const { return next_ >= head || broken(); }
+    std::uint64_t head() const { return view_.header->head.load(std::memory_order_seq_cst); }
+    // Launches from `seq` on, of those read, whose gates were reached. Of one stream several threads may make launches,
+    // and not each in its turn: so the words are asked, and not what was told of them.
+    std::vector<std::uint64_t> reached_from(std::uint64_t seq) const;
+
     // Actions of the core. The shim is told which slots are free.
     void retired(const Retired& a);
     void comm_freed(std::uint32_t index, std::uint32_t generation) { entries_.freed(index, generation); }
@@ -45,6 +52,7 @@ public:
 
 private:
     void read_records(std::vector<Event>& events);
+    void read_all(std::uint64_t head, std::vector<Event>& events);
     bool read_next(std::uint64_t head, std::vector<Event>& events);
     bool read_record(std::uint64_t seq, std::uint64_t end, std::vector<Event>& events);
     void lose_comms_of(const Recorded& record, std::vector<Event>& events);

@@ -183,6 +183,7 @@ void ManagerHost::perform(const manager::SetGo& a) {
     if (rank == kNone || !world_.ranks[rank]->alive()) return;
     manager::store_go(world_.ranks[rank]->view(), a.seq, a.abort, a.comm);
     world_.ranks[rank]->on_go(a.seq, a.abort);
+    if (a.comm != kNone) world_.ranks[rank]->look_at_comm(a.comm);
 }
 
 void ManagerHost::perform(const manager::ReleaseEarly& a) {
@@ -190,6 +191,7 @@ void ManagerHost::perform(const manager::ReleaseEarly& a) {
     if (rank == kNone || !world_.ranks[rank]->alive()) return;
     manager::store_go(world_.ranks[rank]->view(), a.seq, false, a.comm);
     world_.ranks[rank]->on_offer(a.seq);
+    if (a.comm != kNone) world_.ranks[rank]->look_at_comm(a.comm);
 }
 
 void ManagerHost::perform(const manager::ReleaseAhead& a) {
@@ -235,6 +237,11 @@ void ManagerHost::retracted(std::uint64_t life) {
         if (rank == kNone || s_.mutation == Mutation::retract_nothing) continue;
         if (manager::is_reached(world_.ranks[rank]->view(), launch.seq)) answer.reached.push_back(launch);
     }
+    if (s_.mutation != Mutation::overlook_ahead)
+        for (const manager::CommGo& go : answer.comms)
+            if (const auto it = ranks_.find(go.rank); it != ranks_.end())
+                for (const std::uint64_t seq : it->second.reader.reached_from(go.upto))
+                    answer.reached.push_back({go.rank, seq});
     world_.outcome().raced += answer.reached.size();
     feed(answer);
     settle();

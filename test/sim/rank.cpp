@@ -567,6 +567,11 @@ void Rank::on_ahead(std::uint32_t entry, std::uint64_t upto) {
     if (world_.journal.on)
         world_.journal.add(world_.now, s_.name_of_rank(index_) + " comm entry " + std::to_string(entry) +
                                            ": goes up to #" + std::to_string(upto));
+    look_at_comm(entry);
+}
+
+// All gates that stand at this word, whichever launch it was stored for.
+void Rank::look_at_comm(std::uint32_t entry) {
     for (const LaunchIndex index : gated_)
         if (world_.launches[index].go_comm == entry) world_.after(random_.between(0, 20'000), Kind::gate_look, index);
 }

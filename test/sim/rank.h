@@ -34,6 +34,7 @@ public:
     void on_go(std::uint64_t seq, bool abort);
     void on_offer(std::uint64_t seq);
     void on_ahead(std::uint32_t entry, std::uint64_t upto);
+    void look_at_comm(std::uint32_t entry);
     void settle_gates();  // those that are reached look now
     void on_verdict(std::uint32_t entry);
     void manager_died();

@@ -474,4 +474,19 @@ TEST_CASE("where launches share a go word none is let go before those ahead of i
     CHECK(released_ahead(n).empty());
 }
 
+TEST_CASE("a go word lies ahead only as long as the run goes on, whatever word its launches look at") {
+    Node n;
+    n.serve(1);
+    record_by_comm(n, 0);
+    n.grant(1, {}, {{coll_key(kCommA, 0), wire::kMostKeysPlanned + 100}});
+    REQUIRE_FALSE(released_ahead(n).empty());
+    n.take();
+    for (std::uint64_t seq = 1; seq < 200; ++seq) {
+        n.done(0, seq - 1);
+        n.record(0, seq, {coll(0, seq)}, ring::Gate::stream, ring::kLaunchFenced);
+        reach(n, seq);
+        if (seq > 100) CHECK(released_ahead(n).empty());
+    }
+}
+
 }  // namespace opus::manager::test

@@ -383,6 +383,23 @@ TEST_CASE("go words of communicators that lay ahead are taken back, but for what
     CHECK(b.view.go[2].value < 3);
 }
 
+TEST_CASE("a place in the ring that is not committed yet hides what is behind it, and that is known") {
+    Bench b;
+    b.comm(0);
+    b.record();
+    const std::uint64_t hole = b.view.header->head.fetch_add(1);
+    b.record();
+    b.ready(hole + 1);
+    const std::uint64_t head = b.reader->head();
+    CHECK(b.look<Recorded>() == Bench::Seqs{0});
+    CHECK_FALSE(b.reader->has_read(head));
+    CHECK(b.reader->reached_from(0).empty());
+    b.view.ready[hole].skipped = hole + 1;  // its thread has found that it is no launch
+    CHECK(b.look<Recorded>() == Bench::Seqs{hole + 1});
+    CHECK(b.reader->has_read(head));
+    CHECK(b.reader->reached_from(0) == Bench::Seqs{hole + 1});
+}
+
 TEST_CASE("a manager that ends retracts what it has released early") {
     Bench b;
     b.comm(0);
