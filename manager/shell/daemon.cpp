@@ -222,15 +222,19 @@ void Daemon::perform(Retract& a) {
         if (const auto it = ranks_.find(go.rank); it != ranks_.end())
             taken.heads.emplace_back(go.rank, it->second.ring.head());
     taken.what = std::move(a);
+    taken.since = now_ns();
     retracts_.push_back(std::move(taken));
 }
 
-// False: a thread has its place in a ring, and has not committed yet (RingReader::read_all). Others behind it may have gone.
+// False: a thread has its place in a ring, and has not committed yet (RingReader::read_all). Others behind it may have
+// gone. One that stands still for as long as this is stopped, and the fabric does not wait for it.
 bool Daemon::has_read(const Taken& taken) {
+    constexpr TimeNs most = kSecond;
     std::vector<Event> events;
     for (const auto& [rank, head] : taken.heads)
         if (const auto it = ranks_.find(rank); it != ranks_.end()) it->second.ring.look(events, false, now_ns());
     for (const Event& event : events) feed(event);
+    if (now_ns() - taken.since > most) return true;
     return std::ranges::all_of(taken.heads, [this](const auto& entry) {
         const auto it = ranks_.find(entry.first);
         return it == ranks_.end() || it->second.ring.has_read(entry.second);

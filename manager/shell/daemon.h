@@ -69,6 +69,7 @@ private:
     void perform(Retract& a);
     struct Taken {
         Retract what;
+        TimeNs since = 0;
         std::vector<std::pair<RankId, std::uint64_t>> heads;  // of rings, when it was taken back
     };
     bool has_read(const Taken& taken);
