@@ -50,8 +50,8 @@ struct FastPath {
 struct Communicator {
     const std::atomic<std::uint32_t>* verdict;  // the CommEntry's, or a constant
     std::uint64_t collectives = 0;              // key number of the next
-    std::uint64_t apart =
-        0;  // its last launch that looks at the go word of its slot (ring::kLaunchCommGo); kFull: none that is not done
+    // Its last launch that looks at the go word of its slot (ring::kLaunchCommGo); kFull: none that is not done.
+    std::uint64_t apart = 0;
     PeerSequence* sends = nullptr;              // [size]
     PeerSequence* recvs = nullptr;              // [size]
     PeerSequence* puts = nullptr;               // [size], from the first one-sided operation on

@@ -214,13 +214,13 @@ void Daemon::perform(Retract& a) {
     for (const wire::LocalLaunch& launch : a.launches)
         if (const auto it = ranks_.find(launch.rank); it != ranks_.end())
             retract_go(it->second.segment.view(), launch.seq);
-    for (const CommGo& go : a.comms)
-        if (const auto it = ranks_.find(go.rank); it != ranks_.end())
-            retract_comm_go(it->second.segment.view(), go.comm, go.upto);
     Taken taken;
-    for (const CommGo& go : a.comms)
-        if (const auto it = ranks_.find(go.rank); it != ranks_.end())
-            taken.heads.emplace_back(go.rank, it->second.ring.head());
+    for (const CommGo& go : a.comms) {
+        const auto it = ranks_.find(go.rank);
+        if (it == ranks_.end()) continue;
+        retract_comm_go(it->second.segment.view(), go.comm, go.upto);
+        taken.heads.emplace_back(go.rank, it->second.ring.head());  // what is recorded from there on finds the word taken back
+    }
     taken.what = std::move(a);
     taken.since = now_ns();
     retracts_.push_back(std::move(taken));

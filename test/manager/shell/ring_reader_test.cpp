@@ -42,6 +42,13 @@ struct Bench {
         if (commit) r.commit = ring::kCommitTag | (seq + 1);
         return seq;
     }
+    // Of the launches that the last look told of: had they gone before?
+    std::vector<bool> gone() const {
+        std::vector<bool> found;
+        for (const Event& event : events)
+            if (const auto* record = std::get_if<Recorded>(&event)) found.push_back(record->go);
+        return found;
+    }
     void ready(std::uint64_t seq) { view.ready[seq & 63].value = seq + 1; }
     void go(std::uint64_t seq) { view.go[seq & 63].value = seq + 1; }
     void done(std::uint64_t seq) { view.done[seq & 63].value = seq + 1; }
@@ -345,10 +352,7 @@ TEST_CASE("a manager that comes after another retracts what was released early, 
     b.go(1);
     b.reader = std::make_unique<RingReader>(b.view, 0, true);
     CHECK(b.look<Recorded>() == Bench::Seqs{0, 1, 2});
-    std::vector<bool> gone;
-    for (const Event& event : b.events)
-        if (const auto* record = std::get_if<Recorded>(&event)) gone.push_back(record->go);
-    CHECK(gone == std::vector<bool>{true, false, false});
+    CHECK(b.gone() == std::vector<bool>{true, false, false});
     CHECK(b.view.go[0].value == 1);
     CHECK(b.view.go[1].value < 2);
     CHECK(b.view.go[2].value == 0);
@@ -368,10 +372,7 @@ TEST_CASE("go words of communicators that lay ahead are taken back, but for what
         store();
         b.reader = std::make_unique<RingReader>(b.view, 0, true);
         CHECK(b.look<Recorded>() == Bench::Seqs{0, 1, 2});
-        std::vector<bool> gone;
-        for (const Event& event : b.events)
-            if (const auto* record = std::get_if<Recorded>(&event)) gone.push_back(record->go);
-        CHECK(gone == std::vector<bool>{true, true, false});
+        CHECK(b.gone() == std::vector<bool>{true, true, false});
     }
     SUBCASE("by the one that ends, seen or not") {
         b.look<CommUp>();
