@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "controller/plan/places.h"
+
 namespace opus::controller::plan {
 namespace {
 

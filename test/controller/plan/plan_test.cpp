@@ -11,6 +11,7 @@
 #include "controller/plan/course.h"
 #include "controller/plan/interlude.h"
 #include "controller/plan/lap.h"
+#include "controller/plan/places.h"
 #include "controller/plan/search.h"
 #include "controller/plan/watch.h"
 
