@@ -430,7 +430,7 @@ void Rank::let_look(const LaunchRun& run) {
     const bool rings = run.go_comm == kNone || run.seq + ring::kLeftToRing >= view_.comms[run.go_comm].go.load();
     if (!rings && s_.mutation == Mutation::overlook_ahead) return;
     world_.manager_of(index_).look_soon(
-        index_, rings ? random_.spread(10'000, s_.timing.poll_high_ns) : random_.spread(10'000, 4 * kMs));
+        index_, rings ? random_.spread(10'000, s_.timing.poll_high_ns) : random_.spread(10'000, 16 * kMs));
 }
 
 std::uint64_t Rank::push(const std::vector<OpPlan>& ops, std::uint16_t flags, ring::Gate gate, std::uint64_t stream) {
