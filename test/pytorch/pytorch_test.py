@@ -3,11 +3,12 @@
 
     pytorch_test.py BUILD [SUBSTRING...]      what `make test-pytorch` runs; OPUS_TEST_DARK_MS: dark time (default 10)
 
-Needs the environment that `make test-pytorch` makes; each case says SKIP without it.
+OPUS_PYTORCH_DRAWN: how many drawn programs (drawn_program.py; default 8), from seed OPUS_PYTORCH_SEED on (default 1). Needs the environment that `make test-pytorch` makes; each case says SKIP without it.
 """
 import json
 import os
 import pathlib
+import random
 import shutil
 import subprocess
 import sys
@@ -226,6 +227,31 @@ def elastic_behind_host_gates(context) -> None:
 def graph_behind_host_gates(context) -> None:
     result = job(context, "graph.py", "--steps", "6", steps=6, options=("--gate", "host"))  # its circuits never move
     expect("keeps its circuits until its graph is destroyed" in result["said"], f"nothing was said of replays:\n{result['said'][-3000:]}")
+
+
+# --- drawn programs -----------------------------------------------------------------------------------------------
+
+DRAWN = ROOT / "test" / "pytorch" / "drawn_program.py"
+DRAWN_STEPS = 6
+
+
+def drawn_program(context, seed: int) -> None:
+    draw = random.Random(f"surroundings of {seed}")
+    shape, ports, dark_ms = draw.choice(("4x1", "4x1", "2x2", "2x1", "3x1")), draw.choice((2, 4)), draw.choice((5, 10, 25))
+    nodes, gpus = map(int, shape.split("x"))
+    joined = nodes * gpus if nodes <= ports + 1 else ports + 1
+    try:
+        job(context, str(DRAWN), "--seed", str(seed), "--steps", str(DRAWN_STEPS), "--joined", str(joined), steps=DRAWN_STEPS, shape=shape,
+            options=("--ports", str(ports), "--dark-ms", str(dark_ms), "--patience", "60"))
+    except AssertionError as failed:
+        raise AssertionError(f"OPUS_PYTORCH_SEED={seed} OPUS_PYTORCH_DRAWN=1 python3 test/pytorch/pytorch_test.py BUILD drawn: {failed}") from None
+
+
+@case("drawn programs: models, how they are parallel, groups and collectives that nobody chose")
+def drawn(context) -> None:
+    first = int(os.environ.get("OPUS_PYTORCH_SEED", "1"))
+    for seed in range(first, first + int(os.environ.get("OPUS_PYTORCH_DRAWN", "8"))):
+        drawn_program(context, seed)
 
 
 @case("table: a job is measured in turns, and the page goes on where it was")

@@ -392,7 +392,9 @@ TEST_CASE("abort and revoke end what is under way; what was revoked can be shrun
         }
         r.barrier(1);
         if (r.rank == 1) {
-            ncclResult_t error = ncclSuccess;
+            ncclResult_t error = ncclSuccess;  // once it wants something of the other one
+            demand(ncclAllReduce(data.data(), data.data(), 100, ncclInt32, ncclSum, other, s) != ncclInvalidUsage);
+            sync(s);
             while (error == ncclSuccess) demand_nccl(ncclCommGetAsyncError(other, &error));
             demand(error == ncclRemoteError);
             demand_nccl(ncclCommAbort(other));

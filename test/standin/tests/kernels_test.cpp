@@ -63,11 +63,11 @@ int count(const std::string& text, const std::string& part) {
 
 // A kernel of PyTorch's, by the mangled name that its host code registers, launched with these arguments; waits for its end.
 template <std::size_t N>
-void launch(const std::string& mangled, std::array<void*, N> arguments) {
+void launch(const std::string& mangled, std::array<void*, N> arguments, unsigned rows = 1) {
     static std::deque<std::string> names;  // they stay where they are, as a program's do
     const char* stub = names.emplace_back(mangled).c_str();
     __cudaRegisterFunction(nullptr, stub, nullptr, stub, 0, nullptr, nullptr, nullptr, nullptr, nullptr);
-    demand(cudaLaunchKernel(stub, dim3(1), dim3(32), arguments.data(), 0, nullptr) == cudaSuccess);
+    demand(cudaLaunchKernel(stub, dim3(1, rows), dim3(32), arguments.data(), 0, nullptr) == cudaSuccess);
     demand(cudaStreamSynchronize(nullptr) == cudaSuccess);
 }
 
@@ -123,6 +123,28 @@ struct Reduction {
         put(source + 8, to);
     }
 };
+
+// Of three tensors of one dimension, as Shape.cu lays its arguments out.
+struct Concatenation {
+    static constexpr std::size_t kMost = 64;
+    std::array<const void*, kMost> from{};
+    std::array<std::uint32_t, kMost> at{}, along{}, count{};
+    std::array<bool, kMost> contiguous{};
+    struct {
+        std::uint32_t size[4], stride[4];
+    } strides[kMost]{};
+
+    Concatenation(const std::int64_t* a, std::uint32_t of_a, const std::int64_t* c, std::uint32_t of_c, std::uint32_t stride) {
+        from = {a, nullptr, c};
+        at = {0, of_a, of_a}, along = count = {of_a, 0, of_c};
+        contiguous[0] = true;
+        strides[2].stride[0] = stride;
+    }
+};
+const std::string kJoinLong =
+    "_ZN2at6native40_GLOBAL__N__f1f992fe_8_Shape_cu_49f7391c19CatArrayBatchedCopyINS1_"
+    "10OpaqueTypeILj8EEEjLi1ELi64ELi64EEEvPT_"
+    "NS1_25CatArrInputTensorMetadataIS5_T0_XT2_EXT3_EEENS1_16TensorSizeStrideIS8_Lj4EEEiS8_";
 
 }  // namespace
 
@@ -269,4 +291,16 @@ TEST_CASE("a stand-in says what it is when it is loaded, once a process tree, an
         CHECK(count(said, "is not NVIDIA's: it emulates GPUs") == (known ? 0 : 1));
         CHECK(count(said, "\n") == (known ? 0 : 1));
     }
+}
+
+TEST_CASE("small tensors of one dimension are put one behind the other, also where one is empty or has gaps") {
+    CHECK(run_alone({}, [] {
+              std::int64_t* to = device<std::int64_t>({0, 0, 0, 0, 0});
+              const auto *a = device<std::int64_t>({1, 2, 3}), *c = device<std::int64_t>({4, 0, 5});
+              Concatenation tensors(a, 3, c, 2, 2);
+              int dimension = 0;
+              std::uint32_t stride = 1;
+              launch(kJoinLong, std::array<void*, 5>{&to, &tensors, &stride, &dimension, &stride}, 3);
+              demand(holds(to, {std::int64_t{1}, std::int64_t{2}, std::int64_t{3}, std::int64_t{4}, std::int64_t{5}}));
+          }) == 0);
 }

@@ -14,6 +14,7 @@
 #include <fstream>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "ranks.h"
 
@@ -115,6 +116,42 @@ void leave_behind_one_that_has_ended(const Rank& r) {
 TEST_CASE("a rank that has left all communicators and ended fails none of them, whatever is still said to it") {
     CHECK(all_well(run_ranks(nodes_of({2}), leave_behind_one_that_has_ended)));
     CHECK(all_well(run_ranks(nodes_of({1, 1}), leave_behind_one_that_has_ended)));
+}
+
+TEST_CASE("who ends without a word is an error for those alone that still want something of it") {
+    const auto codes = run_ranks(nodes_of({1, 1}), [](const Rank& r) {
+        ncclComm_t comm = r.comm();
+        std::vector<float> data(1000, 1.0f);
+        const auto reduce = [&] {
+            demand_nccl(ncclAllReduce(data.data(), data.data(), data.size(), ncclFloat32, ncclSum, comm, nullptr));
+            demand(cudaStreamSynchronize(nullptr) == cudaSuccess);
+        };
+        const auto error = [&] {
+            ncclResult_t said = ncclInternalError;
+            demand_nccl(ncclCommGetAsyncError(comm, &said));
+            return said;
+        };
+        reduce();
+        demand(data.front() == 2);
+        r.barrier(1);
+        if (r.rank == 1) {
+            while (r.shared->word[2] == 0) std::this_thread::sleep_for(1ms);
+            return;
+        }
+        HeldTransport held;
+        r.shared->word[2] = 1;
+        while (!a_peer_has_closed()) std::this_thread::sleep_for(1ms);
+        std::thread letting_go = held.let_go_behind(static_cast<int>(syscall(SYS_gettid)));
+        flush_transport();
+        letting_go.join();
+        while (a_peer_has_closed()) std::this_thread::sleep_for(1ms);
+        flush_transport();
+        demand_nccl(error());
+        reduce();  // ends, undone
+        demand(error() == ncclRemoteError);
+        demand_nccl(ncclCommAbort(comm));
+    });
+    CHECK(all_well(codes));
 }
 
 TEST_CASE("a communicator ends when no graph holds a launch of it any more") {

@@ -4,10 +4,12 @@
 
 #include <cuda.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstring>
 #include <thread>
+#include <vector>
 
 #include "opus/launch_ring.h"
 #include "ranks.h"
@@ -237,6 +239,31 @@ TEST_CASE("copies and fills of any size are done in stream order") {
                          attributes.type == cudaMemoryTypeDevice);
                   demand(cudaFree(device) == cudaSuccess && cudaFreeHost(pinned) == cudaSuccess);
                   demand(cudaFree(device) == cudaErrorInvalidValue);
+              }
+          }) == 0);
+}
+
+TEST_CASE("memory that is not pinned is read before a copy returns, and written when it does") {
+    CHECK(run_alone({}, [] {
+              for (const std::size_t bytes : {std::size_t{64}, std::size_t{4} << 20}) {
+                  void* device = nullptr;
+                  demand(cudaMalloc(&device, bytes) == cudaSuccess);
+                  std::vector<char> own(bytes, 7), back(bytes, 0);
+                  static std::atomic<bool> open;
+                  open = false;
+                  cudaStream_t s = new_stream();
+                  demand(cudaLaunchHostFunc(
+                             s,
+                             [](void*) {
+                                 while (!open) std::this_thread::yield();
+                             },
+                             nullptr) == cudaSuccess);
+                  demand(cudaMemcpyAsync(device, own.data(), bytes, cudaMemcpyHostToDevice, s) == cudaSuccess);
+                  std::fill(own.begin(), own.end(), 9);
+                  open = true;
+                  demand(cudaMemcpyAsync(back.data(), device, bytes, cudaMemcpyDeviceToHost, s) == cudaSuccess);
+                  demand(std::ranges::all_of(back, [](char c) { return c == 7; }));
+                  demand(cudaFree(device) == cudaSuccess);
               }
           }) == 0);
 }

@@ -1,6 +1,7 @@
 // The few kernels of PyTorch whose results steer programs: fills, sums, comparisons and conversions of small tensors,
-// by which ranks tell each other sizes and shapes. They are known by name; their arguments are laid out as PyTorch's
-// headers say (ATen/native/cuda: Loops.cuh, Reduce.cuh, BinaryOps). What does not look as it should computes nothing.
+// by which ranks tell each other sizes and shapes, and what puts objects that they send one behind the other. They are
+// known by name; their arguments are laid out as PyTorch's headers say (ATen/native/cuda: Loops.cuh, Reduce.cuh,
+// BinaryOps, Shape.cu). What does not look as it should computes nothing.
 #include "arithmetic.h"
 
 #include <cxxabi.h>
@@ -18,7 +19,7 @@ namespace opus::standin {
 
 namespace {
 
-enum class Shape : std::uint8_t { unknown, elementwise, reduction };
+enum class Shape : std::uint8_t { unknown, elementwise, reduction, concatenation };
 
 struct Known {
     Shape shape = Shape::unknown;
@@ -60,6 +61,8 @@ Known know(const char* mangled) {
         known.shape = Shape::elementwise;
     } else if (name.find("at::native::reduce_kernel<") != std::string::npos) {
         known.shape = Shape::reduction;
+    } else if (name.find("::CatArrayBatchedCopy") != std::string::npos) {
+        known.shape = Shape::concatenation;
     }
     if (const auto at = end_of(name, "std::array<char*, "); at != std::string::npos)
         known.arrays = std::atoi(name.c_str() + at);
@@ -77,8 +80,9 @@ const Known& known_of(const char* mangled) {
 
 }  // namespace
 
-std::function<void()> arithmetic_of(const char* mangled, void** arguments) {
+std::function<void()> arithmetic_of(const char* mangled, void** arguments, unsigned rows) {
     const Known& known = known_of(mangled);
+    if (known.shape == Shape::concatenation) return concatenation(known.name, arguments, rows);
     if (known.shape == Shape::reduction) return reduction(known.name, static_cast<const char*>(arguments[0]));
     if (known.shape != Shape::elementwise || known.arrays < 1 || known.arrays > 3) return {};
     Elementwise call;

@@ -21,5 +21,6 @@ struct Elementwise {
 
 std::function<void()> elementwise(const std::string& functor, const Elementwise& call);
 std::function<void()> reduction(const std::string& kernel, const char* parameters);
+std::function<void()> concatenation(const std::string& kernel, void** arguments, unsigned tensors);
 
 }  // namespace opus::standin

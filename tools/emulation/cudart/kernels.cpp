@@ -66,7 +66,7 @@ cudaError_t launch(const void* stub, dim3 grid, dim3 block, void** arguments, cu
     const cudaError_t dead = settled();
     if (dead != cudaSuccess) return dead;
     if (const int fault = submit_fault(on)) return wrong(static_cast<cudaError_t>(fault));
-    compute(on, kernel_ns(name), arithmetic_of(name, arguments));
+    compute(on, kernel_ns(name), arithmetic_of(name, arguments, grid.y));
     return cudaSuccess;
 }
 

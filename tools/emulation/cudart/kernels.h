@@ -10,6 +10,6 @@ const char* kernel_name(const void* stub);
 
 // What a kernel that is emulated does to memory, from its name and its arguments, which it copies; empty: it takes time
 // and computes nothing.
-std::function<void()> arithmetic_of(const char* name, void** arguments);
+std::function<void()> arithmetic_of(const char* name, void** arguments, unsigned rows);  // rows: of its grid
 
 }  // namespace opus::standin

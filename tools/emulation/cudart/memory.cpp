@@ -29,6 +29,8 @@ cudaError_t queue_copy(void* dst, const void* src, size_t bytes, cudaStream_t st
     if (dead != cudaSuccess || !bytes) return dead;
     if (const int fault = wait ? sync_fault(on) : submit_fault(on)) return wrong(static_cast<cudaError_t>(fault));
     const OpRef op = copy(on, dst, src, bytes);
+    // What goes to a program's own memory is there when the call returns, whatever it is called.
+    wait |= op->captured == 0 && memory_of(dst, nullptr, nullptr, nullptr) == Memory::unknown;
     if (!wait) return cudaSuccess;
     sync_op(op);
     return settled();

@@ -256,8 +256,13 @@ void complete(const OpRef& op, int error) {
 
 OpRef copy(Stream* stream, void* dst, const void* src, std::size_t bytes) {
     auto op = std::make_shared<Op>();
-    auto run = [=] { std::memmove(dst, src, bytes); };
-    (bytes < kInlineCopy ? op->instant : op->work) = run;
+    std::function<void()> run = [=] { std::memmove(dst, src, bytes); };
+    // A program's own memory is read before the call returns, as CUDA does it: it may be freed then.
+    if (stream->capture == nullptr && memory_of(src, nullptr, nullptr, nullptr) == Memory::unknown) {
+        const auto* from = static_cast<const char*>(src);
+        run = [dst, staged = std::vector<char>(from, from + bytes)] { std::memmove(dst, staged.data(), staged.size()); };
+    }
+    (bytes < kInlineCopy ? op->instant : op->work) = std::move(run);
     return submit(stream, std::move(op));
 }
 

@@ -9,6 +9,7 @@ namespace opus::standin {
 // --- Launch ------------------------------------------------------------------------------------------------
 
 void Launch::start() {
+    if (core->broken) Transport::get().fail(core, ncclRemoteError);
     if (core->leaving || core->error != ncclSuccess) return end();
     core->active.insert(shared_from_this());
     for (const KernelCall& call : calls) call.transfer ? add(call.p2p) : add(call.collective);
@@ -65,6 +66,7 @@ void Launch::fail(int) { end(); }
 // --- Connecting ----------------------------------------------------------------------------------------------
 
 void Connecting::start() {
+    if (core->broken) Transport::get().fail(core, ncclRemoteError);
     if (core->leaving || core->error != ncclSuccess) return fail(core->error);
     core->active.insert(shared_from_this());
     for (Edge& edge : edges) {

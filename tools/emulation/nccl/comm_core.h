@@ -35,7 +35,7 @@ struct CommCore {
     std::uint32_t position = 0;       // this rank's
     std::vector<Way> ways_in, ways_out;  // that its edges of the ring are striped over, as seen from the sender
 
-    std::atomic<int> error{ncclSuccess};  // asynchronous: ncclRemoteError when a member died, ...
+    std::atomic<int> error{ncclSuccess};  // asynchronous: ncclRemoteError when a member died that is waited for, ...
     std::atomic<bool> leaving{false};     // destroyed or aborted here: losses no longer matter
 
     // Transport thread only.
@@ -48,6 +48,7 @@ struct CommCore {
     std::uint64_t started = 0;                              // collectives
     std::map<std::uint32_t, std::uint64_t> sent, received;  // transfers started, by peer
     std::set<std::uint32_t> gone;                           // ranks that left in good order
+    bool broken = false;  // another one has died: like NCCL's, who has nothing to do with it then does not notice yet
 
     std::uint32_t size() const { return static_cast<std::uint32_t>(members.size()); }
     const Member& self() const { return members[rank]; }

@@ -198,6 +198,12 @@ void Transport::fail(const CommRef& core, int result) {
     wake_readers();
 }
 
+// Another member of it, or it has aborted.
+void Transport::has_died(const CommRef& core) {
+    core->broken = true;
+    if (!core->active.empty()) fail(core, ncclRemoteError);
+}
+
 void Transport::purge(const Activity* owner) {
     for (auto& [endpoint, pipe] : pipes_) pipe->purge(owner);
     std::erase_if(loop_, [&](const FrameRef& f) { return f->owner.get() == owner; });
@@ -234,7 +240,7 @@ void Transport::arrived(const Head& head, const std::byte* data) {
     if (head.say == Say::gone) {
         core->gone.insert(head.src);
         if (head.n != 0)
-            fail(core, ncclRemoteError);
+            has_died(core);
         else
             rails_->has_left(core->members[head.src].endpoint, head.comm, head.src);
         return;
@@ -300,7 +306,7 @@ void Transport::pipe_closed(std::uint64_t endpoint) {
         for (const auto& [id, core] : comms)
             for (std::uint32_t r = 0; r < core->size(); ++r)
                 if (core->members[r].endpoint == endpoint && !core->gone.count(r)) {
-                    fail(core, ncclRemoteError);
+                    has_died(core);
                     break;
                 }
     });

@@ -58,6 +58,7 @@ public:
     void add(const CommRef& core);
     void remove(const CommRef& core, bool abort);
     void fail(const CommRef& core, int result);
+    void has_died(const CommRef& core);
     void send(const Member& to, Way way, FrameRef frame);
     void purge(const Activity* owner);  // frames of what has failed; their memory may go
     void delivered(const FrameRef& frame);
