@@ -1,4 +1,4 @@
-// Which laps a job does, found in the log of its launches.
+// Which laps a job does: found in the log of its launches, and found again.
 #include <algorithm>
 #include <numeric>
 #include <set>
@@ -230,8 +230,94 @@ private:
     Lap lap_;
 };
 
+// How the last launches of a rank may be its lap again.
+struct Again {
+    std::uint64_t seq = 0;              // of the first launch of the lap that it is in
+    std::map<Key, std::int64_t> first;  // key of each sequence, of that lap
+};
+
+std::vector<Again> find_again(const Lap& lap, const RankLap& rank, const Launches& launches) {
+    std::vector<Again> all;
+    const std::size_t n = rank.launches.size(), from = launches.size() - n;
+    for (std::size_t place = 0; place < n; ++place) {
+        bool same = true;
+        for (std::size_t i = 0; i < n && same; ++i)
+            same = launches[from + i]->signature == rank.launches[(place + i) % n].signature;
+        Again again;
+        for (std::size_t i = 0; i < n && same; ++i) {
+            const std::size_t at = (place + i) % n;
+            const bool before = place + i < n && place != 0;  // of the lap before
+            const Seen& s = *launches[from + i];
+            if (at == 0) again.seq = s.seq;
+            for (std::size_t k = 0; k < s.keys.size() && same; ++k) {
+                const Key sequence = sequence_of(s.keys[k].key);
+                const Sequence& known = must_find(lap.sequences, sequence);
+                const auto first = static_cast<std::int64_t>(s.keys[k].key.n) - rank.launches[at].keys[k] +
+                                   (before ? static_cast<std::int64_t>(known.uses.size()) : 0);
+                same = again.first.try_emplace(sequence, first).first->second == first;
+            }
+        }
+        if (same) all.push_back(std::move(again));
+    }
+    return all;
+}
+
 }  // namespace
 
 std::optional<Lap> find_lap(const Log& log, const PairsOf& pairs_of) { return Finder(log).find(pairs_of); }
+
+bool find_again(Lap& lap, const Log& log) {
+    struct Open {
+        RankLap* lap = nullptr;
+        std::vector<Again> ways;
+    };
+    std::vector<Open> open;
+    for (auto& [name, rank] : lap.ranks) {
+        const auto seen = log.ranks().find(name);
+        if (seen == log.ranks().end()) return false;
+        Launches launches = in_order(seen->second, rank.launches.size() + kMostAhead);
+        std::erase_if(launches, [&, upto = log.marked(name)](const Seen* s) { return s->seq < upto; });
+        if (launches.size() < rank.launches.size()) return false;
+        open.push_back({&rank, find_again(lap, rank, launches)});
+        if (open.back().ways.empty() && cut_at_open(launches) && launches.size() >= rank.launches.size())
+            open.back().ways = find_again(lap, rank, launches);
+        if (open.back().ways.empty()) return false;
+    }
+    std::sort(open.begin(), open.end(), [](const Open& x, const Open& y) { return x.ways.size() < y.ways.size(); });
+    // One after the other, each so that it agrees with those before; some have begun the next lap, others have not.
+    std::map<Key, std::int64_t> first;
+    std::optional<std::int64_t> laps;  // from the lap of a way that fits to the one that all are counted from
+    const auto fits = [&](const Again& way) {
+        laps.reset();
+        bool meets = first.empty();
+        for (const auto& [sequence, n] : way.first) {
+            const auto known = first.find(sequence);
+            if (known == first.end()) continue;
+            meets = true;
+            const auto count = static_cast<std::int64_t>(must_find(lap.sequences, sequence).uses.size());
+            if ((known->second - n) % count != 0 || (laps && *laps != (known->second - n) / count)) return false;
+            laps = (known->second - n) / count;
+        }
+        if (!meets) return false;
+        for (const auto& [sequence, n] : way.first)
+            first.try_emplace(
+                sequence, n + laps.value_or(0) * static_cast<std::int64_t>(must_find(lap.sequences, sequence).uses.size()));
+        return true;
+    };
+    while (!open.empty()) {
+        const std::size_t left = open.size();
+        std::erase_if(open, [&](Open& rank) {
+            const auto way = std::find_if(rank.ways.begin(), rank.ways.end(), fits);
+            if (way == rank.ways.end()) return false;
+            rank.lap->seq = way->seq + static_cast<std::uint64_t>(laps.value_or(0)) * rank.lap->seqs;
+            return true;
+        });
+        if (open.size() == left) return false;
+    }
+    for (const auto& [sequence, s] : lap.sequences)
+        if (const auto at = first.find(sequence); at == first.end() || at->second < 0) return false;
+    for (auto& [sequence, s] : lap.sequences) s.first = static_cast<std::uint64_t>(must_find(first, sequence));
+    return true;
+}
 
 }  // namespace opus::controller::plan

@@ -3,13 +3,93 @@
 #include <algorithm>
 #include <utility>
 
-#include "controller/plan/places.h"
 #include "opus/assert.h"
 
 namespace opus::controller::plan {
 namespace {
 
 constexpr std::uint64_t kMostBetween = 16;  // as long as so many may be what is looked at between two
+
+using Launches = std::vector<const Seen*>;
+
+// Its rank's launches of these numbers, in order; none where the log begins later.
+std::optional<Launches> launches_of(const Log& log, const RankName& rank, std::uint64_t begin, std::uint64_t end) {
+    const auto seen = log.ranks().find(rank);
+    if (seen == log.ranks().end() || begin > end) return std::nullopt;
+    const auto& all = seen->second;
+    if (begin < end && (all.empty() || all.front().seq > begin)) return std::nullopt;
+    Launches launches;
+    for (auto s = std::ranges::lower_bound(all, begin, {}, &Seen::seq); s != all.end() && s->seq < end; ++s)
+        launches.push_back(&*s);
+    return launches;
+}
+
+// Where a rank does a lap: its first launch, and of each of its sequences the first key.
+struct Place {
+    std::uint64_t seq = 0;
+    std::map<Key, std::uint64_t> first;
+};
+
+bool is_lap(const RankLap& lap, Launches::const_iterator at, Place& place) {
+    place = {(*at)->seq, {}};
+    for (const RankLap::Launch& l : lap.launches) {
+        const Seen& s = **at++;
+        if (l.offset != s.seq - place.seq || l.signature != s.signature) return false;
+        for (std::size_t k = 0; k < s.keys.size(); ++k) {
+            const std::uint64_t first = s.keys[k].key.n - static_cast<std::uint64_t>(l.keys[k]);
+            if (place.first.try_emplace(sequence_of(s.keys[k].key), first).first->second != first) return false;
+        }
+    }
+    return true;
+}
+
+using Places = std::vector<std::pair<RankName, std::vector<Place>>>;  // of each rank, in its order
+
+// From one lap on to another one, that one included. None: a rank's log does not go back that far.
+std::optional<Places> places_between(const Lap& from, const Lap& until, const Log& log) {
+    Places places;
+    for (const auto& [name, rank] : from.ranks) {
+        const auto launches = launches_of(log, name, rank.seq, must_find(until.ranks, name).seq + rank.seqs);
+        if (!launches) return std::nullopt;
+        auto& own = places.emplace_back(name, std::vector<Place>{}).second;
+        if (rank.launches.empty() || launches->size() < rank.launches.size()) continue;
+        const auto last = launches->end() - static_cast<std::ptrdiff_t>(rank.launches.size());
+        for (auto at = launches->begin(); at <= last; ++at)
+            if (Place place; is_lap(rank, at, place)) own.push_back(std::move(place));
+    }
+    return places;
+}
+
+// The lap to which this place of a rank belongs, with those of all the others. None: one of them does no such lap.
+std::optional<Lap> lap_at(const Place& place, const Places& places, const Lap& like) {
+    Lap lap = like;
+    auto first = place.first;
+    const auto belongs = [&](const Place& p) {
+        bool meets = false;
+        for (const auto& [sequence, n] : p.first) {
+            const auto known = first.find(sequence);
+            if (known != first.end() && known->second != n) return false;
+            meets |= known != first.end();
+        }
+        return meets;
+    };
+    std::vector<const Places::value_type*> open;
+    for (const auto& rank : places) open.push_back(&rank);
+    while (!open.empty()) {
+        const std::size_t left = open.size();
+        std::erase_if(open, [&](const Places::value_type* rank) {
+            const auto p = std::ranges::find_if(rank->second, belongs);
+            if (p == rank->second.end()) return false;
+            must_find(lap.ranks, rank->first).seq = p->seq;
+            first.insert(p->first.begin(), p->first.end());
+            return true;
+        });
+        if (open.size() == left) return std::nullopt;
+    }
+    for (auto& [sequence, s] : lap.sequences)
+        if (const auto at = first.find(sequence); at != first.end()) s.first = at->second;
+    return lap;
+}
 
 // Some ranks do an operation that is in no lap before this one, others behind it.
 bool parts_an_operation(const Lap& from, const Lap& next, const Log& log) {
@@ -35,10 +115,9 @@ bool is_not_later(const Lap& x, const Lap& y) {
 
 // The first lap from this one on that all ranks do, as it is counted; at the latest this other one.
 Lap next_lap(const Lap& from, const Lap& until, const Places& places, const Log& log) {
-    const auto& [name, all] = places.of.front();
-    for (const Place& place : all) {
-        if (place.seq < must_find(from.ranks, name).seq) continue;
-        auto lap = places.lap_at(place, from);
+    for (const Place& place : places.front().second) {
+        if (place.seq < must_find(from.ranks, places.front().first).seq) continue;
+        auto lap = lap_at(place, places, from);
         if (lap && is_not_later(from, *lap) && !parts_an_operation(from, *lap, log)) return std::move(*lap);
     }
     return until;
@@ -50,10 +129,7 @@ std::vector<Interlude> Interlude::between(Lap from, Lap& found, const Log& log) 
     if (!is_not_later(from, found)) return {};
     for (const auto& [name, rank] : from.ranks)
         if (must_find(found.ranks, name).seq - rank.seq > kMostBetween * rank.seqs) return {};
-    const auto places = Places::in(log, from, [&](const RankName& name) {
-        const RankLap& last = must_find(found.ranks, name);
-        return std::pair{must_find(from.ranks, name).seq, last.seq + last.seqs};
-    });
+    const auto places = places_between(from, found, log);
     if (!places) return {};
     std::vector<Interlude> all;
     Lap behind = found;

@@ -148,6 +148,9 @@ using PairsOf = std::function<std::vector<Pair>(const SeenKey&)>;
 // What the job has been seen to do twice, one lap of it: its uses, without times. None where there is no such thing yet.
 std::optional<Lap> find_lap(const Log& log, const PairsOf& pairs_of);
 
+// The job has done something else meanwhile. True: what each rank did last is this lap again, and it is numbered anew.
+bool find_again(Lap& lap, const Log& log);
+
 // How long its uses take and wait for each other, by the last laps of it. False: there is no whole lap of it in the log.
 bool time_lap(Lap& lap, const Log& log);
 

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "controller/plan/places.h"
-
 namespace opus::controller::plan {
 namespace {
 

@@ -11,7 +11,6 @@
 #include "controller/plan/course.h"
 #include "controller/plan/interlude.h"
 #include "controller/plan/lap.h"
-#include "controller/plan/places.h"
 #include "controller/plan/search.h"
 #include "controller/plan/watch.h"
 
