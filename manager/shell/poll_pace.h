@@ -26,7 +26,7 @@ public:
     // 0: look again at once.
     TimeNs interval(const PollHint& hint, TimeNs now) const {
         if (now < hint.watch_until && allowance_ > 0 && rest_ < kCrowded) return 0;
-        TimeNs sleep = hint.due != 0 ? interval(now - hint.due) : hint.rests ? kRest : kDoze;
+        TimeNs sleep = hint.due != 0 ? interval(now - hint.due) : hint.rests && hint.next == 0 ? kAtRest : kDoze;
         if (hint.unawaited && !hint.rests)
             sleep = std::min(sleep, hint.quiet < kFlurry && rest_ < kCrowded ? kLevel : kSomeTime * rest_ / kOnce);
         return hint.next == 0 ? sleep : std::clamp<TimeNs>(hint.next - now - late_, 0, sleep);
@@ -64,7 +64,7 @@ private:
     static constexpr TimeNs kLevel = 48 * kUs;  // most gaps of an iteration end here: level finds more than growing
     static constexpr TimeNs kLongest = 500 * kUs;
     static constexpr TimeNs kDoze = 4'000 * kUs;           // what is expected late may come early
-    static constexpr TimeNs kRest = 16'000 * kUs;          // what goes without us, and it does not matter when
+    static constexpr TimeNs kAtRest = 16'000 * kUs;        // what goes without us, and it does not matter when
     static constexpr TimeNs kSomeTime = 1'000 * kUs;       // what nobody waits for
     static constexpr TimeNs kFlurry = 200 * kUs;           // the next record may follow so soon; later ones ring
     static constexpr TimeNs kEager = 3'000 * kUs;          // an event buys so much

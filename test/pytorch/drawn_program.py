@@ -112,7 +112,7 @@ class Collectives:
             if side:
                 self.side.wait_stream(torch.cuda.default_stream())
             wanted, got = getattr(self, name)(mine, group[1], n=n, dtype=dtype, salt=salt, late=late, root=root % len(mine), op=op, sizes=sizes)
-            for x, y in zip(wanted, got):
+            for x, y in zip(wanted, got, strict=True):
                 y = y.cpu()
                 assert torch.equal(x, y), f"step {step}: {name} of {n} {dtype} among {mine}: {y.flatten()[:8]} instead of {x.flatten()[:8]}"
         if side:
@@ -145,24 +145,24 @@ class Collectives:
         return ([self.reduced(op, [made(r, n, dtype, salt) for r in mine])], [x]) if self.rank == mine[root] else ([], [])
 
     def all_gather(self, mine, group, n, dtype, salt, late, **_):
-        parts = [torch.empty(n, dtype=dtype, device="cuda") for _ in mine]
+        parts = [torch.full((n,), 77, dtype=dtype, device="cuda") for _ in mine]
         self.wait(dist.all_gather(parts, made(self.rank, n, dtype, salt).cuda(), group, async_op=late), late)
         return [made(r, n, dtype, salt) for r in mine], parts
 
     def all_gather_into(self, mine, group, n, dtype, salt, late, **_):
-        whole = torch.empty(n * len(mine), dtype=dtype, device="cuda")
+        whole = torch.full((n * len(mine),), 77, dtype=dtype, device="cuda")
         self.wait(dist.all_gather_into_tensor(whole, made(self.rank, n, dtype, salt).cuda(), group, async_op=late), late)
         return [torch.cat([made(r, n, dtype, salt) for r in mine])], [whole]
 
     def reduce_scatter(self, mine, group, n, dtype, salt, late, op, **_):
-        mine_now = torch.empty(n, dtype=dtype, device="cuda")
+        mine_now = torch.full((n,), 77, dtype=dtype, device="cuda")
         x = made(self.rank, n * len(mine), dtype, salt).cuda()
         self.wait(dist.reduce_scatter_tensor(mine_now, x, getattr(dist.ReduceOp, op), group, async_op=late), late)
         at = mine.index(self.rank)
         return [self.reduced(op, [made(r, n * len(mine), dtype, salt)[at * n:(at + 1) * n] for r in mine])], [mine_now]
 
     def all_to_all(self, mine, group, n, dtype, salt, late, **_):
-        x, got = made(self.rank, n * len(mine), dtype, salt).cuda(), torch.empty(n * len(mine), dtype=dtype, device="cuda")
+        x, got = made(self.rank, n * len(mine), dtype, salt).cuda(), torch.full((n * len(mine),), 77, dtype=dtype, device="cuda")
         self.wait(dist.all_to_all_single(got, x, group=group, async_op=late), late)
         at = mine.index(self.rank)
         return [torch.cat([made(r, n * len(mine), dtype, salt)[at * n:(at + 1) * n] for r in mine])], [got]
@@ -170,19 +170,19 @@ class Collectives:
     def uneven(self, mine, group, dtype, salt, late, sizes, **_):
         at, k = mine.index(self.rank), len(mine)
         give, take = sizes[at][:k], [sizes[i][at] for i in range(k)]
-        x, got = made(self.rank, sum(give), dtype, salt).cuda(), torch.empty(sum(take), dtype=dtype, device="cuda")
+        x, got = made(self.rank, sum(give), dtype, salt).cuda(), torch.full((sum(take),), 77, dtype=dtype, device="cuda")
         self.wait(dist.all_to_all_single(got, x, take, give, group=group, async_op=late), late)
         parts = [made(mine[i], sum(sizes[i][:k]), dtype, salt)[sum(sizes[i][:at]):sum(sizes[i][:at + 1])] for i in range(k)]
         return [torch.cat(parts)], [got]
 
     def gather(self, mine, group, n, dtype, salt, late, root, **_):
-        parts = [torch.empty(n, dtype=dtype, device="cuda") for _ in mine] if self.rank == mine[root] else None
+        parts = [torch.full((n,), 77, dtype=dtype, device="cuda") for _ in mine] if self.rank == mine[root] else None
         self.wait(dist.gather(made(self.rank, n, dtype, salt).cuda(), parts, mine[root], group, async_op=late), late)
         return ([made(r, n, dtype, salt) for r in mine], parts) if parts else ([], [])
 
     def scatter(self, mine, group, n, dtype, salt, late, root, **_):
         parts = [made(r, n, dtype, salt).cuda() for r in mine] if self.rank == mine[root] else None
-        x = torch.empty(n, dtype=dtype, device="cuda")
+        x = torch.full((n,), 77, dtype=dtype, device="cuda")
         self.wait(dist.scatter(x, parts, mine[root], group, async_op=late), late)
         return [made(self.rank, n, dtype, salt)], [x]
 
@@ -201,7 +201,7 @@ class Collectives:
         to, of = mine[(at + 1) % len(mine)], mine[at - 1]
         if to == self.rank:
             return [], []
-        x, got = made(self.rank, n, dtype, salt).cuda(), torch.empty(n, dtype=dtype, device="cuda")
+        x, got = made(self.rank, n, dtype, salt).cuda(), torch.full((n,), 77, dtype=dtype, device="cuda")
         for work in dist.batch_isend_irecv([dist.P2POp(dist.isend, x, to, group), dist.P2POp(dist.irecv, got, of, group)]):
             self.wait(work, late)
         return [made(of, n, dtype, salt)], [got]
@@ -315,7 +315,7 @@ class Plan:
             self.optimizer = torch.optim.SGD(self.model.parameters(), lr=1e-3, momentum=0.9)
         else:
             self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-3, fused=name == "fused")
-        self.text.append(name)
+        self.text.append(type(self.optimizer).__name__)
         self.scaler = torch.amp.GradScaler("cuda") if self.precision == "fp16" and self.kind in ("ddp", "manual") else None
 
     def loss(self, x):
@@ -355,7 +355,7 @@ class Plan:
 
 class Tokens(torch.utils.data.Dataset):
     def __len__(self):
-        return 400
+        return 4000
 
     def __getitem__(self, i):
         return (torch.arange(8) * 5 + i) % 97

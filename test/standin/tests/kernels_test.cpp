@@ -299,8 +299,8 @@ TEST_CASE("small tensors of one dimension are put one behind the other, also whe
               const auto *a = device<std::int64_t>({1, 2, 3}), *c = device<std::int64_t>({4, 0, 5});
               Concatenation tensors(a, 3, c, 2, 2);
               int dimension = 0;
-              std::uint32_t stride = 1;
-              launch(kJoinLong, std::array<void*, 5>{&to, &tensors, &stride, &dimension, &stride}, 3);
+              std::uint32_t unit = 1, sizes[8] = {5, 0, 0, 0, 1, 0, 0, 0};
+              launch(kJoinLong, std::array<void*, 5>{&to, &tensors, sizes, &dimension, &unit}, 3);
               demand(holds(to, {std::int64_t{1}, std::int64_t{2}, std::int64_t{3}, std::int64_t{4}, std::int64_t{5}}));
           }) == 0);
 }

@@ -260,9 +260,10 @@ TEST_CASE("memory that is not pinned is read before a copy returns, and written 
                              nullptr) == cudaSuccess);
                   demand(cudaMemcpyAsync(device, own.data(), bytes, cudaMemcpyHostToDevice, s) == cudaSuccess);
                   std::fill(own.begin(), own.end(), 9);
-                  open = true;
+                  std::thread opening([] { open = true; });
                   demand(cudaMemcpyAsync(back.data(), device, bytes, cudaMemcpyDeviceToHost, s) == cudaSuccess);
                   demand(std::ranges::all_of(back, [](char c) { return c == 7; }));
+                  opening.join();
                   demand(cudaFree(device) == cudaSuccess);
               }
           }) == 0);

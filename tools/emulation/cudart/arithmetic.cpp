@@ -13,6 +13,7 @@
 #include <string>
 #include <unordered_map>
 
+#include "engine/engine.h"
 #include "kernels.h"
 
 namespace opus::standin {
@@ -79,6 +80,13 @@ const Known& known_of(const char* mangled) {
 }
 
 }  // namespace
+
+bool holds(const void* pointer, std::size_t bytes) {
+    void* base = nullptr;
+    std::size_t size = 0;
+    if (memory_of(pointer, nullptr, &base, &size) == Memory::unknown) return false;
+    return static_cast<const char*>(pointer) + bytes <= static_cast<char*>(base) + size;
+}
 
 std::function<void()> arithmetic_of(const char* mangled, void** arguments, unsigned rows) {
     const Known& known = known_of(mangled);

@@ -1,6 +1,7 @@
 // Kernels that compute, by what they are made of. Empty: not known, or not small.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -18,6 +19,8 @@ struct Elementwise {
     const char* load = nullptr;
     const char* store = nullptr;
 };
+
+bool holds(const void* pointer, std::size_t bytes);  // from there on, of what was allocated
 
 std::function<void()> elementwise(const std::string& functor, const Elementwise& call);
 std::function<void()> reduction(const std::string& kernel, const char* parameters);

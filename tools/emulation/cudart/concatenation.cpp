@@ -1,4 +1,4 @@
-// torch.cat of small tensors of one dimension: each row of the grid copies one of them to its place.
+// torch.cat of small tensors one behind the other: each row of the grid copies one of them to its place.
 #include <cstdio>
 #include <cstring>
 #include <vector>
@@ -20,7 +20,7 @@ struct Part {
 
 // Its arguments: the result; of each tensor by value (CatArrInputTensorMetadata) its memory, its place in the result,
 // its length along the dimension, its length, and whether it is contiguous, all of them of `most` tensors; then sizes
-// and strides (TensorSizeStride), of those that are not.
+// and strides (TensorSizeStride), of those that are not. Those of the result; the dimension; what places count by.
 std::function<void()> concatenation(const std::string& kernel, void** arguments, unsigned tensors) {
     std::size_t width = 0, most = 0;
     unsigned dimensions = 0;
@@ -39,19 +39,27 @@ std::function<void()> concatenation(const std::string& kernel, void** arguments,
     };
     const char* const contiguous = inputs + most * (sizeof(char*) + 3 * sizeof(std::uint32_t));
     const char* const strides = contiguous + most;  // a multiple of four
+    std::uint32_t unit = 0, apart = 1;
+    std::memcpy(&unit, arguments[4], sizeof unit);
+    if (kernel.find("_vectorized<") == std::string::npos)
+        std::memcpy(&apart, static_cast<const char*>(arguments[2]) + kMostDimensions * sizeof apart, sizeof apart);
+    if (apart != 1) return {};
     const bool all_are = kernel.find("CatArrayBatchedCopy<") == std::string::npos;
     std::vector<Part> parts(tensors);
     std::size_t all = 0;
     for (std::size_t i = 0; i < tensors; ++i) {
         Part& part = parts[i];
         std::memcpy(&part.from, inputs + i * sizeof(char*), sizeof(char*));
-        part.at = number(0, i), part.count = number(2, i);
+        part.at = number(0, i) * unit, part.count = number(2, i);
         if (!all_are && contiguous[i] == 0) {
             std::uint32_t stride = 0;
             std::memcpy(&stride, strides + (2 * i + 1) * kMostDimensions * sizeof stride, sizeof stride);
             part.stride = stride;
         }
         all += part.count;
+        if (part.count == 0) continue;
+        if (!holds(part.from, ((part.count - 1) * part.stride + 1) * width) || !holds(to, (part.at + part.count) * width))
+            return {};
     }
     if (all > kMostElements) return {};
     return [to, width, parts] {

@@ -32,13 +32,6 @@ T read(const char* from, std::size_t offset) {
     return value;
 }
 
-bool holds(const void* pointer, std::size_t bytes) {
-    void* base = nullptr;
-    std::size_t size = 0;
-    if (memory_of(pointer, nullptr, &base, &size) == Memory::unknown) return false;
-    return static_cast<const char*>(pointer) + bytes <= static_cast<char*>(base) + size;
-}
-
 template <typename T, typename Fold>
 std::function<void()> folded(const char* p, Fold fold) {
     const Layout at(sizeof(T));

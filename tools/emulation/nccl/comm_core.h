@@ -37,6 +37,7 @@ struct CommCore {
 
     std::atomic<int> error{ncclSuccess};  // asynchronous: ncclRemoteError when a member died that is waited for, ...
     std::atomic<bool> leaving{false};     // destroyed or aborted here: losses no longer matter
+    std::atomic<bool> broken{false};  // another member died or aborted; an error for who wants something of it, as with NCCL
 
     // Transport thread only.
     std::unordered_map<std::uint64_t, Collective*> collectives;                    // by number
@@ -48,7 +49,6 @@ struct CommCore {
     std::uint64_t started = 0;                              // collectives
     std::map<std::uint32_t, std::uint64_t> sent, received;  // transfers started, by peer
     std::set<std::uint32_t> gone;                           // ranks that left in good order
-    bool broken = false;  // another one has died: like NCCL's, who has nothing to do with it then does not notice yet
 
     std::uint32_t size() const { return static_cast<std::uint32_t>(members.size()); }
     const Member& self() const { return members[rank]; }

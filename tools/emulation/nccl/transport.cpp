@@ -9,12 +9,16 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
+#include <chrono>
+#include <memory>
 
 #include <cerrno>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <future>
+#include <memory>
 #include <thread>
 
 #include "activity.h"
@@ -45,12 +49,25 @@ void write_stats() {
     std::fclose(file);
 }
 
+// A process that ends is not one that dies: others hear of it, and whoever wants nothing of it any more goes on.
+void say_goodbye() {
+    Transport& transport = Transport::get();
+    if (getpid() != transport.process()) return;  // a child of it has no transport thread
+    const auto said = std::make_shared<std::promise<void>>();
+    transport.post([&transport, said] {
+        transport.leave_all();
+        said->set_value();
+    });
+    said->get_future().wait_for(std::chrono::seconds(1));
+}
+
 }  // namespace
 
 Transport& Transport::get() {
     static Transport* transport = [] {
         auto* made = new Transport;
         std::atexit(write_stats);
+        std::atexit(say_goodbye);
         return made;
     }();
     return *transport;
@@ -164,7 +181,14 @@ void Transport::add(const CommRef& core) {
 void Transport::remove(const CommRef& core, bool abort) {
     core->leaving = true;
     if (abort) fail(core, ncclSuccess);
-    if (comms_.erase({core->key, core->rank}) == 0) return;
+    if (comms_.erase({core->key, core->rank}) != 0) tell_gone(core, abort);
+}
+
+void Transport::leave_all() {
+    for (const auto& [id, core] : comms_) tell_gone(core, true);
+}
+
+void Transport::tell_gone(const CommRef& core, bool abort) {
     for (std::uint32_t r = 0; r < core->size(); ++r) {
         if (r == core->rank || core->members[r].endpoint == 0) continue;
         auto frame = std::make_shared<Frame>();
@@ -198,10 +222,11 @@ void Transport::fail(const CommRef& core, int result) {
     wake_readers();
 }
 
-// Another member of it, or it has aborted.
-void Transport::has_died(const CommRef& core) {
+// Another member of it has aborted, or ended without a word.
+void Transport::has_left(const CommRef& core) {
     core->broken = true;
     if (!core->active.empty()) fail(core, ncclRemoteError);
+    wake_readers();
 }
 
 void Transport::purge(const Activity* owner) {
@@ -240,7 +265,7 @@ void Transport::arrived(const Head& head, const std::byte* data) {
     if (head.say == Say::gone) {
         core->gone.insert(head.src);
         if (head.n != 0)
-            has_died(core);
+            has_left(core);
         else
             rails_->has_left(core->members[head.src].endpoint, head.comm, head.src);
         return;
@@ -284,7 +309,8 @@ std::optional<std::string> Transport::read_mail(const CommCore& core, std::uint3
             mail_.erase(it);
             return text;
         }
-        if (core.leaving || core.error != ncclSuccess || dead_.count(core.members[from].endpoint)) return std::nullopt;
+        if (core.leaving || core.broken || core.error != ncclSuccess || dead_.count(core.members[from].endpoint))
+            return std::nullopt;
         mail_came_.wait(lock);
     }
 }
@@ -306,7 +332,8 @@ void Transport::pipe_closed(std::uint64_t endpoint) {
         for (const auto& [id, core] : comms)
             for (std::uint32_t r = 0; r < core->size(); ++r)
                 if (core->members[r].endpoint == endpoint && !core->gone.count(r)) {
-                    has_died(core);
+                    core->broken = true;
+                    fail(core, ncclRemoteError);
                     break;
                 }
     });

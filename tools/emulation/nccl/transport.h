@@ -6,8 +6,12 @@
 //           └─ other node ───────────▶ RailLink: numbered, acknowledged, sent again ▶ RailPort: the optical plane
 //
 // Pipes join every two processes that share a communicator. They carry what is out of band, and tell of
-// death: end of file without `gone` fails the communicators shared with that process.
+// death: an end of file without `gone` fails the communicators shared with that process. `gone` of one that aborts or
+// ends fails what is under way there, and what starts later.
 #pragma once
+
+#include <sys/types.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <condition_variable>
@@ -57,8 +61,9 @@ public:
     // --- transport thread ---
     void add(const CommRef& core);
     void remove(const CommRef& core, bool abort);
+    void leave_all();  // the process ends
     void fail(const CommRef& core, int result);
-    void has_died(const CommRef& core);
+    pid_t process() const { return process_; }
     void send(const Member& to, Way way, FrameRef frame);
     void purge(const Activity* owner);  // frames of what has failed; their memory may go
     void delivered(const FrameRef& frame);
@@ -76,6 +81,8 @@ private:
     void run();
     void listen();
     void accept(int listener);
+    void tell_gone(const CommRef& core, bool abort);
+    void has_left(const CommRef& core);
     void drain_inbox();
     void deliver_mail(const Head& head, const std::byte* data);
 
@@ -86,6 +93,7 @@ private:
     };
     using MailId = std::tuple<std::uint64_t, std::uint64_t, std::uint32_t, std::uint32_t>;  // comm, tag, src, dst
 
+    const pid_t process_ = getpid();
     std::uint64_t endpoint_ = 0;
     std::uint16_t port_ = 0;
     int epoll_ = -1, wake_ = -1;
