@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """PyTorch's own wheel on emulated GPUs: each job of docs/examples/pytorch runs to its end under enforce, and loses nothing.
 
-    pytorch_test.py BUILD [SUBSTRING...]      what `make test-pytorch` runs; OPUS_TEST_DARK_MS: dark time (default 10)
+    pytorch_test.py BUILD [SUBSTRING...]      what `make test-pytorch` runs; OPUS_TEST_DARK_MS: dark time (default 10; drawn programs draw theirs)
 
 OPUS_PYTORCH_DRAWN: how many drawn programs (drawn_program.py; default 8), from seed OPUS_PYTORCH_SEED on (default 1). Needs the environment that `make test-pytorch` makes; each case says SKIP without it.
 """
