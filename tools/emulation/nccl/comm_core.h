@@ -35,9 +35,9 @@ struct CommCore {
     std::uint32_t position = 0;       // this rank's
     std::vector<Way> ways_in, ways_out;  // that its edges of the ring are striped over, as seen from the sender
 
-    std::atomic<int> error{ncclSuccess};  // asynchronous: ncclRemoteError when a member died that is waited for, ...
+    std::atomic<int> error{ncclSuccess};  // asynchronous: ncclRemoteError when a member died, ...
     std::atomic<bool> leaving{false};     // destroyed or aborted here: losses no longer matter
-    std::atomic<bool> broken{false};  // another member died or aborted; an error for who wants something of it, as with NCCL
+    std::atomic<bool> broken{false};      // another member has died, ended or aborted: what starts here fails
 
     // Transport thread only.
     std::unordered_map<std::uint64_t, Collective*> collectives;                    // by number
