@@ -29,12 +29,13 @@ CommId unique(const ncclUniqueId& id, int rank) {
     return id_of_unique(&id, sizeof id, occurrence_of(what));
 }
 
-// A member of the caller's config, if its version has it and it was set.
-bool config_says(const ncclConfig_t* config, std::size_t offset, bool standard) {
-    if (config == nullptr || config->size < offset + sizeof(int)) return standard;
+// A member of the caller's config, off if its version has it not or it was not set. Without a config: as the parent has it.
+bool config_says(const ncclConfig_t* config, std::size_t offset, bool inherited) {
+    if (config == nullptr) return inherited;
+    if (config->size < offset + sizeof(int)) return false;
     int value = 0;
     memcpy(&value, reinterpret_cast<const char*>(config) + offset, sizeof value);
-    return value == NCCL_CONFIG_UNDEF_INT ? standard : value != 0;
+    return value != NCCL_CONFIG_UNDEF_INT && value != 0;
 }
 
 bool environment_says(const char* name, bool standard) {

@@ -196,15 +196,17 @@ TEST_CASE(
         MiniManager manager;
         CHECK(scenario("ordered", with(at(manager), environment)).finish() == 0);
         std::vector<std::uint32_t> found;
-        for (std::uint32_t i = 0; i < 4; ++i) found.push_back(manager.rank(0).view.comms[i].family);
+        for (std::uint32_t i = 0; i < 6; ++i) found.push_back(manager.rank(0).view.comms[i].family);
         return found;
     };
     const auto by_config = families({});
     CHECK(by_config[0] == by_config[1]);
     CHECK(by_config[0] == by_config[3]);  // a child made without a config
     CHECK(by_config[0] != by_config[2]);
+    CHECK(by_config[0] != by_config[4]);  // a child whose config says nothing
+    CHECK(by_config[0] != by_config[5]);  // one whose config is too short to say it
     const auto never = families({{"NCCL_LAUNCH_ORDER_IMPLICIT", "0"}});
-    CHECK(std::set<std::uint32_t>(never.begin(), never.end()).size() == 4);
+    CHECK(std::set<std::uint32_t>(never.begin(), never.end()).size() == 6);
     char file[] = "/tmp/opus-nccl-conf-XXXXXX";
     const int fd = mkstemp(file);
     REQUIRE(fd >= 0);

@@ -717,6 +717,12 @@ void ordered() {
     comm_named("c");
     fake_set_child(0, 2);
     OK(ncclCommSplit(a, 0, 0, &child, nullptr));
+    ncclConfig_t silent = NCCL_CONFIG_INITIALIZER;
+    OK(ncclCommSplit(a, 0, 0, &child, &silent));
+    ncclConfig_t older = NCCL_CONFIG_INITIALIZER;  // of a program made with NCCL 2.30: what follows is not its
+    older.launchOrderImplicit = 1;
+    older.size = offsetof(ncclConfig_t, launchOrderImplicit);
+    OK(ncclCommSplit(a, 0, 0, &child, &older));
 }
 
 void captured_abort() {  // a group of a non-blocking communicator is captured, and that is aborted before NCCL says that it is

@@ -289,6 +289,52 @@ TEST_CASE("splits and shrinks have the ranks that keys and exclusions give") {
     CHECK(all_well(codes));
 }
 
+TEST_CASE("launches take turns where communicators share resources, or order all of a device, and nowhere else") {
+    const ncclConfig_t plain = NCCL_CONFIG_INITIALIZER;
+    ncclConfig_t shares = plain, orders = plain, older = plain;
+    shares.splitShare = 1;
+    orders.launchOrderImplicit = 1;
+    older.launchOrderImplicit = 1;
+    older.size = offsetof(ncclConfig_t, launchOrderImplicit);  // a program's of NCCL 2.30: the rest is not its config
+    const struct {
+        ncclConfig_t parent;
+        const ncclConfig_t* child;  // null: as the parent
+        bool turns;
+    } cases[] = {{plain, nullptr, false}, {plain, &shares, false}, {shares, nullptr, true}, {shares, &plain, true},
+                 {orders, nullptr, true}, {orders, &plain, false}, {older, &older, false}};
+    const auto codes = run_ranks(nodes_of({1, 1}), [&](const Rank& r) {
+        int word = 0;
+        for (const auto& c : cases) {
+            ncclConfig_t parent_config = c.parent, child_config = c.child ? *c.child : plain;
+            ncclComm_t parent = nullptr, child = nullptr;
+            if (r.rank == 0) demand_nccl(ncclGetUniqueId(r.shared->id));
+            r.barrier(word++);
+            demand_nccl(ncclCommInitRankConfig(&parent, 2, r.shared->id[0], r.rank, &parent_config));
+            demand_nccl(ncclCommSplit(parent, 0, r.rank, &child, c.child ? &child_config : nullptr));
+            check_sum(r, parent);  // connected from here on
+            check_sum(r, child);
+            std::vector<int> one(10, 1), two(10, 1);
+            cudaStream_t first = new_stream(), second = new_stream();
+            const auto sum = [](std::vector<int>& data, ncclComm_t comm, cudaStream_t stream) {
+                demand_nccl(ncclAllReduce(data.data(), data.data(), data.size(), ncclInt32, ncclSum, comm, stream));
+            };
+            if (r.rank == 0) sum(one, parent, first);
+            sum(two, child, second);
+            if (!c.turns) sync(second);  // ends although rank 1 has not come to the first
+            r.barrier(word++);
+            if (c.turns) demand(cudaStreamQuery(second) == cudaErrorNotReady);
+            r.barrier(word++);
+            if (r.rank == 1 && !c.turns) sum(one, parent, first);
+            if (!c.turns) sync(first);
+            demand(c.turns || (one[9] == 2 && two[9] == 2));
+            for (const ncclComm_t comm : {child, parent})  // with turns each rank waits for the other by now
+                demand_nccl(c.turns ? ncclCommAbort(comm) : ncclCommDestroy(comm));
+            demand(cudaStreamDestroy(first) == cudaSuccess && cudaStreamDestroy(second) == cudaSuccess);
+        }
+    });
+    CHECK(all_well(codes));
+}
+
 TEST_CASE("one process may hold all ranks, by InitAll or by a group of InitRank") {
     CHECK(run_alone({}, [] {
               ncclComm_t comms[4];

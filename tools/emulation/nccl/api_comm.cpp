@@ -144,7 +144,7 @@ STANDIN_NCCL(ncclResult_t, ncclCommShrink, ncclComm_t comm, int* excluded, int c
     } else if ((result = check_ready(comm, "ncclCommShrink")) != ncclSuccess) {
         return group_error(result);
     }
-    return create_by_shrink(comm, out_ranks, out, config);
+    return create_by_shrink(comm, out_ranks, (flags & NCCL_SHRINK_ABORT) == 0, out, config);
 }
 
 STANDIN_NCCL(ncclResult_t, ncclCommGetUniqueId, ncclComm_t comm, ncclUniqueId* out) {

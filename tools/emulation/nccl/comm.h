@@ -36,7 +36,7 @@ struct ncclComm {
     int device = 0;
     std::uint32_t nranks = 0, rank = 0;  // known before core is
     bool blocking = true;
-    bool split_share = false;
+    bool split_share = false, shrink_share = false;  // with its children
     bool in_order = false;  // its launches take turns with all of its device
     bool finalized = false;
     std::atomic<bool> revoked{false};
@@ -93,6 +93,8 @@ ncclResult_t create_by_split(ncclComm* parent, int color, int key, ncclComm_t* o
 // Old members have a parent, of whom one or more an id; new ones have an id and no parent.
 ncclResult_t create_by_grow(ncclComm* parent, int nranks, const ncclUniqueId* id, int rank, int device, ncclComm_t* out,
                             const ncclConfig_t* config);
-ncclResult_t create_by_shrink(ncclComm* parent, const std::set<int>& excluded, ncclComm_t* out, const ncclConfig_t* config);
+// `shares`: with the parent, where that is how it was made.
+ncclResult_t create_by_shrink(ncclComm* parent, const std::set<int>& excluded, bool shares, ncclComm_t* out,
+                              const ncclConfig_t* config);
 
 }  // namespace opus::standin

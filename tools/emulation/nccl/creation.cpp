@@ -1,6 +1,7 @@
 // Communicators come to be: by unique id, by split, by shrink, by grow. Each ends with the same steps: the members
 // are known, sockets are at the NIC ports, everyone has said ready.
 #include <algorithm>
+#include <cstddef>
 #include <cstdlib>
 #include <cstring>
 #include <future>
@@ -24,13 +25,15 @@ std::uint64_t mix(std::uint64_t h, std::uint64_t v) {
     return v ^ (v >> 31);
 }
 
-// With NCCL_LAUNCH_ORDER_IMPLICIT, or config.launchOrderImplicit, launches of a device take turns, whatever their communicator.
-bool orders_launches(const ncclConfig_t* config, const ncclComm* parent) {
-    if (const char* said = std::getenv("NCCL_LAUNCH_ORDER_IMPLICIT"); said != nullptr && said[0] != '\0') return said[0] != '0';
-#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 31, 0)
-    if (config && config->launchOrderImplicit != NCCL_CONFIG_UNDEF_INT) return config->launchOrderImplicit != 0;
-#endif
-    return parent != nullptr && parent->in_order;
+// A switch of a communicator: as the environment says, else its config, else its parent's if it was made without a
+// config. A config has what its version had: behind that is the caller's memory.
+bool is_on(const char* environment, const ncclConfig_t* config, std::size_t offset, bool inherited) {
+    if (const char* said = std::getenv(environment); said != nullptr && said[0] != '\0') return said[0] != '0';
+    if (config == nullptr) return inherited;
+    if (config->size < offset + sizeof(int)) return false;
+    int value = 0;
+    std::memcpy(&value, reinterpret_cast<const char*>(config) + offset, sizeof value);
+    return value != NCCL_CONFIG_UNDEF_INT && value != 0;
 }
 
 std::shared_ptr<Family> family_of_device(int device) {
@@ -43,10 +46,23 @@ std::shared_ptr<Family> family_of_device(int device) {
 }
 
 void configure(ncclComm& comm, const ncclConfig_t* config, const ncclComm* parent) {
-    if (parent) comm.blocking = parent->blocking;
-    if (!config) return;
-    if (config->blocking != NCCL_CONFIG_UNDEF_INT) comm.blocking = config->blocking != 0;
-    if (config->splitShare != NCCL_CONFIG_UNDEF_INT) comm.split_share = config->splitShare != 0;
+    if (config)
+        comm.blocking = config->blocking == NCCL_CONFIG_UNDEF_INT || config->blocking != 0;
+    else if (parent)
+        comm.blocking = parent->blocking;
+    comm.split_share = is_on("NCCL_COMM_SPLIT_SHARE_RESOURCES", config, offsetof(ncclConfig_t, splitShare),
+                             parent && parent->split_share);
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 27, 0)
+    comm.shrink_share = is_on("NCCL_COMM_SHRINK_SHARE_RESOURCES", config, offsetof(ncclConfig_t, shrinkShare),
+                              parent && parent->shrink_share);
+#endif
+    // Launches of a device take turns, whatever their communicator.
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 31, 0)
+    constexpr std::size_t kOrder = offsetof(ncclConfig_t, launchOrderImplicit);
+#else
+    constexpr std::size_t kOrder = sizeof(ncclConfig_t);
+#endif
+    comm.in_order = is_on("NCCL_LAUNCH_ORDER_IMPLICIT", config, kOrder, parent && parent->in_order);
 }
 
 // By unique id the handle exists at once, as NCCL's does: a non-blocking creation goes on behind it.
@@ -54,9 +70,15 @@ ncclComm* new_comm(int device, const ncclConfig_t* config, const ncclComm* paren
     auto* comm = new ncclComm;
     comm->device = device;
     comm->core = std::make_shared<CommCore>();
-    comm->in_order = orders_launches(config, parent);
-    comm->family = comm->in_order ? family_of_device(device) : std::make_shared<Family>();
     configure(*comm, config, parent);
+    comm->family = comm->in_order ? family_of_device(device) : std::make_shared<Family>();
+    return comm;
+}
+
+// A child of one that shares its resources with its children: their launches take turns.
+ncclComm* new_child(const ncclComm& parent, const ncclConfig_t* config, bool shares) {
+    ncclComm* comm = new_comm(parent.device, config, &parent);
+    if (shares && !comm->in_order && !parent.revoked) comm->family = parent.family;
     return comm;
 }
 
@@ -142,7 +164,7 @@ ncclResult_t create_by_id(ncclComm_t* out, int nranks, const ncclUniqueId& id, i
 ncclResult_t create_by_split(ncclComm* parent, int color, int key, ncclComm_t* out, const ncclConfig_t* config) {
     const std::uint64_t number = parent->children++;
     ncclComm* comm = nullptr;
-    if (color != NCCL_SPLIT_NOCOLOR) comm = new_comm(parent->device, config, parent);
+    if (color != NCCL_SPLIT_NOCOLOR) comm = new_child(*parent, config, parent->split_share);
     *out = nullptr;
     const auto run = [=]() -> ncclResult_t {
         const CommCore& from = *parent->core;
@@ -178,7 +200,6 @@ ncclResult_t create_by_split(ncclComm* parent, int color, int key, ncclComm_t* o
         }
         comm->nranks = core.size();
         comm->rank = core.rank;
-        if (comm->split_share && !comm->in_order) comm->family = parent->family;
         return join_child(*comm, out);
     };
     return add(Creation{parent, run, true});
@@ -202,8 +223,9 @@ ncclResult_t create_by_grow(ncclComm* parent, int nranks, const ncclUniqueId* id
                         }, true});
 }
 
-ncclResult_t create_by_shrink(ncclComm* parent, const std::set<int>& excluded, ncclComm_t* out, const ncclConfig_t* config) {
-    ncclComm* comm = new_comm(parent->device, config, parent);
+ncclResult_t create_by_shrink(ncclComm* parent, const std::set<int>& excluded, bool shares, ncclComm_t* out,
+                              const ncclConfig_t* config) {
+    ncclComm* comm = new_child(*parent, config, shares && parent->shrink_share);
     *out = nullptr;
     CommCore& core = *comm->core;
     const CommCore& from = *parent->core;
