@@ -106,5 +106,27 @@ def one_queue(context) -> None:
     stalls(context, early_receive(), {"OPUS_GATE": "stream", "CUDA_DEVICE_MAX_CONNECTIONS": "1"})
 
 
+def full(late_us: int) -> Workload:
+    """Rank 2's transfer comes first, of all that rank 0 has room for, but comes late. Rank 1's needs the same port."""
+    w = Workload("full", grid(3, 1), iterations=2)
+    w.comm("late", [[0, 2]])
+    w.comm("early", [[0, 1]])
+    w.step(2, "compute", stream="s", us=late_us)
+    for comm, rank in (("late", 2), ("early", 1)):
+        w.step(0, "recv", comm=comm, peer=1, stream=comm, bytes=9000)
+        w.step(rank, "send", comm=comm, peer=0, stream="s", bytes=9000)
+    return w
+
+
+@case("a launch whose kernel waits for what nobody is told of gives its ports to others in the end")
+def unexplained(context) -> None:
+    with context.cluster(Shape(nodes=3, gpus=1, ports=1, dark_ms=1)) as cluster:
+        path = full(late_us=200_000 * SLOW).write(cluster.folder / "w.jsonl")
+        env = {"OPUS_REQUIRE": "1", "OPUS_GATE": "stream", "STANDIN_IN_ORDER": "1"}
+        cluster.run_job(Play(path, timeout_s=60 * SLOW, env=env), 90 * SLOW)
+        counters = cluster.counters()
+        expect(counters["passes"] == 0 and counters["suspensions"] > 0, f"{counters}")
+
+
 if __name__ == "__main__":
     sys.exit(run())

@@ -21,6 +21,8 @@ constexpr TimeNs kLeastBreakNs = 20'000'000;
 // Half as late each time that it was suspended before with nobody having come since: it waits for those that it keeps out.
 constexpr TimeNs kTiedPatience = 8;
 constexpr std::uint32_t kMostHalved = 3;  // to one
+// Nothing that is known keeps it. But a GPU may be full, or have other kernels before it: longer than a collective lasts.
+constexpr TimeNs kUnexplainedPatienceNs = 10'000'000'000;
 // What comes back from the dark and finds everybody as he was, comes back half as often the next time.
 constexpr TimeNs kMostPatienceNs = 1'000'000'000;
 constexpr std::uint32_t kMostInVain = 10;
@@ -112,15 +114,14 @@ bool Suspension::suspendable(const std::vector<Launch*>& holders, const Gang& ga
     bool all = true;
     KeysLooked looked;
     TiedLaunches tied{next_mark(), {}};
+    const TimeNs least = break_time(gang);
     for (Launch* launch : holders) {
-        const bool half = half_started(*launch, looked);
-        if (!half && !tied_to_half_started(*launch, tied, looked)) {
-            all = false;
-            continue;
-        }
-        const TimeNs since = std::max(gang.blocked_ns, launch->start_ns);
-        const TimeNs tied_ns = (kTiedPatience >> std::min(launch->in_vain, kMostHalved)) * break_time(gang);
-        const TimeNs due = since + (half ? patience : std::max(patience, tied_ns));
+        TimeNs waits = patience;
+        if (!half_started(*launch, looked))
+            waits = std::max(waits, tied_to_half_started(*launch, tied, looked)
+                                        ? (kTiedPatience >> std::min(launch->in_vain, kMostHalved)) * least
+                                        : std::max(kTiedPatience * least, kUnexplainedPatienceNs));
+        const TimeNs due = std::max(gang.blocked_ns, launch->start_ns) + waits;
         if (now_ < due) {
             again = std::min(again, due);
             all = false;

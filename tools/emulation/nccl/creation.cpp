@@ -9,6 +9,7 @@
 #include <mutex>
 
 #include "comm.h"
+#include "settings.h"
 #include "transport.h"
 #include "unique_id.h"
 
@@ -62,7 +63,8 @@ void configure(ncclComm& comm, const ncclConfig_t* config, const ncclComm* paren
 #else
     constexpr std::size_t kOrder = sizeof(ncclConfig_t);
 #endif
-    comm.in_order = is_on("NCCL_LAUNCH_ORDER_IMPLICIT", config, kOrder, parent && parent->in_order);
+    comm.in_order =
+        Settings::get().in_order || is_on("NCCL_LAUNCH_ORDER_IMPLICIT", config, kOrder, parent && parent->in_order);
 }
 
 // By unique id the handle exists at once, as NCCL's does: a non-blocking creation goes on behind it.

@@ -51,6 +51,7 @@ Settings read() {
     s.window = static_cast<std::uint32_t>(number_of("STANDIN_WINDOW", 16));
     s.stats = text_of("STANDIN_STATS");
     s.drains = number_of("STANDIN_DRAINS", 0) != 0;
+    s.in_order = number_of("STANDIN_IN_ORDER", 0) != 0;
     // search.cc, ncclTopoGetNetDev: with NCCL_CROSS_NIC=0 the receiver's index is looked for without PXN, too.
     s.own_nic = number_of("NCCL_CROSS_NIC", 2) != 0 &&
                 (number_of("NCCL_PXN_DISABLE", 0) == 1 || number_of("NCCL_P2P_PXN_LEVEL", 2) == 0);

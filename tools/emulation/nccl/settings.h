@@ -28,6 +28,7 @@ struct Settings {
     std::uint8_t domain = 0;  // NVLink domain, from 1; 0: none, or NCCL is not to join hosts
     bool own_nic = false;  // NCCL_PXN_DISABLE, NCCL_P2P_PXN_LEVEL, NCCL_CROSS_NIC: no NIC but its own
     bool drains = false;   // a call that makes connections waits for the device
+    bool in_order = false;  // launches of a device take turns, though NCCL was not told so
     std::string error;     // what is wrong with the ports file
 
     static const Settings& get();
