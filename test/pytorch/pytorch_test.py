@@ -3,7 +3,7 @@
 
     pytorch_test.py BUILD [SUBSTRING...]      what `make test-pytorch` runs; OPUS_TEST_DARK_MS: dark time (default 10; drawn programs draw theirs)
 
-OPUS_PYTORCH_DRAWN: how many drawn programs (drawn_program.py; default 8), from seed OPUS_PYTORCH_SEED on (default 1). Needs the environment that `make test-pytorch` makes; each case says SKIP without it.
+OPUS_PYTORCH_DRAWN: how many drawn programs (drawn/program.py; default 8), from seed OPUS_PYTORCH_SEED on (default 1). Needs the environment that `make test-pytorch` makes; each case says SKIP without it.
 """
 import json
 import os
@@ -231,7 +231,7 @@ def graph_behind_host_gates(context) -> None:
 
 # --- drawn programs -----------------------------------------------------------------------------------------------
 
-DRAWN = ROOT / "test" / "pytorch" / "drawn_program.py"
+DRAWN = ROOT / "test" / "pytorch" / "drawn" / "program.py"
 DRAWN_STEPS = 6
 
 
@@ -241,7 +241,7 @@ def drawn_program(context, seed: int) -> None:
     nodes, gpus = map(int, shape.split("x"))
     joined = nodes * gpus if nodes <= ports + 1 else ports + 1
     try:
-        job(context, str(DRAWN), "--seed", str(seed), "--steps", str(DRAWN_STEPS), "--joined", str(joined), steps=DRAWN_STEPS, shape=shape,
+        job(context, str(DRAWN), "--seed", str(seed), "--steps", str(DRAWN_STEPS), "--joined", str(joined), "--gpus", str(gpus), steps=DRAWN_STEPS, shape=shape,
             options=("--ports", str(ports), "--dark-ms", str(dark_ms), "--patience", "60"))
     except AssertionError as failed:
         raise AssertionError(f"OPUS_PYTORCH_SEED={seed} OPUS_PYTORCH_DRAWN=1 python3 test/pytorch/pytorch_test.py BUILD drawn: {failed}") from None
