@@ -240,18 +240,27 @@ def drawn_program(context, seed: int) -> None:
     shape, ports, dark_ms = draw.choice(("4x1", "4x1", "2x2", "2x1", "3x1")), draw.choice((2, 4)), draw.choice((5, 10, 25))
     nodes, gpus = map(int, shape.split("x"))
     joined = nodes * gpus if nodes <= ports + 1 else ports + 1
+    arguments = (str(DRAWN), "--seed", str(seed), "--steps", str(DRAWN_STEPS), "--joined", str(joined), "--gpus", str(gpus))
+    options = ("--ports", str(ports), "--dark-ms", str(dark_ms), "--patience", "60")
     try:
-        job(context, str(DRAWN), "--seed", str(seed), "--steps", str(DRAWN_STEPS), "--joined", str(joined), "--gpus", str(gpus), steps=DRAWN_STEPS, shape=shape,
-            options=("--ports", str(ports), "--dark-ms", str(dark_ms), "--patience", "60"))
+        job(context, *arguments, steps=DRAWN_STEPS, shape=shape, options=options)
     except AssertionError as failed:
-        raise AssertionError(f"OPUS_PYTORCH_SEED={seed} OPUS_PYTORCH_DRAWN=1 python3 test/pytorch/pytorch_test.py BUILD drawn: {failed}") from None
+        with Emulation(context, *arguments, shape=shape, options=(*options, "--only", "always-lit")) as without:
+            code, _ = without.end()
+        raise AssertionError(f"OPUS_PYTORCH_SEED={seed} OPUS_PYTORCH_DRAWN=1 python3 test/pytorch/pytorch_test.py BUILD drawn: {failed}\n"
+                             f"without Opus, always lit, it ends with {code}") from None
 
 
 @case("drawn programs: models, how they are parallel, groups and collectives that nobody chose")
 def drawn(context) -> None:
     first = int(os.environ.get("OPUS_PYTORCH_SEED", "1"))
+    failures = []
     for seed in range(first, first + int(os.environ.get("OPUS_PYTORCH_DRAWN", "8"))):
-        drawn_program(context, seed)
+        try:
+            drawn_program(context, seed)
+        except AssertionError as failed:
+            failures.append(str(failed))
+    expect(not failures, "\n".join(failures))
 
 
 @case("table: a job is measured in turns, and the page goes on where it was")
