@@ -46,7 +46,7 @@ std::uint32_t claim_entry() {
 }
 
 std::uint32_t family_of(const Creation& creation) {
-    if (nccl_orders_launches(creation.in_order)) return 0x8000'0000u | creation.device;
+    if (nccl_says("NCCL_LAUNCH_ORDER_IMPLICIT", creation.in_order)) return 0x8000'0000u | creation.device;
     return creation.family != 0 ? creation.family : next_family++;
 }
 

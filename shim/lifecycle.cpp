@@ -38,11 +38,6 @@ bool config_says(const ncclConfig_t* config, std::size_t offset, bool inherited)
     return value != NCCL_CONFIG_UNDEF_INT && value != 0;
 }
 
-bool environment_says(const char* name, bool standard) {
-    const char* value = getenv(name);
-    return value == nullptr || value[0] == '\0' ? standard : value[0] != '0';
-}
-
 void read_sharing(Creation& creation, const ncclConfig_t* config) {
     creation.split_shares = config_says(config, offsetof(ncclConfig_t, splitShare), creation.split_shares);
 #if NCCL_VERSION_CODE >= NCCL_VERSION(2, 27, 0)
@@ -205,7 +200,7 @@ ncclResult_t handlers::ncclCommSplit(ncclComm_t comm, int color, int key, ncclCo
     settle_slow(*parent);
     Creation creation = child_of(*parent, newcomm, config);
     creation.id = id_of_split(parent->id, parent->splits++, color);
-    if (environment_says("NCCL_COMM_SPLIT_SHARE_RESOURCES", parent->split_shares)) creation.family = parent->family;
+    if (nccl_says("NCCL_COMM_SPLIT_SHARE_RESOURCES", parent->split_shares)) creation.family = parent->family;
     creation.context = parent->context;
     *newcomm = nullptr;
     if (color == NCCL_SPLIT_NOCOLOR) return real.ncclCommSplit(comm, color, key, newcomm, config);
@@ -225,7 +220,7 @@ ncclResult_t handlers::ncclCommShrink(ncclComm_t comm, int* excluded, int count,
     Creation creation = child_of(*parent, newcomm, config);
     const CommId list = id_of_shrink(parent->id, excluded, std::size_t(count), 0);
     creation.id = id_of_shrink(parent->id, excluded, std::size_t(count), occurrence_of(list));
-    if ((flags & NCCL_SHRINK_ABORT) == 0 && environment_says("NCCL_COMM_SHRINK_SHARE_RESOURCES", parent->shrink_shares))
+    if ((flags & NCCL_SHRINK_ABORT) == 0 && nccl_says("NCCL_COMM_SHRINK_SHARE_RESOURCES", parent->shrink_shares))
         creation.family = parent->family;
     creation.context = parent->context;
     *newcomm = nullptr;

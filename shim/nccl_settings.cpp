@@ -134,8 +134,8 @@ std::uint32_t nccl_ways() {
            (connects_at_once() ? ring::kWaysAtOnce : 0);
 }
 
-bool nccl_orders_launches(bool configured) {
-    static const NcclValue found = find_nccl_value("NCCL_LAUNCH_ORDER_IMPLICIT");
+bool nccl_says(const char* name, bool configured) {
+    const NcclValue found = find_nccl_value(name);
     return found.given && found.value[0] != '\0' ? found.value[0] != '0' : configured;
 }
 

@@ -22,8 +22,7 @@ std::uint32_t nccl_ways();
 // Of one communicator, or null. False: something is refused.
 bool nccl_config_fits(const ncclConfig_t* config);
 
-// Whether NCCL serialises the launches of a communicator with those of others on its device. `configured`: its
-// config says so, which NCCL_LAUNCH_ORDER_IMPLICIT overrides.
-bool nccl_orders_launches(bool configured);
+// A switch of a communicator: as the environment or nccl.conf says, else as it was configured.
+bool nccl_says(const char* name, bool configured);
 
 }  // namespace opus::shim

@@ -33,6 +33,22 @@ Environment with(Environment a, const Environment& b) {
     return a;
 }
 
+// An nccl.conf that NCCL is pointed to.
+class NcclConf {
+public:
+    explicit NcclConf(const std::string& text) {
+        const int fd = mkstemp(path_.data());
+        REQUIRE(fd >= 0);
+        CHECK(write(fd, text.data(), text.size()) == ssize_t(text.size()));
+        close(fd);
+    }
+    ~NcclConf() { unlink(path_.c_str()); }
+    Environment environment() const { return {{"NCCL_CONF_FILE", path_}}; }
+
+private:
+    std::string path_ = "/tmp/opus-nccl-conf-XXXXXX";
+};
+
 std::string read_all(int fd) {
     std::string text;
     char buffer[4096];
@@ -154,6 +170,14 @@ TEST_CASE("a table entry names rank, size, parent and family") {
     CHECK(std::string(v.header->job) == "shim-test");
 }
 
+TEST_CASE("nccl.conf may say that children share their parent's resources") {
+    const NcclConf conf("NCCL_COMM_SPLIT_SHARE_RESOURCES=1\n");
+    MiniManager manager;
+    CHECK(scenario("identity", with(at(manager), conf.environment()), 1).finish() == 0);
+    const ring::View& v = manager.rank(0).view;
+    CHECK(v.comms[4].family == v.comms[0].family);
+}
+
 TEST_CASE("the job's name is the one that its launcher gives all ranks alike") {
     char host_name[48] = "";
     REQUIRE(gethostname(host_name, sizeof host_name - 1) == 0);
@@ -207,14 +231,8 @@ TEST_CASE(
     CHECK(by_config[0] != by_config[5]);  // one whose config is too short to say it
     const auto never = families({{"NCCL_LAUNCH_ORDER_IMPLICIT", "0"}});
     CHECK(std::set<std::uint32_t>(never.begin(), never.end()).size() == 6);
-    char file[] = "/tmp/opus-nccl-conf-XXXXXX";
-    const int fd = mkstemp(file);
-    REQUIRE(fd >= 0);
-    const std::string text = "NCCL_LAUNCH_ORDER_IMPLICIT=1\n";
-    CHECK(write(fd, text.data(), text.size()) == ssize_t(text.size()));
-    close(fd);
-    const auto always = families({{"NCCL_CONF_FILE", file}});
-    unlink(file);
+    const NcclConf conf("NCCL_LAUNCH_ORDER_IMPLICIT=1\n");
+    const auto always = families(conf.environment());
     CHECK(std::set<std::uint32_t>(always.begin(), always.end()).size() == 1);
 }
 
