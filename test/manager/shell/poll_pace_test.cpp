@@ -182,3 +182,19 @@ TEST_CASE(
     hint.add(500 * kUs, {}, kMs);  // and another is awaited
     CHECK(pace.interval(hint, kMs) == pace.interval(500 * kUs));
 }
+
+TEST_CASE("what goes without us and holds back nobody is looked at every 16 ms, unless something else is due") {
+    constexpr TimeNs kMs = 1'000 * kUs;
+    const PollPace pace;
+    PollHint hint;
+    hint.any = hint.unawaited = hint.rests = true;
+    hint.quiet = 10 * kUs;
+    CHECK(pace.interval(hint, kMs) == 16 * kMs);
+    PollHint later = hint;
+    later.next = 3 * kMs;
+    CHECK(pace.interval(later, kMs) == 2 * kMs);
+    later.next = 10 * kMs;
+    CHECK(pace.interval(later, kMs) == 4 * kMs);
+    hint.add(500 * kUs, {}, kMs);  // another is awaited
+    CHECK(pace.interval(hint, kMs) == pace.interval(500 * kUs));
+}
