@@ -244,11 +244,15 @@ def drawn_program(context, seed: int) -> None:
     options = ("--ports", str(ports), "--dark-ms", str(dark_ms), "--patience", "60")
     try:
         job(context, *arguments, steps=DRAWN_STEPS, shape=shape, options=options)
-    except AssertionError as failed:
-        with Emulation(context, *arguments, shape=shape, options=(*options, "--only", "always-lit")) as without:
-            code, _ = without.end()
+    except (AssertionError, subprocess.TimeoutExpired) as failed:
+        try:
+            with Emulation(context, *arguments, shape=shape, options=(*options, "--only", "always-lit")) as emulation:
+                code, said = emulation.end()
+            without = f"it ends with {code}" + (f":\n{said[-2000:]}" if code != 0 else "")
+        except (AssertionError, subprocess.TimeoutExpired) as also:
+            without = f"it cannot be played: {also}"
         raise AssertionError(f"OPUS_PYTORCH_SEED={seed} OPUS_PYTORCH_DRAWN=1 python3 test/pytorch/pytorch_test.py BUILD drawn: {failed}\n"
-                             f"without Opus, always lit, it ends with {code}") from None
+                             f"without Opus, always lit, {without}") from None
 
 
 @case("drawn programs: models, how they are parallel, groups and collectives that nobody chose")

@@ -16,12 +16,12 @@ namespace opus::controller {
 namespace {
 
 constexpr TimeNs kLeastBreakNs = 20'000'000;
-// A launch all of whose peers have started most likely only takes long. It is moved only if it is tied by
-// common keys to one that may not be able to finish, and much later.
+// A launch all of whose peers have started most likely only takes long. If it is tied by common keys to one that may not
+// be able to finish it is moved much later.
 // Half as late each time that it was suspended before with nobody having come since: it waits for those that it keeps out.
 constexpr TimeNs kTiedPatience = 8;
 constexpr std::uint32_t kMostHalved = 3;  // to one
-// Nothing that is known keeps it. But a GPU may be full, or have other kernels before it: longer than a collective lasts.
+// Any other: later than any collective should end. No reason is known, but a GPU may be full, or have other kernels before it.
 constexpr TimeNs kUnexplainedPatienceNs = 10'000'000'000;
 // What comes back from the dark and finds everybody as he was, comes back half as often the next time.
 constexpr TimeNs kMostPatienceNs = 1'000'000'000;
@@ -35,6 +35,12 @@ bool half_started(const KeyState& key) {
         return m.presence == Presence::absent || m.presence == Presence::dead ||
                (m.presence == Presence::present && m.launch->stage == Stage::ready);
     });
+}
+
+// As long as a graph or a device communicator. Both go on without a gate, so their circuits stay.
+bool may_last(const Launch& launch) {
+    return std::any_of(launch.keys.begin(), launch.keys.end(),
+                       [](const KeyRef& r) { return r.key->key.kind == KeyKind::conn_mesh || is_pinned(r.key->key.n); });
 }
 
 const Suspension::KeyLooked& look_at(const KeyState& key, Suspension::KeysLooked& looked) {
@@ -117,10 +123,17 @@ bool Suspension::suspendable(const std::vector<Launch*>& holders, const Gang& ga
     const TimeNs least = break_time(gang);
     for (Launch* launch : holders) {
         TimeNs waits = patience;
-        if (!half_started(*launch, looked))
-            waits = std::max(waits, tied_to_half_started(*launch, tied, looked)
-                                        ? (kTiedPatience >> std::min(launch->in_vain, kMostHalved)) * least
-                                        : std::max(kTiedPatience * least, kUnexplainedPatienceNs));
+        if (!half_started(*launch, looked)) {
+            TimeNs tied_ns = (kTiedPatience >> std::min(launch->in_vain, kMostHalved)) * least;
+            if (!tied_to_half_started(*launch, tied, looked)) {
+                if (may_last(*launch)) {
+                    all = false;
+                    continue;
+                }
+                tied_ns = std::max(kTiedPatience * least, kUnexplainedPatienceNs);
+            }
+            waits = std::max(waits, tied_ns);
+        }
         const TimeNs due = std::max(gang.blocked_ns, launch->start_ns) + waits;
         if (now_ < due) {
             again = std::min(again, due);

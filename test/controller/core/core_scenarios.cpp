@@ -152,6 +152,26 @@ TEST_CASE(
     CHECK(world.core->counters().passes == 0);
 }
 
+TEST_CASE("what does not end for 10 s, whatever the reason, gives its ports to others, unless it lasts by its nature") {
+    constexpr TimeNs kSecond = 1'000 * kMs;
+    for (const bool lasts : {false, true}) {
+        CAPTURE(lasts);
+        Job job;
+        job.comms = {{0, 1}, {1, 2}};
+        const auto first = [&](OpSpec transfer) {
+            return lasting(25 * kSecond, on(0, {lasts ? conn_mesh(0) : transfer}));
+        };
+        job.ranks = {rank_on(0, {first(send(0, 1))}), rank_on(1, {first(recv(0, 0)), later(20 * kMs, on(1, {coll(1)}))}),
+                     rank_on(2, {later(20 * kMs, on(0, {coll(1)}))})};
+        REQUIRE(ends_without_opus(job));
+        World world({.nodes = 3, .ports = 1}, job);
+        must_end(world);
+        CHECK((world.core->counters().suspensions == 0) == lasts);
+        CHECK((world.start_time(2, 0) > 25 * kSecond) == lasts);
+        CHECK(world.core->counters().passes == 0);
+    }
+}
+
 TEST_CASE("what is suspended again and again with nobody having come to it makes way sooner each time") {
     // As above, and rank 0 waits for many launches of rank 2, for each of which its send is in the way once more.
     constexpr std::size_t kLaunches = 12;

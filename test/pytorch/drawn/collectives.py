@@ -83,7 +83,7 @@ class Collectives:
         with torch.cuda.stream(self.side) if side else contextlib.nullcontext():
             if side:
                 self.side.wait_stream(torch.cuda.default_stream())
-            flying = []
+            in_flight = []
             for _ in range(count):
                 name, mine, group, what = self.drawn(ALL if count == 1 else IN_FLIGHT)
                 if mine is None:
@@ -92,11 +92,11 @@ class Collectives:
                     what["late"] = True
                 run = getattr(self, name)(mine, group, **what)
                 text = f"step {step}: {name} of {what['n']} {what['dtype']} among {mine}"
-                flying.append((text, run, *started(run)))
+                in_flight.append((text, run, *started(run)))
             if busy:
                 torch.ones(256, 256, device="cuda") @ torch.ones(256, 256, device="cuda")
-            self.own.shuffle(flying)
-            for text, run, work, result in flying:
+            self.own.shuffle(in_flight)
+            for text, run, work, result in in_flight:
                 check(text, *finished(run, work, result))
         if side:
             torch.cuda.default_stream().wait_stream(self.side)

@@ -67,7 +67,7 @@ class Data:
                                                   limit_all_gathers=draw.random() < 0.5, forward_prefetch=draw.random() < 0.5)
             self.text.append(strategy)
         elif self.kind in ("fsdp2", "hsdp"):
-            from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+            from torch.distributed.fsdp import MixedPrecisionPolicy
             mesh = init_device_mesh("cuda", (2, dist.get_world_size() // 2), mesh_dim_names=("r", "s")) if self.kind == "hsdp" else None
             how = {"mesh": mesh, "reshard_after_forward": draw.random() < 0.6}
             if draw.random() < 0.4:
@@ -140,7 +140,7 @@ class Pipeline:
         at, ranks, replicas = mesh.get_local_rank("stage"), mesh["stage"].size(), mesh["data"].size()
         name = draw.choice(("GPipe", "1F1B", "Interleaved1F1B", "LoopedBFS", "InterleavedZeroBubble", "ZBVZeroBubble"))
         how, self.accumulate, chunks = draw.choice(("summed", "fsdp2")), 1, draw.choice((2, 4))
-        halves = "Zero" in name  # of a backward, which only plain layers survive
+        halves = "Zero" in name  # zero bubble splits a backward in two; only plain layers can do that
         schedule = get_schedule_class(name)
         if issubclass(schedule, PipelineScheduleSingle):
             chunks, mine, count = max(chunks, ranks), [at], ranks
@@ -154,7 +154,7 @@ class Pipeline:
         device = torch.device("cuda", local)
         stages = [PipelineStage(m, i, count, device, group=mesh.get_group("stage")) for m, i in zip(modules, mine)]
         self.schedule = schedule(stages[0] if len(stages) == 1 else stages, chunks, loss_fn=lambda y, x: F.cross_entropy(y.flatten(0, 1), x.flatten()))
-        self.first, self.last, self.model = 0 in mine, count - 1 in mine, nn.ModuleList(modules)
+        self.first, self.last, self.model = 0 in mine, count - 1 in mine, nn.ModuleDict({str(i): m for i, m in zip(mine, modules)})
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=1e-3, foreach=False)
         self.text = ["pipeline", str(mesh.mesh.tolist()), name, f"{chunks} chunks", how if replicas > 1 else ""]
         self.replicas = mesh.get_group("data") if replicas > 1 and how == "summed" else None
