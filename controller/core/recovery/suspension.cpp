@@ -1,7 +1,8 @@
 // Suspension (I7): a gang that is first in line for its ports waits for a launch in flight that itself
 // waits for a member that has not started, perhaps because that member's rank is to do this gang's work
 // first. Seen after T_break; then the launch is marked suspended, its circuits may be moved, and it queues
-// to have them back. A plan that gives its ports to others meanwhile does not wait for T_break (may_make_way).
+// to have them back. So is, much later, a launch that does not end for no known reason. A plan that gives its
+// ports to others meanwhile does not wait for T_break (may_make_way).
 #include <algorithm>
 #include <utility>
 
@@ -122,18 +123,16 @@ bool Suspension::suspendable(const std::vector<Launch*>& holders, const Gang& ga
     TiedLaunches tied{next_mark(), {}};
     const TimeNs least = break_time(gang);
     for (Launch* launch : holders) {
-        TimeNs waits = patience;
-        if (!half_started(*launch, looked)) {
-            TimeNs tied_ns = (kTiedPatience >> std::min(launch->in_vain, kMostHalved)) * least;
-            if (!tied_to_half_started(*launch, tied, looked)) {
-                if (may_last(*launch)) {
-                    all = false;
-                    continue;
-                }
-                tied_ns = std::max(kTiedPatience * least, kUnexplainedPatienceNs);
-            }
-            waits = std::max(waits, tied_ns);
+        const bool half = half_started(*launch, looked), tied_to_half = !half && tied_to_half_started(*launch, tied, looked);
+        if (!half && !tied_to_half && may_last(*launch)) {
+            all = false;
+            continue;
         }
+        TimeNs waits = patience;
+        if (tied_to_half)
+            waits = std::max(waits, (kTiedPatience >> std::min(launch->in_vain, kMostHalved)) * least);
+        else if (!half)
+            waits = std::max({waits, kTiedPatience * least, kUnexplainedPatienceNs});
         const TimeNs due = std::max(gang.blocked_ns, launch->start_ns) + waits;
         if (now_ < due) {
             again = std::min(again, due);

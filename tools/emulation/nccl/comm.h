@@ -20,7 +20,7 @@
 
 namespace opus::standin {
 
-// Communicators whose launches serialise: a root and the splits that share its resources.
+// Communicators whose launches serialise: a root and the splits and shrinks that share its resources.
 struct Family {
     std::mutex mutex;
     OpRef last;

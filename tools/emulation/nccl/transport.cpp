@@ -9,8 +9,6 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
-#include <chrono>
-#include <memory>
 
 #include <cerrno>
 #include <chrono>
