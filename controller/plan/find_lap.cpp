@@ -45,6 +45,7 @@ public:
         if (!join() && !(find_periods(true) && join())) return std::nullopt;
         name_uses(pairs_of);
         for (const Rank& rank : ranks_) list_launches(rank);
+        for (Together& launch : together_) tie(std::move(launch));
         return std::move(lap_);
     }
 
@@ -185,10 +186,30 @@ private:
             RankLap::Launch& launch = lap.launches.emplace_back();
             launch.offset = s.seq - lap.seq;
             launch.signature = s.signature;
-            for (const SeenKey& k : s.keys)
-                launch.keys.push_back(
-                    static_cast<std::int64_t>(k.key.n - must_find(lap_.sequences, sequence_of(k.key)).first));
+            Together together;
+            for (const SeenKey& k : s.keys) {
+                const Key sequence = sequence_of(k.key);
+                launch.keys.push_back(static_cast<std::int64_t>(k.key.n - must_find(lap_.sequences, sequence).first));
+                together.emplace_back(sequence, launch.keys.back());
+            }
+            if (together.size() > 1) together_.push_back(std::move(together));
         }
+    }
+
+    void tie(Together launch) {
+        std::size_t with = lap_.tied.size();  // the first that has a sequence of it; others join that
+        for (const auto& [sequence, n] : launch)
+            if (const auto& tied = must_find(lap_.sequences, sequence).tied) with = std::min(with, *tied);
+        if (with == lap_.tied.size()) lap_.tied.emplace_back();
+        for (const auto& [sequence, n] : launch)
+            if (auto& tied = must_find(lap_.sequences, sequence).tied; !tied)
+                tied = with;
+            else if (const std::size_t from = *tied; from != with)
+                for (Together& other : std::exchange(lap_.tied[from], {})) {
+                    for (const auto& part : other) must_find(lap_.sequences, part.first).tied = with;
+                    lap_.tied[with].push_back(std::move(other));
+                }
+        lap_.tied[with].push_back(std::move(launch));
     }
 
     // By the grant with which the last of its members began.
@@ -227,6 +248,7 @@ private:
     }
 
     std::vector<Rank> ranks_;
+    std::vector<Together> together_;
     Lap lap_;
 };
 

@@ -97,7 +97,11 @@ struct Sequence {  // of keys; the n-th of them, from `first` on, is uses[(n - f
     std::uint64_t first = 0;
     std::vector<std::uint32_t> uses;
     bool mesh = false;  // one of them is of a mesh
+    std::optional<std::size_t> tied;  // of Lap::tied: where its keys come together with those of others
 };
+
+// Of a launch of several keys: their sequences, and their numbers, counted from the first of their sequence in the lap.
+using Together = std::vector<std::pair<Key, std::int64_t>>;
 
 // What a rank's program does in a lap: launches in its order, from the one of number `seq` on, and so again after `seqs`.
 struct RankLap {
@@ -127,6 +131,7 @@ struct Lap {
     Links links;
     std::vector<Use> uses;
     std::map<Key, Sequence> sequences;  // by their key of number 0
+    std::vector<std::vector<Together>> tied;  // launches of several keys: those that have sequences in common, directly or by others
     TimeNs ns = 0;                      // as it was seen
     std::size_t launches = 0;           // of all ranks
 

@@ -36,7 +36,7 @@ std::string laps_of(const Lap& lap) { return "laps of " + std::to_string(lap.use
 }  // namespace
 
 void Learner::ended(const RankName& rank, Seen launch) {
-    const std::uint64_t number = launch.seq;
+    const std::uint64_t number = launch.seq = numbers_[rank].take(launch.seq);
     // Before its first plan it may be in its first iteration still, where nothing tells what runs without end have cost.
     if (options_.guard) guard_.ended(rank, launch, follower_.course() != nullptr || (launch.unasked && has_begun_));
     now_ns_ = std::max(now_ns_, launch.done_ns);

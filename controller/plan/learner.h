@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <set>
@@ -18,6 +19,7 @@
 #include "controller/plan/course.h"
 #include "controller/plan/guard.h"
 #include "controller/plan/kind.h"
+#include "controller/plan/numbers.h"
 
 namespace opus::controller::plan {
 
@@ -52,8 +54,8 @@ public:
     // A launch is over.
     void ended(const RankName& rank, Seen launch);
     // A launch is asked for.
-    void asked(const RankName& rank, std::uint64_t number, std::uint64_t signature) {
-        compare(rank, number, signature);
+    void asked(const RankName& rank, std::uint64_t seq, std::uint64_t signature) {
+        compare(rank, numbers_[rank].of(seq), signature);
     }
     // At the end of a step in which it was to look.
     void look();
@@ -63,6 +65,7 @@ public:
     void ports_changed();
     void rank_left(const RankName& rank) {
         log_.drop(rank);
+        numbers_.erase(rank);
         guard_.drop(rank);
     }
 
@@ -118,6 +121,7 @@ private:
 
     Options options_;
     Follower& follower_;
+    std::map<RankName, Numbers> numbers_;
     Log log_;
     Guard guard_;
     std::vector<std::unique_ptr<Kind>> kinds_;  // that are remembered

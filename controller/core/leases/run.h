@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <set>
 #include <vector>
 
@@ -21,12 +22,22 @@ struct RunSequence {
     std::uint64_t begin = 0, end = 0;  // numbers of its keys
 };
 
+// Of a sequence: what a run may cover of it, whose nodes are told, and on which pairs it lies.
+struct Offer {
+    Comm* comm = nullptr;
+    std::uint64_t begin = 0, end = ~std::uint64_t{0};
+    bool mesh = false;
+    std::set<NodeIndex> nodes = {};
+    std::vector<PairId> pairs = {};
+};
+using Offers = std::map<Key, Offer>;
+
 struct Run {
     std::uint64_t grant = 0;
     std::vector<RunSequence> sequences;
     std::vector<PairId> pairs;   // sorted
     std::set<NodeIndex> nodes;   // that hold a part of it, for all we know
-    std::uint32_t circuits = 0;  // of each of its gang's pairs, at least
+    std::uint32_t circuits = 0;  // of each pair, at least, when it began
     bool endless = false;
     bool revoked = false;
     bool unsettled = false;    // adopted, its circuits not known yet: its nodes' ports are all kept

@@ -30,7 +30,7 @@ public:
     Run* run_of(const Comm& comm, const Key& sequence, std::uint64_t begin, std::uint64_t end);
 
     // The soft part of the gang's grant, by node.
-    std::map<NodeIndex, std::vector<wire::KeyRange>> begin(const Gang& gang, std::uint64_t grant, std::uint32_t circuits);
+    std::map<NodeIndex, std::vector<wire::KeyRange>> begin(const Gang& gang, std::uint64_t grant);
 
     void revoke_for(Gang& gang, const WantedPort& wanted);
     void revoke_on(PairId e, const std::string& why);
@@ -52,15 +52,21 @@ public:
     std::string check();  // an invariant, for Core::check()
 
 private:
-    struct Offer;
-    std::vector<PairId> pairs_of_sequence(Comm& comm, const Key& sequence, bool mesh);
-    bool may_begin(const Gang& gang, bool endless);
+    // run_offers.cpp
+    struct Whole;
+    Offers offer_endless(const Gang& gang);
+    Offers offer_planned(const Gang& gang);
+    bool may_begin(const Gang& gang) const;
+    bool is_taken(const Gang& gang, PairId e) const;
     TimeNs longest_rest(const Gang& gang) const;
-    bool has_rested(const Gang& gang) const;
-    void offer_endless(const Gang& gang, std::map<Key, Offer>& offers);
-    void offer_planned(const Gang& gang, std::map<Key, Offer>& offers);
-    bool can_be_offered(const Gang& gang, const Key& sequence, std::uint64_t most, Offer& offer);
-    void offer_whole_launches(const Gang& gang, std::map<Key, Offer>& offers);
+    bool has_rested(PairId e, TimeNs laps_ns) const;
+    void list_wholes(const Gang& gang, Offers& offers, std::vector<Whole>& wholes) const;
+    static void begin_behind_asked(Offers& offers);
+    static void offer_whole_launches(const std::vector<Whole>& wholes, const std::set<Key>& covered, Offers& offers);
+    static bool align(const std::vector<Whole>& wholes, Offers& offers);
+    bool find_members(const Key& sequence, Offer& offer);
+    std::vector<PairId> pairs_of_sequence(Comm& comm, const Key& sequence, bool mesh);
+
     void join_comm(Comm& comm, std::uint64_t grant);
     void lie_on_pairs(Run& run);
     static bool covers(const Run& run, const KeyState& key);

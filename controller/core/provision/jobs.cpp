@@ -139,7 +139,7 @@ void Jobs::note_seen(NodeIndex node, const wire::LaunchDone& done, plan::Seen se
 
 void Jobs::check_fit(const Launch& launch) {
     const Rank* rank = rank_of(launch.id.node, launch.id.rank);
-    if (rank == nullptr || rank->job == nullptr || rank->job->learner->kind() == nullptr || launch.keys.empty()) return;
+    if (rank == nullptr || rank->job == nullptr || launch.keys.empty()) return;
     rank->job->learner->asked({launch.id.node, launch.id.rank}, launch.id.seq,
                               plan::signature_of(launch.op, keys_of(launch)));
 }

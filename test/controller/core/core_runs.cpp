@@ -1,5 +1,7 @@
 // Runs: what a grant covers beside its gang, and how it is taken back (docs/protocol.md, scenarios B to D, H and K).
 #define DOCTEST_CONFIG_IMPLEMENT_WITH_MAIN
+#include <random>
+
 #include "test/controller/core/job_words.h"
 
 namespace opus::controller::test {
@@ -243,6 +245,30 @@ TEST_CASE("a run without end covers whole launches, of members that were granted
         CHECK(run.counters().revocations == 0);
         CHECK(run.counters().demands <= 12);
         CHECK(run.world.run_starts >= 4 * 60 - 12);
+    }
+}
+
+// Each rank exchanges with all others in one launch. Pairs are granted one by one, and come to rest one by one.
+TEST_CASE(
+    "where launches tie circuits to each other, a run without end waits for all of them, and begins with whole "
+    "launches") {
+    for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+        CAPTURE(seed);
+        std::mt19937_64 random(seed);
+        Job job;
+        job.comms = {{0, 1, 2, 3}};
+        for (std::uint32_t r = 0; r < 4; ++r) {
+            std::vector<OpSpec> with_all;
+            for (std::uint32_t other = 0; other < 4; ++other)
+                if (other != r) with_all.insert(with_all.end(), {send(0, other), recv(0, other)});
+            RankSpec rank = rank_on(NodeIndex{r}, many(300, lasting(kMs, on(0, with_all))));
+            for (LaunchSpec& l : rank.program) l.delay_ns = static_cast<TimeNs>(random() % (2 * kMs));
+            job.ranks.push_back(rank);
+        }
+        RunWorld run({.nodes = 4, .ports = 3}, job, seed, 0, 60 * kMs);
+        must_end(run.world);
+        CHECK(run.counters().revocations == 0);
+        CHECK(run.counters().demands <= 4 * 100);
     }
 }
 
