@@ -59,6 +59,12 @@ bool not_infiniband(const char* value) {
     return true;
 }
 
+// transport/net_ib: 18 before 2.23, 20 from then on, of 22 at most. 0: for ever.
+bool resends_long(const char* value) {
+    std::uint64_t exponent = 0;
+    return !parse_number(value, exponent) || exponent == 0 || exponent >= 20;
+}
+
 void tell(const char* variable, const NcclValue& found, Otherwise otherwise, const char* wanted, const char* why) {
     const bool refused = otherwise == Otherwise::refused;
     say(refused ? Level::error : Level::warn, "%s=%.60s%s%.80s%s %s: %s; set it to %s", variable, found.value,

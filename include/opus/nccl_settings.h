@@ -41,6 +41,10 @@ OPUS_NCCL_SETTING(NCCL_SOCKET_IFNAME, not_infiniband, "an interface of the manag
 OPUS_NCCL_SETTING(NCCL_SET_STACK_SIZE, not_zero, "1", warned, "1",
                   "the first kernels of a process then keep their calling thread until all that runs on the GPU has "
                   "ended, closed gates as well")
+OPUS_NCCL_SETTING(
+    NCCL_IB_TIMEOUT, resends_long, "20, 21 or 22", warned, "22",
+    "what is under way when circuits move is sent again only for so long (eight times 4 us * 2^value), and then the "
+    "job fails")
 OPUS_NCCL_SETTING(NCCL_GRAPH_FILE, nothing, "not set", warned, "", "rings of one's own may join different rails")
 
 #undef OPUS_NCCL_SETTING

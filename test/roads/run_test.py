@@ -94,7 +94,8 @@ def nccl(_: Manager) -> None:
         file.flush()
         done = run("--", "env", env={"NCCL_ALGO": "Tree", "NCCL_CONF_FILE": file.name})
     own = [line for line in done.stdout.splitlines() if line.startswith("NCCL_")]
-    expect(sorted(own) == ["NCCL_ALGO=Tree", f"NCCL_CONF_FILE={file.name}", "NCCL_CROSS_NIC=0", "NCCL_SET_STACK_SIZE=1"], own)
+    expected = ["NCCL_ALGO=Tree", f"NCCL_CONF_FILE={file.name}", "NCCL_CROSS_NIC=0", "NCCL_IB_TIMEOUT=22", "NCCL_SET_STACK_SIZE=1"]
+    expect(sorted(own) == expected, own)
     said(done, "sets NCCL_CROSS_NIC=0", "--keep-nccl")
     for kept in (["--mode", "observe"], ["--keep-nccl"]):
         done = run(*kept, "--", "env")

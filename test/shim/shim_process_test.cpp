@@ -1283,15 +1283,21 @@ TEST_CASE("what NCCL is told and circuits do not serve is one line: variable, va
         CHECK(program.finish() == code);
         return lines_of(program.errors);
     };
-    CHECK(lines({{"NCCL_ALGO", "Ring"}, {"NCCL_CROSS_NIC", "0"}, {"NCCL_PROTO", "LL128"}, {"NCCL_NVLS_ENABLE", "1"},
-                 {"NCCL_SOCKET_IFNAME", "^ib,lo"}, {"NCCL_IB_MERGE_NICS", "0"}, {"NCCL_PXN_DISABLE", "0"}})
+    CHECK(lines({{"NCCL_ALGO", "Ring"},
+                 {"NCCL_CROSS_NIC", "0"},
+                 {"NCCL_PROTO", "LL128"},
+                 {"NCCL_NVLS_ENABLE", "1"},
+                 {"NCCL_SOCKET_IFNAME", "^ib,lo"},
+                 {"NCCL_IB_MERGE_NICS", "0"},
+                 {"NCCL_PXN_DISABLE", "0"},
+                 {"NCCL_IB_TIMEOUT", "20"}})
               .empty());
     const std::vector<std::pair<std::string, std::string>> unfit = {
-        {"NCCL_ALGO", "Tree"},       {"NCCL_ALGO", "ring,tree"},   {"NCCL_ALGO", "allreduce:tree;broadcast:ring"},
-        {"NCCL_ALGO", "^Ring"},      {"NCCL_CROSS_NIC", "1"},      {"NCCL_CROSS_NIC", "2"},
-        {"NCCL_IB_MERGE_NICS", "1"}, {"NCCL_PXN_DISABLE", "1"},    {"NCCL_SOCKET_IFNAME", "eth0,ib0"},
-        {"NCCL_NVLS_ENABLE", "1"},   {"NCCL_COLLNET_ENABLE", "1"}, {"NCCL_RUNTIME_CONNECT", "0"},
-        {"NCCL_SET_STACK_SIZE", "0"}};
+        {"NCCL_ALGO", "Tree"},        {"NCCL_ALGO", "ring,tree"},   {"NCCL_ALGO", "allreduce:tree;broadcast:ring"},
+        {"NCCL_ALGO", "^Ring"},       {"NCCL_CROSS_NIC", "1"},      {"NCCL_CROSS_NIC", "2"},
+        {"NCCL_IB_MERGE_NICS", "1"},  {"NCCL_PXN_DISABLE", "1"},    {"NCCL_SOCKET_IFNAME", "eth0,ib0"},
+        {"NCCL_NVLS_ENABLE", "1"},    {"NCCL_COLLNET_ENABLE", "1"}, {"NCCL_RUNTIME_CONNECT", "0"},
+        {"NCCL_SET_STACK_SIZE", "0"}, {"NCCL_IB_TIMEOUT", "18"}};
     for (const auto& [name, value] : unfit) {
         const auto said = lines({{name, value}});
         REQUIRE_MESSAGE(said.size() == 1, name, "=", value);
