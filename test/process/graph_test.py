@@ -52,6 +52,30 @@ def replays(context) -> None:
         expect(moved >= 12 * (len(PAIRS) - 1), f"only {moved} moves: the replays were not seen")
 
 
+@case("iterations that are replayed are laps: when their light is at rest nobody asks for replays any more")
+def at_rest(context) -> None:
+    iterations = 400
+    with context.cluster(Shape(nodes=2, gpus=1, ports=2, dark_ms=1)) as cluster:
+        path = workload(iterations, gap_us=1000, nodes=2).write(cluster.folder / "replays.jsonl")
+        job = cluster.start_job(Play(path, graph=True, timeout_s=PATIENCE_S * SLOW, env=ENV))
+        result = job.wait(6 * PATIENCE_S * SLOW)
+        expect(result.codes == [0, 0], f"{result.codes}: {job.ranks[0].tail()}")
+        nothing_in_the_dark(cluster, job)
+        launches, counters = 3 * 2 * iterations, cluster.counters()
+        expect(counters["demands"] < launches / 2, f"{launches} launches, {counters}")
+
+
+@case("and where it moves, circuits move ahead of replays")
+def ahead(context) -> None:
+    with context.cluster(SHAPE) as cluster:
+        path = workload(100, gap_us=5000).write(cluster.folder / "replays.jsonl")
+        job = cluster.start_job(Play(path, graph=True, timeout_s=PATIENCE_S * SLOW, env=ENV))
+        result = job.wait(6 * PATIENCE_S * SLOW)
+        expect(result.codes == [0, 0, 0], f"{result.codes}: {job.ranks[0].tail()}")
+        nothing_in_the_dark(cluster, job)
+        expect(cluster.counters()["speculations_used"] > 50, f"{cluster.counters()}")
+
+
 @case("a manager that is killed and started again finds the graphs that live, and holds their replays")
 def restarted(context) -> None:
     with context.cluster(SHAPE) as cluster:
