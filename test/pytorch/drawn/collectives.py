@@ -101,39 +101,42 @@ class Collectives:
         if side:
             torch.cuda.default_stream().wait_stream(self.side)
 
+    def on_gpu(self, host: torch.Tensor) -> torch.Tensor:
+        return host.cuda()
+
     def all_reduce(self, mine, group, n, dtype, salt, late, op, **_):
-        x = made(self.rank, n, dtype, salt).cuda()
+        x = self.on_gpu(made(self.rank, n, dtype, salt))
         yield dist.all_reduce(x, getattr(dist.ReduceOp, op), group, async_op=late)
         return [reduced(op, [made(r, n, dtype, salt) for r in mine])], [x]
 
     def broadcast(self, mine, group, n, dtype, salt, late, root, **_):
-        x = made(self.rank, n, dtype, salt).cuda()
+        x = self.on_gpu(made(self.rank, n, dtype, salt))
         yield dist.broadcast(x, mine[root], group, async_op=late)
         return [made(mine[root], n, dtype, salt)], [x]
 
     def reduce(self, mine, group, n, dtype, salt, late, root, op, **_):
-        x = made(self.rank, n, dtype, salt).cuda()
+        x = self.on_gpu(made(self.rank, n, dtype, salt))
         yield dist.reduce(x, mine[root], getattr(dist.ReduceOp, op), group, async_op=late)
         return ([reduced(op, [made(r, n, dtype, salt) for r in mine])], [x]) if self.rank == mine[root] else ([], [])
 
     def all_gather(self, mine, group, n, dtype, salt, late, **_):
         parts = [empty(n, dtype) for _ in mine]
-        yield dist.all_gather(parts, made(self.rank, n, dtype, salt).cuda(), group, async_op=late)
+        yield dist.all_gather(parts, self.on_gpu(made(self.rank, n, dtype, salt)), group, async_op=late)
         return [made(r, n, dtype, salt) for r in mine], parts
 
     def all_gather_into(self, mine, group, n, dtype, salt, late, **_):
         whole = empty(n * len(mine), dtype)
-        yield dist.all_gather_into_tensor(whole, made(self.rank, n, dtype, salt).cuda(), group, async_op=late)
+        yield dist.all_gather_into_tensor(whole, self.on_gpu(made(self.rank, n, dtype, salt)), group, async_op=late)
         return [torch.cat([made(r, n, dtype, salt) for r in mine])], [whole]
 
     def reduce_scatter(self, mine, group, n, dtype, salt, late, op, **_):
-        got, x = empty(n, dtype), made(self.rank, n * len(mine), dtype, salt).cuda()
+        got, x = empty(n, dtype), self.on_gpu(made(self.rank, n * len(mine), dtype, salt))
         yield dist.reduce_scatter_tensor(got, x, getattr(dist.ReduceOp, op), group, async_op=late)
         at = mine.index(self.rank)
         return [reduced(op, [made(r, n * len(mine), dtype, salt)[at * n:(at + 1) * n] for r in mine])], [got]
 
     def all_to_all(self, mine, group, n, dtype, salt, late, **_):
-        x, got = made(self.rank, n * len(mine), dtype, salt).cuda(), empty(n * len(mine), dtype)
+        x, got = self.on_gpu(made(self.rank, n * len(mine), dtype, salt)), empty(n * len(mine), dtype)
         yield dist.all_to_all_single(got, x, group=group, async_op=late)
         at = mine.index(self.rank)
         return [torch.cat([made(r, n * len(mine), dtype, salt)[at * n:(at + 1) * n] for r in mine])], [got]
@@ -141,7 +144,7 @@ class Collectives:
     def uneven(self, mine, group, dtype, salt, late, sizes, **_):
         at, k = mine.index(self.rank), len(mine)
         give, take = sizes[at][:k], [sizes[i][at] for i in range(k)]
-        x, got = made(self.rank, sum(give), dtype, salt).cuda(), empty(sum(take), dtype)
+        x, got = self.on_gpu(made(self.rank, sum(give), dtype, salt)), empty(sum(take), dtype)
         yield dist.all_to_all_single(got, x, take, give, group=group, async_op=late)
         parts = [made(mine[i], sum(sizes[i][:k]), dtype, salt)[sum(sizes[i][:at]):sum(sizes[i][:at + 1])] for i in range(k)]
         return [torch.cat(parts)], [got]
@@ -151,7 +154,7 @@ class Collectives:
         to, of = mine[(at + 1) % len(mine)], mine[at - 1]
         if to == self.rank:
             return [], []
-        x, got = made(self.rank, n, dtype, salt).cuda(), empty(n, dtype)
+        x, got = self.on_gpu(made(self.rank, n, dtype, salt)), empty(n, dtype)
         works = dist.batch_isend_irecv([dist.P2POp(dist.isend, x, to, group), dist.P2POp(dist.irecv, got, of, group)])
         for work in works:
             yield work

@@ -14,6 +14,7 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 
 from collectives import Collectives, Rails
+from graphs import graphs_of
 from model import TOKENS
 from parallel import plan_of
 
@@ -80,10 +81,14 @@ def main() -> None:
     loader = torch.utils.data.DataLoader(Tokens(), 4, sampler=sampler, num_workers=workers, pin_memory=draw.random() < 0.5, drop_last=True)
     batches = iter(loader)
     collectives = Collectives(draw, groups, rails)
+    # Behind host gates a graph keeps its circuits, which others may need (docs/limits.md).
+    graphs = graphs_of(random.Random(f"graphs of {args.seed}"), collectives) if os.environ.get("OPUS_GATE") != "host" else []
     for step in range(args.steps):
         loss = plan.step([next(batches).cuda(non_blocking=True) for _ in range(plan.accumulate)])
         for _ in range(draw.randint(0, many)):
             collectives.some(step)
+            if graphs and collectives.draw.random() < 0.3:
+                collectives.draw.choice(graphs).replay(step)
         if evaluates and step % evaluates == evaluates - 1:
             plan.evaluate(next(batches).cuda())
         if saves and step % saves == saves - 1 and args.joined >= dist.get_world_size():
@@ -95,6 +100,7 @@ def main() -> None:
         torch.cuda.synchronize()
         if rank == 0:
             print(f"step {step}, loss {loss.item():.9g}", flush=True)
+    graphs.clear()  # NCCL ends no communicator that a graph still uses
     if draw.random() < 0.7:
         dist.destroy_process_group()
 
