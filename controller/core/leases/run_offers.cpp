@@ -61,7 +61,7 @@ bool Runs::is_taken(const Gang& gang, PairId e) const {
 
 // --- where light is at rest -----------------------------------------------------------------------
 
-// For how long light must be up by the laps of the jobs that the gang is of; 0: of one it is not known.
+// For how long light must be up by the laps of the jobs that the gang is of; 0: of one they are not known.
 TimeNs Runs::longest_rest(const Gang& gang) const {
     TimeNs longest = 0;
     for (const Launch* l : gang.launches) {
@@ -74,11 +74,13 @@ TimeNs Runs::longest_rest(const Gang& gang) const {
     return longest;
 }
 
-// Its light has been up for whole laps, and for much longer than light there before somebody else wanted the port.
+// Its light has been up for whole laps, or where they are not known for so long that it costs nothing to be wrong; and
+// for much longer than light there before somebody else wanted the port.
 bool Runs::has_rested(PairId e, TimeNs laps_ns) const {
     const auto rested = [&](PortId p) {
         const PortState& s = inventory_.port(p);
-        const TimeNs least = std::max(laps_ns, kRestDarkTimes * fabric_.switch_of(p).dark_ns);
+        const TimeNs some = kRestDarkTimes * fabric_.switch_of(p).dark_ns;
+        const TimeNs least = laps_ns > 0 ? std::max(laps_ns, some) : kMostRests * some;
         const TimeNs rest = options_.rest_ns == 0 ? 0
                             : options_.rest_ns    ? std::max(*options_.rest_ns, kRestStays * s.stay_ns)
                                                   : std::clamp(kRestStays * s.stay_ns, least, kMostRests * least);
@@ -93,7 +95,7 @@ bool Runs::has_rested(PairId e, TimeNs laps_ns) const {
 Offers Runs::offer_endless(const Gang& gang) {
     const TimeNs laps_ns = longest_rest(gang);
     const auto rested = [&](PairId e) { return has_rested(e, laps_ns); };
-    if (!may_begin(gang) || (!options_.rest_ns && laps_ns == 0) || !std::ranges::all_of(gang.pairs, rested)) return {};
+    if (!may_begin(gang) || !std::ranges::all_of(gang.pairs, rested)) return {};
     Offers offers;
     std::vector<Whole> wholes;
     list_wholes(gang, offers, wholes);

@@ -12,9 +12,10 @@ const std::vector<std::size_t> kFirst{0, 1}, kSecond{1, 2};
 // Every grant is a run without end.
 struct RunWorld {
     World world;
-    RunWorld(const Shape& shape, const Job& job, std::uint64_t seed = 1, TimeNs t_break_ns = 0, TimeNs rest_ns = 0)
+    RunWorld(const Shape& shape, const Job& job, std::uint64_t seed = 1, TimeNs t_break_ns = 0,
+             std::optional<TimeNs> rest_ns = 0)
         : world(shape, job, seed, options(t_break_ns, rest_ns)) {}
-    static CoreOptions options(TimeNs t_break_ns, TimeNs rest_ns) {
+    static CoreOptions options(TimeNs t_break_ns, std::optional<TimeNs> rest_ns) {
         CoreOptions o;
         o.runs = true;
         o.t_break_ns = t_break_ns;
@@ -206,6 +207,21 @@ TEST_CASE("light at rest: a run on it has no end") {
     must_end(run.world);
     CHECK(run.counters().runs == 1);
     CHECK(run.counters().demands < 40);
+    CHECK(run.counters().revocations == 0);
+}
+
+TEST_CASE("a job that does nothing twice comes to rest too, after a longer time") {
+    Job job;
+    job.comms.assign(16, kFirst);
+    std::mt19937_64 random(1);
+    std::vector<LaunchSpec> program;
+    for (int i = 0; i < 4000; ++i) program.push_back(lasting(kMs, on(0, {coll(random() % 16)})));
+    for (NodeIndex n = 0; n < 2; ++n) job.ranks.push_back(rank_on(n, program));
+    RunWorld run({.dark_ns = 2 * kMs}, job, 1, 0, std::nullopt);
+    must_end(run.world);
+    CHECK(run.counters().runs == 16);  // of each communicator
+    CHECK(run.counters().demands > 2 * 200);
+    CHECK(run.counters().demands < 2 * 2000);
     CHECK(run.counters().revocations == 0);
 }
 
