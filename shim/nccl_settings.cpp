@@ -62,7 +62,7 @@ bool not_infiniband(const char* value) {
 // transport/net_ib: 18 before 2.23, 20 from then on, of 22 at most. 0: for ever.
 bool resends_long(const char* value) {
     std::uint64_t exponent = 0;
-    return !parse_number(value, exponent) || exponent == 0 || exponent >= 20;
+    return !parse_number(value, exponent) || exponent == 0 || (exponent >= 20 && exponent <= 22);
 }
 
 void tell(const char* variable, const NcclValue& found, Otherwise otherwise, const char* wanted, const char* why) {

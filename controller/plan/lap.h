@@ -143,6 +143,15 @@ struct Lap {
     bool reaches(const RankName& rank, std::uint64_t number) const;
     // From now on laps are counted from a later one, or from an earlier one.
     void advance(std::int64_t laps);
+    std::optional<std::size_t> tied_to(const Key& sequence) const {
+        const auto at = sequences.find(sequence);
+        return at == sequences.end() ? std::nullopt : at->second.tied;
+    }
+    // So many of its keys come in a lap.
+    std::int64_t again(const Key& sequence) const {
+        const auto at = sequences.find(sequence);
+        return at == sequences.end() ? 0 : static_cast<std::int64_t>(at->second.uses.size());
+    }
     // Of the key: which use, in which lap, counted from the one that was found.
     std::optional<std::pair<std::uint32_t, std::int64_t>> find(const Key& key) const;
 };

@@ -23,7 +23,8 @@ public:
             const auto [at, is_new] = open_.try_emplace(seq, next_);
             const std::uint64_t number = at->second;
             next_ += is_new ? 1 : 0;
-            if (open_.size() > kMostOpen) open_.erase(open_.begin());
+            if (open_.size() > kMostOpen)
+                open_.erase(std::ranges::min_element(open_, {}, [](const auto& entry) { return entry.second; }));
             return number;
         }
         next_ = std::max(next_, seq + 1);

@@ -55,7 +55,7 @@ def replays(context) -> None:
 @case("iterations that are replayed are laps: when their light is at rest nobody asks for replays any more")
 def at_rest(context) -> None:
     iterations = 400
-    with context.cluster(Shape(nodes=2, gpus=1, ports=2, dark_ms=1)) as cluster:
+    with context.cluster(Shape(nodes=2, gpus=1, ports=2, dark_ms=10)) as cluster:  # without laps: after 5 s
         path = workload(iterations, gap_us=1000, nodes=2).write(cluster.folder / "replays.jsonl")
         job = cluster.start_job(Play(path, graph=True, timeout_s=PATIENCE_S * SLOW, env=ENV))
         result = job.wait(6 * PATIENCE_S * SLOW)

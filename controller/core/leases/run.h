@@ -1,5 +1,5 @@
 // A run: the soft part of a grant. Ranges of keys that members may start without asking, on circuits that
-// the gang got. While a node holds a part of it, its circuits do not move. It is as long as all members expect; where
+// the gang got, or without end on light at rest. While a node holds a part of it, its circuits do not move. It is as long as all members expect; where
 // light has been at rest, nobody else has wanted its ports for long, and it has no end until somebody does.
 //
 // live ──a gang wants its ports, or its ranges are asked for──▶ revoked ──all nodes have answered──▶ over
@@ -27,6 +27,7 @@ struct Offer {
     Comm* comm = nullptr;
     std::uint64_t begin = 0, end = ~std::uint64_t{0};
     bool mesh = false;
+    std::uint64_t length = wire::kMaxKeysPerLaunch;  // where it has no end otherwise
     std::set<NodeIndex> nodes = {};
     std::vector<PairId> pairs = {};
 };
@@ -37,7 +38,7 @@ struct Run {
     std::vector<RunSequence> sequences;
     std::vector<PairId> pairs;   // sorted
     std::set<NodeIndex> nodes;   // that hold a part of it, for all we know
-    std::uint32_t circuits = 0;  // of each pair, at least, when it began
+    std::uint32_t circuits = 0;  // of each of its gang's pairs, at least; 0: it lies on others, too
     bool endless = false;
     bool revoked = false;
     bool unsettled = false;    // adopted, its circuits not known yet: its nodes' ports are all kept

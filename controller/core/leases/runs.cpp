@@ -3,9 +3,7 @@
 #include <algorithm>
 
 #include "controller/core/gangs/gangs.h"
-#include "controller/core/gangs/launches.h"
 #include "controller/core/leases/runs.h"
-#include "controller/core/program/fences.h"
 #include "opus/assert.h"
 
 namespace opus::controller {
@@ -41,7 +39,8 @@ std::map<NodeIndex, std::vector<wire::KeyRange>> Runs::begin(const Gang& gang, s
         run.nodes.insert(offer.nodes.begin(), offer.nodes.end());
     }
     if (run.sequences.empty()) return soft;
-    run.circuits = inventory_.fewest_circuits(run.pairs);
+    const auto is_of_gang = [&](PairId e) { return std::ranges::binary_search(gang.pairs, e); };
+    run.circuits = std::ranges::all_of(run.pairs, is_of_gang) ? inventory_.fewest_circuits(gang.pairs) : 0;
     ++counters_.runs;
     if (gang.revoked_for) {
         TimeNs dark = 0;

@@ -1,6 +1,8 @@
 // Runs: what members may start without asking, and who takes it back.
 #pragma once
 
+#include <cstddef>
+#include <functional>
 #include <map>
 #include <set>
 #include <string>
@@ -60,10 +62,12 @@ private:
     bool is_taken(const Gang& gang, PairId e) const;
     TimeNs longest_rest(const Gang& gang) const;
     bool has_rested(PairId e, TimeNs laps_ns) const;
-    void list_wholes(const Gang& gang, Offers& offers, std::vector<Whole>& wholes) const;
+    void list_wholes(const Gang& gang, const std::function<bool(PairId)>& can_lie, Offers& offers, std::vector<Whole>& wholes);
+    bool can_offer_tied(Job& job, std::size_t tied, const std::function<bool(PairId)>& can_lie);
     static void begin_behind_asked(Offers& offers);
-    static void offer_whole_launches(const std::vector<Whole>& wholes, const std::set<Key>& covered, Offers& offers);
-    static bool align(const std::vector<Whole>& wholes, Offers& offers);
+    static void offer_whole_launches(const std::vector<Whole>& wholes, const std::map<Key, std::uint64_t>& covered,
+                                     Offers& offers);
+    static bool align(const std::vector<Whole>& wholes, const std::map<Key, std::uint64_t>& covered, Offers& offers);
     bool find_members(const Key& sequence, Offer& offer);
     std::vector<PairId> pairs_of_sequence(Comm& comm, const Key& sequence, bool mesh);
 

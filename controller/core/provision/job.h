@@ -22,6 +22,7 @@ struct Job {
     std::uint64_t thought = 0;                        // the last Think for it
     std::unique_ptr<plan::Course> course;             // the plan that is followed; none: it goes by demand
     std::map<plan::Instance, std::uint64_t> waiting;  // gangs, until it is their turn
+    std::map<std::size_t, Key> unrested;  // by plan::Lap::tied: of which light was not at rest when it was looked at last
 };
 
 }  // namespace opus::controller

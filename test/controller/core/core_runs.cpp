@@ -225,6 +225,26 @@ TEST_CASE("a job that does nothing twice comes to rest too, after a longer time"
     CHECK(run.counters().revocations == 0);
 }
 
+TEST_CASE("a launch with several keys of one sequence starts in a run without end as well, in a lap or in none") {
+    for (const std::uint64_t comms : {1, 16}) {
+        CAPTURE(comms);
+        Job job;
+        job.comms.assign(comms, kFirst);
+        std::mt19937_64 random(1);
+        std::vector<LaunchSpec> program;
+        for (int i = 0; i < 2000; ++i) {
+            const std::size_t comm = random() % comms;
+            program.push_back(lasting(kMs, on(0, {coll(comm), coll(comm)})));
+        }
+        for (NodeIndex n = 0; n < 2; ++n) job.ranks.push_back(rank_on(n, program));
+        RunWorld run({.dark_ns = kMs}, job, 1, 0, std::nullopt);
+        must_end(run.world);
+        CHECK(run.counters().runs == comms);
+        CHECK(run.counters().demands < 2 * 1000);
+        CHECK(run.counters().revocations == 0);
+    }
+}
+
 TEST_CASE("a run without end is taken back when somebody wants its ports, and the next comes after a longer rest") {
     Job job;
     job.comms = {kFirst, kSecond};
