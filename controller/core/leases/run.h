@@ -1,6 +1,7 @@
 // A run: the soft part of a grant. Ranges of keys that members may start without asking, on circuits that
-// the gang got, or without end on light at rest. While a node holds a part of it, its circuits do not move. It is as long as all members expect; where
-// light has been at rest, nobody else has wanted its ports for long, and it has no end until somebody does.
+// the gang got. While a node holds a part of it, its circuits do not move. It is as long as all members expect. Where
+// light has been at rest nobody else has wanted its ports for long: there it has no end until somebody does, and lies
+// on the light of other gangs, too, that launches tie to this one's.
 //
 // live ──a gang wants its ports, or its ranges are asked for──▶ revoked ──all nodes have answered──▶ over
 //   └──all nodes have used it up──▶ over
@@ -27,7 +28,7 @@ struct Offer {
     Comm* comm = nullptr;
     std::uint64_t begin = 0, end = ~std::uint64_t{0};
     bool mesh = false;
-    std::uint64_t length = wire::kMaxKeysPerLaunch;  // where it has no end otherwise
+    std::uint64_t length = wire::kMaxKeysPerLaunch;  // of one without end: end - begin
     std::set<NodeIndex> nodes = {};
     std::vector<PairId> pairs = {};
 };

@@ -66,15 +66,17 @@ bool Runs::is_taken(const Gang& gang, PairId e) const {
     return false;
 }
 
+// It is all up, and nobody's hand empties its ports.
+bool Runs::serves(PairId e) const { return inventory_.lit(e) != nullptr && !fences_.is_drained(e); }
+
 // --- where light is at rest -----------------------------------------------------------------------
 
 // For how long light must be up by the laps of the jobs that the gang is of; 0: of one they are not known.
 TimeNs Runs::longest_rest(const Gang& gang) const {
     TimeNs longest = 0;
     for (const Launch* l : gang.launches) {
-        const auto& ranks = nodes_[l->id.node].ranks;
-        const auto rank = ranks.find(l->id.rank);
-        const TimeNs rest = rank == ranks.end() || rank->second.job == nullptr ? 0 : rank->second.job->learner->rest_ns();
+        const Rank* rank = rank_of(l->id.node, l->id.rank);
+        const TimeNs rest = rank == nullptr || rank->job == nullptr ? 0 : rank->job->learner->rest_ns();
         if (rest <= 0) return 0;
         longest = std::max(longest, rest);
     }
@@ -102,9 +104,7 @@ bool Runs::has_rested(PairId e, TimeNs laps_ns) const {
 Offers Runs::offer_endless(const Gang& gang) {
     if (!may_begin(gang)) return {};
     const TimeNs laps_ns = longest_rest(gang);
-    const auto can_lie = [&](PairId e) {
-        return inventory_.lit(e) != nullptr && !fences_.is_drained(e) && has_rested(e, laps_ns) && !is_taken(gang, e);
-    };
+    const auto can_lie = [&](PairId e) { return serves(e) && has_rested(e, laps_ns) && !is_taken(gang, e); };
     if (!std::ranges::all_of(gang.pairs, [&](PairId e) { return has_rested(e, laps_ns); })) return {};
     Offers offers;
     std::vector<Whole> wholes;
@@ -122,7 +122,7 @@ Offers Runs::offer_endless(const Gang& gang) {
     });
     for (auto at = offers.begin(); at != offers.end();) {
         const bool can = find_members(at->first, at->second) && std::ranges::all_of(at->second.pairs, [&](PairId e) {
-                             return pairs.contains(e) ? inventory_.lit(e) != nullptr && !fences_.is_drained(e) : can_lie(e);
+                             return pairs.contains(e) ? serves(e) : can_lie(e);
                          });
         at = can ? std::next(at) : offers.erase(at);
     }
@@ -297,10 +297,8 @@ Offers Runs::offer_planned(const Gang& gang) {
         if (offer.begin >= offer.end || !find_members(sequence, offer)) return false;
         offer.end = std::min(offer.end, offer.begin + wire::kMostKeysPlanned);
         return run_of(*offer.comm, sequence, offer.begin, offer.end) == nullptr &&
-               std::ranges::all_of(offer.pairs, [&](PairId e) {
-                   return std::binary_search(gang.pairs.begin(), gang.pairs.end(), e) && inventory_.lit(e) != nullptr &&
-                          !fences_.is_drained(e);
-               });
+               std::ranges::all_of(offer.pairs,
+                                   [&](PairId e) { return std::ranges::binary_search(gang.pairs, e) && serves(e); });
     };
     for (auto at = offers.begin(); at != offers.end();)
         at = can_be_offered(at->first, at->second) ? std::next(at) : offers.erase(at);

@@ -21,7 +21,7 @@ Run* Runs::find(std::uint64_t grant) {
 // --- granting -------------------------------------------------------------------------------------
 
 // The soft part of the gang's grant, by node. Called before its launches take off.
-std::map<NodeIndex, std::vector<wire::KeyRange>> Runs::begin(const Gang& gang, std::uint64_t grant) {
+std::map<NodeIndex, std::vector<wire::KeyRange>> Runs::begin(const Gang& gang, std::uint64_t grant, std::uint32_t circuits) {
     std::map<NodeIndex, std::vector<wire::KeyRange>> soft;
     Offers offers = offer_endless(gang);
     Run run;
@@ -40,7 +40,7 @@ std::map<NodeIndex, std::vector<wire::KeyRange>> Runs::begin(const Gang& gang, s
     }
     if (run.sequences.empty()) return soft;
     const auto is_of_gang = [&](PairId e) { return std::ranges::binary_search(gang.pairs, e); };
-    run.circuits = std::ranges::all_of(run.pairs, is_of_gang) ? inventory_.fewest_circuits(gang.pairs) : 0;
+    run.circuits = std::ranges::all_of(run.pairs, is_of_gang) ? circuits : 0;
     ++counters_.runs;
     if (gang.revoked_for) {
         TimeNs dark = 0;

@@ -32,7 +32,7 @@ public:
     Run* run_of(const Comm& comm, const Key& sequence, std::uint64_t begin, std::uint64_t end);
 
     // The soft part of the gang's grant, by node.
-    std::map<NodeIndex, std::vector<wire::KeyRange>> begin(const Gang& gang, std::uint64_t grant);
+    std::map<NodeIndex, std::vector<wire::KeyRange>> begin(const Gang& gang, std::uint64_t grant, std::uint32_t circuits);
 
     void revoke_for(Gang& gang, const WantedPort& wanted);
     void revoke_on(PairId e, const std::string& why);
@@ -60,6 +60,7 @@ private:
     Offers offer_planned(const Gang& gang);
     bool may_begin(const Gang& gang) const;
     bool is_taken(const Gang& gang, PairId e) const;
+    bool serves(PairId e) const;
     TimeNs longest_rest(const Gang& gang) const;
     bool has_rested(PairId e, TimeNs laps_ns) const;
     void list_wholes(const Gang& gang, const std::function<bool(PairId)>& can_lie, Offers& offers, std::vector<Whole>& wholes);

@@ -29,7 +29,7 @@ void Grants::grant(Gang& gang) {
     const bool claimed = gang.state == Gang::State::programming;
     std::sort(gang.launches.begin(), gang.launches.end(), [](const Launch* x, const Launch* y) { return x->id < y->id; });
     const std::uint32_t circuits = inventory_.fewest_circuits(gang.pairs);
-    auto soft = runs_.begin(gang, id);
+    auto soft = runs_.begin(gang, id, circuits);
     struct Told {
         NodeIndex node = kNone;
         std::vector<wire::LocalLaunch> firm, back;

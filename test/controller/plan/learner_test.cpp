@@ -67,9 +67,8 @@ struct Job {
         const std::uint32_t left = comm == kLeft ? 0 : 1;
         Key key;
         key.comm = comm;
-        key.n = graphs ? replayed_key(left, replays[left]) : next[left]++;
-        const std::uint64_t replay = replayed_key(left, replays[left]);
-        if (graphs) ++replays[left];
+        const std::uint64_t replay = replayed_key(left, graphs ? replays[left]++ : 0);
+        key.n = graphs ? replay : next[left]++;
         ++grant;
         for (const std::uint32_t r : {left, left + 1}) {
             const RankName rank{r, 0};

@@ -12,7 +12,7 @@ class Captured:
     """Some collectives of drawn groups, in one graph. Before the capture each is called once, as PyTorch asks for."""
 
     def __init__(self, collectives: Collectives, count: int):
-        self.collectives, self.inputs, self.checked = collectives, [], []
+        self.inputs, self.checked = [], []
         parts = [part for part in (collectives.drawn(CAPTURED) for _ in range(count)) if part[1] is not None]
         for name, mine, group, what in parts:
             run = getattr(collectives, name)(mine, group, **what)
