@@ -18,7 +18,7 @@ packages_fuzz="clang libclang-rt-14-dev llvm"
 packages_bench="valgrind"
 packages_model="spin gcc"
 packages_plot="python3-matplotlib"
-packages_pytorch="python3-venv"
+packages_pytorch="python3-venv python3-dev gcc"  # Triton compiles against Python
 
 wanted=""
 for set in "${@:-build}"; do

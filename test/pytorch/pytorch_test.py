@@ -4,6 +4,7 @@
     pytorch_test.py BUILD [SUBSTRING...]      what `make test-pytorch` runs; OPUS_TEST_DARK_MS: dark time (default 10; drawn programs draw theirs)
 
 OPUS_PYTORCH_DRAWN: how many drawn programs (drawn/program.py; default 8), from seed OPUS_PYTORCH_SEED on (default 1). Needs the environment that `make test-pytorch` makes; each case says SKIP without it.
+OPUS_FRAMEWORKS=1: the frameworks of frameworks/, too (`make test-frameworks`).
 """
 import json
 import os
@@ -34,21 +35,30 @@ def environment() -> pathlib.Path:
     return pathlib.Path(found.stdout.strip())
 
 
+def frameworks() -> pathlib.Path:
+    if os.environ.get("OPUS_FRAMEWORKS") != "1":
+        raise Skip("`make test-frameworks` runs it")
+    environment()
+    return pathlib.Path(subprocess.run([ROOT / "tools" / "frameworks.sh"], capture_output=True, text=True, check=True).stdout.strip())
+
+
 class Emulation:
     """opus-emulate and torchrun, one process a rank."""
 
-    def __init__(self, context, script: str, *arguments: str, shape: str = "4x1", options: tuple = (), launcher: tuple = ()):
-        torchrun = environment() / "bin" / "torchrun"
+    def __init__(self, context, script: str, *arguments: str, shape: str = "4x1", options: tuple = (), launcher: tuple = (), python: pathlib.Path | None = None):
+        torchrun = (python or environment()) / "bin" / "python", "-m", "torch.distributed.run"
         self.out = pathlib.Path(tempfile.mkdtemp(prefix="pytorch-"))
         self.temporary = self.out / "tmp"  # of all that is started: torchrun and PyTorch leave folders there
         self.temporary.mkdir()
         nodes, gpus = map(int, shape.split("x"))
         command = [sys.executable, ROOT / "tools" / "emulation" / "opus-emulate", shape, "--build", context.build.folder, "--out", self.out,
-                   "--dark-ms", DARK_MS, "--limit", str(LIMIT_S), "--patience", "180", *options, "--", torchrun,
+                   "--dark-ms", DARK_MS, "--limit", str(LIMIT_S), "--patience", "180", *options, "--", *torchrun,
                    "--nproc-per-node", str(nodes * gpus), *launcher, JOBS / script, *arguments]
         # Of a collective that fails PyTorch dumps stacks for minutes on a busy machine, and aborts a process that ends meanwhile.
-        env = {**os.environ, MARK: context.mark, "TMPDIR": str(self.temporary), "TORCH_INCLUDE_STACK_TRACE": "0"}
-        self.process = subprocess.Popen([str(c) for c in command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=env, start_new_session=True)
+        # What torch.compile makes is kept beside PyTorch: it takes minutes, once.
+        env = {**os.environ, MARK: context.mark, "TMPDIR": str(self.temporary), "TORCH_INCLUDE_STACK_TRACE": "0",
+               "TORCHINDUCTOR_CACHE_DIR": str(environment().parent / "inductor")}
+        self.process = subprocess.Popen([str(c) for c in command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=env, cwd=self.temporary, start_new_session=True)
 
     def __enter__(self) -> "Emulation":
         return self
@@ -175,6 +185,23 @@ def graphed_callables(context) -> None:
     captured_job(context, "--tensor", "2", "--callables")
 
 
+@case("compile: blocks by torch.compile, fully sharded, and what Triton makes of them")
+def compiled(context) -> None:
+    job(context, "compile.py", "--steps", "5", steps=5)
+
+
+@case("compile: blocks replayed from CUDA graphs, and DDP")
+def compiled_and_replayed(context) -> None:
+    job(context, "compile.py", "--steps", "6", "--replicate", "--mode", "reduce-overhead", steps=6)
+
+
+@case("values that programs decide by: drawn numbers in bounds, whether any, whether all")
+def decided(context) -> None:
+    with Emulation(context, str(ROOT / "test" / "pytorch" / "decisions.py"), shape="1x1", options=("--only", "always-lit")) as emulation:
+        code, said = emulation.end()
+        expect(code == 0 and "as decided" in said, f"it ended with {code}:\n{said[-3000:]}")
+
+
 @case("watchdog: a collective that one rank never joins is aborted, and all go on")
 def watchdog(context) -> None:
     job(context, "watchdog.py", "--timeout", "5", steps=8, left=3)
@@ -227,6 +254,30 @@ def elastic_behind_host_gates(context) -> None:
 def graph_behind_host_gates(context) -> None:
     result = job(context, "graph.py", "--steps", "6", steps=6, options=("--gate", "host"))  # its circuits never move
     expect("keeps its circuits until its graph is destroyed" in result["said"], f"nothing was said of replays:\n{result['said'][-3000:]}")
+
+
+# --- frameworks -------------------------------------------------------------------------------------------------
+
+FRAMEWORKS = {
+    "accelerate and transformers: DDP": ("with_accelerate.py", "ddp", "2x2"),
+    "accelerate and transformers: FSDP2": ("with_accelerate.py", "fsdp2", "2x2"),
+    "Lightning: DDP": ("with_lightning.py", "ddp", "2", "2x2"),
+    "Lightning: FSDP": ("with_lightning.py", "fsdp", "2", "2x2"),
+    "DeepSpeed: ZeRO 2": ("with_deepspeed.py", "2", "2x2"),
+    "DeepSpeed: pipeline": ("with_deepspeed.py", "pipeline", "2x2"),
+    "Megatron-core: tensor and pipeline parallel": ("with_megatron.py", "2", "2", "1", "2x2"),
+    "Megatron-core: interleaved pipeline, and replicas": ("with_megatron.py", "1", "2", "2", "4x1"),
+    "torchtitan: fully sharded, compiled, its step in a CUDA graph": ("with_torchtitan.py", "2x2"),
+    "torchtitan: pipeline and fully sharded": ("with_torchtitan.py", "--parallelism.pipeline_parallel_degree", "2", "--training.disable_cuda_graphs", "4x1"),
+}
+FRAMEWORK_STEPS = {"with_accelerate.py": 8, "with_lightning.py": 12, "with_deepspeed.py": 12, "with_megatron.py": 12}  # torchtitan says them otherwise
+
+
+for name, (script, *rest) in FRAMEWORKS.items():
+    @case(f"framework: {name}")
+    def framework(context, script=script, rest=rest) -> None:
+        *arguments, shape = rest
+        job(context, str(ROOT / "test" / "pytorch" / "frameworks" / script), *arguments, steps=FRAMEWORK_STEPS.get(script, 1), shape=shape, python=frameworks())
 
 
 # --- drawn programs -----------------------------------------------------------------------------------------------

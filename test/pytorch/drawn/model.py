@@ -57,6 +57,9 @@ class Sometimes(nn.Module):
         return x + self.layer(x) if self.calls % 3 else x
 
 
+COMPILED = []  # to be drawn: how torch.compile is to compile blocks; empty: not at all
+
+
 def blocks_of(draw: random.Random, of_batches: bool = False) -> list:
     blocks = []
     for _ in range(draw.randint(1, 4)):
@@ -65,6 +68,8 @@ def blocks_of(draw: random.Random, of_batches: bool = False) -> list:
         blocks.append({"attention": Attention, "residual": lambda: Residual(activation),
                        "convolution": lambda: Convolution(nn.BatchNorm2d(WIDTH) if of_batches else nn.GroupNorm(4, WIDTH)),
                        "recurrent": lambda: Recurrent(cell)}[kind]())
+        if COMPILED and kind in ("attention", "residual"):
+            blocks[-1].compile(mode=COMPILED[0])
     return blocks
 
 

@@ -15,7 +15,7 @@ from torch.distributed.device_mesh import init_device_mesh
 
 from collectives import Collectives, Rails
 from graphs import graphs_of
-from model import TOKENS
+from model import COMPILED, TOKENS
 from parallel import plan_of
 
 
@@ -44,6 +44,10 @@ def groups_of(draw: random.Random, eager: bool) -> list:
     return groups
 
 
+def compiles_of(draw: random.Random) -> list:
+    return [draw.choice(("default", "default", "reduce-overhead"))] if draw.random() < 0.2 else []
+
+
 class Tokens(torch.utils.data.Dataset):
     def __len__(self):
         return 4000
@@ -70,13 +74,14 @@ def main() -> None:
     rank = dist.get_rank()
     groups = groups_of(draw, eager)
     rails = Rails(args.gpus, args.joined)
+    COMPILED.extend(compiles_of(random.Random(f"compiled of {args.seed}")))
     plan = plan_of(draw, local, rails)
     workers = draw.choice((0, 0, 1))
     evaluates, saves = draw.choice((0, 3)), draw.choice((0, 0, 4))
     many = draw.choice((2, 8, 20))
     if rank == 0:
         print(f"seed {args.seed}: {'eager' if eager else 'lazy'}{', non-blocking' if non_blocking else ''}, {backend}, groups {[g[0] for g in groups]}, "
-              f"{' '.join(plan.text)}, {workers} workers, evaluates {evaluates}, saves {saves}, {many} collectives a step", flush=True)
+              f"{' '.join(plan.text)}, compiled {COMPILED}, {workers} workers, evaluates {evaluates}, saves {saves}, {many} collectives a step", flush=True)
     sampler = torch.utils.data.DistributedSampler(Tokens(), seed=args.seed)
     loader = torch.utils.data.DataLoader(Tokens(), 4, sampler=sampler, num_workers=workers, pin_memory=draw.random() < 0.5, drop_last=True)
     batches = iter(loader)

@@ -96,13 +96,15 @@ TEST_CASE("what would end a capture on a GPU ends it here") {
     CHECK(run_alone({}, [] {
               cudaStream_t s = new_stream(), t = new_stream();
               cudaGraph_t graph = nullptr;
+              int last = 1;
               cudaEvent_t eager = nullptr;
               must(cudaEventCreate(&eager));
               must(cudaEventRecord(eager, t));
 
               must(cudaStreamBeginCapture(s, cudaStreamCaptureModeGlobal));
               order(s, t);
-              demand(cudaStreamEndCapture(s, &graph) == cudaErrorStreamCaptureUnjoined || graph == nullptr);
+              must(cudaMemsetAsync(&last, 0, sizeof last, t));
+              demand(cudaStreamEndCapture(s, &graph) == cudaErrorStreamCaptureUnjoined && graph == nullptr);
 
               must(cudaStreamBeginCapture(s, cudaStreamCaptureModeGlobal));
               demand(cudaStreamSynchronize(s) == cudaErrorStreamCaptureUnsupported);
@@ -113,6 +115,34 @@ TEST_CASE("what would end a capture on a GPU ends it here") {
               demand(cudaStreamEndCapture(s, &graph) == cudaErrorStreamCaptureInvalidated);
               must(cudaStreamSynchronize(s));  // it is a stream again
               must(cudaEventDestroy(eager));
+          }) == 0);
+}
+
+TEST_CASE("a wait for an event, and an event that nobody waits for, leave a capture joined; a node does not") {
+    CHECK(run_alone({}, [] {
+              cudaStream_t s = new_stream(), t = new_stream();
+              int a = 1, b = 0, c = 0;
+              cudaEvent_t unused = nullptr;
+              must(cudaEventCreate(&unused));
+              cudaGraph_t graph = capture(s, [&] {
+                  order(s, t);
+                  must(cudaMemcpyAsync(&b, &a, sizeof a, cudaMemcpyDefault, t));
+                  order(t, s);
+                  must(cudaMemcpyAsync(&c, &b, sizeof b, cudaMemcpyDefault, s));
+                  order(s, t);  // what t would do next is behind it; it does nothing
+                  must(cudaEventRecord(unused, t));
+              });
+              cudaGraphExec_t exec = executable(graph);
+              must(cudaGraphLaunch(exec, s));
+              must(cudaStreamSynchronize(s));
+              demand(c == 1);
+              must(cudaStreamBeginCapture(s, cudaStreamCaptureModeGlobal));
+              order(s, t);
+              must(cudaMemcpyAsync(&b, &a, sizeof a, cudaMemcpyDefault, t));
+              must(cudaEventRecord(unused, t));
+              demand(cudaStreamEndCapture(s, &graph) == cudaErrorStreamCaptureUnjoined);
+              must(cudaGraphExecDestroy(exec));
+              must(cudaEventDestroy(unused));
           }) == 0);
 }
 

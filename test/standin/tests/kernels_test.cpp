@@ -272,11 +272,29 @@ TEST_CASE("what is not known, or not small, is left as it is") {
               demand(cudaMemset(large, 0, elements * 8) == cudaSuccess);
               apply<1>(kFillLong, 42, elements, {large});
               demand(holds<std::int64_t>(static_cast<std::int64_t*>(large), {0, 0}));
-              // Beyond what was allocated.
-              auto* one = device<std::int64_t>({-1});
-              Reduction reduction(a, one, 3);
-              launch(reduce_name(kSum), std::array<void*, 1>{reduction.bytes.data()});
-              demand(holds<std::int64_t>(one, {-1}));
+          }) == 0);
+}
+
+TEST_CASE("a reduction that is not computed, or of a large tensor, gives zero, as programs decide by it") {
+    CHECK(run_alone({}, [] {
+              auto *a = device<std::int64_t>({5, -3}), *one = device<std::int64_t>({-1, -1});
+              const auto reduce = [&](const std::string& functor, const std::int64_t* from, int elements) {
+                  Reduction reduction(from, one, elements);
+                  launch(reduce_name(functor), std::array<void*, 1>{reduction.bytes.data()});
+              };
+              reduce("NS0_9ProductOfIlEE", a, 2);
+              demand(holds<std::int64_t>(one, {0, -1}));
+              reduce(kSum, a, 2);
+              demand(holds<std::int64_t>(one, {2, -1}));
+              reduce(kSum, a, 3);  // beyond what was allocated
+              demand(holds<std::int64_t>(one, {0, -1}));
+              void* large = nullptr;
+              constexpr int elements = (1 << 16) + 1;
+              demand(cudaMalloc(&large, elements * 8) == cudaSuccess);
+              demand(cudaMemset(large, 1, elements * 8) == cudaSuccess);
+              reduce(kSum, a, 2);
+              reduce(kLargest, static_cast<std::int64_t*>(large), elements);
+              demand(holds<std::int64_t>(one, {0, -1}));
           }) == 0);
 }
 

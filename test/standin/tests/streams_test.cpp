@@ -8,6 +8,9 @@
 #include <atomic>
 #include <chrono>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -308,13 +311,50 @@ TEST_CASE("devices are those that are visible, with the bus ids of their places 
           }) == 0);
 }
 
+TEST_CASE("kernels of modules that a program loads are launched in order, and compute nothing") {
+    CHECK(run_alone({}, [] {
+              const auto path = std::filesystem::temp_directory_path() / ("module-" + std::to_string(getpid()));
+              std::ofstream(path, std::ios::binary) << "\177ELF, as of a compiler";
+              CUmodule module = nullptr;
+              demand(cuModuleLoad(&module, (path / "not there").c_str()) == CUDA_ERROR_FILE_NOT_FOUND);
+              demand(cuModuleLoad(&module, path.c_str()) == CUDA_SUCCESS);
+              std::filesystem::remove(path);
+              CUfunction function = nullptr, again = nullptr, other = nullptr;
+              demand(cuModuleGetFunction(&function, module, "triton_poi_fused") == CUDA_SUCCESS);
+              demand(cuModuleGetFunction(&other, module, "triton_red_fused") == CUDA_SUCCESS);
+              demand(cuModuleGetFunction(&again, module, "triton_poi_fused") == CUDA_SUCCESS && again == function &&
+                     other != function);
+              int threads = 0, registers = 0;
+              demand(cuFuncGetAttribute(&threads, CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, function) == CUDA_SUCCESS &&
+                     threads == 1024);
+              demand(cuFuncGetAttribute(&registers, CU_FUNC_ATTRIBUTE_NUM_REGS, function) == CUDA_SUCCESS && registers > 0);
+              demand(cuFuncSetAttribute(function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, 100'000) == CUDA_SUCCESS);
+
+              cudaStream_t s = nullptr;
+              demand(cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking) == cudaSuccess);
+              std::atomic<int> called{0};
+              const auto count = [](void* to) { ++*static_cast<std::atomic<int>*>(to); };
+              int value = 7;
+              void* params[] = {&value};
+              demand(cuLaunchKernel(function, 1, 1, 1, 32, 1, 1, 0, s, params, nullptr) == CUDA_SUCCESS);
+              CUlaunchConfig config{};
+              config.gridDimX = config.gridDimY = config.gridDimZ = config.blockDimX = config.blockDimY =
+                  config.blockDimZ = 1;
+              config.hStream = s;
+              demand(cuLaunchKernelEx(&config, other, params, nullptr) == CUDA_SUCCESS);
+              demand(cudaLaunchHostFunc(s, count, &called) == cudaSuccess);
+              demand(cudaStreamSynchronize(s) == cudaSuccess && called == 1 && value == 7);
+              demand(cuLaunchKernel(function, 0, 1, 1, 32, 1, 1, 0, s, params, nullptr) == CUDA_ERROR_INVALID_VALUE);
+              demand(cuModuleUnload(module) == CUDA_SUCCESS);
+          }) == 0);
+}
+
 TEST_CASE("what is unknown is a proper error: kernels, symbols, handles, captures") {
     CHECK(run_alone({}, [] {
               CUmodule module = nullptr;
               CUfunction function = nullptr;
               demand(cuModuleLoadData(&module, ".version 7.0\n") == CUDA_ERROR_INVALID_PTX);
               demand(cuModuleLoadData(&module, ".version 7.0\n.entry other() { ret; }") == CUDA_SUCCESS);
-              demand(cuModuleGetFunction(&function, module, "other") == CUDA_ERROR_NOT_FOUND);
               demand(cuModuleGetFunction(&function, module, "opus_gate") == CUDA_ERROR_NOT_FOUND);
               demand(cuModuleUnload(module) == CUDA_SUCCESS);
               demand(cudaLaunchKernel(&function, 1, 1, nullptr, 0, nullptr) == cudaErrorInvalidDeviceFunction);

@@ -17,7 +17,6 @@
 #include "engine/graph.h"
 #include "engine/model.h"
 #include "engine/node_gpus.h"
-#include "gate.h"
 
 using namespace opus::standin;
 
@@ -188,6 +187,13 @@ CUresult CUDAAPI cuCtxGetApiVersion(CUcontext, unsigned int* version) {
     *version = CUDA_VERSION;
     return CUDA_SUCCESS;
 }
+// Of a heap, a stack, a buffer for printf: nothing here has one.
+CUresult CUDAAPI cuCtxSetLimit(CUlimit, size_t) { return CUDA_SUCCESS; }
+CUresult CUDAAPI cuCtxGetLimit(size_t* value, CUlimit) {
+    if (!value) return CUDA_ERROR_INVALID_VALUE;
+    *value = 0;
+    return CUDA_SUCCESS;
+}
 CUresult CUDAAPI cuCtxGetStreamPriorityRange(int* least, int* greatest) {
     if (least) *least = 0;
     if (greatest) *greatest = -5;
@@ -201,58 +207,6 @@ CUresult CUDAAPI cuCtxSynchronize(void) {
 CUresult CUDAAPI cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode* mode) {
     if (!mode) return CUDA_ERROR_INVALID_VALUE;
     std::swap(capture_mode(), *mode);
-    return CUDA_SUCCESS;
-}
-
-// --- modules: text is searched for the entry, binaries are taken on trust --------------------------------
-
-CUresult CUDAAPI cuModuleLoadData(CUmodule* module, const void* image) {
-    if (!module || !image) return CUDA_ERROR_INVALID_VALUE;
-    if (status() != CUDA_SUCCESS) return status();
-    const auto* text = static_cast<const char*>(image);
-    const bool is_text = text[0] == '/' || text[0] == '.' || text[0] == '\n' || text[0] == ' ';
-    if (is_text && !std::strstr(text, ".entry")) return CUDA_ERROR_INVALID_PTX;
-    *module = reinterpret_cast<CUmodule>(new Module{is_text ? text : ""});
-    return CUDA_SUCCESS;
-}
-CUresult CUDAAPI cuModuleLoadDataEx(CUmodule* module, const void* image, unsigned int, CUjit_option*, void**) {
-    return cuModuleLoadData(module, image);
-}
-CUresult CUDAAPI cuModuleUnload(CUmodule module) {
-    if (!module) return CUDA_ERROR_INVALID_VALUE;
-    delete reinterpret_cast<Module*>(module);
-    return CUDA_SUCCESS;
-}
-CUresult CUDAAPI cuModuleGetFunction(CUfunction* function, CUmodule module, const char* name) {
-    if (!function || !module || !name) return CUDA_ERROR_INVALID_VALUE;
-    auto* held = reinterpret_cast<Module*>(module);
-    // In text by their names; a binary is taken to have each.
-    const std::string entry = std::string(".entry ") + name + "(";
-    if (!held->text.empty() && held->text.find(entry) == std::string::npos) return CUDA_ERROR_NOT_FOUND;
-    for (Function& known : held->functions) {
-        if (std::strcmp(name, name_of(known.role)) != 0) continue;
-        *function = reinterpret_cast<CUfunction>(&known);
-        return CUDA_SUCCESS;
-    }
-    return CUDA_ERROR_NOT_FOUND;
-}
-CUresult CUDAAPI cuFuncGetAttribute(int* value, CUfunction_attribute, CUfunction function) {
-    if (!value || !function) return CUDA_ERROR_INVALID_VALUE;
-    *value = 0;
-    return CUDA_SUCCESS;
-}
-CUresult CUDAAPI cuFuncLoad(CUfunction function) { return function ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE; }
-
-CUresult CUDAAPI cuLaunchKernel(CUfunction function, unsigned int gx, unsigned int gy, unsigned int gz, unsigned int bx,
-                                unsigned int by, unsigned int bz, unsigned int, CUstream stream, void** params,
-                                void** extra) {
-    if (!function || reinterpret_cast<Function*>(function)->magic != Function::kGate) return CUDA_ERROR_INVALID_HANDLE;
-    if (!params || extra || !gx || !gy || !gz || !bx || !by || !bz) return CUDA_ERROR_INVALID_VALUE;
-    Stream* on = resolve_stream(stream);
-    if (!on) return CUDA_ERROR_INVALID_HANDLE;
-    if (status() != CUDA_SUCCESS) return status();
-    if (const int fault = submit_fault(on)) return static_cast<CUresult>(fault);
-    launch_of_gates(on, reinterpret_cast<Function*>(function)->role, params);
     return CUDA_SUCCESS;
 }
 

@@ -20,7 +20,7 @@ namespace opus::standin {
 
 namespace {
 
-enum class Shape : std::uint8_t { unknown, elementwise, reduction, concatenation };
+enum class Shape : std::uint8_t { unknown, elementwise, reduction, concatenation, distribution, count, loss };
 
 struct Known {
     Shape shape = Shape::unknown;
@@ -64,6 +64,13 @@ Known know(const char* mangled) {
         known.shape = Shape::reduction;
     } else if (name.find("::CatArrayBatchedCopy") != std::string::npos) {
         known.shape = Shape::concatenation;
+    } else if (name.find("::distribution_elementwise_grid_stride_kernel<") != std::string::npos) {
+        known.shape = Shape::distribution;
+    } else if (name.find("::DeviceReduceSingleTileKernel<") != std::string::npos &&
+               name.find("::NonZeroOp<") != std::string::npos) {
+        known.shape = Shape::count;
+    } else if (name.find("::nll_loss_forward_reduce_cuda_kernel_") != std::string::npos) {
+        known.shape = Shape::loss;
     }
     if (const auto at = end_of(name, "std::array<char*, "); at != std::string::npos)
         known.arrays = std::atoi(name.c_str() + at);
@@ -79,6 +86,28 @@ const Known& known_of(const char* mangled) {
     return it->second;
 }
 
+// How many numbers of a tensor are not zero, which PyTorch then makes room for: none, for which ones is not computed.
+std::function<void()> no_count(void** arguments) {
+    int* count = nullptr;
+    std::memcpy(&count, arguments[1], sizeof count);
+    if (!holds(count, sizeof *count)) return {};
+    return [count] { *count = 0; };
+}
+
+// Of a cross entropy, which programs ask whether it is finite: the loss, then the sum of weights.
+std::function<void()> no_loss(const std::string& name, void** arguments) {
+    char* results[2] = {};
+    for (int i = 0; i < 2; ++i) std::memcpy(&results[i], arguments[i], sizeof results[i]);
+    const std::size_t bytes = name.find("d<double") != std::string::npos  ? 8
+                              : name.find("d<float") != std::string::npos ? 4
+                                                                          : 2;
+    if (!holds(results[0], bytes) || !holds(results[1], bytes)) return {};
+    return [loss = results[0], weight = results[1], bytes] {
+        std::memset(loss, 0, bytes);
+        std::memset(weight, 0, bytes);
+    };
+}
+
 }  // namespace
 
 bool holds(const void* pointer, std::size_t bytes) {
@@ -92,7 +121,10 @@ std::function<void()> arithmetic_of(const char* mangled, void** arguments, unsig
     const Known& known = known_of(mangled);
     if (known.shape == Shape::concatenation) return concatenation(known.name, arguments, rows);
     if (known.shape == Shape::reduction) return reduction(known.name, static_cast<const char*>(arguments[0]));
-    if (known.shape != Shape::elementwise || known.arrays < 1 || known.arrays > 3) return {};
+    if (known.shape == Shape::count) return no_count(arguments);
+    if (known.shape == Shape::loss) return no_loss(known.name, arguments);
+    if (known.shape == Shape::distribution) return distribution(known.name, arguments);
+    if (known.shape != Shape::elementwise || known.arrays < 1 || known.arrays > 4) return {};
     Elementwise call;
     std::memcpy(&call.count, arguments[0], sizeof call.count);
     if (call.count < 1 || call.count > kMostElements) return {};

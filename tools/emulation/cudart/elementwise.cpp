@@ -1,5 +1,7 @@
 // out[i] = f(a[i], b[i]) of a few functors, for the types that sizes, shapes, counts and flags have.
 #include <algorithm>
+#include <bit>
+#include <cmath>
 #include <cstring>
 #include <type_traits>
 
@@ -39,6 +41,18 @@ bool ordered(int how, T a, T b) {
         default: return a < b;
     }
 }
+
+// Numbers of 16 bits are filled in and compared, and not computed with.
+struct BFloat16 {
+    std::uint16_t bits;
+    operator float() const { return std::bit_cast<float>(std::uint32_t{bits} << 16); }
+};
+struct Half {
+    _Float16 number;
+    operator float() const { return static_cast<float>(number); }
+};
+template <typename T>
+constexpr bool is_half = std::is_same_v<T, BFloat16> || std::is_same_v<T, Half>;
 
 template <typename T>
 std::function<void()> filled(const Elementwise& c) {
@@ -84,7 +98,15 @@ std::function<void()> compared(const std::string& f, const std::string& type, co
 template <typename T>
 std::function<void()> added(const std::string& f, const std::string& type, const Elementwise& c) {
     const std::string ns = "at::native::";
-    if constexpr (!std::is_same_v<T, bool>) {
+    if constexpr (std::is_integral_v<T>) {  // flags, too
+        const auto bitwise = [&](const char* name) {
+            return c.operands == 2 && begins(f, ns + "BinaryFunctor<" + type + ", " + type + ", " + type + ", " + ns +
+                                                    name + "<" + type + ">");
+        };
+        if (bitwise("BitwiseOrFunctor")) return of_two<T, T>(c, [](T a, T b) { return a | b; });
+        if (bitwise("BitwiseAndFunctor")) return of_two<T, T>(c, [](T a, T b) { return a & b; });
+    }
+    if constexpr (!std::is_same_v<T, bool> && !is_half<T>) {
         if (c.operands == 2 && f == ns + "CUDAFunctor_add<" + type + ">")
             return of_two<T, T>(c, [alpha = member<T>(c.functor, 0)](T a, T b) { return a + alpha * b; });
         if (c.operands == 1 && begins(f, ns + "CUDAFunctorOn")) {
@@ -98,16 +120,60 @@ std::function<void()> added(const std::string& f, const std::string& type, const
         const std::string three = "<" + type + ", " + type + ", " + type + ", " + multiply;
         if (c.operands == 2 && begins(f, ns + "BinaryFunctor" + three))
             return of_two<T, T>(c, [](T a, T b) { return a * b; });
-        if (c.operands == 1 && begins(f, ns + "AUnaryFunctor" + three))
+        if (c.operands == 1 && (begins(f, ns + "AUnaryFunctor" + three) || begins(f, ns + "BUnaryFunctor" + three)))
             return of_one<T, T>(c, [value = member<T>(c.functor, place_behind<T>(1))](T a) { return a * value; });
     }
     return {};
+}
+
+// What norms and factors are made of: powers, roots, quotients.
+template <typename T>
+std::function<void()> powers(const std::string& f, const std::string& type, const Elementwise& c) {
+    const auto is = [&](const char* name) { return f.find(name) != std::string::npos; };
+    const auto is_form = [&](int number) {
+        return f.find("::{lambda(" + type + ")#" + std::to_string(number) + "}") != std::string::npos;
+    };
+    if (c.operands == 2 && f == "at::native::BinaryFunctor<" + type + ", " + type + ", " + type +
+                                    ", at::native::binary_internal::DivFunctor<" + type + "> >")
+        return of_two<T, T>(c, [](T a, T b) { return a / b; });
+    if (c.operands != 1) return {};
+    if (is("::pow_tensor_scalar_kernel_impl<")) {  // squares, cubes, their inverse, and whatever else
+        if (is_form(1)) return of_one<T, T>(c, [](T a) { return a * a; });
+        if (is_form(2)) return of_one<T, T>(c, [](T a) { return a * a * a; });
+        if (is_form(3)) return of_one<T, T>(c, [](T a) { return 1 / (a * a); });
+        if (is_form(4)) return of_one<T, T>(c, [by = member<T>(c.functor, 0)](T a) { return std::pow(a, by); });
+    }
+    if (!is_form(1)) return {};
+    if (is("::rsqrt_kernel_cuda(")) return of_one<T, T>(c, [](T a) { return 1 / std::sqrt(a); });
+    if (is("::sqrt_kernel_cuda(")) return of_one<T, T>(c, [](T a) { return std::sqrt(a); });
+    if (is("::reciprocal_kernel_cuda(")) return of_one<T, T>(c, [](T a) { return 1 / a; });
+    if (is("::neg_kernel_cuda(")) return of_one<T, T>(c, [](T a) { return -a; });
+    return {};
+}
+
+// torch.where, which asks only how large a number is.
+template <typename T>
+std::function<void()> chosen(const std::string& f, const std::string& type, const Elementwise& c) {
+    if (f.find("::{lambda(bool, " + type + ", " + type + ")#1}") == std::string::npos) return {};
+    return [to = at<T>(c.pointers[0]), which = at<bool>(c.pointers[1]), a = at<T>(c.pointers[2]),
+            b = at<T>(c.pointers[3]), n = c.count] {
+        for (int i = 0; i < n; ++i) to[i] = which[i] ? a[i] : b[i];
+    };
+}
+std::function<void()> chosen(const std::string& f, const Elementwise& c) {
+    if (f.find("::where_kernel_impl(") == std::string::npos) return {};
+    if (auto found = chosen<std::uint8_t>(f, "unsigned char", c)) return found;
+    if (auto found = chosen<std::uint16_t>(f, "unsigned short", c)) return found;
+    if (auto found = chosen<std::uint32_t>(f, "unsigned int", c)) return found;
+    return chosen<std::uint64_t>(f, "unsigned long", c);
 }
 
 template <typename T>
 std::function<void()> computed(const std::string& f, const std::string& type, const Elementwise& c) {
     if (c.operands == 0) return f == "at::native::FillFunctor<" + type + ">" ? filled<T>(c) : std::function<void()>();
     if (auto found = compared<T>(f, type, c)) return found;
+    if constexpr (std::is_floating_point_v<T>)
+        if (auto found = powers<T>(f, type, c)) return found;
     return added<T>(f, type, c);
 }
 
@@ -149,6 +215,7 @@ std::function<void()> elementwise(const std::string& functor, const Elementwise&
         const bool copies = call.operands == 1 && begins(functor, "at::native::direct_copy_kernel_cuda(");
         return copies ? converted(call) : std::function<void()>();
     }
+    if (call.operands == 3) return chosen(functor, call);
     std::function<void()> found;
     const auto attempt = [&](auto value, const char* type) {
         if (!found) found = computed<decltype(value)>(functor, type, call);
@@ -161,6 +228,8 @@ std::function<void()> elementwise(const std::string& functor, const Elementwise&
     attempt(bool{}, "bool");
     attempt(float{}, "float");
     attempt(double{}, "double");
+    attempt(BFloat16{}, "c10::BFloat16");
+    attempt(Half{}, "c10::Half");
     return found;
 }
 

@@ -27,19 +27,34 @@ void leave_all(Capture& capture) {
     }
 }
 
-// All that was captured is behind what the origin has captured last.
-bool is_joined(const Capture& capture) {
-    std::unordered_set<const Op*> reached;
+// An event that is recorded and a wait for one are no nodes of CUDA's graphs: they say what the next node comes after.
+bool is_node(const Op& op) { return op.instant || op.work || op.kernel_locked || op.poll_locked || op.at_launch; }
+
+// Walks from the last of a stream towards what came first, where `onwards` says so.
+template <typename Onwards>
+void walk(const OpRef& last, const Onwards& onwards) {
     std::vector<const Op*> open;
-    if (capture.origin->captured) open.push_back(capture.origin->captured.get());
+    if (last) open.push_back(last.get());
     while (!open.empty()) {
         const Op* op = open.back();
         open.pop_back();
-        if (!reached.insert(op).second) continue;
+        if (!onwards(op)) continue;
         for (const OpRef& before : op->after) open.push_back(before.get());
     }
-    return std::all_of(capture.streams.begin(), capture.streams.end(),
-                       [&](const Stream* s) { return !s->captured || reached.count(s->captured.get()) != 0; });
+}
+
+// All nodes that were captured are behind what the origin has captured last.
+bool is_joined(const Capture& capture) {
+    std::unordered_set<const Op*> reached, seen;
+    walk(capture.origin->captured, [&](const Op* op) { return reached.insert(op).second; });
+    bool joined = true;
+    for (const Stream* stream : capture.streams)
+        walk(stream->captured, [&](const Op* op) {
+            if (reached.count(op) != 0 || !seen.insert(op).second) return false;
+            joined = joined && !is_node(*op);
+            return !is_node(*op);
+        });
+    return joined;
 }
 
 int invalidate(Capture& capture, int fault) {
