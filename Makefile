@@ -18,7 +18,7 @@ ADDRESS   = -Db_sanitize=address,undefined '-Dcpp_args=-g1 -fno-sanitize=null,al
 # ThreadSanitizer does not follow fences; ours stand between atomics, where there is nothing for it to report.
 THREAD    = -Db_sanitize=thread '-Dcpp_args=-g1 -Wno-tsan'
 
-.PHONY: help build configured programs test test-pytorch pytorch-table demo install clean sanitize sanitize-address sanitize-thread lint format fuzz bench gpu-bundle soak sweep abi paper
+.PHONY: help build configured configured-at-once programs test test-pytorch test-frameworks pytorch-table demo install clean sanitize sanitize-address sanitize-thread lint format fuzz bench gpu-bundle soak sweep abi paper
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 26
@@ -30,9 +30,11 @@ configured:
 	@./tools/bootstrap.sh build
 	@$(CONFIGURE) $(BUILD) $(if $(CI),$(AT_ONCE)) $(RELEASE)
 
-programs: ## what jobs on emulated switches run, and no tests
+configured-at-once:
 	@./tools/bootstrap.sh build
 	@$(CONFIGURE) $(BUILD) $(AT_ONCE) $(RELEASE)
+
+programs: configured-at-once ## what jobs on emulated switches run, and no tests
 	@echo "opus: compiling the programs and what they run on here, without the tests: about 2 minutes on 2 cores the first time"
 	@ninja -C $(BUILD) -j $(JOBS) programs
 
@@ -43,7 +45,7 @@ sweep: programs ## the same job at 1 to 1000 ms of dark time: table, plot; 15 mi
 	@./tools/bootstrap.sh plot
 	@/usr/bin/python3 tools/opus-sweep --build $(BUILD) $(SWEEP)  # Debian's own, which has its packages
 
-test: configured ## every test; ends with "N passed, N failed"
+test: configured-at-once ## every test; ends with "N passed, N failed"
 	@./tools/bootstrap.sh bench model
 	@ninja -C $(BUILD) -j $(JOBS)
 	@python3 test/run.py $(BUILD)
@@ -52,6 +54,11 @@ test-pytorch: programs ## PyTorch's own wheel on emulated GPUs: each job of docs
 	@./tools/bootstrap.sh pytorch
 	@tools/pytorch.sh >/dev/null
 	@python3 test/pytorch/pytorch_test.py $(BUILD)
+
+test-frameworks: programs ## accelerate, Lightning, DeepSpeed, Megatron-core and torchtitan, from PyPI, on emulated GPUs (installs 6 GB once)
+	@./tools/bootstrap.sh pytorch
+	@tools/frameworks.sh >/dev/null
+	@OPUS_FRAMEWORKS=1 python3 test/pytorch/pytorch_test.py $(BUILD) framework:
 
 pytorch-table: programs ## what Opus costs PyTorch's jobs: docs/results/pytorch.md; hours, goes on when stopped (TABLE=--help: options)
 	@./tools/bootstrap.sh pytorch
