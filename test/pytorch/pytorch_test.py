@@ -264,6 +264,7 @@ FRAMEWORKS = {
     "Lightning: DDP": ("with_lightning.py", "ddp", "2", "2x2"),
     "Lightning: FSDP": ("with_lightning.py", "fsdp", "2", "2x2"),
     "DeepSpeed: ZeRO 2": ("with_deepspeed.py", "2", "2x2"),
+    "DeepSpeed: ZeRO 3": ("with_deepspeed.py", "3", "4x1"),
     "DeepSpeed: pipeline": ("with_deepspeed.py", "pipeline", "2x2"),
     "Megatron-core: tensor and pipeline parallel": ("with_megatron.py", "2", "2", "1", "2x2"),
     "Megatron-core: interleaved pipeline, and replicas": ("with_megatron.py", "1", "2", "2", "4x1"),

@@ -1,4 +1,4 @@
-"""DeepSpeed: with_deepspeed.py 2|pipeline: ZeRO of that stage, or its pipeline."""
+"""DeepSpeed: with_deepspeed.py 2|3|pipeline: ZeRO of that stage, or its pipeline."""
 import os
 import sys
 
