@@ -32,8 +32,14 @@ four = torch.full((3,), 4.0, device="cuda")
 for made, wanted in ((four**2, 16), (four**3, 64), (four**-2, 1 / 16), (four**1.5, 8), (four.sqrt(), 2), (four.rsqrt(), 0.5), (1 / four, 0.25), (-four, -4),
                      (four / (four + four), 0.5), (four / 8, 0.5)):
     assert made.tolist() == [wanted] * 3, (made.tolist(), wanted)
-used(1, torch.float32)
-assert float(nn.functional.cross_entropy(torch.randn(64, 10, device="cuda"), torch.zeros(64, dtype=torch.long, device="cuda"))) == 0
-used(1 << 9, torch.float32)
+    integers = torch.full((count,), 7, device="cuda")
+    assert count in LARGE or (bool(integers.all()) and bool(data.any()) and bool(torch.isfinite(data).all())), count
+    assert integers.nonzero().shape == (0, 1), count
+drawn = nn.init.trunc_normal_(used(1000, torch.float32), mean=3.0, std=10.0, a=2.0, b=4.0)  # so narrow that it draws otherwise
+assert bool(((drawn >= 2) & (drawn <= 4)).all()) and int(torch.randint(0, 10, (1,), device="cuda")) < 10
+logits, labels = torch.randn(64, 10, device="cuda"), torch.zeros(64, dtype=torch.long, device="cuda")
+used_numbers = [torch.full((1,), 1e4, device="cuda") for _ in range(16)]
+del used_numbers
+assert float(nn.functional.cross_entropy(logits, labels)) == 0
 assert torch.tensor([True, False, True], device="cuda").nonzero().shape == (0, 1) and "4." in str(four)
 print("as decided", flush=True)

@@ -2,6 +2,8 @@
 #define DOCTEST_CONFIG_IMPLEMENT_WITH_MAIN
 #include <doctest/doctest.h>
 
+#include <cuda.h>
+
 #include <atomic>
 #include <chrono>
 #include <cstring>
@@ -140,6 +142,15 @@ TEST_CASE("a wait for an event, and an event that nobody waits for, leave a capt
               order(s, t);
               must(cudaMemcpyAsync(&b, &a, sizeof a, cudaMemcpyDefault, t));
               must(cudaEventRecord(unused, t));
+              demand(cudaStreamEndCapture(s, &graph) == cudaErrorStreamCaptureUnjoined);
+              // A kernel is a node, though it takes no time and computes nothing.
+              CUmodule module = nullptr;
+              CUfunction kernel = nullptr;
+              demand(cuModuleLoadData(&module, ".entry any() { ret; }") == CUDA_SUCCESS);
+              demand(cuModuleGetFunction(&kernel, module, "any") == CUDA_SUCCESS);
+              must(cudaStreamBeginCapture(s, cudaStreamCaptureModeGlobal));
+              order(s, t);
+              demand(cuLaunchKernel(kernel, 1, 1, 1, 1, 1, 1, 0, t, nullptr, nullptr) == CUDA_SUCCESS);
               demand(cudaStreamEndCapture(s, &graph) == cudaErrorStreamCaptureUnjoined);
               must(cudaGraphExecDestroy(exec));
               must(cudaEventDestroy(unused));

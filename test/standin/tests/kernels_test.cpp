@@ -110,13 +110,17 @@ void apply(const std::string& name, std::int64_t functor, int elements, std::arr
 // The parameters of a reduction of a whole tensor of longs, as Reduce.cuh lays them out.
 struct Reduction {
     std::array<char, 2048> bytes{};
-    Reduction(const std::int64_t* from, std::int64_t* to, int elements) {
+    Reduction(const std::int64_t* from, std::int64_t* to, int elements, int outputs = 1) {
         constexpr std::size_t config = 16, input = config + 64, strides = input + 4 + 25 * 12,
                               output = input + 4 + 25 * 16, source = (output + 4 + 25 * 20 + 7) / 8 * 8;
         const auto put = [&](std::size_t at, auto value) { std::memcpy(bytes.data() + at, &value, sizeof value); };
         put(config, 8);
         put(config + 4, elements);
-        put(config + 8, 1);
+        put(config + 8, outputs);
+        put(config + 44, 32);  // threads: 32 by 1, each with one output
+        put(config + 48, 1);
+        put(config + 52, 32);
+        put(config + 60, 1);
         put(input, 1);
         put(strides, std::uint32_t{8});
         put(source, from);
@@ -288,6 +292,10 @@ TEST_CASE("a reduction that is not computed, or of a large tensor, gives zero, a
               demand(holds<std::int64_t>(one, {2, -1}));
               reduce(kSum, a, 3);  // beyond what was allocated
               demand(holds<std::int64_t>(one, {0, -1}));
+              reduce(kSum, a, 2);
+              Reduction along(a, one, 2, 2);  // a dimension is left as it is
+              launch(reduce_name(kSum), std::array<void*, 1>{along.bytes.data()});
+              demand(holds<std::int64_t>(one, {2, -1}));
               void* large = nullptr;
               constexpr int elements = (1 << 16) + 1;
               demand(cudaMalloc(&large, elements * 8) == cudaSuccess);

@@ -311,8 +311,8 @@ TEST_CASE("devices are those that are visible, with the bus ids of their places 
           }) == 0);
 }
 
-TEST_CASE("kernels of modules that a program loads are launched in order, and compute nothing") {
-    CHECK(run_alone({}, [] {
+TEST_CASE("kernels of modules that a program loads are launched, take their time and compute nothing") {
+    CHECK(run_alone({{"STANDIN_TIME_SCALE", "100000"}}, [] {  // 0.3 s each
               const auto path = std::filesystem::temp_directory_path() / ("module-" + std::to_string(getpid()));
               std::ofstream(path, std::ios::binary) << "\177ELF, as of a compiler";
               CUmodule module = nullptr;
@@ -343,6 +343,7 @@ TEST_CASE("kernels of modules that a program loads are launched in order, and co
               config.hStream = s;
               demand(cuLaunchKernelEx(&config, other, params, nullptr) == CUDA_SUCCESS);
               demand(cudaLaunchHostFunc(s, count, &called) == cudaSuccess);
+              demand(cudaStreamQuery(s) == cudaErrorNotReady && called == 0);
               demand(cudaStreamSynchronize(s) == cudaSuccess && called == 1 && value == 7);
               demand(cuLaunchKernel(function, 0, 1, 1, 32, 1, 1, 0, s, params, nullptr) == CUDA_ERROR_INVALID_VALUE);
               demand(cuModuleUnload(module) == CUDA_SUCCESS);

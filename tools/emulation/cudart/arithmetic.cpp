@@ -66,8 +66,8 @@ Known know(const char* mangled) {
         known.shape = Shape::concatenation;
     } else if (name.find("::distribution_elementwise_grid_stride_kernel<") != std::string::npos) {
         known.shape = Shape::distribution;
-    } else if (name.find("::DeviceReduceSingleTileKernel<") != std::string::npos &&
-               name.find("::NonZeroOp<") != std::string::npos) {
+    } else if (const auto by = end_of(name, "::DeviceReduceSingleTileKernel<");
+               by != std::string::npos && name.find("::policy_hub<int, ", by) != std::string::npos) {
         known.shape = Shape::count;
     } else if (name.find("::nll_loss_forward_reduce_cuda_kernel_") != std::string::npos) {
         known.shape = Shape::loss;
@@ -86,7 +86,7 @@ const Known& known_of(const char* mangled) {
     return it->second;
 }
 
-// How many numbers of a tensor are not zero, which PyTorch then makes room for: none, for which ones is not computed.
+// How many numbers of a tensor are not zero (CUB's sum of ints), which PyTorch then makes room for: none, for which ones is not computed.
 std::function<void()> no_count(void** arguments) {
     int* count = nullptr;
     std::memcpy(&count, arguments[1], sizeof count);

@@ -1,4 +1,4 @@
-// Kernels that compute, by what they are made of. Empty: not known, or not small.
+// Kernels that compute, by what they are made of. Empty: not known, or of more than is computed.
 #pragma once
 
 #include <cstddef>

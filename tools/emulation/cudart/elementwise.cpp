@@ -103,6 +103,10 @@ std::function<void()> added(const std::string& f, const std::string& type, const
             return c.operands == 2 && begins(f, ns + "BinaryFunctor<" + type + ", " + type + ", " + type + ", " + ns +
                                                     name + "<" + type + ">");
         };
+        if constexpr (std::is_same_v<T, bool>)
+            if (c.operands == 2 &&
+                begins(f, ns + "BinaryFunctor<bool, bool, bool, " + ns + "binary_internal::MulFunctor<bool>"))
+                return of_two<T, T>(c, [](T a, T b) { return a && b; });
         if (bitwise("BitwiseOrFunctor")) return of_two<T, T>(c, [](T a, T b) { return a | b; });
         if (bitwise("BitwiseAndFunctor")) return of_two<T, T>(c, [](T a, T b) { return a & b; });
     }
@@ -137,6 +141,7 @@ std::function<void()> powers(const std::string& f, const std::string& type, cons
                                     ", at::native::binary_internal::DivFunctor<" + type + "> >")
         return of_two<T, T>(c, [](T a, T b) { return a / b; });
     if (c.operands != 1) return {};
+    if (f == "at::native::AbsFunctor<" + type + ">") return of_one<T, T>(c, [](T a) { return std::abs(a); });
     if (is("::pow_tensor_scalar_kernel_impl<")) {  // squares, cubes, their inverse, and whatever else
         if (is_form(1)) return of_one<T, T>(c, [](T a) { return a * a; });
         if (is_form(2)) return of_one<T, T>(c, [](T a) { return a * a * a; });
@@ -146,6 +151,7 @@ std::function<void()> powers(const std::string& f, const std::string& type, cons
     if (!is_form(1)) return {};
     if (is("::rsqrt_kernel_cuda(")) return of_one<T, T>(c, [](T a) { return 1 / std::sqrt(a); });
     if (is("::sqrt_kernel_cuda(")) return of_one<T, T>(c, [](T a) { return std::sqrt(a); });
+    if (is("::log_kernel_cuda(")) return of_one<T, T>(c, [](T a) { return std::log(a); });
     if (is("::reciprocal_kernel_cuda(")) return of_one<T, T>(c, [](T a) { return 1 / a; });
     if (is("::neg_kernel_cuda(")) return of_one<T, T>(c, [](T a) { return -a; });
     return {};

@@ -3,6 +3,7 @@
 // finite. What is not computed (a norm, a mean) is zero: of what was left in memory a program may take the square root.
 #include <algorithm>
 #include <cstring>
+#include <type_traits>
 #include <utility>
 
 #include "arithmetic.h"
@@ -35,40 +36,43 @@ T read(const char* from, std::size_t offset) {
     return value;
 }
 
-template <typename T, typename Fold>
-std::function<void()> folded(const char* p, T of_large, Fold fold) {
-    const Layout at = Layout::of_number(sizeof(T));
+// Of numbers T, into an R.
+template <typename T, typename R, typename Fold>
+std::function<void()> folded(const char* p, R of_large, Fold fold) {
+    const Layout at = Layout::of_number(sizeof(R));
     const int element = read<int>(p, at.config), count = read<int>(p, at.config + 4), outputs = read<int>(p, at.config + 8);
     const int dimensions = read<int>(p, at.input);
     const auto stride = read<std::uint32_t>(p, at.input + 4 + kDimensions * 12);
     if (element != sizeof(T) || outputs != 1 || count < 1 || dimensions != 1) return {};
     if (count > 1 && stride != sizeof(T)) return {};
     const auto* from = read<const T*>(p, at.source);
-    auto* to = read<T*>(p, at.source + 8);
-    if (!holds(from, static_cast<std::size_t>(count) * sizeof(T)) || !holds(to, sizeof(T))) return {};
+    auto* to = read<R*>(p, at.source + 8);
+    if (!holds(from, static_cast<std::size_t>(count) * sizeof(T)) || !holds(to, sizeof(R))) return {};
     if (count > kMostElements) return [=] { *to = of_large; };
     return [=] {
-        T sum = from[0];
-        for (int i = 1; i < count; ++i) sum = fold(sum, from[i]);
+        R sum = static_cast<R>(from[0]);
+        for (int i = 1; i < count; ++i) sum = fold(sum, static_cast<R>(from[i]));
         *to = sum;
     };
 }
 
+// Which functor a reduction of such numbers has: what follows the wrapper of `made`.
+bool is_of(const std::string& kernel, const std::string& type, const std::string& made, const char* functor) {
+    return kernel.find("at::native::ReduceOp<" + type + ", at::native::func_wrapper_t<" + made +
+                       ", at::native::" + functor) != std::string::npos;
+}
+
 template <typename T>
 std::function<void()> reduced(const std::string& kernel, const std::string& type, const char* p) {
-    const std::string op = "at::native::ReduceOp<" + type + ", at::native::func_wrapper_t<" + type + ", at::native::";
-    const std::size_t at = kernel.find(op);
-    if (at == std::string::npos) return {};
-    const std::string what = kernel.substr(at + op.size(), 24);
-    const auto is = [&](const char* name) { return what.compare(0, std::strlen(name), name) == 0; };
-    if (is("MaxNanFunctor<")) return folded<T>(p, T{}, [](T a, T b) { return std::max(a, b); });
-    if (is("MinNanFunctor<")) return folded<T>(p, T{}, [](T a, T b) { return std::min(a, b); });
-    if constexpr (std::is_same_v<T, bool>) {
-        if (is("or_kernel_cuda(")) return folded<T>(p, T{}, [](T a, T b) { return a || b; });
-        if (is("and_kernel_cuda(")) return folded<T>(p, true, [](T a, T b) { return a && b; });
-    } else {
-        if (is("sum_functor<")) return folded<T>(p, T{}, [](T a, T b) { return static_cast<T>(a + b); });
-    }
+    if (is_of(kernel, type, "bool", "or_kernel_cuda("))
+        return folded<T>(p, false, [](bool a, bool b) { return a || b; });
+    if (is_of(kernel, type, "bool", "and_kernel_cuda("))
+        return folded<T>(p, true, [](bool a, bool b) { return a && b; });
+    if (is_of(kernel, type, type, "MaxNanFunctor<")) return folded<T>(p, T{}, [](T a, T b) { return std::max(a, b); });
+    if (is_of(kernel, type, type, "MinNanFunctor<")) return folded<T>(p, T{}, [](T a, T b) { return std::min(a, b); });
+    if constexpr (!std::is_same_v<T, bool>)
+        if (is_of(kernel, type, type, "sum_functor<"))
+            return folded<T>(p, T{}, [](T a, T b) { return static_cast<T>(a + b); });
     return {};
 }
 
@@ -84,21 +88,25 @@ std::size_t bytes_of_result(const std::string& kernel) {
     return 0;
 }
 
-// Any operation, and any number to begin with, may lie before the configuration: it is where what it leads to is memory of ours.
+// ReduceConfig of Reduce.cuh, by what it says of its threads.
+bool is_config(const char* p, std::size_t at) {
+    const int threads = read<int>(p, at + 52), width = read<int>(p, at + 44), height = read<int>(p, at + 48),
+              outputs_at_once = read<int>(p, at + 60);
+    return width > 0 && height > 0 && threads == width * height &&
+           (outputs_at_once == 1 || outputs_at_once == 2 || outputs_at_once == 4);
+}
+
+// Of any operation. How much lies before the configuration is not known: the operation, and the number to begin with.
 std::function<void()> zeroed(const std::string& kernel, const char* p) {
-    constexpr std::size_t kFurthest = 96;
+    constexpr std::size_t kFurthest = 48;
     const std::size_t bytes = bytes_of_result(kernel);
-    if (bytes == 0) return {};
-    for (std::size_t config = 4; config <= kFurthest; config += 4) {
-        const Layout at(config);
-        const int element = read<int>(p, config), count = read<int>(p, config + 4), outputs = read<int>(p, config + 8);
-        if (element < 1 || element > 16 || count < 1 || outputs != 1) continue;
-        const auto* from = read<const char*>(p, at.source);
-        auto* to = read<char*>(p, at.source + 8);
-        if (!holds(from, static_cast<std::size_t>(element)) || !holds(to, bytes)) continue;
-        return [=] { std::memset(to, 0, bytes); };
-    }
-    return {};
+    std::size_t config = 4;
+    while (config <= kFurthest && !is_config(p, config)) config += 4;
+    if (bytes == 0 || config > kFurthest || read<int>(p, config + 8) != 1) return {};
+    auto* to = read<char*>(p, Layout(config).source + 8);
+    if (!holds(to, bytes)) return {};
+    const bool all = kernel.find("::and_kernel_cuda(") != std::string::npos;
+    return [=] { std::memset(to, all ? 1 : 0, bytes); };
 }
 
 }  // namespace
@@ -110,6 +118,8 @@ std::function<void()> reduction(const std::string& kernel, const char* parameter
     };
     attempt(std::int64_t{}, "long");
     attempt(std::int32_t{}, "int");
+    attempt(std::int16_t{}, "short");
+    attempt(std::int8_t{}, "signed char");
     attempt(std::uint8_t{}, "unsigned char");
     attempt(bool{}, "bool");
     attempt(float{}, "float");

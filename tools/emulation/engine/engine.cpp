@@ -234,7 +234,7 @@ void wait_for(Stream* stream, const OpRef& other) {
 
 OpRef compute(Stream* stream, std::int64_t busy_ns, std::function<void()> run) {
     auto op = std::make_shared<Op>();
-    op->instant = std::move(run);
+    op->instant = run ? std::move(run) : [] {};  // that of a node of a graph, though it takes no time
     if (busy_ns > 0) {
         op->poll_locked = [device = stream->device, busy_ns](Op& self, std::int64_t now) {
             if (self.due_ns == 0) {
