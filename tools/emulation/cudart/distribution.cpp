@@ -1,5 +1,5 @@
-// Random numbers: of a small tensor the mean of a normal distribution, and zero of any other. Programs draw again until
-// all numbers are within bounds (torch.nn.init.trunc_normal_), and what was left in memory may never be.
+// Random numbers: of a small tensor the mean of a normal distribution, the least of a uniform one, and zero of any other.
+// Programs draw again until all are within bounds (torch.nn.init.trunc_normal_), and what was left in memory may never be.
 #include <bit>
 #include <cstring>
 

@@ -130,7 +130,7 @@ std::function<void()> added(const std::string& f, const std::string& type, const
     return {};
 }
 
-// What norms and factors are made of: powers, roots, quotients.
+// What norms and factors are made of: powers, roots, quotients, logarithms.
 template <typename T>
 std::function<void()> powers(const std::string& f, const std::string& type, const Elementwise& c) {
     const auto is = [&](const char* name) { return f.find(name) != std::string::npos; };

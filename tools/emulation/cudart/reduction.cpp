@@ -90,8 +90,8 @@ std::size_t bytes_of_result(const std::string& kernel) {
 
 // ReduceConfig of Reduce.cuh, by what it says of its threads.
 bool is_config(const char* p, std::size_t at) {
-    const int threads = read<int>(p, at + 52), width = read<int>(p, at + 44), height = read<int>(p, at + 48),
-              outputs_at_once = read<int>(p, at + 60);
+    const std::int64_t threads = read<int>(p, at + 52), width = read<int>(p, at + 44), height = read<int>(p, at + 48);
+    const int outputs_at_once = read<int>(p, at + 60);
     return width > 0 && height > 0 && threads == width * height &&
            (outputs_at_once == 1 || outputs_at_once == 2 || outputs_at_once == 4);
 }
