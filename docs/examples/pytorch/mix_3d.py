@@ -75,9 +75,9 @@ def main() -> None:
         optimizer.zero_grad()
         torch.cuda.synchronize()
         if dist.get_rank() == 0:
-            print(f"step {step}", flush=True)
+            print(f"step {step}\n", end="", flush=True)  # in one piece: other ranks write, too
         if index == last:
-            print(f"loss of step {step}: {torch.stack(losses).mean().item():.9g}", flush=True)
+            print(f"loss of step {step}: {torch.stack(losses).mean().item():.9g}\n", end="", flush=True)
 
     dist.destroy_process_group()
 
