@@ -23,18 +23,25 @@ for dtype in DTYPES:
     larger = ones > zeros
     assert torch.where(larger, ones, zeros).tolist() == [1.0] * 5, dtype
     assert bool((larger | (ones < 0)).all()) and not bool((larger & (ones < 0)).any()), dtype
+    for count in SMALL + LARGE:
+        sevens = torch.full((count,), 7.0, device="cuda", dtype=dtype)
+        assert count in LARGE or bool(sevens.any()), (dtype, count)
+        assert bool(sevens.all()) and bool(torch.isfinite(sevens).all()) and not bool(torch.isnan(sevens).any()), (dtype, count)
+    assert not bool(torch.isfinite(ones / zeros if dtype.itemsize > 2 else (ones.float() / zeros.float()).to(dtype)).any()), dtype
+    assert (ones.float() * 3).to(dtype).float().tolist() == [3.0] * 5, dtype
 for count in SMALL + LARGE:
     data = torch.full((count,), 7.0, device="cuda")
     assert bool((data == data).all()) and not bool((data != data).any()), count
     assert int(torch.full((count,), 7, device="cuda").max()) == (0 if count in LARGE else 7), count  # of a large one, as if it were zeros
     assert float(data.norm()) == 0 and float(data.mean()) == 0 and float(torch.full((count,), 7.0, device="cuda", dtype=torch.bfloat16).sum()) == 0, count
+    integers = torch.full((count,), 7, device="cuda")
+    assert count in LARGE or all(bool(numbers.any()) and bool(numbers.all()) for numbers in (data, integers, data > 0, integers.to(torch.uint8))), count
+    assert bool(torch.isfinite(data).all()) and not bool(torch.isnan(data).any()) and not bool((data * 0).any()), count
+    assert integers.nonzero().shape == (0, 1), count
 four = torch.full((3,), 4.0, device="cuda")
 for made, wanted in ((four**2, 16), (four**3, 64), (four**-2, 1 / 16), (four**1.5, 8), (four.sqrt(), 2), (four.rsqrt(), 0.5), (1 / four, 0.25), (-four, -4),
                      (four / (four + four), 0.5), (four / 8, 0.5)):
     assert made.tolist() == [wanted] * 3, (made.tolist(), wanted)
-    integers = torch.full((count,), 7, device="cuda")
-    assert count in LARGE or (bool(integers.all()) and bool(data.any()) and bool(torch.isfinite(data).all())), count
-    assert integers.nonzero().shape == (0, 1), count
 drawn = nn.init.trunc_normal_(used(1000, torch.float32), mean=3.0, std=10.0, a=2.0, b=4.0)  # so narrow that it draws otherwise
 assert bool(((drawn >= 2) & (drawn <= 4)).all()) and int(torch.randint(0, 10, (1,), device="cuda")) < 10
 logits, labels = torch.randn(64, 10, device="cuda"), torch.zeros(64, dtype=torch.long, device="cuda")

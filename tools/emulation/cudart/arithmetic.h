@@ -1,8 +1,10 @@
 // Kernels that compute, by what they are made of. Empty: not known, or of more than is computed.
 #pragma once
 
+#include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <functional>
 #include <string>
 
@@ -19,6 +21,32 @@ struct Elementwise {
     const char* load = nullptr;
     const char* store = nullptr;
 };
+
+// Numbers of 16 bits.
+struct BFloat16 {
+    std::uint16_t bits = 0;
+    BFloat16() = default;
+    explicit BFloat16(float number) {  // the nearest, of two the even one
+        const auto wide = std::bit_cast<std::uint32_t>(number);
+        const std::uint32_t rounded = wide + 0x7fff + (wide >> 16 & 1);
+        bits = static_cast<std::uint16_t>(number != number ? 0x7fc0 : rounded >> 16);
+    }
+    operator float() const { return std::bit_cast<float>(std::uint32_t{bits} << 16); }
+};
+struct Half {
+    _Float16 number = 0;
+    Half() = default;
+    explicit Half(float wide) : number(static_cast<_Float16>(wide)) {}
+    operator float() const { return static_cast<float>(number); }
+};
+
+// A member of a kernel's argument, as the compiler laid it out.
+template <typename T>
+T read(const void* from, std::size_t offset = 0) {
+    T value;
+    std::memcpy(&value, static_cast<const char*>(from) + offset, sizeof value);
+    return value;
+}
 
 bool holds(const void* pointer, std::size_t bytes);  // from there on, of what was allocated
 

@@ -16,13 +16,6 @@ struct Target {
 };
 constexpr std::size_t kTargetBytes = 12;
 
-template <typename T>
-T read(const void* from, std::size_t offset = 0) {
-    T value;
-    std::memcpy(&value, static_cast<const char*>(from) + offset, sizeof value);
-    return value;
-}
-
 bool is(const std::string& kernel, const std::string& type) {
     return kernel.find("::distribution_nullary_kernel<" + type + ", ") != std::string::npos;
 }

@@ -11,14 +11,6 @@ namespace opus::standin {
 
 namespace {
 
-// A member of a functor, as the compiler laid it out.
-template <typename T>
-T member(const char* functor, std::size_t offset) {
-    T value;
-    std::memcpy(&value, functor + offset, sizeof value);
-    return value;
-}
-
 // Behind a first member of so many bytes.
 template <typename T>
 std::size_t place_behind(std::size_t bytes) {
@@ -42,21 +34,13 @@ bool ordered(int how, T a, T b) {
     }
 }
 
-// Numbers of 16 bits are filled in and compared, and not computed with.
-struct BFloat16 {
-    std::uint16_t bits;
-    operator float() const { return std::bit_cast<float>(std::uint32_t{bits} << 16); }
-};
-struct Half {
-    _Float16 number;
-    operator float() const { return static_cast<float>(number); }
-};
+// Filled in, compared, converted, and not computed with otherwise.
 template <typename T>
 constexpr bool is_half = std::is_same_v<T, BFloat16> || std::is_same_v<T, Half>;
 
 template <typename T>
 std::function<void()> filled(const Elementwise& c) {
-    return [to = at<T>(c.pointers[0]), n = c.count, value = member<T>(c.functor, 0)] { std::fill_n(to, n, value); };
+    return [to = at<T>(c.pointers[0]), n = c.count, value = read<T>(c.functor)] { std::fill_n(to, n, value); };
 }
 
 // Of one operand, or of two: the second is a value then.
@@ -78,18 +62,18 @@ bool begins(const std::string& text, const std::string& with) { return text.comp
 template <typename T>
 std::function<void()> compared(const std::string& f, const std::string& type, const Elementwise& c) {
     const std::string ns = "at::native::", inner = ns + "(anonymous namespace)::";
-    const int how = member<int>(c.functor, 0);
+    const int how = read<int>(c.functor);
     const bool with_value = c.operands == 1 && f.find("<" + type + ", " + type + ", bool, ") != std::string::npos;
     if (c.operands == 2 && f.find(inner + "CompareFunctor<" + type + ">") != std::string::npos)
         return of_two<bool, T>(c, [how](T a, T b) { return ordered(how, a, b); });
     if (c.operands == 2 && f.find(inner + "CompareEqFunctor<" + type + ">") != std::string::npos)
         return of_two<bool, T>(c, [how](T a, T b) { return (a == b) == (how == 0); });
     if (with_value && f.find(inner + "CompareEqFunctor<" + type + ">") != std::string::npos) {
-        const T value = member<T>(c.functor, place_behind<T>(sizeof(int)));
+        const T value = read<T>(c.functor, place_behind<T>(sizeof(int)));
         return of_one<bool, T>(c, [how, value](T a) { return (a == value) == (how == 0); });
     }
     if (c.operands == 1 && begins(f, ns + "compare_scalar_kernel<" + type + ">")) {
-        const T value = member<T>(c.functor, place_behind<T>(sizeof(int)));
+        const T value = read<T>(c.functor, place_behind<T>(sizeof(int)));
         return of_one<bool, T>(c, [how, value](T a) { return ordered(how, a, value); });
     }
     return {};
@@ -112,9 +96,9 @@ std::function<void()> added(const std::string& f, const std::string& type, const
     }
     if constexpr (!std::is_same_v<T, bool> && !is_half<T>) {
         if (c.operands == 2 && f == ns + "CUDAFunctor_add<" + type + ">")
-            return of_two<T, T>(c, [alpha = member<T>(c.functor, 0)](T a, T b) { return a + alpha * b; });
+            return of_two<T, T>(c, [alpha = read<T>(c.functor)](T a, T b) { return a + alpha * b; });
         if (c.operands == 1 && begins(f, ns + "CUDAFunctorOn")) {
-            const T value = member<T>(c.functor, 0), alpha = member<T>(c.functor, sizeof(T));
+            const T value = read<T>(c.functor), alpha = read<T>(c.functor, sizeof(T));
             if (f == ns + "CUDAFunctorOnSelf_add<" + type + ">")
                 return of_one<T, T>(c, [=](T a) { return a + alpha * value; });
             if (f == ns + "CUDAFunctorOnOther_add<" + type + ">")
@@ -125,7 +109,7 @@ std::function<void()> added(const std::string& f, const std::string& type, const
         if (c.operands == 2 && begins(f, ns + "BinaryFunctor" + three))
             return of_two<T, T>(c, [](T a, T b) { return a * b; });
         if (c.operands == 1 && (begins(f, ns + "AUnaryFunctor" + three) || begins(f, ns + "BUnaryFunctor" + three)))
-            return of_one<T, T>(c, [value = member<T>(c.functor, place_behind<T>(1))](T a) { return a * value; });
+            return of_one<T, T>(c, [value = read<T>(c.functor, place_behind<T>(1))](T a) { return a * value; });
     }
     return {};
 }
@@ -141,12 +125,11 @@ std::function<void()> powers(const std::string& f, const std::string& type, cons
                                     ", at::native::binary_internal::DivFunctor<" + type + "> >")
         return of_two<T, T>(c, [](T a, T b) { return a / b; });
     if (c.operands != 1) return {};
-    if (f == "at::native::AbsFunctor<" + type + ">") return of_one<T, T>(c, [](T a) { return std::abs(a); });
     if (is("::pow_tensor_scalar_kernel_impl<")) {  // squares, cubes, their inverse, and whatever else
         if (is_form(1)) return of_one<T, T>(c, [](T a) { return a * a; });
         if (is_form(2)) return of_one<T, T>(c, [](T a) { return a * a * a; });
         if (is_form(3)) return of_one<T, T>(c, [](T a) { return 1 / (a * a); });
-        if (is_form(4)) return of_one<T, T>(c, [by = member<T>(c.functor, 0)](T a) { return std::pow(a, by); });
+        if (is_form(4)) return of_one<T, T>(c, [by = read<T>(c.functor)](T a) { return std::pow(a, by); });
     }
     if (!is_form(1)) return {};
     if (is("::rsqrt_kernel_cuda(")) return of_one<T, T>(c, [](T a) { return 1 / std::sqrt(a); });
@@ -178,6 +161,9 @@ template <typename T>
 std::function<void()> computed(const std::string& f, const std::string& type, const Elementwise& c) {
     if (c.operands == 0) return f == "at::native::FillFunctor<" + type + ">" ? filled<T>(c) : std::function<void()>();
     if (auto found = compared<T>(f, type, c)) return found;
+    if constexpr (std::is_floating_point_v<T> || is_half<T>)
+        if (c.operands == 1 && f == "at::native::AbsFunctor<" + type + ">")
+            return of_one<T, T>(c, [](T a) { return a < 0 ? -a : a + 0; });
     if constexpr (std::is_floating_point_v<T>)
         if (auto found = powers<T>(f, type, c)) return found;
     return added<T>(f, type, c);
@@ -194,15 +180,20 @@ bool with_type(int number, Run run) {
         case 2: run(static_cast<std::int16_t*>(nullptr)); return true;
         case 3: run(static_cast<std::int32_t*>(nullptr)); return true;
         case 4: run(static_cast<std::int64_t*>(nullptr)); return true;
+        case 5: run(static_cast<Half*>(nullptr)); return true;
         case 6: run(static_cast<float*>(nullptr)); return true;
         case 7: run(static_cast<double*>(nullptr)); return true;
         case 11: run(static_cast<bool*>(nullptr)); return true;
+        case 15: run(static_cast<BFloat16*>(nullptr)); return true;
         default: return false;
     }
 }
 
-std::function<void()> converted(const Elementwise& c) {
-    const int from = member<std::int8_t>(c.load, 0), to = member<std::int8_t>(c.store, 0);  // both begin with the type
+int number_of(const std::string& type) {
+    return type == "float" ? 6 : type == "double" ? 7 : type == "c10::Half" ? 5 : type == "c10::BFloat16" ? 15 : -1;
+}
+
+std::function<void()> converted(int from, int to, const Elementwise& c) {
     std::function<void()> found;
     with_type(from, [&](auto* source) {
         with_type(to, [&](auto* target) {
@@ -214,15 +205,25 @@ std::function<void()> converted(const Elementwise& c) {
     return found;
 }
 
+// Between floats, whose types the kernel's name says.
+std::function<void()> converted_floats(const std::string& f, const Elementwise& c) {
+    const std::string made = "at::native::converting_copy_kernel_cuda<";
+    const std::size_t comma = f.find(", "), end = f.find('>');
+    if (c.operands != 1 || !begins(f, made) || comma == std::string::npos || end < comma) return {};
+    const std::string from = f.substr(made.size(), comma - made.size()), to = f.substr(comma + 2, end - comma - 2);
+    return converted(number_of(from), number_of(to), c);
+}
+
 }  // namespace
 
 std::function<void()> elementwise(const std::string& functor, const Elementwise& call) {
     if (call.converted) {
         const bool copies = call.operands == 1 && begins(functor, "at::native::direct_copy_kernel_cuda(");
-        return copies ? converted(call) : std::function<void()>();
+        if (!copies) return {};
+        return converted(read<std::int8_t>(call.load), read<std::int8_t>(call.store), call);  // both begin with the type
     }
     if (call.operands == 3) return chosen(functor, call);
-    std::function<void()> found;
+    std::function<void()> found = converted_floats(functor, call);
     const auto attempt = [&](auto value, const char* type) {
         if (!found) found = computed<decltype(value)>(functor, type, call);
     };

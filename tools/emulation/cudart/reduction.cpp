@@ -29,21 +29,14 @@ struct Layout {
     }
 };
 
-template <typename T>
-T read(const char* from, std::size_t offset) {
-    T value;
-    std::memcpy(&value, from + offset, sizeof value);
-    return value;
-}
-
 // Of numbers T, into an R.
 template <typename T, typename R, typename Fold>
 std::function<void()> folded(const char* p, R of_large, Fold fold) {
     const Layout at = Layout::of_number(sizeof(R));
-    const int element = read<int>(p, at.config), count = read<int>(p, at.config + 4), outputs = read<int>(p, at.config + 8);
+    const int result = read<int>(p, at.config), count = read<int>(p, at.config + 4), outputs = read<int>(p, at.config + 8);
     const int dimensions = read<int>(p, at.input);
     const auto stride = read<std::uint32_t>(p, at.input + 4 + kDimensions * 12);
-    if (element != sizeof(T) || outputs != 1 || count < 1 || dimensions != 1) return {};
+    if (result != sizeof(R) || outputs != 1 || count < 1 || dimensions != 1) return {};
     if (count > 1 && stride != sizeof(T)) return {};
     const auto* from = read<const T*>(p, at.source);
     auto* to = read<R*>(p, at.source + 8);
@@ -68,6 +61,7 @@ std::function<void()> reduced(const std::string& kernel, const std::string& type
         return folded<T>(p, false, [](bool a, bool b) { return a || b; });
     if (is_of(kernel, type, "bool", "and_kernel_cuda("))
         return folded<T>(p, true, [](bool a, bool b) { return a && b; });
+    if constexpr (std::is_class_v<T>) return {};
     if (is_of(kernel, type, type, "MaxNanFunctor<")) return folded<T>(p, T{}, [](T a, T b) { return std::max(a, b); });
     if (is_of(kernel, type, type, "MinNanFunctor<")) return folded<T>(p, T{}, [](T a, T b) { return std::min(a, b); });
     if constexpr (!std::is_same_v<T, bool>)
@@ -124,6 +118,8 @@ std::function<void()> reduction(const std::string& kernel, const char* parameter
     attempt(bool{}, "bool");
     attempt(float{}, "float");
     attempt(double{}, "double");
+    attempt(Half{}, "c10::Half");
+    attempt(BFloat16{}, "c10::BFloat16");
     return found ? found : zeroed(kernel, parameters);
 }
 
