@@ -120,7 +120,7 @@ Course begin_captured(Communicator& c, ring::OpEntry op, cudaStream_t stream, Fl
     const Replays replays = numbered ? hold_of_replays(c) : Replays::pass;
     if (replays == Replays::pinned) return begin_pinned(c, op, at);
     if (replays == Replays::gated)
-        flight.seq = push(process.view, LaunchHead(ring::Gate::stream, 1, kCapturedFlags), stream_name(c, stream), op);
+        flight.seq = push(process.view, LaunchHead(ring::Gate::stream, 1, kCapturedFlags), stream_name(c, stream), &op);
     if (flight.seq != kFull && !keep_with_graph(flight.seq, at)) flight.seq = kFull;
     if (flight.seq != kFull) {
         process.view.header->recorded.fetch_add(1, std::memory_order_relaxed);

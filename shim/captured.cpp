@@ -46,14 +46,9 @@ bool has_user_objects() {
            driver.cuGraphRetainUserObject != nullptr && driver.cuStreamGetCaptureInfo_v2 != nullptr;
 }
 
-// Its graph is gone, on whatever thread: nothing of it runs any more.
-void graph_gone(void* object) {
-    const std::uint64_t seq = reinterpret_cast<std::uintptr_t>(object) - 1;
-    const std::uint64_t slot = seq & process.view.mask;
-    process.view.ready[slot].replays.store(0, std::memory_order_relaxed);
-    process.view.done[slot].replays.store(0, std::memory_order_relaxed);
-    store_done(seq);
-}
+// Its graph is gone, on whatever thread: nothing of it runs any more. Its counts stay: the manager may not have seen
+// the last of its replays.
+void graph_gone(void* object) { store_done(reinterpret_cast<std::uintptr_t>(object) - 1); }
 
 bool retain(const LaunchStream& at, CUuserObject object) {
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;

@@ -108,6 +108,10 @@ std::uint64_t push(Ring& ring, LaunchHead head, std::uint64_t stream, const ring
     const std::uint64_t seq = claim(ring, ring::slots_for(head.op_count()));
     if (seq == kFull) return kFull;
     for (std::uint32_t i = 1; i < head.op_count(); ++i) ring.extension(seq + 1 + (i - 1) / 2).op[(i - 1) % 2] = ops[i];
+    if ((head.flags() & ring::kLaunchReplayed) != 0) {  // the counts of what was captured before into this slot
+        ring.ready[seq & ring.mask].replays.store(0, std::memory_order_relaxed);
+        ring.done[seq & ring.mask].replays.store(0, std::memory_order_relaxed);
+    }
     ring::LaunchRecord& record = ring.record(seq);
     fill(record, head, stream, ops[0]);
     commit(record, seq);

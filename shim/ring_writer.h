@@ -50,6 +50,7 @@ public:
         : word_(std::uint64_t(gate) | std::uint64_t(op_count) << 16 | std::uint64_t(flags) << 32) {}
     std::uint32_t op_count() const { return std::uint32_t(word_ >> 16) & 0xffff; }
     constexpr explicit LaunchHead(std::uint64_t word) : word_(word) {}
+    std::uint16_t flags() const { return std::uint16_t(word_ >> 32); }
     std::uint64_t word() const { return word_; }
     void store(ring::LaunchRecord& record) const { memcpy(&record.gate, &word_, sizeof word_); }
 
@@ -76,7 +77,7 @@ inline void fill(ring::LaunchRecord& record, LaunchHead head, std::uint64_t stre
 // A launch of one operation, when another thread was faster or the ring may be full.
 std::uint64_t push_slowly(Ring& ring, LaunchHead head, std::uint64_t stream, const ring::OpEntry& op);
 
-// A launch of one operation: the way of nearly all. kFull: it could not be.
+// A launch of one operation, not captured: the way of nearly all. kFull: it could not be.
 inline std::uint64_t push(Ring& ring, LaunchHead head, std::uint64_t stream, const ring::OpEntry& op) {
     std::uint64_t seq = 0;
     if (!claim_at_once(ring, seq)) [[unlikely]]

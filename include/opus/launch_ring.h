@@ -53,11 +53,12 @@
 //     captured ──a replay's gate is reached──▶ ready.replays += 1                GPU
 //     ready.replays = r ──its circuits are up, or it may pass──▶ go.replays = r  manager
 //     go.replays >= r ──kernel finished──▶ done.replays += 1                     GPU
-//     graph and executables are gone──▶ ready, done.replays = 0, done[s] = seq + 1  shim
+//     graph and executables are gone──▶ done[s] = seq + 1                        shim
 //     done ──▶ go.replays = 0, then the slot is free as that of any launch       manager
+//     recorded ──▶ ready, done.replays = 0, before the commit                    shim
 //
 // Replays of one graph take turns, so the r-th done is that of the r-th gate. Its ready, go and done words are not used
-// otherwise.
+// otherwise. Inside a run without end `go.replays` is stored one ahead: so the next replay does not wait for the manager.
 //
 // A launch that is `kLaunchCommGo` waits at the go word of its communicator instead: it goes when that is above `seq`. So the
 // manager need not have seen the launch: inside a run it stores a `go` that lies ahead of what is recorded, and later launches

@@ -80,7 +80,8 @@ struct Recorded {  // a committed launch, in ring order
     bool keyless = false;       // of more keys than a frame holds: it has none, and passes
 };
 // A captured launch (ring::kLaunchReplayed) is recorded once and runs when its graph does. Each replay is a launch of
-// its own, of no slot, recorded when it is ready: named by the slot that counts it, and its number.
+// its own, of no slot, recorded when the one before it is done: named by the slot that counts it, and its number. It
+// may never be ready: it is forgotten with the captured launch.
 constexpr std::uint64_t replay_launch(std::uint64_t slot, std::uint64_t replay) { return replayed_key(slot, replay); }
 constexpr bool is_replay(std::uint64_t seq) { return (seq & kReplayed) != 0; }
 constexpr std::uint64_t slot_of_replay(std::uint64_t seq) { return (seq & ~kReplayed) >> kReplayBits; }

@@ -77,6 +77,7 @@ void EarlyReleases::release_all() {
 }
 
 void EarlyReleases::release(Rank& rank) {
+    release_replays(rank);
     FamilyOrder order;
     std::size_t released = 0, looked = 0;
     rank.held_back = true;
@@ -86,17 +87,31 @@ void EarlyReleases::release(Rank& rank) {
         if (released == kMostReleasedEarly || ++looked > kMostLooked) return;
         released += launch.early != EarlyRelease::no;
         if (const std::uint64_t grant = grant_for(rank, launch, order.ahead_of(launch)); grant != 0) {
-            launch.grant = grant;
-            launch.early = EarlyRelease::released;
+            let_go(rank, launch, grant);
             ++released;
-            ++counters_.released_early;
-            emit(ReleaseEarly{rank.info.rank, launch.seq, launch.go_comm()});
         }
         held_back |= launch.pending() && launch.early == EarlyRelease::no;
         order.add(launch);
     }
     rank.held_back = held_back;
     release_ahead(rank, [&order](std::uint32_t family) { return order.all_gone(family); });
+}
+
+// The next of each graph, which may not be launched yet, in runs without end alone. Where its turn is nobody here sees: its gate is
+// reached when what comes before it on its communicator is over (shim/captured.h), but for those of several.
+void EarlyReleases::release_replays(Rank& rank) {
+    for (auto& [seq, launch] : rank.replays) {
+        if (launch.stands_apart() || !launch.may_be_released_early()) continue;
+        const std::uint64_t grant = runs_.cover(rank, launch, {});
+        if (runs_.is_endless(launch, grant)) let_go(rank, launch, grant);
+    }
+}
+
+void EarlyReleases::let_go(Rank& rank, Launch& launch, std::uint64_t grant) {
+    launch.grant = grant;
+    launch.early = EarlyRelease::released;
+    ++counters_.released_early;
+    emit(ReleaseEarly{rank.info.rank, launch.seq, launch.go_comm()});
 }
 
 bool EarlyReleases::go_ahead() const {
@@ -170,6 +185,7 @@ void EarlyReleases::started(Rank& rank, Launch& launch) {
 // It runs, or waits for those ahead of it in its communicator, which stand in other streams: what has started of a
 // sequence has no holes. They were let go before it, and are again.
 void EarlyReleases::start_before(Rank& rank, const Launch& launch) {
+    if (is_replay(launch.seq)) return;  // what comes before it nobody here sees
     for (Launch& ahead : rank.launches) {
         if (ahead.seq >= launch.seq) break;
         if (ahead.early != EarlyRelease::no && is_ahead(ahead, launch)) launches_.start(rank, ahead, Phase::started);
@@ -205,6 +221,11 @@ void EarlyReleases::retract_unless(const Kept& kept) {
             }
             order.add(launch);
         }
+        for (auto& [seq, launch] : rank.replays)
+            if (launch.early == EarlyRelease::released && !kept.launch(rank, launch)) {
+                launch.early = EarlyRelease::retracting;
+                back.launches.push_back({id, seq});
+            }
         for (std::uint32_t i = 0; i < rank.used; ++i) {
             if (!rank.members[i]) continue;
             Member& member = *rank.members[i];
@@ -269,11 +290,13 @@ void EarlyReleases::handle(const Retracted& e) {
 }
 
 std::string EarlyReleases::check() const {
+    std::string fault;
     for (const auto& [id, rank] : ranks_)
-        for (const Launch& launch : rank.launches)
+        rank.each([&](const Launch& launch) {
             if (launch.early == EarlyRelease::released && runs_.cover_by_tokens(rank, launch, {}) == 0)
-                return name_of({id, launch.seq}) + " is released early, and no run covers it";
-    return {};
+                fault = name_of({id, launch.seq}) + " is released early, and no run covers it";
+        });
+    return fault;
 }
 
 }  // namespace opus::manager

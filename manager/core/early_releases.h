@@ -42,6 +42,8 @@ public:
 
 private:
     void release(Rank& rank);
+    void release_replays(Rank& rank);
+    void let_go(Rank& rank, Launch& launch, std::uint64_t grant);
     void release_ahead(Rank& rank, const std::function<bool(std::uint32_t family)>& all_gone);
     bool goes_ahead(const Rank& rank, const Member& member, const std::vector<std::uint64_t>& without) const;
     std::uint64_t grant_for(const Rank& rank, const Launch& launch, Ahead ahead) const;

@@ -98,6 +98,7 @@ void Launches::handle(const DoneSeen& e) {
         return;
     }
     if (launch->early != EarlyRelease::no) early_releases_.started(*rank, *launch);
+    if (launch->phase == Phase::captured) rank->forget_replays(*launch);
     finish(*rank, *launch);
 }
 

@@ -39,7 +39,7 @@ void Members::handle(const RankDown& e) {
     Rank* rank = rank_of(e.rank);
     if (rank == nullptr) return;
     std::size_t unfinished = 0;
-    rank->each([&](const Launch& l) { unfinished += l.phase != Phase::done && l.phase != Phase::captured; });
+    rank->each([&](const Launch& l) { unfinished += l.is_under_way(); });
     for (std::size_t i = 0; i < rank->members.size(); ++i)
         // What it had destroyed before it ended is no loss to the other members.
         if (rank->members[i]) release(*rank, static_cast<std::uint16_t>(i), rank->members[i]->retired);

@@ -193,6 +193,15 @@ void Rank::imply_replayed(const Launch& captured, std::uint64_t replays) {
         }
 }
 
+void Rank::forget_replays(const Launch& captured) {
+    const std::uint64_t slot = captured.seq % capacity;
+    for (auto at = replays.lower_bound(replay_launch(slot, 0)); at != replays.end() && slot_of_replay(at->first) == slot;) {
+        const bool forgets = at->second.phase == Phase::recorded && !at->second.reached;
+        if (forgets) leave(at->second);
+        at = forgets ? replays.erase(at) : std::next(at);
+    }
+}
+
 // No ring keeps what is unreported of replays.
 void Rank::forget_unreported() {
     for (auto at = launches.begin(); unreported > 0 && at != launches.end(); ++at)

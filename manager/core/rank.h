@@ -91,6 +91,11 @@ struct Launch {
     bool mixed() const { return (flags & ring::kLaunchMixed) != 0; }  // also of a communicator that is not held
     std::uint64_t end() const { return seq + slots; }  // in the ring
     bool ungated() const { return (flags & ring::kLaunchUngated) != 0; }
+    // Recorded, and to come to its end without the host: not what is captured, nor a replay that may never come.
+    bool is_under_way() const {
+        const bool may_never_come = is_replay(seq) && phase == Phase::recorded && !reached;
+        return phase != Phase::done && phase != Phase::captured && !may_never_come;
+    }
     bool pending() const { return phase == Phase::recorded || phase == Phase::waiting; }
     bool running() const { return phase == Phase::started || phase == Phase::suspended || phase == Phase::passed; }
 };
@@ -185,6 +190,8 @@ public:
     void note_finished(const Launch& launch);
     // An earlier manager saw the launches through that come before the first of its sequence found in the ring.
     void imply_finished(const Launch& first);
+    // The replay that was to come next, if its gate was not reached.
+    void forget_replays(const Launch& captured);
     // It saw so many replays of a captured launch through.
     void imply_replayed(const Launch& captured, std::uint64_t replays);
     // Forgets what is done, in ring order; where it is short, what is done or was skipped behind others too, which are overtaken.

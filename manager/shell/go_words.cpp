@@ -1,6 +1,5 @@
 #include "manager/shell/go_words.h"
 
-#include "manager/core/core.h"
 #include "manager/shell/futex.h"
 
 namespace opus::manager {

@@ -1,6 +1,7 @@
 #include "manager/shell/ring_words.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "manager/shell/go_words.h"
 
@@ -68,6 +69,7 @@ void RingWords::take_back() {
     for (const auto& [key, queue] : queues_)
         for (const Tracked& launch : queue.launches)
             if (!launch.ready || launch.comm != kNone) stays_gone(launch.seq, launch.flags, launch.comm);
+    for (const auto& [seq, captured] : captured_) take_back_replays(seq & view_.mask);
 }
 
 std::uint32_t RingWords::go_comm(const Recorded& record) {
@@ -127,9 +129,19 @@ void RingWords::watch_queue(StreamQueue& queue, std::vector<Event>& events) {
 std::uint64_t RingWords::follow_replays(const Recorded& record, bool recovered) {
     Captured& captured = captured_[record.seq];
     captured.record = record;
-    if (recovered)
-        captured.ready = captured.done = view_.done[record.seq & view_.mask].replays.load(std::memory_order_acquire);
+    if (!recovered) return 0;
+    const std::uint64_t slot = record.seq & view_.mask;
+    take_back_replays(slot);
+    captured.recorded = captured.ready = captured.done = view_.done[slot].replays.load(std::memory_order_acquire);
     return captured.done;
+}
+
+// The one that was let go before its gate was reached, unless that was reached in time.
+void RingWords::take_back_replays(std::uint64_t slot) const {
+    const std::uint64_t next = replay_launch(slot, view_.ready[slot].replays.load(std::memory_order_seq_cst));
+    if ((view_.go[slot].replays.load(std::memory_order_relaxed) & ~ring::kGoAbort) <= number_of_replay(next)) return;
+    retract_go(view_, next);
+    if (is_reached(view_, next)) store_go(view_, next);
 }
 
 // The launch that a replay is: its keys are numbered by it (replayed_key). What members of a sequence do in one launch, others
@@ -154,23 +166,26 @@ Recorded RingWords::replay_of(const Captured& captured, std::uint64_t number, st
 void RingWords::watch_replays(bool broken, std::vector<Event>& events) {
     for (auto it = captured_.begin(); it != captured_.end();) {
         const std::uint64_t seq = it->first;
+        Captured& captured = it->second;
         const bool gone = ended(seq);
-        if (!gone) watch_replays(it->second, events);
+        watch_replays(captured, events);
         if (!gone || broken) {
             ++it;
             continue;
         }
-        // Nothing of it runs any more: its words count from nothing again.
-        const Captured& captured = it->second;
-        const std::uint64_t slot = seq & view_.mask;
-        if (captured.done < captured.ready) events.push_back(DoneSeen{rank_, replay_launch(slot, captured.done)});
-        view_.go[slot].replays.store(0, std::memory_order_release);
+        if (captured.done < captured.ready)
+            end_replay(captured, events);  // by a shim that counts from nothing again then
+        view_.go[seq & view_.mask].replays.store(0, std::memory_order_release);
         events.push_back(DoneSeen{rank_, seq});
         it = captured_.erase(it);
     }
 }
 
-// A replay is reported when the one before it is done: those of one graph take turns, and so do their words.
+void RingWords::end_replay(Captured& captured, std::vector<Event>& events) {
+    events.push_back(DoneSeen{rank_, replay_launch(captured.record.seq & view_.mask, captured.done++)});
+}
+
+// Those of one graph take turns, and so do their words.
 void RingWords::watch_replays(Captured& captured, std::vector<Event>& events) {
     const std::uint64_t slot = captured.record.seq & view_.mask;
     const std::uint64_t done = view_.done[slot].replays.load(std::memory_order_acquire);
@@ -180,20 +195,23 @@ void RingWords::watch_replays(Captured& captured, std::vector<Event>& events) {
     if (ready > captured.done + kMostPassed || ready >= most) {
         // They pass, whatever opened their gates.
         for (const ring::OpEntry& op : captured.record.ops) events.push_back(CommLost{rank_, op.comm});
-        if (captured.done < captured.ready) events.push_back(DoneSeen{rank_, replay_launch(slot, captured.done)});
-        captured.ready = captured.done = done;
+        if (captured.done < captured.recorded) end_replay(captured, events);
+        captured.recorded = captured.ready = captured.done = done;
         return;
     }
     for (;;) {
-        if (captured.done < captured.ready) {
-            if (done <= captured.done) return;
-            events.push_back(DoneSeen{rank_, replay_launch(slot, captured.done++)});
-        } else {
-            if (ready <= captured.ready) return;
-            const std::uint64_t number = captured.ready++;
+        if (captured.recorded == captured.done) {
+            const std::uint64_t number = captured.recorded++;
             const std::uint64_t go = view_.go[slot].replays.load(std::memory_order_relaxed) & ~ring::kGoAbort;
             events.push_back(replay_of(captured, number, slot, go > number));
-            events.push_back(Ready{rank_, replay_launch(slot, number)});
+        }
+        if (captured.ready == captured.done) {
+            if (ready <= captured.ready) return;
+            events.push_back(Ready{rank_, replay_launch(slot, captured.ready++)});
+            captured.period = now_ - std::exchange(captured.reached, now_);
+        } else {
+            if (done <= captured.done) return;
+            end_replay(captured, events);
         }
         captured.since = now_;
     }
@@ -233,7 +251,15 @@ void RingWords::await(PollHint& hint, TimeNs now, const Awaited& is_awaited) {
         else
             hint.add(queue.since, arrivals_.window(arrival_of(queue)), now);
     }
-    for (const auto& [seq, captured] : captured_) hint.add(captured.since, {}, now);
+    for (const auto& [seq, captured] : captured_)
+        goes_by_itself(captured, is_awaited) ? hint.add_soon(now) : hint.add(captured.since, {}, now);
+}
+
+// It was let go, nobody waits for its end, and the next does not come before somebody has looked.
+bool RingWords::goes_by_itself(const Captured& captured, const Awaited& is_awaited) const {
+    const std::uint64_t slot = captured.record.seq & view_.mask;
+    const std::uint64_t go = view_.go[slot].replays.load(std::memory_order_relaxed) & ~ring::kGoAbort;
+    return captured.period > kSeldom && go > captured.done && !is_awaited(replay_launch(slot, captured.done));
 }
 
 }  // namespace opus::manager

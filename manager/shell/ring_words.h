@@ -61,18 +61,24 @@ private:
         Word next = Word::ready;
     };
     using StreamQueueKey = std::pair<std::uint64_t, std::uint64_t>;
-    // A launch that is captured into a graph, until that is gone. Its replays are reported one after another.
+    // A launch that is captured into a graph, until that is gone. Its replays are reported one after another: the next
+    // one is recorded as soon as the one before it is done, so that it may be let go before its gate is reached.
     struct Captured {
         Recorded record;
-        std::uint64_t ready = 0, done = 0;  // replays reported
-        TimeNs since = 0;                   // the last of that
+        std::uint64_t recorded = 0, ready = 0, done = 0;  // replays reported
+        TimeNs since = 0;                                 // the last of that
+        TimeNs reached = 0, period = 0;                   // when the last was ready, and how long after the one before
     };
+    static constexpr TimeNs kSeldom = 4 * PollHint::kSoon;  // between replays
     static constexpr std::uint64_t kMostPassed = 64;  // replays between two looks that are reported one by one
 
     void watch_queues(std::vector<Event>& events);
     void watch_queue(StreamQueue& queue, std::vector<Event>& events);
     void watch_replays(bool broken, std::vector<Event>& events);
     void watch_replays(Captured& captured, std::vector<Event>& events);
+    bool goes_by_itself(const Captured& captured, const Awaited& is_awaited) const;
+    void end_replay(Captured& captured, std::vector<Event>& events);
+    void take_back_replays(std::uint64_t slot) const;
     static Recorded replay_of(const Captured& captured, std::uint64_t number, std::uint64_t slot, bool go);
     static std::uint64_t arrival_of(const StreamQueue& queue);
     void learn(StreamQueue& queue);

@@ -443,6 +443,87 @@ TEST_CASE("in a run without end the go word of a communicator lies ahead of what
     }
 }
 
+namespace {
+
+// A collective of A that is captured, and its first replay, which is not launched yet.
+constexpr std::uint16_t kCapturedFlags = ring::kLaunchReplayed | ring::kLaunchFenced;
+constexpr std::uint64_t kReplay0 = replay_launch(0, 0);
+
+void record_replay(Node& n, std::uint64_t replay, std::uint16_t flags = kCapturedFlags) {
+    n.on(Recorded{0, replay_launch(0, replay), flags, ring::Gate::stream, 1, {coll(0, replayed_key(0, replay))}, 0, false});
+    n.flush();
+}
+void capture(Node& n, std::uint16_t flags = kCapturedFlags) {
+    n.record(0, 0, {coll(0, 0)}, ring::Gate::stream, flags);
+    record_replay(n, 0, flags);
+}
+wire::KeyRange replays(std::uint32_t count) { return {coll_key(kCommA, replayed_key(0, 0)), count}; }
+
+}  // namespace
+
+TEST_CASE("in a run without end the next replay of a graph is let go before its gate is reached") {
+    Node n;
+    n.serve(1);
+    capture(n);
+    CHECK(released_early(n).empty());
+    n.grant(1, {}, {replays(1'000'000)});
+    CHECK(released_early(n) == std::vector<std::uint64_t>{kReplay0});
+    SUBCASE("and the one after it when it is done") {
+        n.take();
+        n.ready(0, kReplay0);
+        n.done(0, kReplay0);
+        record_replay(n, 1);
+        CHECK(released_early(n) == std::vector<std::uint64_t>{replay_launch(0, 1)});
+        CHECK(n.said<wire::Demand>().empty());
+    }
+    SUBCASE("the run is returned when it is known whether it has gone") {
+        n.take();
+        n.hear(wire::Revoke{7, {}, {1}});
+        REQUIRE(n.taken<Retract>().size() == 1);
+        CHECK(n.taken<Retract>()[0].launches == of_rank_0({kReplay0}));
+        CHECK(n.said<wire::Returned>().empty());
+        SUBCASE("it had") {
+            n.look(Retracted{of_rank_0({kReplay0}), of_rank_0({kReplay0})});
+            CHECK(n.said<wire::Returned>().at(0).started == of_rank_0({kReplay0}));
+            CHECK(n.went(0, kReplay0));
+        }
+        SUBCASE("it had not") {
+            n.look(Retracted{of_rank_0({kReplay0}), {}});
+            CHECK(n.said<wire::Returned>().at(0).started.empty());
+            reach(n, kReplay0);
+            CHECK_FALSE(n.went(0, kReplay0));
+            CHECK(n.said<wire::Demand>().size() == 1);
+        }
+    }
+    SUBCASE("it never comes, for the graph is gone: nothing is told of it, and nothing left") {
+        n.take();
+        n.done(0, 0);
+        n.flush();
+        CHECK(n.said<wire::Done>().empty());
+        CHECK_FALSE(n.core.pending());
+        n.hear(wire::Revoke{7, {}, {1}});
+        CHECK(n.taken<Retract>().empty());
+        CHECK(n.said<wire::Returned>().at(0).started.empty());
+    }
+}
+
+TEST_CASE("a replay is not let go early under a run that ends, nor one of several communicators") {
+    Node n;
+    n.serve(1);
+    SUBCASE("a run that ends") {
+        capture(n);
+        n.grant(1, {}, {replays(5)});
+    }
+    SUBCASE("several communicators: what comes before it nobody sees") {
+        capture(n, kCapturedFlags | ring::kLaunchMixed);
+        n.grant(1, {}, {replays(1'000'000)});
+    }
+    n.flush();
+    CHECK(released_early(n).empty());
+    reach(n, kReplay0);
+    CHECK(n.went(0, kReplay0));
+}
+
 TEST_CASE("no go word lies ahead where something of its communicator waits, or may come first") {
     Node n;
     n.serve(1);
