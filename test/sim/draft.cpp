@@ -118,6 +118,7 @@ void Draft::resolve() {
     flows_.clear();
     for (const auto& [r, calls] : raw_) {
         std::map<std::uint32_t, Numbers> numbers;
+        std::map<std::uint32_t, Graph> graphs;
         s_.ranks[r].calls.clear();
         for (const RawCall& raw : calls) {
             Call call;
@@ -127,6 +128,8 @@ void Draft::resolve() {
             call.stream = raw.stream;
             call.ns = raw.ns;
             if (raw.kind == Call::Kind::launch) resolve_launches(r, raw, numbers, call);
+            if (raw.kind == Call::Kind::capture) resolve_capture(r, raw, numbers, graphs[raw.index], call);
+            if (raw.kind == Call::Kind::replay) resolve_replay(r, raw, graphs[raw.index], call);
             s_.ranks[r].calls.push_back(std::move(call));
         }
     }
@@ -165,6 +168,32 @@ void Draft::resolve_launches(std::uint32_t r, const RawCall& raw, std::map<std::
     }
 }
 
+// Connections are made at the capture, and are not captured.
+void Draft::resolve_capture(std::uint32_t r, const RawCall& raw, std::map<std::uint32_t, Numbers>& numbers,
+                            Graph& graph, Call& call) {
+    for (const RawOp& op : raw.ops) {
+        const std::uint64_t n = numbers[op.comm].captured++;
+        graph.numbers.push_back(n);
+        LaunchPlan& launch = call.launches.emplace_back();
+        launch.stream = raw.stream;
+        launch.ops.push_back({op.comm, op.kind, op.peer, n, 1, false});
+        add_first_uses(r, op, numbers[op.comm], false, call);
+    }
+}
+
+void Draft::resolve_replay(std::uint32_t r, const RawCall& raw, Graph& graph, Call& call) {
+    for (std::size_t i = 0; i < raw.ops.size(); ++i) {
+        const RawOp& op = raw.ops[i];
+        const std::uint64_t n = replayed_key(graph.numbers[i], graph.replays);
+        LaunchPlan& launch = call.launches.emplace_back();
+        launch.stream = raw.stream;
+        launch.ops.push_back({op.comm, op.kind, op.peer, n, 1, false});
+        launch.parts.push_back(part_of(r, op, n, false));
+        add_kernels(launch);
+    }
+    ++graph.replays;
+}
+
 void Draft::add_kernels(LaunchPlan& launch) const {
     for (const Part& part : launch.parts) {
         auto kernel = std::find_if(launch.kernels.begin(), launch.kernels.end(),
@@ -191,6 +220,10 @@ void Draft::add_op(std::uint32_t r, const RawOp& op, Numbers& numbers, LaunchPla
     else
         launch.ops.push_back({op.comm, op.kind, op.peer, n, 1, empty});
     launch.parts.push_back(part);
+    add_first_uses(r, op, numbers, empty, call);
+}
+
+void Draft::add_first_uses(std::uint32_t r, const RawOp& op, Numbers& numbers, bool empty, Call& call) {
     for (const RawOp& use : first_uses(r, op, numbers)) {
         call.first_uses.push_back({use.comm, use.kind, use.peer, 0, 1, empty});
         call.first_parts.push_back(part_of(r, use, 0, true));

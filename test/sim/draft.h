@@ -48,6 +48,14 @@ public:
     }
     void sync(std::uint32_t rank, std::uint32_t stream) { add(rank, Call::Kind::sync, 0, stream); }
     void pause(std::uint32_t rank, TimeNs ns) { add(rank, Call::Kind::pause, 0, 0, ns); }
+    // Collectives of one communicator, each a launch of its own, captured into a graph; and the graph is launched.
+    std::uint32_t new_graph() { return graphs_++; }
+    void capture(std::uint32_t rank, std::uint32_t graph, std::uint32_t stream, std::vector<RawOp> ops) {
+        add(rank, Call::Kind::capture, graph, stream, 0, std::move(ops));
+    }
+    void replay(std::uint32_t rank, std::uint32_t graph, std::uint32_t stream, std::vector<RawOp> ops) {
+        add(rank, Call::Kind::replay, graph, stream, 0, std::move(ops));
+    }
     // Creates it on all its members, from a unique id. Returns its CommPlan.
     std::uint32_t create(const std::vector<std::uint32_t>& members, bool shares_first = false);
     // One ncclCommSplit of all members of `parent`; a list of members each child. One alone makes no communicator.
@@ -68,10 +76,14 @@ public:
 
 private:
     struct Numbers {
-        std::uint64_t collectives = 0;
+        std::uint64_t collectives = 0, captured = 0;
         std::map<std::uint32_t, std::uint64_t> sends, receives;
         bool ring = false;                                 // is connected
         std::set<std::pair<OpKind, std::uint32_t>> pairs;  // that are, by direction and peer
+    };
+    struct Graph {
+        std::vector<std::uint64_t> numbers;  // of its captured operations
+        std::uint64_t replays = 0;
     };
     void add(std::uint32_t rank, Call::Kind kind, std::uint32_t index, std::uint32_t stream = 0, TimeNs ns = 0,
              std::vector<RawOp> ops = {}) {
@@ -83,7 +95,11 @@ private:
     std::size_t nodes_of(std::uint32_t comm) const;
     std::uint32_t ports_of_a_switch() const;
     void resolve_launches(std::uint32_t rank, const RawCall& raw, std::map<std::uint32_t, Numbers>& numbers, Call& call);
+    void resolve_capture(std::uint32_t rank, const RawCall& raw, std::map<std::uint32_t, Numbers>& numbers,
+                         Graph& graph, Call& call);
+    void resolve_replay(std::uint32_t rank, const RawCall& raw, Graph& graph, Call& call);
     void add_kernels(LaunchPlan& launch) const;
+    void add_first_uses(std::uint32_t rank, const RawOp& op, Numbers& numbers, bool empty, Call& call);
     void add_op(std::uint32_t rank, const RawOp& op, Numbers& numbers, LaunchPlan& launch, Call& call);
     std::vector<RawOp> first_uses(std::uint32_t rank, const RawOp& op, Numbers& numbers) const;
     std::uint32_t rank_in(const CommPlan& comm, std::uint32_t rank) const;
@@ -92,7 +108,7 @@ private:
 
     Scenario& s_;
     std::uint32_t job_;
-    std::uint32_t first_comm_, first_flow_;
+    std::uint32_t first_comm_, first_flow_, graphs_ = 0;
     std::map<std::uint32_t, std::vector<RawCall>> raw_;  // by rank
     std::unordered_map<Key, FlowIndex> flows_;
 };

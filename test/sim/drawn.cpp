@@ -40,6 +40,7 @@ private:
         std::ptrdiff_t before = 0;
         bool destroyed = false;
         std::map<std::uint32_t, Use> uses;
+        replayed_.clear();
         for (std::size_t i = 0; i < rank.calls.size(); ++i) {
             const Call& call = rank.calls[i];
             if (call.kind == Call::Kind::create) {
@@ -47,6 +48,9 @@ private:
             } else if (call.kind == Call::Kind::destroy) {
                 destroyed = true;
                 if (before < launches) note(Drawn::destroyed_early);
+            } else if (call.kind == Call::Kind::replay) {
+                note(replayed_.insert(call.index).second ? Drawn::graph : Drawn::graph_again);
+                if (call.launches.size() > 1) note(Drawn::graph_of_several);
             } else if (call.kind == Call::Kind::pause) {
                 if (i == 0 && call.ns >= kLate) note(Drawn::late_rank);
                 if (i > 0 && call.ns >= kSecond) note(Drawn::long_pause);
@@ -98,7 +102,7 @@ private:
     }
 
     const Scenario& s_;
-    std::set<std::uint32_t> splits_;
+    std::set<std::uint32_t> splits_, replayed_;
     std::uint32_t bits_ = 0;
 };
 
@@ -125,6 +129,9 @@ const char* name_of(Drawn what) {
         "every n-th iteration is another one",
         "rank that comes late",
         "host that pauses for a second or more",
+        "CUDA graph of collectives, launched",
+        "the same graph launched again",
+        "graph of several collectives",
     };
     return kNames[static_cast<std::size_t>(what)];
 }

@@ -27,8 +27,11 @@ enum class Drawn : std::uint8_t {
     odd_iterations,
     late_rank,
     long_pause,  // a host that does something else for a second or more
+    graph,       // collectives captured into a CUDA graph, which is launched
+    graph_again,
+    graph_of_several,
 };
-inline constexpr std::uint32_t kDrawn = 19;
+inline constexpr std::uint32_t kDrawn = 22;
 const char* name_of(Drawn what);
 
 // A bit for each.

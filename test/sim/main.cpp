@@ -176,12 +176,13 @@ int mutations(const Request& r) {
         options.mutation = static_cast<Mutation>(i);
         options.most_failures = ~0u;
         const bool keeps = options.mutation == Mutation::keep_runs;
-        const bool needs_runs = options.mutation == Mutation::ignore_revoke ||
-                                options.mutation == Mutation::retract_nothing ||
-                                options.mutation == Mutation::overlook_ahead;
+        const bool needs_runs =
+            options.mutation == Mutation::ignore_revoke || options.mutation == Mutation::retract_nothing ||
+            options.mutation == Mutation::overlook_ahead || options.mutation == Mutation::keep_replays;
         options.runs = keeps || needs_runs ? Runs::on : runs_of(r.runs);
         const FaultClass where = keeps                                          ? FaultClass::silence
                                  : options.mutation == Mutation::overlook_ahead ? FaultClass::early
+                                 : options.mutation == Mutation::keep_replays   ? FaultClass::early
                                  : options.mutation == Mutation::no_pair_keys   ? FaultClass::wide
                                                                                 : FaultClass::calm;
         const CampaignResult result = campaign.run(where, options);

@@ -208,6 +208,7 @@ void ManagerHost::perform(manager::Retract& a) {
     for (const wire::LocalLaunch& launch : a.launches) {
         const std::uint32_t rank = rank_of(launch.rank);
         if (rank == kNone || !world_.ranks[rank]->alive() || s_.mutation == Mutation::retract_nothing) continue;
+        if (s_.mutation == Mutation::keep_replays && manager::is_replay(launch.seq)) continue;
         manager::retract_go(world_.ranks[rank]->view(), launch.seq);
         if (world_.journal.on)
             world_.journal.add(world_.now, s_.name_of_rank(rank) + " #" + std::to_string(launch.seq) + " is retracted");

@@ -18,7 +18,11 @@ constexpr std::size_t kMostComms = 14;  // of a job
 class Writer {
 public:
     Writer(Scenario& scenario, std::uint32_t job, Random random)
-        : s_(scenario), job_(job), random_(random), draft_(scenario, job) {}
+        : s_(scenario),
+          job_(job),
+          random_(random),
+          draft_(scenario, job),
+          captures_(Random(scenario.seed, 0x6b00 + job).chance(500)) {}
 
     void write() {
         for (const std::uint32_t r : ranks()) s_.ranks[r].streams = 1 + random_.below(3);
@@ -122,6 +126,7 @@ private:
 
     // What repeats.
     void act(std::uint32_t what) {
+        if (captures_ && what < 14) return graph();
         if (what < 36) return collective();
         if (what < 54) return pipeline();
         if (what < 80) return group();
@@ -154,6 +159,7 @@ private:
         const std::uint32_t kinds = 2 + random_.below(2);
         for (const std::uint32_t r : ranks()) first[r] = s_.ranks[r].events;
         kept_.insert(living_.begin(), living_.end());
+        if (captures_ && random_.chance(400)) graph();
         for (std::uint32_t b = 0; b < kinds; ++b) bodies.push_back(draw_body());
         for (const std::uint32_t r : ranks()) own[r] = s_.ranks[r].events - first[r];
         const std::uint32_t rounds = 3 + random_.below(6), surprise = random_.below(3) * 350;
@@ -178,10 +184,12 @@ private:
         std::map<std::uint32_t, std::size_t> begin;
         for (const std::uint32_t r : ranks()) begin[r] = draft_.calls(r).size();
         const std::uint32_t steps = 1 + random_.below(4);
+        repeats_ = true;
         for (std::uint32_t i = 0; i < steps; ++i) {
             window();
             act(6 + random_.below(94));
         }
+        repeats_ = false;
         std::map<std::uint32_t, std::vector<RawCall>> body;
         for (const std::uint32_t r : ranks()) {
             auto& calls = draft_.calls(r);
@@ -202,6 +210,26 @@ private:
         const bool wide = s_.fault_class == FaultClass::wide, fits = draft_.can_mesh(comm);
         if (random_.chance(wide ? (fits ? 500 : 20) : (fits ? 120 : 2))) return kMesh[random_.below(4)];
         return kRing[random_.below(4)];
+    }
+
+    // A step captured into a CUDA graph, and the graph launched. Ranks call the collectives of a communicator in one
+    // order, captured or not.
+    void graph() {
+        std::erase_if(graphs_, [this](const DrawnGraph& g) {
+            return std::find(living_.begin(), living_.end(), g.comm) == living_.end();
+        });
+        if (!repeats_ && (graphs_.empty() || random_.chance(300))) {
+            const std::uint32_t c = some_comm();
+            if (!draft_.can_ring(c)) return;
+            DrawnGraph& g = graphs_.emplace_back(DrawnGraph{c, draft_.new_graph(), {}});
+            const std::uint32_t count = 1 + random_.below(3);
+            for (std::uint32_t i = 0; i < count; ++i) g.ops.push_back({c, some_collective(c), some_root(c), 0});
+            for (const std::uint32_t r : plan(c).ranks) draft_.capture(r, g.graph, stream_of(r, c), g.ops);
+        }
+        if (graphs_.empty()) return;
+        const DrawnGraph& g = graphs_[random_.below(graphs_.size())];
+        for (std::uint32_t times = 1 + random_.below(repeats_ ? 1 : 4); times > 0; --times)
+            for (const std::uint32_t r : plan(g.comm).ranks) draft_.replay(r, g.graph, stream_of(r, g.comm), g.ops);
     }
 
     std::uint32_t some_root(std::uint32_t comm) { return random_.below(plan(comm).ranks.size()); }
@@ -380,6 +408,13 @@ private:
     std::vector<std::uint32_t> living_;  // communicators
     std::set<std::uint32_t> kept_;       // used again in later iterations
     std::size_t comms_ = 1, destroyed_ = 0;
+    struct DrawnGraph {
+        std::uint32_t comm, graph;
+        std::vector<RawOp> ops;
+    };
+    std::vector<DrawnGraph> graphs_;
+    bool captures_ = false;  // it has CUDA graphs
+    bool repeats_ = false;   // what is drawn is done again and again: nothing is captured there
 };
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "manager/core/core.h"
 #include "test/sim/draft.h"
 #include "test/sim/world.h"
 
@@ -86,8 +87,10 @@ void Rank::host() {
                 if (!create(call)) return;
                 break;
             case Call::Kind::launch:
+            case Call::Kind::capture:
                 if (!launch(call)) return;
                 break;
+            case Call::Kind::replay: replay(call); break;
             case Call::Kind::compute:
                 streams_[call.stream].items.push_back({Item::Kind::compute, 0, call.ns});
                 run_streams();
@@ -203,6 +206,7 @@ bool Rank::destroy(const Call& call) {
         return false;
     }
     if (!attached_) return true;
+    forget_graphs(call.index);
     view_.comms[entry_of(call.index)].state.store(static_cast<std::uint32_t>(ring::CommState::retired));
     tell_comms();
     return true;
@@ -267,6 +271,17 @@ bool Rank::launch(const Call& call) {
     return true;
 }
 
+LaunchIndex Rank::launch_of(std::uint64_t seq) const {
+    if (!manager::is_replay(seq)) return seq < by_seq_.size() ? by_seq_[seq] : kNone;
+    const auto at = replays_.find(seq);
+    return at != replays_.end() ? at->second : kNone;
+}
+
+// Of a replay its slot counts.
+std::atomic<std::uint64_t>& Rank::word_of(ring::GateWord* words, std::uint64_t seq) const {
+    return manager::is_replay(seq) ? words[manager::slot_of_replay(seq) & view_.mask].replays : words[seq & view_.mask].value;
+}
+
 bool Rank::drains() const { return s_.jobs[plan_.job].drains; }
 
 // Of all that stands before the kernels of the call, its own gates among it.
@@ -289,7 +304,7 @@ bool Rank::call_nccl(const Call& call) {
             run_streams();
             return false;
         }
-        enqueue(plan, call);
+        call.kind == Call::Kind::capture ? capture(plan, call.index) : enqueue(plan, call);
     }
     last_ = static_cast<LaunchIndex>(world_.launches.size());
     run_streams();
@@ -452,6 +467,8 @@ std::uint64_t Rank::push(const std::vector<OpPlan>& ops, std::uint16_t flags, ri
     }
     for (std::uint32_t i = 1; i < entries.size(); ++i)
         view_.extension(seq + 1 + (i - 1) / 2).op[(i - 1) % 2] = entries[i];
+    if ((flags & ring::kLaunchReplayed) != 0)
+        view_.ready[seq & view_.mask].replays = view_.done[seq & view_.mask].replays = 0;
     ring::LaunchRecord& record = view_.record(seq);
     record.gate = static_cast<std::uint16_t>(gate);
     record.op_count = static_cast<std::uint16_t>(entries.size());
@@ -473,7 +490,7 @@ bool Rank::looks_at_comm_go(const LaunchPlan& plan) {
     if (plan.ops.size() != 1 || plan.ops[0].count != 1 || plan.kernels.size() != 1 || !plan.other_streams.empty())
         return false;
     const OpPlan& op = plan.ops[0];
-    if (is_transfer(op.kind) || is_mesh(op.kind) || !records(op.comm)) return false;
+    if (is_transfer(op.kind) || is_mesh(op.kind) || !records(op.comm) || last_end_.contains(op.comm)) return false;
     LastLaunch& last = last_launch_[op.comm];
     if (last.apart != kNone && world_.launches[last.apart].state == LaunchRun::State::done) last.apart = kNone;
     return last.apart == kNone || last.stream == plan.stream;
@@ -514,18 +531,103 @@ void Rank::enqueue(const LaunchPlan& plan, const Call& call) {
         streams_[other].items.push_back({Item::Kind::record, event, 0});
         stream.push_back({Item::Kind::wait, event, 0});
     }
-    if (run.seq != kUnrecorded) stream.push_back({Item::Kind::gate, index, 0});
+    enqueue_kernels(index, plan);
+    for (const std::uint32_t other : plan.other_streams) {
+        const auto event = static_cast<std::uint32_t>(events_.size());
+        events_.push_back(false);
+        stream.push_back({Item::Kind::record, event, 0});
+        streams_[other].items.push_back({Item::Kind::wait, event, 0});
+    }
+}
+
+// From a communicator's first capture on a gate waits for the end of the launch before it; what is of several stands
+// behind its gate alone (shim/captured.h).
+void Rank::enqueue_kernels(LaunchIndex index, const LaunchPlan& plan) {
+    auto& stream = streams_[plan.stream].items;
+    const bool recorded = world_.launches[index].seq != kUnrecorded, one = plan.kernels.size() == 1;
+    const auto end_of = [&](const KernelPlan& kernel) {
+        const auto at = recorded ? last_end_.find(kernel.comm) : last_end_.end();
+        return at != last_end_.end() ? &at->second : nullptr;
+    };
+    for (const KernelPlan& kernel : plan.kernels)
+        if (const std::uint32_t* before = end_of(kernel); one && before != nullptr && *before != kNone)
+            stream.push_back({Item::Kind::wait, *before, 0});
+    if (recorded) stream.push_back({Item::Kind::gate, index, 0});
+    for (const KernelPlan& kernel : plan.kernels)
+        if (std::uint32_t* end = end_of(kernel); !one && end != nullptr) enqueue_event(plan.stream, *end);
     for (const KernelPlan& kernel : plan.kernels) {
         const auto k = static_cast<std::uint32_t>(kernels_.size());
         kernels_.push_back({index, &kernel, static_cast<std::uint32_t>(kernel.parts.size())});
         stream.push_back({Item::Kind::kernel, k, 0});
         family_of(kernel.comm).push_back(k);
     }
-    for (const std::uint32_t other : plan.other_streams) {
-        const auto event = static_cast<std::uint32_t>(events_.size());
-        events_.push_back(false);
-        stream.push_back({Item::Kind::record, event, 0});
-        streams_[other].items.push_back({Item::Kind::wait, event, 0});
+    for (const KernelPlan& kernel : plan.kernels)
+        if (std::uint32_t* end = end_of(kernel); one && end != nullptr) enqueue_event(plan.stream, *end);
+}
+
+void Rank::enqueue_event(std::uint32_t stream, std::uint32_t& event) {
+    event = static_cast<std::uint32_t>(events_.size());
+    events_.push_back(false);
+    streams_[stream].items.push_back({Item::Kind::record, event, 0});
+}
+
+// --- CUDA graphs: shim/captured.cpp ---------------------------------------------------------------------
+
+void Rank::capture(const LaunchPlan& plan, std::uint32_t graph) {
+    static const std::vector<Part> kNoParts;
+    const auto index = static_cast<LaunchIndex>(world_.launches.size());
+    LaunchRun& run = world_.launches.emplace_back();
+    run.rank = index_;
+    run.plan = &plan;
+    run.parts = &kNoParts;
+    run.state = LaunchRun::State::running;  // as long as its graph is there
+    const std::uint32_t comm = plan.ops.front().comm;
+    const std::uint16_t flags = ring::kLaunchReplayed | ring::kLaunchFenced;
+    run.seq = push(plan.ops, flags, ring::Gate::stream, plan.stream + 1);
+    if (run.seq != kUnrecorded) last_end_.try_emplace(comm, kNone);
+    graphs_[graph].comm = comm;
+    graphs_[graph].launches.push_back({run.seq, index, 0});
+}
+
+void Rank::replay(const Call& call) {
+    Graph& graph = graphs_.at(call.index);
+    for (std::size_t i = 0; i < call.launches.size(); ++i) {
+        const LaunchPlan& plan = call.launches[i];
+        CapturedLaunch& captured = graph.launches[i];
+        const auto index = static_cast<LaunchIndex>(world_.launches.size());
+        LaunchRun& run = world_.launches.emplace_back();
+        run.rank = index_;
+        run.plan = &plan;
+        run.parts = &plan.parts;
+        run.left = 1;
+        if (captured.seq != kUnrecorded) {
+            run.seq = manager::replay_launch(captured.seq & view_.mask, captured.replays++);
+            replays_[run.seq] = index;
+            world_.inspector.issued(index);
+        } else {
+            note_unheld(run);
+        }
+        enqueue_kernels(index, plan);
+    }
+    run_streams();
+}
+
+// Nothing of them runs any more.
+void Rank::forget_graphs(std::uint32_t comm) {
+    for (auto at = graphs_.begin(); at != graphs_.end();) {
+        if (at->second.comm != comm) {
+            ++at;
+            continue;
+        }
+        for (const CapturedLaunch& captured : at->second.launches) {
+            LaunchRun& run = world_.launches[captured.launch];
+            run.state = LaunchRun::State::done;
+            run.done_ns = world_.now;
+            if (captured.seq == kUnrecorded) continue;
+            view_.done[captured.seq & view_.mask].value.store(captured.seq + 1);
+            let_look(run);
+        }
+        at = graphs_.erase(at);
     }
 }
 
@@ -535,7 +637,10 @@ void Rank::reach(LaunchIndex index) {
     LaunchRun& run = world_.launches[index];
     run.state = LaunchRun::State::reached;
     run.reached_ns = world_.now;
-    view_.ready[run.seq & view_.mask].value.store(run.seq + 1);
+    if (manager::is_replay(run.seq))
+        word_of(view_.ready, run.seq).fetch_add(1);
+    else
+        word_of(view_.ready, run.seq).store(run.seq + 1);
     gated_.push_back(index);
     // Let go for good before it is reached: of one behind it in another stream the gate was.
     if (run.go || is_let_go(run))
@@ -551,12 +656,14 @@ void Rank::reach(LaunchIndex index) {
 }
 
 bool Rank::is_let_go(const LaunchRun& run) const {
-    return run.go_comm != kNone ? view_.comms[run.go_comm].go.load() > run.seq
-                                : view_.go[run.seq & view_.mask].value.load() == run.seq + 1;
+    return run.go_comm != kNone          ? view_.comms[run.go_comm].go.load() > run.seq
+           : manager::is_replay(run.seq) ? word_of(view_.go, run.seq).load() > manager::number_of_replay(run.seq)
+                                         : word_of(view_.go, run.seq).load() == run.seq + 1;
 }
 
 void Rank::on_offer(std::uint64_t seq) {
     const LaunchIndex index = launch_of(seq);
+    if (index == kNone && manager::is_replay(seq)) return;  // its graph is not launched yet
     if (index == kNone) return world_.fail(s_.name_of_rank(index_) + ": released early, and was never recorded");
     if (world_.journal.on) world_.journal.add(world_.now, world_.inspector.name(index) + " is released early");
     if (world_.launches[index].state == LaunchRun::State::reached)
@@ -671,7 +778,10 @@ void Rank::finish(LaunchIndex index) {
     run.done_ns = world_.now;
     world_.inspector.finished(index);
     if (run.seq != kUnrecorded) {
-        view_.done[run.seq & view_.mask].value.store(run.seq + 1);
+        if (manager::is_replay(run.seq))
+            word_of(view_.done, run.seq).fetch_add(1);
+        else
+            word_of(view_.done, run.seq).store(run.seq + 1);
         let_look(run);
     }
     run_streams();
@@ -742,8 +852,8 @@ std::string Rank::where() const {
                         text += ", flow " + std::to_string(part.flow) + " is under way (" +
                                 std::to_string(world_.traffic.members(part.flow).size()) + " ends)";
     } else {
-        static constexpr const char* kCalls[] = {"create", "launch", "compute", "record",
-                                                 "wait",   "sync",   "destroy", "pause"};
+        static constexpr const char* kCalls[] = {"create", "launch",  "compute", "record",  "wait",
+                                                 "sync",   "destroy", "pause",   "capture", "replay"};
         text += "in call " + std::to_string(at_) + " (" + kCalls[static_cast<int>(plan_.calls[at_].kind)] + ", step " +
                 std::to_string(static_cast<int>(step_)) + ")";
     }

@@ -48,7 +48,7 @@ public:
     RankId id() const { return id_; }
     void set_id(RankId id) { id_ = id; }
     const RankPlan& plan() const { return plan_; }
-    LaunchIndex launch_of(std::uint64_t seq) const { return seq < by_seq_.size() ? by_seq_[seq] : kNone; }
+    LaunchIndex launch_of(std::uint64_t seq) const;
     // Of a communicator (CommPlan); unknown before it is created, and once its entry is another's.
     Verdict verdict(std::uint32_t comm) const;
     std::string where() const;
@@ -70,6 +70,15 @@ private:
         bool computing = false;
     };
     enum class Step : std::uint8_t { begin, join, verdict, connect, enqueue, call };
+    struct CapturedLaunch {  // of a graph
+        std::uint64_t seq = kUnrecorded;
+        LaunchIndex launch = kNone;  // what keeps its slots
+        std::uint64_t replays = 0;
+    };
+    struct Graph {
+        std::uint32_t comm = kNone;
+        std::vector<CapturedLaunch> launches;
+    };
     struct TableEntry {  // of the communicators in the segment
         std::uint32_t comm = kNone;
         bool ignores_verdict = false;  // the shim gave up on it
@@ -99,6 +108,12 @@ private:
     void let_look(const LaunchRun& run);
     std::uint64_t push(const std::vector<OpPlan>& ops, std::uint16_t flags, ring::Gate gate, std::uint64_t stream);
     void enqueue(const LaunchPlan& plan, const Call& call);
+    void enqueue_kernels(LaunchIndex launch, const LaunchPlan& plan);
+    void enqueue_event(std::uint32_t stream, std::uint32_t& event);
+    void capture(const LaunchPlan& plan, std::uint32_t graph);
+    void replay(const Call& call);
+    void forget_graphs(std::uint32_t comm);
+    std::atomic<std::uint64_t>& word_of(ring::GateWord* words, std::uint64_t seq) const;
     void tell_comms();
     void count_lost(std::uint32_t comm);
     void reach(LaunchIndex launch);
@@ -142,6 +157,9 @@ private:
     std::vector<bool> events_;
     std::uint32_t own_events_ = 0;  // used for groups on several streams
     std::vector<LaunchIndex> by_seq_;
+    std::map<std::uint64_t, LaunchIndex> replays_;  // by seq (is_replay)
+    std::map<std::uint32_t, Graph> graphs_;
+    std::map<std::uint32_t, std::uint32_t> last_end_;  // by communicator that has captured: event behind its last launch
     std::vector<LaunchIndex> gated_;  // gates that hold
     std::deque<KernelRun> kernels_;
     std::map<std::uint32_t, std::deque<std::uint32_t>> families_;  // their kernels

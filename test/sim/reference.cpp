@@ -77,6 +77,13 @@ private:
                     if (arrived_[call.creation] < creation.callers.size()) return moved;
                     break;
                 }
+                case Call::Kind::capture:
+                    if (p.step < 3 && !connects(p, call, moved)) return moved;
+                    if (drains_ && !call.first_parts.empty() && !is_drained(p)) return moved;
+                    break;
+                case Call::Kind::replay:
+                    for (const LaunchPlan& launch : call.launches) enqueue(p, launch);
+                    break;
                 case Call::Kind::launch: {
                     const bool drains = drains_ && !call.first_parts.empty();
                     if (p.step < 3 && !connects(p, call, moved)) return moved;

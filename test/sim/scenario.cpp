@@ -255,7 +255,8 @@ const char* name_of(Mutation m) {
                                              "no-connect-keys",
                                              "no-empty-keys",
                                              "no-pair-keys",
-                                             "overlook-ahead"};
+                                             "overlook-ahead",
+                                             "keep-replays"};
     return kNames[static_cast<std::size_t>(m)];
 }
 

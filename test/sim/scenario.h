@@ -83,8 +83,9 @@ enum class Mutation : std::uint8_t {
     no_empty_keys,  // none for transfers of zero bytes
     no_pair_keys,   // none for the pairs that an all-to-all, gather or scatter connects
     overlook_ahead,  // of a manager: what went by a communicator's go word is not looked for, nor before that is taken back
+    keep_replays,  // ...: the go of a replay that was let go before its gate was reached is not taken back
 };
-inline constexpr std::uint32_t kMutations = 16;
+inline constexpr std::uint32_t kMutations = 17;
 const char* name_of(Mutation m);
 
 using FlowIndex = std::uint32_t;
@@ -131,12 +132,23 @@ struct LaunchPlan {
 };
 
 struct Call {
-    enum class Kind : std::uint8_t { create, launch, compute, record, wait, sync, destroy, pause } kind{};
-    std::uint32_t index = 0;  // communicator (kNone: created for others alone), or event
+    enum class Kind : std::uint8_t {
+        create,
+        launch,
+        compute,
+        record,
+        wait,
+        sync,
+        destroy,
+        pause,
+        capture,
+        replay
+    } kind{};
+    std::uint32_t index = 0;  // communicator (kNone: created for others alone), event, or graph
     std::uint32_t creation = 0;
     std::uint32_t stream = 0;
     TimeNs ns = 0;
-    std::vector<LaunchPlan> launches;  // of one group
+    std::vector<LaunchPlan> launches;  // of one group; of a graph each by itself, when captured without parts and kernels
     std::vector<OpPlan> first_uses;    // connections that the group makes, on the host
     std::vector<Part> first_parts;
 };

@@ -83,6 +83,11 @@ private:
         const auto compute = [this](std::uint32_t r, TimeNs ns) {
             draft_.compute(r, 0, random_.between(ns, ns + ns / 8));
         };
+        const bool replays = Random(s_.seed, 0x6b00 + job_).chance(300);
+        const std::uint32_t graph = draft_.new_graph();
+        const std::vector<RawOp> step{{pair, OpKind::all_reduce, 0, 0}};
+        for (const std::uint32_t r : {receiver, neighbour})
+            if (replays) draft_.capture(r, graph, 0, step);
         for (std::uint32_t round = 0; round < rounds; ++round) {
             const bool strange = random_.chance(odd), long_wait = random_.chance(odd / 2);
             const std::uint32_t length = strange ? 1 + random_.below(2 * steps) : steps;
@@ -98,7 +103,7 @@ private:
                 if (i == length) break;
                 if (long_wait && i == length / 2) compute(neighbour, 1500 * kMs);
                 for (const std::uint32_t r : {receiver, neighbour}) {
-                    draft_.launch(r, {{pair, OpKind::all_reduce, 0, 0}});
+                    replays ? draft_.replay(r, graph, 0, step) : draft_.launch(r, step);
                     compute(r, pace);
                 }
             }

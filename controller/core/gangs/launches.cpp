@@ -110,8 +110,9 @@ bool Launches::misses_gone_member(const Launch& launch) {
 }
 
 // A call asks for its connections first, and returns when they are made: not before its own gate is open, perhaps. That
-// they have lost their light meanwhile changes nothing of it.
+// they have lost their light meanwhile changes nothing of it. A replay stands in no call.
 bool Launches::is_connecting_before(const Rank& rank, const Launch& launch) {
+    if ((launch.id.seq & kReplayed) != 0) return false;
     return std::any_of(rank.launches.begin(), rank.launches.lower_bound(launch.id.seq), [](const auto& before) {
         const Launch& l = *before.second;
         return l.connects && l.open();
