@@ -55,7 +55,8 @@ void precede(const Communicator& c, const LaunchStream& at, bool captured);
 void give_number_back(Communicator& c, const ring::OpEntry& op);
 bool number_captured(Communicator& c, ring::OpEntry& op);
 
-inline constexpr std::uint16_t kCapturedFlags = ring::kLaunchReplayed | ring::kLaunchFenced | ring::kLaunchSkips;
+inline constexpr std::uint16_t kCapturedFlags =
+    ring::kLaunchReplayed | ring::kLaunchFenced | ring::kLaunchSkips | ring::kLaunchKeepsCounts;
 
 inline bool is_captured(std::uint64_t seq) { return (process.view.record(seq).flags & ring::kLaunchReplayed) != 0; }
 

@@ -54,7 +54,7 @@
 //     ready.replays = r ──its circuits are up, or it may pass──▶ go.replays = r  manager
 //     go.replays >= r ──kernel finished──▶ done.replays += 1                     GPU
 //     graph and executables are gone──▶ done[s] = seq + 1                        shim
-//     done ──▶ go.replays = 0, then the slot is free as that of any launch       manager
+//     done ──▶ go.replays = 0 when the slot is free, as that of any launch       manager
 //     recorded ──▶ ready, done.replays = 0, before the commit                    shim
 //
 // Replays of one graph take turns, so the r-th done is that of the r-th gate. Its ready, go and done words are not used
@@ -67,7 +67,7 @@
 // collectives over the communicator's ring on the stream of its launch before.
 //
 // Every word has one writer and only grows, so a reader needs no lock and either side may die at any
-// instruction. Exceptions: `occupied`, and a go that was stored early, which may be retracted. For that a gate that is
+// instruction. Exceptions: `occupied`, counts of replays (the GPU counts, the shim clears), and a go that was stored early, which may be retracted. For that a gate that is
 // `kLaunchFenced` stores ready, then looks at go, and the manager stores go = seq, then looks at ready (that of a communicator:
 // reads the ring as well, for launches that it has not seen), all four in one total order (seq_cst): so one of the two sees the
 // other. What is ready by then has started, whether it has gone or
@@ -154,6 +154,8 @@ inline constexpr std::uint16_t kLaunchReplayed = 128;  // captured into a graph;
 // Done when what it connected is no more, or the graph that it was captured into; later launches do not wait for that.
 inline constexpr std::uint16_t kLaunchLasts = 256;
 inline constexpr std::uint16_t kLaunchCommGo = 512;  // waits at the go word of its communicator; not below minor 8
+// Of captured ones: their counts stay when the graph is gone. Else a replay that was let go ahead might never be told of.
+inline constexpr std::uint16_t kLaunchKeepsCounts = 1024;
 
 // Slots 2.. of a launch: two more ops each. 64 bytes.
 struct LaunchExtension {

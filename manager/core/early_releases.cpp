@@ -100,11 +100,19 @@ void EarlyReleases::release(Rank& rank) {
 // The next of each graph, which may not be launched yet, in runs without end alone. Where its turn is nobody here sees: its gate is
 // reached when what comes before it on its communicator is over (shim/captured.h), but for those of several.
 void EarlyReleases::release_replays(Rank& rank) {
-    for (auto& [seq, launch] : rank.replays) {
-        if (launch.stands_apart() || !launch.may_be_released_early()) continue;
+    const auto release = [&](Launch& launch) {
+        const bool keeps_counts = (launch.flags & ring::kLaunchKeepsCounts) != 0;
+        if (launch.stands_apart() || !keeps_counts || !launch.may_be_released_early()) return;
         const std::uint64_t grant = runs_.cover(rank, launch, {});
         if (runs_.is_endless(launch, grant)) let_go(rank, launch, grant);
+    };
+    if (std::exchange(rank.all_replays_due, false)) {
+        for (auto& [seq, launch] : rank.replays) release(launch);
+    } else {
+        for (const std::uint64_t seq : rank.replays_due)
+            if (Launch* launch = rank.find(seq)) release(*launch);
     }
+    rank.replays_due.clear();
 }
 
 void EarlyReleases::let_go(Rank& rank, Launch& launch, std::uint64_t grant) {
@@ -148,6 +156,7 @@ bool EarlyReleases::goes_ahead(const Rank& rank, const Member& member, const std
 
 // A word that lay ahead of it has let it go, and may have while it was taken back.
 void EarlyReleases::recorded(Rank& rank, Launch& launch) {
+    if (is_replay(launch.seq) && !runs_.empty()) rank.replays_due.push_back(launch.seq);
     for (const LaunchKey& key : launch.keys) {
         if (!rank.members[key.member]) continue;
         std::optional<Key>& next = rank.members[key.member]->next;
@@ -262,7 +271,7 @@ void EarlyReleases::handle(const Retracted& e) {
         Rank* rank = rank_of(go.rank);
         if (rank == nullptr || !rank->members[go.comm]) continue;
         rank->members[go.comm]->retracted_ahead = 0;
-        rank->early_release_due = true;
+        rank->set_all_due();
         for (const Launch& launch : rank->launches)
             if (launch.early == EarlyRelease::retracting && launch.go_comm() == go.comm &&
                 std::ranges::find(launches, wire::LocalLaunch{go.rank, launch.seq}) == launches.end())
@@ -277,7 +286,7 @@ void EarlyReleases::handle(const Retracted& e) {
             if (reached != (launch->reached || std::find(e.reached.begin(), e.reached.end(), id) != e.reached.end()))
                 continue;
             f(*rank, *launch);
-            rank->early_release_due = true;
+            rank->set_all_due();
         }
     };
     each(true, [this](Rank& rank, Launch& launch) { started(rank, launch); });

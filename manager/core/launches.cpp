@@ -87,6 +87,7 @@ void Launches::handle(const Ready& e) {
     if (launch->ready_ns == 0) launch->ready_ns = realtime_;
     if (launch->reached) return;
     launch->reached = true;
+    if (is_replay(e.seq)) rank->replay_has_come();
     consider(*rank, *launch);
 }
 
@@ -265,7 +266,7 @@ void Launches::hear(const wire::Grant& m) {
     }
     if (m.soft.empty()) return;
     runs_.granted(m.id, m.soft);
-    for (auto& entry : ranks_) entry.second.early_release_due = true;
+    for (auto& entry : ranks_) entry.second.set_all_due();
     decide_all();
 }
 

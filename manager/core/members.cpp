@@ -170,7 +170,7 @@ void Members::set_verdict(const CommId& comm, Verdict verdict, Reason reason, st
         Member& member = *must_find(ranks_, id).members[index];
         member.verdict = verdict;
         if (verdict != Verdict::unknown && verdict != Verdict::enforced) member.lost = false;
-        must_find(ranks_, id).early_release_due = true;
+        must_find(ranks_, id).set_all_due();
         emit_verdict(must_find(ranks_, id), index, verdict, reason, reason_rank);
     }
     early_releases_.retract({});

@@ -30,7 +30,7 @@ bool Rank::append(Launch launch) {
     if (is_replay(launch.seq)) {
         const auto [at, fresh] = replays.try_emplace(launch.seq);
         if (!fresh) return false;
-        replays_ = true;
+        replays_ |= launch.running();
         for (const std::uint16_t m : launch.members)
             if (members[m]) ++members[m]->outstanding;
         at->second = std::move(launch);
@@ -53,6 +53,7 @@ bool Rank::append(Launch launch) {
 
 void Rank::set_done(Launch& launch) {
     launch.phase = Phase::done;
+    if (is_replay(launch.seq)) replays_done_.push_back(launch.seq);
     over_ += launch.slots;
 }
 
@@ -97,7 +98,8 @@ bool Rank::is_behind_own(const Launch& launch) const {
     if (behind_call || (launch.stands_apart() && replays_)) return true;
     return std::any_of(replays.begin(), replays.end(), [&](const auto& replay) {
         const Launch& other = replay.second;
-        return other.seq != launch.seq && other.lets_pass() &&
+        const bool is_ordered = other.members == launch.members && !other.lets_pass();
+        return other.seq != launch.seq && !is_ordered &&
                std::any_of(other.families.begin(), other.families.end(), [&](std::uint32_t family) {
                    return std::find(launch.families.begin(), launch.families.end(), family) != launch.families.end();
                });
@@ -211,7 +213,8 @@ void Rank::forget_unreported() {
 // Where nothing ends late this is all that happens: what is done leaves at the front.
 Retired Rank::retire(bool keep) {
     Retired r{info.rank};
-    std::erase_if(replays, [](const auto& replay) { return replay.second.phase == Phase::done; });
+    for (const std::uint64_t seq : replays_done_) replays.erase(seq);
+    replays_done_.clear();
     while (!launches.empty() && launches.front().phase == Phase::done) {
         const Launch& front = launches.front();
         if (front.unreported && keep) break;

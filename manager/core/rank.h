@@ -149,6 +149,9 @@ public:
     std::vector<std::uint64_t> waiting;  // launches in Phase::waiting
     std::size_t sequences = 0;           // entries of all `finished`
     bool early_release_due = false;      // there may be something to release early
+    // Of replays: those recorded since, or all of them.
+    std::vector<std::uint64_t> replays_due;
+    bool all_replays_due = false;
     bool held_back = false;              // something is recorded that has not been let go
     std::uint64_t recorded_upto = 0;     // the launches read so far lie below
     bool recovered = false;   // an earlier manager served it
@@ -175,7 +178,8 @@ public:
     // Where in that order a replay was launched nobody here sees: it comes when its gate does.
     bool has_turn(const Launch& launch) const;
     // Behind a stream gate, and an earlier launch of its families is not done: it may have to wait for that, go or not. Gates of
-    // replays are reached in the order of their communicator, but for those of several: what is before these nobody here sees.
+    // replays are reached in the order of their communicator, but for those of several: what is before these nobody here sees. Nor
+    // where in the order a replay of another communicator stands that shares its resources, whether it has come or not.
     bool is_behind_own(const Launch& launch) const;
     static constexpr std::uint64_t kNoLaunch = ~std::uint64_t{0};
     std::uint64_t next_of(std::uint32_t family, std::uint64_t seq) const;  // that is not done
@@ -185,6 +189,8 @@ public:
     bool is_connecting_before(const Launch& launch) const;
     void leave(const Launch& launch);  // it ended
     void stop_waiting(const Launch& launch);
+    void replay_has_come() { replays_ = true; }
+    void set_all_due() { early_release_due = all_replays_due = true; }
     void set_done(Launch& launch);
     void set_unreported(Launch& launch);
     void note_finished(const Launch& launch);
@@ -220,7 +226,8 @@ private:
     std::uint64_t least_freed() const;
 
     bool skips_ = false;          // its shim knows occupied slots
-    bool replays_ = false;  // a replay has come
+    bool replays_ = false;        // a replay has come
+    std::vector<std::uint64_t> replays_done_;  // not forgotten yet
     std::size_t overtaken_ = 0;   // so many launches, the first ones
     std::uint64_t occupied_ = 0;  // their slots
     std::uint64_t slots_ = 0;     // of all launches

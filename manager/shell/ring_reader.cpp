@@ -83,6 +83,7 @@ void RingReader::break_ring(std::string fault, std::vector<Event>& events) {
 void RingReader::retired(const Retired& a) {
     for (const Slots& slots : a.occupied) set_occupied(slots, true);
     passes_over_ |= !a.occupied.empty();
+    words_.retired(a, [this](std::uint64_t seq) { return any_occupied(seq, 1); });
     free_upto(a.upto);
     for (const Slots& slots : a.freed) set_occupied(slots, false);
 }

@@ -1,7 +1,6 @@
 #include "manager/shell/ring_words.h"
 
 #include <algorithm>
-#include <utility>
 
 #include "manager/shell/go_words.h"
 
@@ -175,10 +174,20 @@ void RingWords::watch_replays(bool broken, std::vector<Event>& events) {
         }
         if (captured.done < captured.ready)
             end_replay(captured, events);  // by a shim that counts from nothing again then
-        view_.go[seq & view_.mask].replays.store(0, std::memory_order_release);
+        counted_.push_back(seq);
         events.push_back(DoneSeen{rank_, seq});
         it = captured_.erase(it);
     }
+}
+
+// Not before: the core may let go what it is told of with the end of the graph.
+void RingWords::retired(const Retired& a, const std::function<bool(std::uint64_t seq)>& is_occupied) {
+    std::erase_if(counted_, [&](std::uint64_t seq) {
+        const bool is_free =
+            is_occupied(seq) ? std::ranges::any_of(a.freed, [seq](const Slots& s) { return s.seq == seq; }) : seq < a.upto;
+        if (is_free) view_.go[seq & view_.mask].replays.store(0, std::memory_order_release);
+        return is_free;
+    });
 }
 
 void RingWords::end_replay(Captured& captured, std::vector<Event>& events) {
@@ -208,7 +217,7 @@ void RingWords::watch_replays(Captured& captured, std::vector<Event>& events) {
         if (captured.ready == captured.done) {
             if (ready <= captured.ready) return;
             events.push_back(Ready{rank_, replay_launch(slot, captured.ready++)});
-            captured.period = now_ - std::exchange(captured.reached, now_);
+            captured.pause = now_ - captured.since;
         } else {
             if (done <= captured.done) return;
             end_replay(captured, events);
@@ -255,11 +264,11 @@ void RingWords::await(PollHint& hint, TimeNs now, const Awaited& is_awaited) {
         goes_by_itself(captured, is_awaited) ? hint.add_soon(now) : hint.add(captured.since, {}, now);
 }
 
-// It was let go, nobody waits for its end, and the next does not come before somebody has looked.
+// It was let go, nobody waits for its end, and the next comes so much later that somebody has looked by then.
 bool RingWords::goes_by_itself(const Captured& captured, const Awaited& is_awaited) const {
     const std::uint64_t slot = captured.record.seq & view_.mask;
     const std::uint64_t go = view_.go[slot].replays.load(std::memory_order_relaxed) & ~ring::kGoAbort;
-    return captured.period > kSeldom && go > captured.done && !is_awaited(replay_launch(slot, captured.done));
+    return captured.pause > kSeldom && go > captured.done && !is_awaited(replay_launch(slot, captured.done));
 }
 
 }  // namespace opus::manager

@@ -25,6 +25,9 @@ public:
     // Of a launch that is captured into a graph. Returns how many of its replays an earlier manager has reported.
     std::uint64_t follow_replays(const Recorded& record, bool recovered);
 
+    // Slots are free: the counts of what was captured into them are nothing again, before anything else can be.
+    void retired(const Retired& a, const std::function<bool(std::uint64_t seq)>& is_occupied);
+
     // Appends events.
     void watch(bool broken, std::vector<Event>& events);
     // Adds what can change that only looking shows. `is_awaited`: whether somebody waits for the end of a launch.
@@ -67,9 +70,9 @@ private:
         Recorded record;
         std::uint64_t recorded = 0, ready = 0, done = 0;  // replays reported
         TimeNs since = 0;                                 // the last of that
-        TimeNs reached = 0, period = 0;                   // when the last was ready, and how long after the one before
+        TimeNs pause = 0;                                 // before the last was ready, after the end of the one before
     };
-    static constexpr TimeNs kSeldom = 4 * PollHint::kSoon;  // between replays
+    static constexpr TimeNs kSeldom = 4 * PollHint::kSoon;
     static constexpr std::uint64_t kMostPassed = 64;  // replays between two looks that are reported one by one
 
     void watch_queues(std::vector<Event>& events);
@@ -90,6 +93,7 @@ private:
     RankId rank_;
     std::map<StreamQueueKey, StreamQueue> queues_;
     std::map<std::uint64_t, Captured> captured_;  // by seq
+    std::vector<std::uint64_t> counted_;          // those whose graph is gone, until their slots are free
     std::vector<std::uint64_t> gos_;              // by entry: go words, as take_comm_gos found them
     Arrivals arrivals_;
     TimeNs now_ = 0, last_look_ = 0;

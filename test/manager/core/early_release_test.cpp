@@ -446,7 +446,7 @@ TEST_CASE("in a run without end the go word of a communicator lies ahead of what
 namespace {
 
 // A collective of A that is captured, and its first replay, which is not launched yet.
-constexpr std::uint16_t kCapturedFlags = ring::kLaunchReplayed | ring::kLaunchFenced;
+constexpr std::uint16_t kCapturedFlags = ring::kLaunchReplayed | ring::kLaunchFenced | ring::kLaunchKeepsCounts;
 constexpr std::uint64_t kReplay0 = replay_launch(0, 0);
 
 void record_replay(Node& n, std::uint64_t replay, std::uint16_t flags = kCapturedFlags) {
@@ -507,12 +507,31 @@ TEST_CASE("in a run without end the next replay of a graph is let go before its 
     }
 }
 
-TEST_CASE("a replay is not let go early under a run that ends, nor one of several communicators") {
+TEST_CASE("what shares resources with a communicator that has captured says that it may wait for a replay") {
+    for (const std::uint32_t family : {1u, 7u}) {  // A's, or its own
+        CAPTURE(family);
+        Node n;
+        n.serve(1);
+        n.comm(0, 1, kCommB, 0, 2, family);
+        n.enforce(kCommB);
+        capture(n);
+        n.take();
+        n.launch(0, 1, {coll(1, 0)});
+        n.flush();
+        CHECK(n.said<wire::Demand>().at(0).launches.at(0).behind == (family == 1));
+    }
+}
+
+TEST_CASE("a replay is not let go early under a run that ends, nor one of several communicators, nor an older shim's") {
     Node n;
     n.serve(1);
     SUBCASE("a run that ends") {
         capture(n);
         n.grant(1, {}, {replays(5)});
+    }
+    SUBCASE("a shim that forgets counts with the graph: it might never be told of") {
+        capture(n, kCapturedFlags & ~ring::kLaunchKeepsCounts);
+        n.grant(1, {}, {replays(1'000'000)});
     }
     SUBCASE("several communicators: what comes before it nobody sees") {
         capture(n, kCapturedFlags | ring::kLaunchMixed);
