@@ -130,6 +130,7 @@ void Draft::resolve() {
             if (raw.kind == Call::Kind::launch) resolve_launches(r, raw, numbers, call);
             if (raw.kind == Call::Kind::capture) resolve_capture(r, raw, numbers, graphs[raw.index], call);
             if (raw.kind == Call::Kind::replay) resolve_replay(r, raw, graphs[raw.index], call);
+            if (raw.kind == Call::Kind::forget) call.comm = raw.ops.front().comm;
             s_.ranks[r].calls.push_back(std::move(call));
         }
     }

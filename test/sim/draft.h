@@ -56,6 +56,10 @@ public:
     void replay(std::uint32_t rank, std::uint32_t graph, std::uint32_t stream, std::vector<RawOp> ops) {
         add(rank, Call::Kind::replay, graph, stream, 0, std::move(ops));
     }
+    // It is destroyed, when all that was launched on its communicator is over. `ops`: what it captured.
+    void forget(std::uint32_t rank, std::uint32_t graph, std::vector<RawOp> ops) {
+        add(rank, Call::Kind::forget, graph, 0, 0, std::move(ops));
+    }
     // Creates it on all its members, from a unique id. Returns its CommPlan.
     std::uint32_t create(const std::vector<std::uint32_t>& members, bool shares_first = false);
     // One ncclCommSplit of all members of `parent`; a list of members each child. One alone makes no communicator.

@@ -48,6 +48,8 @@ private:
             } else if (call.kind == Call::Kind::destroy) {
                 destroyed = true;
                 if (before < launches) note(Drawn::destroyed_early);
+            } else if (call.kind == Call::Kind::forget) {
+                note(Drawn::graph_destroyed);
             } else if (call.kind == Call::Kind::replay) {
                 note(replayed_.insert(call.index).second ? Drawn::graph : Drawn::graph_again);
                 if (call.launches.size() > 1) note(Drawn::graph_of_several);
@@ -132,6 +134,7 @@ const char* name_of(Drawn what) {
         "CUDA graph of collectives, launched",
         "the same graph launched again",
         "graph of several collectives",
+        "graph destroyed before its communicator",
     };
     return kNames[static_cast<std::size_t>(what)];
 }

@@ -30,8 +30,9 @@ enum class Drawn : std::uint8_t {
     graph,       // collectives captured into a CUDA graph, which is launched
     graph_again,
     graph_of_several,
+    graph_destroyed,  // before its communicator
 };
-inline constexpr std::uint32_t kDrawn = 22;
+inline constexpr std::uint32_t kDrawn = 23;
 const char* name_of(Drawn what);
 
 // A bit for each.

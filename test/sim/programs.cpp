@@ -160,6 +160,7 @@ private:
         for (const std::uint32_t r : ranks()) first[r] = s_.ranks[r].events;
         kept_.insert(living_.begin(), living_.end());
         if (captures_ && random_.chance(400)) graph();
+        for (DrawnGraph& g : graphs_) g.kept = true;
         for (std::uint32_t b = 0; b < kinds; ++b) bodies.push_back(draw_body());
         for (const std::uint32_t r : ranks()) own[r] = s_.ranks[r].events - first[r];
         const std::uint32_t rounds = 3 + random_.below(6), surprise = random_.below(3) * 350;
@@ -221,15 +222,19 @@ private:
         if (!repeats_ && (graphs_.empty() || random_.chance(300))) {
             const std::uint32_t c = some_comm();
             if (!draft_.can_ring(c)) return;
-            DrawnGraph& g = graphs_.emplace_back(DrawnGraph{c, draft_.new_graph(), {}});
+            DrawnGraph& g = graphs_.emplace_back(DrawnGraph{c, draft_.new_graph(), {}, false});
             const std::uint32_t count = 1 + random_.below(3);
             for (std::uint32_t i = 0; i < count; ++i) g.ops.push_back({c, some_collective(c), some_root(c), 0});
             for (const std::uint32_t r : plan(c).ranks) draft_.capture(r, g.graph, stream_of(r, c), g.ops);
         }
         if (graphs_.empty()) return;
-        const DrawnGraph& g = graphs_[random_.below(graphs_.size())];
+        const std::size_t at = random_.below(graphs_.size());
+        const DrawnGraph& g = graphs_[at];
         for (std::uint32_t times = 1 + random_.below(repeats_ ? 1 : 4); times > 0; --times)
             for (const std::uint32_t r : plan(g.comm).ranks) draft_.replay(r, g.graph, stream_of(r, g.comm), g.ops);
+        if (repeats_ || g.kept || !random_.chance(300)) return;
+        for (const std::uint32_t r : plan(g.comm).ranks) draft_.forget(r, g.graph, g.ops);
+        graphs_.erase(graphs_.begin() + static_cast<std::ptrdiff_t>(at));
     }
 
     std::uint32_t some_root(std::uint32_t comm) { return random_.below(plan(comm).ranks.size()); }
@@ -411,6 +416,7 @@ private:
     struct DrawnGraph {
         std::uint32_t comm, graph;
         std::vector<RawOp> ops;
+        bool kept = false;  // launched again in later iterations
     };
     std::vector<DrawnGraph> graphs_;
     bool captures_ = false;  // it has CUDA graphs

@@ -91,6 +91,11 @@ void Rank::host() {
                 if (!launch(call)) return;
                 break;
             case Call::Kind::replay: replay(call); break;
+            case Call::Kind::forget:
+                if (!family_of(call.comm).empty()) return;
+                forget(graphs_.at(call.index));
+                graphs_.erase(call.index);
+                break;
             case Call::Kind::compute:
                 streams_[call.stream].items.push_back({Item::Kind::compute, 0, call.ns});
                 run_streams();
@@ -582,7 +587,7 @@ void Rank::capture(const LaunchPlan& plan, std::uint32_t graph) {
     run.parts = &kNoParts;
     run.state = LaunchRun::State::running;  // as long as its graph is there
     const std::uint32_t comm = plan.ops.front().comm;
-    const std::uint16_t flags = ring::kLaunchReplayed | ring::kLaunchFenced;
+    const std::uint16_t flags = ring::kLaunchReplayed | ring::kLaunchFenced | ring::kLaunchKeepsCounts;
     run.seq = push(plan.ops, flags, ring::Gate::stream, plan.stream + 1);
     if (run.seq != kUnrecorded) last_end_.try_emplace(comm, kNone);
     graphs_[graph].comm = comm;
@@ -612,22 +617,21 @@ void Rank::replay(const Call& call) {
     run_streams();
 }
 
-// Nothing of them runs any more.
 void Rank::forget_graphs(std::uint32_t comm) {
-    for (auto at = graphs_.begin(); at != graphs_.end();) {
-        if (at->second.comm != comm) {
-            ++at;
-            continue;
-        }
-        for (const CapturedLaunch& captured : at->second.launches) {
-            LaunchRun& run = world_.launches[captured.launch];
-            run.state = LaunchRun::State::done;
-            run.done_ns = world_.now;
-            if (captured.seq == kUnrecorded) continue;
-            view_.done[captured.seq & view_.mask].value.store(captured.seq + 1);
-            let_look(run);
-        }
-        at = graphs_.erase(at);
+    for (const auto& [index, graph] : graphs_)
+        if (graph.comm == comm) forget(graph);
+    std::erase_if(graphs_, [comm](const auto& graph) { return graph.second.comm == comm; });
+}
+
+// Nothing of it runs any more.
+void Rank::forget(const Graph& graph) {
+    for (const CapturedLaunch& captured : graph.launches) {
+        LaunchRun& run = world_.launches[captured.launch];
+        run.state = LaunchRun::State::done;
+        run.done_ns = world_.now;
+        if (captured.seq == kUnrecorded) continue;
+        view_.done[captured.seq & view_.mask].value.store(captured.seq + 1);
+        let_look(run);
     }
 }
 
@@ -852,8 +856,8 @@ std::string Rank::where() const {
                         text += ", flow " + std::to_string(part.flow) + " is under way (" +
                                 std::to_string(world_.traffic.members(part.flow).size()) + " ends)";
     } else {
-        static constexpr const char* kCalls[] = {"create", "launch",  "compute", "record",  "wait",
-                                                 "sync",   "destroy", "pause",   "capture", "replay"};
+        static constexpr const char* kCalls[] = {"create",  "launch", "compute", "record", "wait",  "sync",
+                                                 "destroy", "pause",  "capture", "replay", "forget"};
         text += "in call " + std::to_string(at_) + " (" + kCalls[static_cast<int>(plan_.calls[at_].kind)] + ", step " +
                 std::to_string(static_cast<int>(step_)) + ")";
     }

@@ -113,6 +113,7 @@ private:
     void capture(const LaunchPlan& plan, std::uint32_t graph);
     void replay(const Call& call);
     void forget_graphs(std::uint32_t comm);
+    void forget(const Graph& graph);
     std::atomic<std::uint64_t>& word_of(ring::GateWord* words, std::uint64_t seq) const;
     void tell_comms();
     void count_lost(std::uint32_t comm);

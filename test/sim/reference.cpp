@@ -100,6 +100,9 @@ private:
                 case Call::Kind::sync:
                     if (!p.streams[call.stream].empty()) return moved;
                     break;
+                case Call::Kind::forget:
+                    if (!p.families[s_.comms[call.comm].family].empty()) return moved;
+                    break;
                 case Call::Kind::destroy:  // waits for what the communicator has launched
                     if (!p.families[s_.comms[call.index].family].empty()) return moved;
                     break;

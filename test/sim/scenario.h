@@ -142,9 +142,11 @@ struct Call {
         destroy,
         pause,
         capture,
-        replay
+        replay,
+        forget
     } kind{};
     std::uint32_t index = 0;  // communicator (kNone: created for others alone), event, or graph
+    std::uint32_t comm = kNone;  // whose graph it forgets
     std::uint32_t creation = 0;
     std::uint32_t stream = 0;
     TimeNs ns = 0;
