@@ -67,11 +67,12 @@
 // collectives over the communicator's ring on the stream of its launch before.
 //
 // Every word has one writer and only grows, so a reader needs no lock and either side may die at any
-// instruction. Exceptions: `occupied`, counts of replays (the GPU counts, the shim clears), and a go that was stored early, which may be retracted. For that a gate that is
-// `kLaunchFenced` stores ready, then looks at go, and the manager stores go = seq, then looks at ready (that of a communicator:
-// reads the ring as well, for launches that it has not seen), all four in one total order (seq_cst): so one of the two sees the
-// other. What is ready by then has started, whether it has gone or
-// not, and its go is stored again. The manager trusts no byte the shim wrote: it copies, then validates (manager/ring.*).
+// instruction. Exceptions: `occupied`, counts of replays (the GPU counts, the shim clears), and a go that was stored
+// early, which may be retracted. For that a gate that is `kLaunchFenced` stores ready, then looks at go, and the manager
+// stores go = seq, then looks at ready (that of a communicator: reads the ring as well, for launches that it has not
+// seen), all four in one total order (seq_cst): so one of the two sees the other. What is ready by then has started,
+// whether it has gone or not, and its go is stored again. The manager trusts no byte the shim wrote: it copies, then
+// validates (manager/ring.*).
 //
 // A gate is open when  its go >= seq + 1,  or `open` of the segment is not 0,  or `open` of its
 // communicator is not 0 (a stream gate that holds several: `opened` of its slot),  or the heartbeat has stood still for the hold time, or is what it was when
