@@ -198,7 +198,7 @@ void Rank::imply_replayed(const Launch& captured, std::uint64_t replays) {
 void Rank::forget_replays(const Launch& captured) {
     const std::uint64_t slot = captured.seq % capacity;
     for (auto at = replays.lower_bound(replay_launch(slot, 0)); at != replays.end() && slot_of_replay(at->first) == slot;) {
-        const bool forgets = at->second.phase == Phase::recorded && !at->second.reached;
+        const bool forgets = at->second.may_never_come();
         if (forgets) leave(at->second);
         at = forgets ? replays.erase(at) : std::next(at);
     }

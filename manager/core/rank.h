@@ -92,10 +92,8 @@ struct Launch {
     std::uint64_t end() const { return seq + slots; }  // in the ring
     bool ungated() const { return (flags & ring::kLaunchUngated) != 0; }
     // Recorded, and to come to its end without the host: not what is captured, nor a replay that may never come.
-    bool is_under_way() const {
-        const bool may_never_come = is_replay(seq) && phase == Phase::recorded && !reached;
-        return phase != Phase::done && phase != Phase::captured && !may_never_come;
-    }
+    bool is_under_way() const { return phase != Phase::done && phase != Phase::captured && !may_never_come(); }
+    bool may_never_come() const { return is_replay(seq) && phase == Phase::recorded && !reached; }
     bool pending() const { return phase == Phase::recorded || phase == Phase::waiting; }
     bool running() const { return phase == Phase::started || phase == Phase::suspended || phase == Phase::passed; }
 };

@@ -287,6 +287,12 @@ std::atomic<std::uint64_t>& Rank::word_of(ring::GateWord* words, std::uint64_t s
     return manager::is_replay(seq) ? words[manager::slot_of_replay(seq) & view_.mask].replays : words[seq & view_.mask].value;
 }
 
+// What the GPU writes.
+void Rank::signal(ring::GateWord* words, std::uint64_t seq) const {
+    auto& word = word_of(words, seq);
+    manager::is_replay(seq) ? void(word.fetch_add(1)) : word.store(seq + 1);
+}
+
 bool Rank::drains() const { return s_.jobs[plan_.job].drains; }
 
 // Of all that stands before the kernels of the call, its own gates among it.
@@ -530,19 +536,10 @@ void Rank::enqueue(const LaunchPlan& plan, const Call& call) {
         std::all_of(plan.ops.begin(), plan.ops.end(), [this](const OpPlan& op) { return op.empty && records(op.comm); });
     if (run.seq != kUnrecorded) world_.inspector.issued(index);
     auto& stream = streams_[plan.stream].items;
-    for (const std::uint32_t other : plan.other_streams) {
-        const auto event = static_cast<std::uint32_t>(events_.size());
-        events_.push_back(false);
-        streams_[other].items.push_back({Item::Kind::record, event, 0});
-        stream.push_back({Item::Kind::wait, event, 0});
-    }
+    for (const std::uint32_t other : plan.other_streams) stream.push_back({Item::Kind::wait, record_event(other), 0});
     enqueue_kernels(index, plan);
-    for (const std::uint32_t other : plan.other_streams) {
-        const auto event = static_cast<std::uint32_t>(events_.size());
-        events_.push_back(false);
-        stream.push_back({Item::Kind::record, event, 0});
-        streams_[other].items.push_back({Item::Kind::wait, event, 0});
-    }
+    for (const std::uint32_t other : plan.other_streams)
+        streams_[other].items.push_back({Item::Kind::wait, record_event(plan.stream), 0});
 }
 
 // From a communicator's first capture on a gate waits for the end of the launch before it; what is of several stands
@@ -559,7 +556,7 @@ void Rank::enqueue_kernels(LaunchIndex index, const LaunchPlan& plan) {
             stream.push_back({Item::Kind::wait, *before, 0});
     if (recorded) stream.push_back({Item::Kind::gate, index, 0});
     for (const KernelPlan& kernel : plan.kernels)
-        if (std::uint32_t* end = end_of(kernel); !one && end != nullptr) enqueue_event(plan.stream, *end);
+        if (std::uint32_t* end = end_of(kernel); !one && end != nullptr) *end = record_event(plan.stream);
     for (const KernelPlan& kernel : plan.kernels) {
         const auto k = static_cast<std::uint32_t>(kernels_.size());
         kernels_.push_back({index, &kernel, static_cast<std::uint32_t>(kernel.parts.size())});
@@ -567,13 +564,14 @@ void Rank::enqueue_kernels(LaunchIndex index, const LaunchPlan& plan) {
         family_of(kernel.comm).push_back(k);
     }
     for (const KernelPlan& kernel : plan.kernels)
-        if (std::uint32_t* end = end_of(kernel); one && end != nullptr) enqueue_event(plan.stream, *end);
+        if (std::uint32_t* end = end_of(kernel); one && end != nullptr) *end = record_event(plan.stream);
 }
 
-void Rank::enqueue_event(std::uint32_t stream, std::uint32_t& event) {
-    event = static_cast<std::uint32_t>(events_.size());
+std::uint32_t Rank::record_event(std::uint32_t stream) {
+    const auto event = static_cast<std::uint32_t>(events_.size());
     events_.push_back(false);
     streams_[stream].items.push_back({Item::Kind::record, event, 0});
+    return event;
 }
 
 // --- CUDA graphs: shim/captured.cpp ---------------------------------------------------------------------
@@ -641,10 +639,7 @@ void Rank::reach(LaunchIndex index) {
     LaunchRun& run = world_.launches[index];
     run.state = LaunchRun::State::reached;
     run.reached_ns = world_.now;
-    if (manager::is_replay(run.seq))
-        word_of(view_.ready, run.seq).fetch_add(1);
-    else
-        word_of(view_.ready, run.seq).store(run.seq + 1);
+    signal(view_.ready, run.seq);
     gated_.push_back(index);
     // Let go for good before it is reached: of one behind it in another stream the gate was.
     if (run.go || is_let_go(run))
@@ -782,10 +777,7 @@ void Rank::finish(LaunchIndex index) {
     run.done_ns = world_.now;
     world_.inspector.finished(index);
     if (run.seq != kUnrecorded) {
-        if (manager::is_replay(run.seq))
-            word_of(view_.done, run.seq).fetch_add(1);
-        else
-            word_of(view_.done, run.seq).store(run.seq + 1);
+        signal(view_.done, run.seq);
         let_look(run);
     }
     run_streams();

@@ -109,12 +109,13 @@ private:
     std::uint64_t push(const std::vector<OpPlan>& ops, std::uint16_t flags, ring::Gate gate, std::uint64_t stream);
     void enqueue(const LaunchPlan& plan, const Call& call);
     void enqueue_kernels(LaunchIndex launch, const LaunchPlan& plan);
-    void enqueue_event(std::uint32_t stream, std::uint32_t& event);
+    std::uint32_t record_event(std::uint32_t stream);
     void capture(const LaunchPlan& plan, std::uint32_t graph);
     void replay(const Call& call);
     void forget_graphs(std::uint32_t comm);
     void forget(const Graph& graph);
     std::atomic<std::uint64_t>& word_of(ring::GateWord* words, std::uint64_t seq) const;
+    void signal(ring::GateWord* words, std::uint64_t seq) const;
     void tell_comms();
     void count_lost(std::uint32_t comm);
     void reach(LaunchIndex launch);

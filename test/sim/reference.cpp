@@ -101,11 +101,11 @@ private:
                     if (!p.streams[call.stream].empty()) return moved;
                     break;
                 case Call::Kind::forget:
-                    if (!p.families[s_.comms[call.comm].family].empty()) return moved;
+                case Call::Kind::destroy: {  // waits for what the communicator has launched
+                    const std::uint32_t comm = call.kind == Call::Kind::forget ? call.comm : call.index;
+                    if (!p.families[s_.comms[comm].family].empty()) return moved;
                     break;
-                case Call::Kind::destroy:  // waits for what the communicator has launched
-                    if (!p.families[s_.comms[call.index].family].empty()) return moved;
-                    break;
+                }
                 case Call::Kind::compute:
                 case Call::Kind::pause: break;
             }
