@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """What `make demo` and `make install` compile, in a folder that is configured for it and never built.
 
-    build_targets.py SOURCE_ROOT
+    build_targets.py SOURCE_ROOT BUILD_ROOT
 
 Read from what make would call and from what ninja would run; compiles nothing, but has the compiler look over libraries
-that are one unit each.
+that are one unit each, unless BUILD_ROOT was itself compiled so.
 """
 import json
 import os
@@ -16,6 +16,7 @@ import sys
 import tempfile
 
 SOURCE = pathlib.Path(sys.argv[1]).resolve()
+BUILT = pathlib.Path(sys.argv[2]).resolve()
 sys.path.insert(0, str(SOURCE / "tools"))
 from cluster import Build  # noqa: E402
 
@@ -110,6 +111,8 @@ def libraries_of_one_unit_compile(f: Folder) -> None:
     commands = json.loads(said("ninja", "-C", f.folder, "-t", "compdb"))
     units = [c for c in commands if c["output"].endswith(".o") and "-unity" in c["output"]]
     assert units, "no library is one unit"
+    if has_units(BUILT):
+        return  # they have been compiled
     for c in units:
         words = [w for w in shlex.split(c["command"]) if w != "ccache"]
         for option in ("-o", "-MF", "-MQ"):
@@ -117,6 +120,10 @@ def libraries_of_one_unit_compile(f: Folder) -> None:
             del words[at:at + 2]
         done = subprocess.run([*(w for w in words if w != "-MD"), "-fsyntax-only", "-O0"], cwd=c["directory"], capture_output=True, text=True)
         assert done.returncode == 0, f"{c['output']}:\n{done.stderr[-4000:]}"
+
+
+def has_units(folder: pathlib.Path) -> bool:
+    return {o["name"]: o["value"] for o in json.loads(said("meson", "introspect", "--buildoptions", folder))}["unity_libs"]
 
 
 def configured_again_when_options_change(f: Folder) -> None:

@@ -1,6 +1,5 @@
 // The launch ring is shared between builds that may differ: the shim in a container, the manager on the
 // host. Its offsets are held here against a written-down table; to change one is to raise kVersionMajor.
-#define DOCTEST_CONFIG_IMPLEMENT_WITH_MAIN
 #include <doctest/doctest.h>
 
 #include <cstring>

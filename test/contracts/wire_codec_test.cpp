@@ -1,5 +1,4 @@
 // The codec of the control protocol: what goes in comes out, and no bytes whatever can hurt.
-#define DOCTEST_CONFIG_IMPLEMENT_WITH_MAIN
 #include <doctest/doctest.h>
 
 #include <msgpack.hpp>

@@ -1,5 +1,4 @@
 // Chakra traces: what is read of them, and what is said of bad ones.
-#define DOCTEST_CONFIG_IMPLEMENT_WITH_MAIN
 #include <doctest/doctest.h>
 
 #include "test/opus_sim/trace_bytes.h"

@@ -1,5 +1,4 @@
 // Cost and power: the published figures, terms that add up, inputs and price files that are wrong.
-#define DOCTEST_CONFIG_IMPLEMENT_WITH_MAIN
 #include <doctest/doctest.h>
 
 #include <cmath>

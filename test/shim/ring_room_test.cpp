@@ -1,6 +1,5 @@
 // The launch ring from both its ends: the shim's writer and the manager's reader and accounts, over one segment.
 // Launches end in any order, some hardly ever, and some are done and not reported yet.
-#define DOCTEST_CONFIG_IMPLEMENT_WITH_MAIN
 #include <doctest/doctest.h>
 
 #include <algorithm>

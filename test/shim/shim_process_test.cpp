@@ -1,6 +1,5 @@
 // Programs under LD_PRELOAD=libopus_shim.so, with a fake NCCL, a fake CUDA driver and a mini manager. The
 // shim is the shipped one.
-#define DOCTEST_CONFIG_IMPLEMENT_WITH_MAIN
 #include <doctest/doctest.h>
 #include <fcntl.h>
 #include <sys/wait.h>

@@ -1,5 +1,4 @@
 // The shim's parts that need no NCCL, from the same sources, in this (perhaps instrumented) program.
-#define DOCTEST_CONFIG_IMPLEMENT_WITH_MAIN
 #include <doctest/doctest.h>
 
 #include <atomic>

@@ -1,5 +1,4 @@
 // The queue of all that plays in virtual time (tools/virtual_time).
-#define DOCTEST_CONFIG_IMPLEMENT_WITH_MAIN
 #include <doctest/doctest.h>
 
 #include <algorithm>

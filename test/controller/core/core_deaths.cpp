@@ -1,6 +1,5 @@
 // A rank dies, in every state that a launch of it can be in: its peers see what NCCL makes of that, everybody else
 // goes on, and once its job is gone nothing holds a port.
-#define DOCTEST_CONFIG_IMPLEMENT_WITH_MAIN
 #include "test/controller/core/job_words.h"
 #include "test/controller/core/random_job.h"
 

@@ -1,5 +1,4 @@
 // The planner alone: what can be routed can be placed.
-#define DOCTEST_CONFIG_IMPLEMENT_WITH_MAIN
 #include <doctest/doctest.h>
 
 #include <algorithm>

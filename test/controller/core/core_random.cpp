@@ -1,6 +1,5 @@
 // Random programs, thousands of them: what PROTOCOL promises, held after every event. A failing seed prints
 // itself and its program; OPUS_TEST_SEED=N replays it with the whole log.
-#define DOCTEST_CONFIG_IMPLEMENT_WITH_MAIN
 #include <cstdlib>
 #include <iostream>
 

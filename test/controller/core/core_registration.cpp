@@ -1,5 +1,4 @@
 // Members that come late, that never come, and that are inside NCCL's creation without a place yet.
-#define DOCTEST_CONFIG_IMPLEMENT_WITH_MAIN
 #include "test/controller/core/job_words.h"
 
 namespace opus::controller::test {

@@ -1,5 +1,4 @@
 // Runs: what a grant covers beside its gang, and how it is taken back (docs/protocol.md, scenarios B to D, H and K).
-#define DOCTEST_CONFIG_IMPLEMENT_WITH_MAIN
 #include <random>
 
 #include "test/controller/core/job_words.h"

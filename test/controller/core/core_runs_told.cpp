@@ -1,5 +1,4 @@
 // Runs, told of by hand: managers that say what a random world rarely brings together, or what none would say (F).
-#define DOCTEST_CONFIG_IMPLEMENT_WITH_MAIN
 #include <algorithm>
 
 #include "test/controller/core/job_words.h"

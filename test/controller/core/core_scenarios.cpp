@@ -1,5 +1,4 @@
 // The scenarios of docs/protocol.md: each breaks a protocol that lacks the rule it is there for.
-#define DOCTEST_CONFIG_IMPLEMENT_WITH_MAIN
 #include "test/controller/core/job_words.h"
 
 namespace opus::controller::test {

@@ -1,5 +1,4 @@
 // Scenario H of docs/protocol.md (the controller dies) and K (nobody starves), on demand.
-#define DOCTEST_CONFIG_IMPLEMENT_WITH_MAIN
 #include <functional>
 #include <optional>
 

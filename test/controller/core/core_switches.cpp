@@ -1,5 +1,4 @@
 // What the controller believes of a switch is what the switch says (I5): other hands, other controllers.
-#define DOCTEST_CONFIG_IMPLEMENT_WITH_MAIN
 #include "test/controller/core/job_words.h"
 
 namespace opus::controller::test {

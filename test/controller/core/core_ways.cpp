@@ -1,5 +1,4 @@
 // By which NICs NCCL sends, and what becomes of what no switch joins.
-#define DOCTEST_CONFIG_IMPLEMENT_WITH_MAIN
 #include <set>
 
 #include "test/controller/core/job_words.h"

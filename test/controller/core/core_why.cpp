@@ -1,5 +1,4 @@
 // What people are told of why something waits.
-#define DOCTEST_CONFIG_IMPLEMENT_WITH_MAIN
 #include "test/controller/core/job_words.h"
 
 namespace opus::controller::test {

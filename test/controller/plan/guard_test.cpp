@@ -1,5 +1,4 @@
 // What plans have cost a job is known whatever its laps are, and it pays for it before another one begins.
-#define DOCTEST_CONFIG_IMPLEMENT_WITH_MAIN
 #include "controller/plan/guard.h"
 
 #include <doctest/doctest.h>

@@ -1,5 +1,4 @@
 // What a job does is learned, and when its plan is followed, dropped and made anew.
-#define DOCTEST_CONFIG_IMPLEMENT_WITH_MAIN
 #include "controller/plan/learner.h"
 
 #include <doctest/doctest.h>

@@ -1,5 +1,4 @@
 // Laps that are learned, orders that are found for them, and jobs on their way through.
-#define DOCTEST_CONFIG_IMPLEMENT_WITH_MAIN
 #include <doctest/doctest.h>
 
 #include <algorithm>

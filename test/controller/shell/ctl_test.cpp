@@ -1,5 +1,4 @@
 // opus-ctl as a process, against a controller around a scripted core: what it prints and how it ends.
-#define DOCTEST_CONFIG_IMPLEMENT_WITH_MAIN
 #include <doctest/doctest.h>
 
 #include <fstream>

@@ -1,7 +1,6 @@
 // opus-controller as a process: what it says to managers, good and bad, and how it begins and ends.
 // OPUS_TEST_CONTROLLER names the program: the daemon around a scripted core, or the real one; the suite
 // "by rote" needs the former.
-#define DOCTEST_CONFIG_IMPLEMENT_WITH_MAIN
 #include <doctest/doctest.h>
 
 #include <chrono>

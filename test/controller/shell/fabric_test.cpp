@@ -1,5 +1,4 @@
 // The fabric file: every mistake is found, all in one pass, each with its line.
-#define DOCTEST_CONFIG_IMPLEMENT_WITH_MAIN
 #include <doctest/doctest.h>
 
 #include "controller/fabric/fabric_file.h"

@@ -1,5 +1,4 @@
 // Windows, dark time and the file format, without any I/O.
-#define DOCTEST_CONFIG_IMPLEMENT_WITH_MAIN
 #include <doctest/doctest.h>
 
 #include "controller/recording/recording.h"

@@ -1,5 +1,4 @@
 // Stream capture and graphs on the stand-in GPU, with its NCCL and without.
-#define DOCTEST_CONFIG_IMPLEMENT_WITH_MAIN
 #include <doctest/doctest.h>
 
 #include <cuda.h>

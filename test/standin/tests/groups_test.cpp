@@ -1,5 +1,4 @@
 // Groups, first uses, splits, endings and errors of the stand-in NCCL.
-#define DOCTEST_CONFIG_IMPLEMENT_WITH_MAIN
 #include <doctest/doctest.h>
 
 #include <signal.h>

@@ -1,5 +1,4 @@
 // What kernels take and what few of them compute, on the stand-in GPU; and what is said of calls that it refuses.
-#define DOCTEST_CONFIG_IMPLEMENT_WITH_MAIN
 #include <doctest/doctest.h>
 
 #include <dlfcn.h>

@@ -1,5 +1,4 @@
 // Ranks that leave communicators and end while others still use them.
-#define DOCTEST_CONFIG_IMPLEMENT_WITH_MAIN
 #include <doctest/doctest.h>
 
 #include <dirent.h>

@@ -1,6 +1,5 @@
 // Every operation, type and reduction against a reference computed here, bit for bit. The 16- and 8-bit
 // types are converted by CUDA's own headers, which share nothing with the stand-in's conversions.
-#define DOCTEST_CONFIG_IMPLEMENT_WITH_MAIN
 #include <doctest/doctest.h>
 
 #include <cuda_bf16.h>

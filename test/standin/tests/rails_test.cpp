@@ -1,6 +1,5 @@
 // Ranks on nodes whose only way to each other is light: opus-ocs-emu, one a rail, and steering tables
 // that the test writes as a manager would.
-#define DOCTEST_CONFIG_IMPLEMENT_WITH_MAIN
 #include <doctest/doctest.h>
 
 #include <fcntl.h>

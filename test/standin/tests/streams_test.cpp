@@ -1,5 +1,4 @@
 // Streams, hardware queues, events, memory operations and the gate, on the stand-in GPU.
-#define DOCTEST_CONFIG_IMPLEMENT_WITH_MAIN
 #include <doctest/doctest.h>
 
 #include <cuda.h>
