@@ -104,8 +104,8 @@ TEST_CASE("a guarded job hides as much in the end as one that is not") {
 TEST_CASE("grants that cover the rest of a phase make no job slower") {
     for (const replay::Workload& job : small_jobs())
         for (const double dark : {0.0, 25.0}) {
-            VariantOptions o = at(dark, 18);
-            o.learned = 12;
+            VariantOptions o = at(dark, 24);
+            o.learned = 14;
             o.rails.runs = false;
             const PlayedVariant without = play(job, Rails::provisioned, o);
             o.rails.runs = true;
