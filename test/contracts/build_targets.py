@@ -31,6 +31,10 @@ def said(*command: object, ok: bool = True) -> str:
     return done.stdout
 
 
+def options_of(folder: pathlib.Path) -> dict[str, object]:
+    return {o["name"]: o["value"] for o in json.loads(said("meson", "introspect", "--buildoptions", folder))}
+
+
 class Folder:
     def __init__(self, folder: pathlib.Path):
         self.folder = folder
@@ -111,7 +115,7 @@ def libraries_of_one_unit_compile(f: Folder) -> None:
     commands = json.loads(said("ninja", "-C", f.folder, "-t", "compdb"))
     units = [c for c in commands if c["output"].endswith(".o") and "-unity" in c["output"]]
     assert units, "no library is one unit"
-    if has_units(BUILT):
+    if options_of(BUILT)["unity_libs"]:
         return  # they have been compiled
     for c in units:
         words = [w for w in shlex.split(c["command"]) if w != "ccache"]
@@ -122,10 +126,6 @@ def libraries_of_one_unit_compile(f: Folder) -> None:
         assert done.returncode == 0, f"{c['output']}:\n{done.stderr[-4000:]}"
 
 
-def has_units(folder: pathlib.Path) -> bool:
-    return {o["name"]: o["value"] for o in json.loads(said("meson", "introspect", "--buildoptions", folder))}["unity_libs"]
-
-
 def configured_again_when_options_change(f: Folder) -> None:
     file = f.folder / "build.ninja"
     options = [w for w in f.make_calls("demo", "configure.sh")[0][2:]]
@@ -133,7 +133,7 @@ def configured_again_when_options_change(f: Folder) -> None:
     f.configure_for("demo")
     assert file.stat().st_mtime_ns == before, "configured again for the same options"
     said(SOURCE / "tools" / "configure.sh", f.folder, *options, "-Dwerror=true")
-    values = {o["name"]: o["value"] for o in json.loads(said("meson", "introspect", "--buildoptions", f.folder))}
+    values = options_of(f.folder)
     assert values["werror"] is True, "an option was asked for, and not taken"
     assert values["unity_libs"] is True, "an option of the folder was lost"
 
