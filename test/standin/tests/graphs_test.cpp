@@ -151,6 +151,7 @@ TEST_CASE("a wait for an event, and an event that nobody waits for, leave a capt
               order(s, t);
               demand(cuLaunchKernel(kernel, 1, 1, 1, 1, 1, 1, 0, t, nullptr, nullptr) == CUDA_SUCCESS);
               demand(cudaStreamEndCapture(s, &graph) == cudaErrorStreamCaptureUnjoined);
+              demand(cuModuleUnload(module) == CUDA_SUCCESS);
               must(cudaGraphExecDestroy(exec));
               must(cudaEventDestroy(unused));
           }) == 0);
