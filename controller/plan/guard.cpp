@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 namespace opus::controller::plan {
 
@@ -43,6 +44,12 @@ double Guard::by_chance() const {
 
 TimeNs Guard::lost_ns() const {
     return static_cast<TimeNs>(std::max(0.0, lost_ + (in_phase_ ? open_lost() : 0) - by_chance()));
+}
+
+TimeNs Guard::forgive() {
+    trusted_ = std::max(1.0, trusted_);
+    again_.reset();
+    return static_cast<TimeNs>(std::max(0.0, std::exchange(lost_, 0)));
 }
 
 void Guard::begin(TimeNs costs_ns, TimeNs pays_ns, TimeNs lap_ns) {

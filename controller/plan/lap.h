@@ -6,6 +6,9 @@
 // wait for that one. In each lap the gap from the last of those ends until it was ready is a use's own; from earlier ends on it may have
 // waited for others. So the longest such gap bounds all its delays.
 //
+// Delays and lengths are the least that was seen. What each of the last laps had beyond them is kept as well, for laps
+// differ: in what is computed, and by chance.
+//
 // Pure, no clock. Not thread-safe.
 #pragma once
 
@@ -87,6 +90,10 @@ struct Use {
     std::vector<TimeNs> took_ns;  // with one circuit a pair, with two, and so on; 0: it was not seen
     TimeNs apart_ns = 0;  // from when the first of its members is ready until the last is
     TimeNs at_ns = 0;  // its start, from the start of the last lap seen
+    struct InLap {     // how much later than it must be it was ready, and how much longer than `ns` it took
+        TimeNs late_ns = 0, longer_ns = 0;
+    };
+    std::vector<InLap> in_laps;  // of those that were seen, the last first
     std::uint64_t grant = 0;  // of the lap that was found
 
     // With so many circuits a pair, how much longer than `ns`; negative: shorter.

@@ -109,9 +109,14 @@ void Learner::learn() {
 
 // Of laps that are known already their numbers are new.
 Kind& Learner::remember(Lap lap) {
-    forget_kinds([&](const Kind& kind) { return kind.lap.is_part_of(lap); });
-    const auto known =
-        std::find_if(kinds_.begin(), kinds_.end(), [&](const auto& kind) { return kind->lap.does_as(lap); });
+    const auto is_it = [&](const auto& kind) { return kind->lap.does_as(lap); };
+    const bool is_new = std::ranges::none_of(kinds_, is_it);
+    forget_kinds([&](const Kind& kind) {
+        if (!kind.lap.is_part_of(lap)) return false;
+        if (is_new) debt_ns_ += guard_.forgive();  // it is to pay for what plans of a part have cost by what it saves
+        return true;
+    });
+    const auto known = std::ranges::find_if(kinds_, is_it);
     if (known != kinds_.end()) {
         (*known)->take_lap(std::move(lap));
         return **known;

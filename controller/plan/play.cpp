@@ -35,13 +35,32 @@ Play::Play(const Lap& lap, const Fabric& fabric, const std::vector<bool>& usable
             pairs.emplace_back(ends[0], ends[1]);
         }
     }
-    next_.resize(uses_);
-    for (std::uint32_t u = 0; u < uses_; ++u)
-        for (const Before& b : lap.uses[u].before) next_[b.use].push_back({u, b.laps, b.ns});
     chosen_.resize(uses_);
     longer_.resize(uses_);
     for (std::uint32_t u = 0; u < uses_; ++u)
         for (std::uint32_t n = 1; n <= most_circuits(u); ++n) longer_[u].push_back(lap.uses[u].longer_ns(n));
+    list_next();
+}
+
+void Play::list_next() {
+    next_.resize(uses_);
+    waits_for_.assign(std::size_t{uses_} * kLaps, 0);
+    for (std::uint32_t u = 0; u < uses_; ++u)
+        for (const Before& b : lap_.uses[u].before) {
+            if (is_implied(u, b)) continue;
+            next_[b.use].push_back({u, b.laps, b.ns});
+            for (std::uint32_t k = b.laps; k < kLaps; ++k) ++waits_for_[k * uses_ + u];
+        }
+}
+
+// It waits for another use as well, which waits for that one, and for as long by both.
+bool Play::is_implied(std::uint32_t use, const Before& before) const {
+    return std::ranges::any_of(lap_.uses[use].before, [&](const Before& last) {
+        if (last.laps > before.laps || std::ranges::min(longer_[last.use]) < 0) return false;
+        return std::ranges::any_of(lap_.uses[last.use].before, [&](const Before& first) {
+            return first.use == before.use && first.laps + last.laps == before.laps && first.ns + last.ns >= before.ns;
+        });
+    });
 }
 
 // How many circuits each pair of the use can have.
@@ -60,10 +79,7 @@ void Play::play(const Way& way) {
     list_uses();
     const std::uint32_t all = uses_ * kLaps;
     begun_.assign(all, {});
-    waits_.assign(all, 0);
-    for (std::uint32_t k = 0; k < kLaps; ++k)
-        for (std::uint32_t u = 0; u < uses_; ++u)
-            for (const Before& b : lap_.uses[u].before) waits_[k * uses_ + u] += b.laps <= k;
+    waits_ = waits_for_;
     port_.assign(id_.size(), {});
     for (std::uint32_t u = 0; u < uses_; ++u)
         chosen_[u].assign(pairs_[u].size() * way.circuits[u], {kNone32, kNone32});
@@ -156,13 +172,15 @@ Play::Ports Play::choose(const Gpus& pair, double now, TimeNs in_time) const {
 }
 
 void Play::serve(std::uint32_t x) {
+    const auto [late_ns, longer_ns_in_lap] = in_lap(x);
+    begun_[x].full_ns += late_ns;
     take_ports(x);
     turn_ports(x);
     have_again(x);
     Begun& b = begun_[x];
     b.done = true;
     const Use& use = lap_.uses[x % uses_];
-    b.longer_ns = longer_ns(x % uses_, circuits_of(x % uses_));
+    b.longer_ns = longer_ns(x % uses_, circuits_of(x % uses_)) + longer_ns_in_lap;
     b.ns = use.ns + b.longer_ns;
     for (const std::uint32_t p : taken_) {
         port_[p].last = x;
@@ -178,6 +196,12 @@ void Play::serve(std::uint32_t x) {
             ++port_[p].open, ++port_[q].open;
         }
     }
+}
+
+// Each lap that is played is like another one of those that were seen.
+Use::InLap Play::in_lap(std::uint32_t x) const {
+    const auto& laps = lap_.uses[x % uses_].in_laps;
+    return laps.empty() ? Use::InLap{} : laps[(kLaps - 1 - x / uses_) % laps.size()];
 }
 
 void Play::take_ports(std::uint32_t x) {

@@ -84,6 +84,8 @@ private:
         TimeNs ns = 0;
     };
 
+    void list_next();
+    bool is_implied(std::uint32_t use, const Before& before) const;
     void list_uses();
     std::size_t needed_after(std::uint32_t gpu, std::uint32_t peer, double now) const;
 
@@ -94,6 +96,7 @@ private:
     bool leads_to(std::uint32_t p, std::uint32_t gpu) const { return port_[p].peer != kNone32 && port_[p].gpu == gpu; }
 
     Ports choose(const Gpus& pair, double now, TimeNs in_time) const;
+    Use::InLap in_lap(std::uint32_t x) const;
     void serve(std::uint32_t x);
     void take_ports(std::uint32_t x);
     void turn_ports(std::uint32_t x);
@@ -110,7 +113,8 @@ private:
     std::vector<std::vector<TimeNs>> longer_;  // by use: with one circuit a pair, with two
     std::vector<std::vector<Gpus>> pairs_;     // by use
     std::vector<Gpu> gpus_;
-    std::vector<std::vector<Next>> next_;
+    std::vector<std::vector<Next>> next_;  // by use: what waits for it, and for nothing that itself waits for it as long
+    std::vector<std::uint32_t> waits_for_;  // by instance: for so many
     const std::vector<double>* rank_ = nullptr;
     std::vector<Begun> begun_;
     std::vector<std::uint32_t> waits_, order_, due_, taken_;

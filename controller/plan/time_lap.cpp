@@ -55,10 +55,18 @@ public:
             if (lap_.uses[u].at_ns == std::numeric_limits<TimeNs>::max()) lap_.uses[u].at_ns = 0;
             for (const auto& [from, ns] : before_[u]) lap_.uses[u].before.push_back({from.first, from.second, ns});
         }
+        for (std::uint32_t u = 0; u < lap_.uses.size(); ++u) note_laps(u);
         return true;
     }
 
 private:
+    struct Times {  // of a use in a lap: the last of its members
+        TimeNs go_ns = 0, done_ns = 0, ready_ns = 0, bytes_ns = 0;
+        std::uint32_t circuits = std::numeric_limits<std::uint32_t>::max();  // 0: not known
+        TimeNs first_ns = std::numeric_limits<TimeNs>::max();                // ready, of its members
+        bool whole = true;
+    };
+
     // Launches of a rank that begin with keys of one sequence: they end in their order.
     struct Track {
         Key sequence;
@@ -200,6 +208,40 @@ private:
             if (took[n] != std::numeric_limits<TimeNs>::max()) use.took_ns[n] = took[n];
     }
 
+    // Its delays and its length are the least that were seen: what each lap had beyond them. Of the first lap it is not
+    // known what it waited for in the one before.
+    void note_laps(std::uint32_t u) {
+        Use& use = lap_.uses[u];
+        use.in_laps.clear();
+        for (std::int64_t lap = last_; lap > first_ || lap == last_; --lap) {
+            Use::InLap& in_lap = use.in_laps.emplace_back();
+            const Times* times = times_of(u, lap);
+            if (times == nullptr) continue;
+            in_lap.longer_ns = longer_in(*times, use);
+            TimeNs ready_ns = 0;  // by those that it waits for
+            const bool known = std::ranges::all_of(use.before, [&](const Before& b) {
+                const Times* before = times_of(b.use, lap - b.laps);
+                if (before == nullptr) return false;
+                ready_ns = std::max(ready_ns, before->go_ns + b.ns + longer_in(*before, lap_.uses[b.use]));
+                return true;
+            });
+            if (known && !use.before.empty()) in_lap.late_ns = std::max<TimeNs>(0, times->ready_ns - ready_ns);
+        }
+    }
+
+    static TimeNs longer_in(const Times& times, const Use& use) {
+        if (times.done_ns == 0) return 0;
+        const bool known = times.circuits > 0 && times.circuits <= kMostKnownCircuits;
+        const TimeNs least = use.ns + (known ? use.longer_ns(times.circuits) : 0);
+        return std::max<TimeNs>(0, times.done_ns - times.go_ns - least);
+    }
+
+    const Times* times_of(std::uint32_t use, std::int64_t lap) const {
+        if (lap < first_ || times_[use].empty()) return nullptr;
+        const Times& times = times_[use][static_cast<std::size_t>(lap - first_)];
+        return times.whole ? &times : nullptr;
+    }
+
     // What the launch waits for: of each track the last launch that had always ended before. In each lap the gap from
     // the last of these ends until it was ready is its own; from earlier ends on it may have waited for others. So the
     // longest such gap bounds all its delays.
@@ -254,12 +296,6 @@ private:
     std::vector<std::pair<RankName, std::vector<Track>>> ranks_;
     std::int64_t first_ = 0, last_ = 0;  // laps
     std::vector<std::map<std::pair<std::uint32_t, std::uint32_t>, TimeNs>> before_;
-    struct Times {  // of a use in a lap: the last of its members
-        TimeNs go_ns = 0, done_ns = 0, ready_ns = 0, bytes_ns = 0;
-        std::uint32_t circuits = std::numeric_limits<std::uint32_t>::max();  // 0: not known
-        TimeNs first_ns = std::numeric_limits<TimeNs>::max();  // ready, of its members
-        bool whole = true;
-    };
     std::vector<std::vector<Times>> times_;  // by use
     TimeNs begin_ns_ = 0;
 };

@@ -69,7 +69,7 @@ void check_cut(std::uint64_t seed) {
 // Some of those that were slower by the most, of the first 200, and some that were not; `make soak` plays all.
 TEST_CASE("a job never ends up slower for having been provisioned" * layered) {
     replay::GenerateOptions o;
-    for (const std::uint64_t seed : {1, 2, 3, 30, 75, 77, 91, 136, 160, 166}) {
+    for (const std::uint64_t seed : {1, 3, 30, 75, 77, 91, 136, 160, 166}) {
         if (sanitized() && seed > 3) break;
         o.seed = seed;
         check(replay::generate("layered", o));
@@ -95,12 +95,19 @@ TEST_CASE("a job with much to carry never ends up slower for having been provisi
 }
 
 // Plans of laps that something else cuts short again and again: no lap of theirs is ever timed.
-TEST_CASE("a job whose laps are cut never ends up slower for having been provisioned" * layered) { check_cut(230); }
+TEST_CASE("a job whose laps are cut never ends up slower for having been provisioned" * layered) {
+    for (const std::uint64_t seed : {230, 279}) {
+        if (sanitized() && seed > 230) break;
+        check_cut(seed);
+    }
+}
 
-// Its second iteration takes 8 % longer (docs/decisions/034, "Left"; 16 % then).
-TEST_CASE("a job whose laps are cut, and that does end up slower in its second iteration" * layered *
+// Its laps are of three dark times and its plan saves a quarter of one in each. It begins in the 17th of 20 (docs/decisions/042, "Left").
+TEST_CASE("a job of short laps whose plan begins late, and that does end up slower within twenty iterations" * layered *
           doctest::should_fail() * doctest::skip(sanitized())) {
-    check_cut(279);
+    replay::GenerateOptions g;
+    g.seed = 2;
+    check(replay::generate("layered", g));
 }
 
 // What NCCL allows, and no training job does: communicators that come and go, uses in the first iteration only, iterations of

@@ -148,6 +148,30 @@ TEST_CASE("a use waits for what was over each time, for as long as it did at lea
     CHECK(waits(right, left, 0) == -1);
 }
 
+TEST_CASE("what a lap had beyond the least is kept, and a lap is played as each of those that were seen") {
+    Job job;
+    for (int i = 0; i < 4; ++i) job.lap(1, 1);
+    auto lap = find_lap(job.log, pairs_of);
+    REQUIRE(lap);
+    job.use(kLeft);
+    job.now += 6 * kMs;  // more to compute
+    job.use(kRight);
+    job.now += 10 * kMs;
+    REQUIRE(time_lap(*lap, job.log));
+    const auto right = lap->find(key_of(kRight, 2))->first;
+    const auto late = [&] {
+        std::vector<TimeNs> all;
+        for (const Use::InLap& in_lap : lap->uses[right].in_laps) all.push_back(in_lap.late_ns);
+        return all;
+    };
+    CHECK(late().front() == 6 * kMs);
+    CHECK(std::ranges::count(late(), 0) == static_cast<std::ptrdiff_t>(late().size()) - 1);
+    REQUIRE(late().size() == 2);
+    // Of the laps that are timed two are like the one before the last, and one is like the last.
+    CHECK(order_of(*lap, fabric_of(kMs / 2)).lap_ns - 14 * kMs >= 2 * kMs);
+    CHECK(order_of(*lap, fabric_of(kMs / 2)).lap_ns - 14 * kMs <= 4 * kMs);
+}
+
 TEST_CASE("a use takes as long as its last member does: in a run others have gone before, and wait") {
     Job job;
     Lap lap = learned(job, 1, 1);
