@@ -47,9 +47,11 @@ TimeNs Guard::lost_ns() const {
 }
 
 TimeNs Guard::forgive() {
+    const auto lost = static_cast<TimeNs>(std::max(0.0, lost_ - by_chance()));
+    if (lost_ > 0) lost_ = periods_ = 0;
     trusted_ = std::max(1.0, trusted_);
     again_.reset();
-    return static_cast<TimeNs>(std::max(0.0, std::exchange(lost_, 0)));
+    return lost;
 }
 
 void Guard::begin(TimeNs costs_ns, TimeNs pays_ns, TimeNs lap_ns) {

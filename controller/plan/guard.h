@@ -1,11 +1,13 @@
-// Whether a job is no slower for its plans than it is on demand, whatever laps they are made of, and however these are cut short. The
-// yardstick is the job itself, launch by launch: a launch is recognised by what it is and by those before it in its rank's program, and from
-// the end of the one before to its own end it takes a time that is learned on demand. What the same launches take while plans are
-// followed, and until the job has come to rest after one, over what they take on demand, is what plans have cost. The job pays for it
-// with kMostLost of its time; until it has, no plan begins. A plan that costs more than it may is dropped. What the job's periods differ by
-// on demand anyway is no cost: some batches are longer than others.
+// Whether a job is no slower for its plans than it is on demand, whatever laps they are made of, and however these are
+// cut short. The yardstick is the job itself, launch by launch: a launch is recognised by what it is and by those
+// before it in its rank's program, and from the end of the one before to its own end it takes a time that is learned on
+// demand. What the same launches take while plans are followed, and until the job has come to rest after one, over what
+// they take on demand, is what plans have cost. The job pays for it with kMostLost of its time; until it has, or is
+// forgiven, no plan begins. A plan that costs more than it may is dropped. What the job's periods differ by on demand
+// anyway is no cost: some batches are longer than others.
 //
-// Pure, no clock: time comes with the launches. Not thread-safe. A launch costs a search by hash, and another one on demand.
+// Pure, no clock: time comes with the launches. Not thread-safe. A launch costs a search by hash, and another one on
+// demand.
 #pragma once
 
 #include <array>
@@ -49,7 +51,7 @@ public:
     // How long nearly all that it does takes to come again, at most.
     TimeNs period_ns() const;
     void drop(const RankName& rank);  // it has left
-    // What plans have cost and is not paid for. It is the caller's now, and says nothing of plans to come.
+    // What plans have cost and is not paid for is the caller's now, and says nothing of plans to come. What is not over yet may cost more.
     TimeNs forgive();
 
 private:

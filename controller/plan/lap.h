@@ -6,7 +6,7 @@
 // wait for that one. In each lap the gap from the last of those ends until it was ready is a use's own; from earlier ends on it may have
 // waited for others. So the longest such gap bounds all its delays.
 //
-// Delays and lengths are the least that was seen. What each of the last laps had beyond them is kept as well, for laps
+// Delays and lengths are the least that were seen. What each of the last laps had beyond them is kept as well, for laps
 // differ: in what is computed, and by chance.
 //
 // Pure, no clock. Not thread-safe.

@@ -113,7 +113,8 @@ Kind& Learner::remember(Lap lap) {
     const bool is_new = std::ranges::none_of(kinds_, is_it);
     forget_kinds([&](const Kind& kind) {
         if (!kind.lap.is_part_of(lap)) return false;
-        if (is_new) debt_ns_ += guard_.forgive();  // it is to pay for what plans of a part have cost by what it saves
+        // By what it saves its plan is to pay for what plans of a part have cost. Of that their begins are in the debt already.
+        if (is_new) debt_ns_ = std::max(debt_ns_, guard_.forgive());
         return true;
     });
     const auto known = std::ranges::find_if(kinds_, is_it);

@@ -8,6 +8,7 @@ namespace opus::controller::plan {
 namespace {
 
 constexpr std::uint32_t kMostCircuits = 16;  // of a pair
+constexpr std::size_t kMostCompared = 64;    // uses that one waits for, to see which of them imply others
 
 }  // namespace
 
@@ -39,6 +40,7 @@ Play::Play(const Lap& lap, const Fabric& fabric, const std::vector<bool>& usable
     longer_.resize(uses_);
     for (std::uint32_t u = 0; u < uses_; ++u)
         for (std::uint32_t n = 1; n <= most_circuits(u); ++n) longer_[u].push_back(lap.uses[u].longer_ns(n));
+    for (const auto& longer : longer_) may_be_shorter_.push_back(std::ranges::min(longer) < 0);
     list_next();
 }
 
@@ -47,16 +49,16 @@ void Play::list_next() {
     waits_for_.assign(std::size_t{uses_} * kLaps, 0);
     for (std::uint32_t u = 0; u < uses_; ++u)
         for (const Before& b : lap_.uses[u].before) {
-            if (is_implied(u, b)) continue;
+            if (lap_.uses[u].before.size() <= kMostCompared && is_implied(u, b)) continue;
             next_[b.use].push_back({u, b.laps, b.ns});
             for (std::uint32_t k = b.laps; k < kLaps; ++k) ++waits_for_[k * uses_ + u];
         }
 }
 
-// It waits for another use as well, which waits for that one, and for as long by both.
+// It waits for another use as well, which waits for that one, and by both together for as long.
 bool Play::is_implied(std::uint32_t use, const Before& before) const {
     return std::ranges::any_of(lap_.uses[use].before, [&](const Before& last) {
-        if (last.laps > before.laps || std::ranges::min(longer_[last.use]) < 0) return false;
+        if (last.laps > before.laps || may_be_shorter_[last.use]) return false;
         return std::ranges::any_of(lap_.uses[last.use].before, [&](const Before& first) {
             return first.use == before.use && first.laps + last.laps == before.laps && first.ns + last.ns >= before.ns;
         });
@@ -198,7 +200,7 @@ void Play::serve(std::uint32_t x) {
     }
 }
 
-// Each lap that is played is like another one of those that were seen.
+// The laps that are played are like those that were seen, one after the other, the last like the last.
 Use::InLap Play::in_lap(std::uint32_t x) const {
     const auto& laps = lap_.uses[x % uses_].in_laps;
     return laps.empty() ? Use::InLap{} : laps[(kLaps - 1 - x / uses_) % laps.size()];

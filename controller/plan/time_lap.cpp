@@ -217,7 +217,7 @@ private:
             Use::InLap& in_lap = use.in_laps.emplace_back();
             const Times* times = times_of(u, lap);
             if (times == nullptr) continue;
-            in_lap.longer_ns = longer_in(*times, use);
+            in_lap.longer_ns = std::max<TimeNs>(0, longer_in(*times, use) - longer_by_circuits(*times, use));
             TimeNs ready_ns = 0;  // by those that it waits for
             const bool known = std::ranges::all_of(use.before, [&](const Before& b) {
                 const Times* before = times_of(b.use, lap - b.laps);
@@ -229,11 +229,12 @@ private:
         }
     }
 
+    // Than `ns`, by its circuits or otherwise.
     static TimeNs longer_in(const Times& times, const Use& use) {
-        if (times.done_ns == 0) return 0;
-        const bool known = times.circuits > 0 && times.circuits <= kMostKnownCircuits;
-        const TimeNs least = use.ns + (known ? use.longer_ns(times.circuits) : 0);
-        return std::max<TimeNs>(0, times.done_ns - times.go_ns - least);
+        return times.done_ns == 0 ? 0 : std::max<TimeNs>(0, times.done_ns - times.go_ns - use.ns);
+    }
+    static TimeNs longer_by_circuits(const Times& times, const Use& use) {
+        return times.circuits > 0 && times.circuits <= kMostKnownCircuits ? use.longer_ns(times.circuits) : 0;
     }
 
     const Times* times_of(std::uint32_t use, std::int64_t lap) const {

@@ -39,9 +39,14 @@ VariantOptions guarded(const Noise& noise, double dark_ms) {
     return o;
 }
 
+bool begins_late(const replay::Workload& job, const Noise& noise, double dark_ms) {
+    return job.name == "layered-2" && noise.jitter > 0 && dark_ms == 50;
+}
+
 void check(const replay::Workload& job) {
     for (const Noise& noise : {Noise{"quiet", 0, 0}, kNoisy})
         for (const double dark_ms : {10.0, 50.0}) {
+            if (begins_late(job, noise, dark_ms)) continue;
             const VariantOptions o = guarded(noise, dark_ms);
             CAPTURE(job.name);
             CAPTURE(noise.name);
@@ -69,7 +74,7 @@ void check_cut(std::uint64_t seed) {
 // Some of those that were slower by the most, of the first 200, and some that were not; `make soak` plays all.
 TEST_CASE("a job never ends up slower for having been provisioned" * layered) {
     replay::GenerateOptions o;
-    for (const std::uint64_t seed : {1, 3, 30, 75, 77, 91, 136, 160, 166}) {
+    for (const std::uint64_t seed : {1, 2, 3, 30, 75, 77, 91, 136, 160, 166}) {
         if (sanitized() && seed > 3) break;
         o.seed = seed;
         check(replay::generate("layered", o));
@@ -107,7 +112,9 @@ TEST_CASE("a job of short laps whose plan begins late, and that does end up slow
           doctest::should_fail() * doctest::skip(sanitized())) {
     replay::GenerateOptions g;
     g.seed = 2;
-    check(replay::generate("layered", g));
+    const replay::Workload job = replay::generate("layered", g);
+    REQUIRE(begins_late(job, kNoisy, 50));
+    CHECK(against_demand(job, guarded(kNoisy, 50)).settled_percent() <= AgainstDemand::kMostPercent);
 }
 
 // What NCCL allows, and no training job does: communicators that come and go, uses in the first iteration only, iterations of

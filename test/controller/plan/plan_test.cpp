@@ -167,9 +167,8 @@ TEST_CASE("what a lap had beyond the least is kept, and a lap is played as each 
     CHECK(late().front() == 6 * kMs);
     CHECK(std::ranges::count(late(), 0) == static_cast<std::ptrdiff_t>(late().size()) - 1);
     REQUIRE(late().size() == 2);
-    // Of the laps that are timed two are like the one before the last, and one is like the last.
-    CHECK(order_of(*lap, fabric_of(kMs / 2)).lap_ns - 14 * kMs >= 2 * kMs);
-    CHECK(order_of(*lap, fabric_of(kMs / 2)).lap_ns - 14 * kMs <= 4 * kMs);
+    // Of the three laps by which an order is timed the last and the first are like the last that was seen.
+    CHECK(order_of(*lap, fabric_of(kMs / 2)).lap_ns == 18 * kMs);
 }
 
 TEST_CASE("a use takes as long as its last member does: in a run others have gone before, and wait") {
@@ -287,7 +286,7 @@ TEST_CASE("how long a use takes is learned by circuits, and stays known when it 
             job.log.add(kRanks[r], seen);
         }
         ++job.next[0], ++job.grant;
-        job.now += 50 * kMs;
+        job.now += 45 * kMs + took;
     };
     for (int i = 0; i < 8; ++i) lap_of(2, 5 * kMs);
     auto lap = find_lap(job.log, pairs_of);
@@ -301,6 +300,18 @@ TEST_CASE("how long a use takes is learned by circuits, and stays known when it 
     CHECK(lap->uses[0].took_ns == std::vector<TimeNs>{11 * kMs, 5 * kMs});
     CHECK(lap->uses[0].ns == 11 * kMs);
     CHECK(lap->uses[0].longer_ns(2) == -6 * kMs);
+    // What it takes longer by its circuits is not beyond what a lap must take.
+    for (int i = 0; i < 3; ++i) lap_of(2, 5 * kMs), lap_of(1, 11 * kMs);
+    REQUIRE(time_lap(*lap, job.log));
+    REQUIRE(lap->uses[0].in_laps.size() > 3);
+    for (const Use::InLap& in_lap : lap->uses[0].in_laps) {
+        CHECK(in_lap.late_ns == 0);
+        CHECK(in_lap.longer_ns == 0);
+    }
+    lap_of(1, 14 * kMs);
+    REQUIRE(time_lap(*lap, job.log));
+    CHECK(lap->uses[0].in_laps.front().longer_ns == 3 * kMs);
+    CHECK(lap->uses[0].in_laps.front().late_ns == 0);
 }
 
 TEST_CASE(
