@@ -137,6 +137,7 @@ TEST_CASE("a wait for an event, and an event that nobody waits for, leave a capt
               must(cudaGraphLaunch(exec, s));
               must(cudaStreamSynchronize(s));
               demand(c == 1);
+              must(cudaGraphDestroy(graph));
               must(cudaStreamBeginCapture(s, cudaStreamCaptureModeGlobal));
               order(s, t);
               must(cudaMemcpyAsync(&b, &a, sizeof a, cudaMemcpyDefault, t));
