@@ -40,7 +40,6 @@ Play::Play(const Lap& lap, const Fabric& fabric, const std::vector<bool>& usable
     longer_.resize(uses_);
     for (std::uint32_t u = 0; u < uses_; ++u)
         for (std::uint32_t n = 1; n <= most_circuits(u); ++n) longer_[u].push_back(lap.uses[u].longer_ns(n));
-    for (const auto& longer : longer_) may_be_shorter_.push_back(std::ranges::min(longer) < 0);
     list_next();
 }
 
@@ -58,10 +57,11 @@ void Play::list_next() {
 // It waits for another use as well, which waits for that one, and by both together for as long.
 bool Play::is_implied(std::uint32_t use, const Before& before) const {
     return std::ranges::any_of(lap_.uses[use].before, [&](const Before& last) {
-        if (last.laps > before.laps || may_be_shorter_[last.use]) return false;
-        return std::ranges::any_of(lap_.uses[last.use].before, [&](const Before& first) {
+        const auto completes = [&](const Before& first) {
             return first.use == before.use && first.laps + last.laps == before.laps && first.ns + last.ns >= before.ns;
-        });
+        };
+        return last.laps <= before.laps && std::ranges::any_of(lap_.uses[last.use].before, completes) &&
+               std::ranges::min(longer_[last.use]) >= 0;
     });
 }
 

@@ -111,7 +111,6 @@ private:
     std::vector<PortId> id_;  // of each port
     std::vector<std::vector<Ports>> chosen_;   // by use: ports of each pair, then of each pair's second circuit
     std::vector<std::vector<TimeNs>> longer_;  // by use: with one circuit a pair, with two
-    std::vector<bool> may_be_shorter_;         // by use: with some of these
     std::vector<std::vector<Gpus>> pairs_;     // by use
     std::vector<Gpu> gpus_;
     std::vector<std::vector<Next>> next_;  // by use: what waits for it, but for what does so by way of another use anyway

@@ -121,6 +121,9 @@ struct Job {
         }
         return most;
     }
+    void laps_while_planned(int most) {
+        for (int i = 0; i < most && follower.plan != nullptr; ++i) laps(1);
+    }
     void follow() {
         laps_until_asked();
         for (int i = 0; i < 100 && follower.plan == nullptr; ++i) find(15 * kMs), laps_until_asked();
@@ -273,7 +276,7 @@ TEST_CASE("what plans of a part of its laps have cost is none of the whole laps'
     Job job;
     job.follow();
     job.held = 12 * kDark;
-    for (int i = 0; i < 200 && job.follower.plan != nullptr; ++i) job.laps(1);
+    job.laps_while_planned(200);
     REQUIRE(job.follower.plan == nullptr);
     job.held = kDark;
     CHECK(job.learner.guard().lost_ns() > 0);
@@ -335,7 +338,7 @@ TEST_CASE("what takes longer by plan goes on on demand, pays for it, and is trie
     Job job;
     job.follow();
     job.held = 5 * kDark;
-    for (int i = 0; i < 4 && job.follower.plan != nullptr; ++i) job.laps(1);
+    job.laps_while_planned(4);
     CHECK(job.follower.plan == nullptr);
     CHECK(job.follower.ended_endless);
     CHECK(job.learner.guard().stops() == 1);
