@@ -104,6 +104,17 @@ ncclResult_t create_child(const char* name, ncclComm_t parent, ncclComm_t* out, 
     return ncclInProgress;
 }
 
+// As NCCL: nobody hears of success before the pointer is there, whoever puts it there.
+void hand_out_child(ncclComm& parent) {
+    static ncclComm handing{0, 0, 0, true, 0};
+    ncclComm* child = parent.child;
+    if (child != nullptr && child != &handing && parent.child.compare_exchange_strong(child, &handing)) {
+        *parent.child_out = child;
+        parent.child = nullptr;
+    }
+    while (parent.child == &handing) {}
+}
+
 ncclResult_t simple(const char* name, ncclComm_t comm) {
     fake_log("%s rank=%d", name, comm->rank);
     return ncclSuccess;
@@ -194,8 +205,7 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* error) {
     int looks = comm->looks;
     while (looks > 0 && !comm->looks.compare_exchange_weak(looks, looks - 1)) {}
     *error = looks > 0 ? ncclInProgress : ncclSuccess;
-    if (looks <= 0)
-        if (ncclComm* const child = comm->child.exchange(nullptr); child != nullptr) *comm->child_out = child;
+    if (looks <= 0) hand_out_child(*comm);
     if (int armed = 1; poll_hold.compare_exchange_strong(armed, 2))
         while (poll_hold == 2) usleep(200);
     return ncclSuccess;
