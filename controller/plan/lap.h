@@ -1,10 +1,11 @@
 // What a job does again and again, learned from what its launches have done: one lap as a graph of uses.
 //
-// A use is what one gang does: launches that begin together and meet at their keys, on the circuits of these. If members start
-// a key in different grants, the key belongs to the last grant. A use begins when its members are ready and its light is up; a
-// member is ready so long after earlier uses of its rank are over. Where a use was ready before an earlier one was over, it does not
-// wait for that one. In each lap the gap from the last of those ends until it was ready is a use's own; from earlier ends on it may have
-// waited for others. So the longest such gap bounds all its delays.
+// A use is what one gang does: launches that begin together and meet at their keys, on the circuits of these. If
+// members start a key in different grants, the key belongs to the last grant. A use begins when its members are ready
+// and its light is up; a member is ready so long after earlier uses of its rank are over. Where a use was ready before
+// an earlier one was over, it does not wait for that one, and for what its program made later it cannot wait. In each
+// lap the gap from the last of those ends until it was ready is a use's own; from earlier ends on it may have waited
+// for others. So the longest such gap bounds all its delays.
 //
 // Delays and lengths are the least that were seen. What each of the last laps had beyond them is kept as well, for laps
 // differ: in what is computed, and by chance.
@@ -43,6 +44,7 @@ struct Seen {  // a launch that is over; times by one clock
     std::uint32_t circuits = 0;  // of each pair that it needs light between, at least; 0: not known
     TimeNs bytes_ns = 0;         // what its bytes take over one circuit of a pair; 0: not known
     std::uint64_t signature = 0;  // signature_of(op, keys), of those in a log
+    bool in_order = true;  // its program has made all of lower numbers before it, and all of higher ones after it
 };
 
 constexpr std::size_t kMostAhead = 256;  // launches of a rank that are over before one that was posted earlier

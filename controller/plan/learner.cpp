@@ -36,7 +36,9 @@ std::string laps_of(const Lap& lap) { return "laps of " + std::to_string(lap.use
 }  // namespace
 
 void Learner::ended(const RankName& rank, Seen launch) {
-    const std::uint64_t number = launch.seq = numbers_[rank].take(launch.seq);
+    Numbers& numbers = numbers_[rank];
+    const std::uint64_t number = launch.seq = numbers.take(launch.seq);
+    launch.in_order = numbers.in_order();
     // Before its first plan it may be in its first iteration still, where nothing tells what runs without end have cost.
     if (options_.guard) guard_.ended(rank, launch, follower_.course() != nullptr || (launch.unasked && has_begun_));
     now_ns_ = std::max(now_ns_, launch.done_ns);

@@ -30,6 +30,8 @@ public:
         next_ = std::max(next_, seq + 1);
         return seq;
     }
+    // They are in the order of its program, and not only as they were heard of.
+    bool in_order() const { return !replays_; }
     // It is over.
     std::uint64_t take(std::uint64_t seq) {
         const std::uint64_t number = of(seq);

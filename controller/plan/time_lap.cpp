@@ -281,13 +281,19 @@ private:
             }
     }
 
+    // For what its program makes later a launch does not wait, nor for itself, be it as short as it may.
+    static bool may_wait(const Seen& s, const Seen& other) {
+        if (other.done_ns > s.ready_ns) return false;
+        return other.seq < s.seq || (!s.in_order && other.done_ns < s.ready_ns);
+    }
+
     // Of the other track, in every lap seen.
     std::int64_t last_ended(const Track& other, const Track& track, const LinkName& name) {
         std::int64_t& back = lap_.links.try_emplace(name, std::numeric_limits<std::int64_t>::max()).first->second;
         for (std::int64_t lap = first_; lap <= last_; ++lap) {
             const Seen& s = *track.at(lap, static_cast<std::int64_t>(std::get<2>(name)));
             const auto after = std::partition_point(other.launches.begin(), other.launches.end(),
-                                                    [&](const Seen* b) { return b->done_ns <= s.ready_ns; });
+                                                    [&](const Seen* b) { return may_wait(s, *b); });
             back = std::min(back, static_cast<std::int64_t>(after - other.launches.begin()) - 1 - other.index(lap, 0));
         }
         return back;

@@ -148,6 +148,50 @@ TEST_CASE("a use waits for what was over each time, for as long as it did at lea
     CHECK(waits(right, left, 0) == -1);
 }
 
+TEST_CASE("a launch waits for nothing that its program makes later, and not for itself") {
+    for (const bool in_order : {true, false}) {  // else nobody knows what comes later
+        Job job;
+        for (int i = 0; i < 3; ++i) {  // the left one first, which is ready only when the right one is over
+            const std::uint64_t n = job.next[0]++;
+            for (const auto& [comm, from, ranks] :
+                 {std::tuple{kLeft, 5 * kMs, std::pair{0u, 1u}}, {kRight, 0 * kMs, {1u, 2u}}})
+                for (const std::uint32_t r : {ranks.first, ranks.second}) {
+                    Seen seen{OpKind::none,        {{key_of(comm, n), false}},
+                              job.seq[r]++,        job.grant + 1 - (from > 0),
+                              job.now + from,      job.now + from,
+                              job.now + from + kMs};
+                    seen.in_order = in_order;
+                    job.log.add(kRanks[r], seen);
+                }
+            job.grant += 2;
+            job.now += 20 * kMs;
+        }
+        auto lap = find_lap(job.log, pairs_of);
+        REQUIRE(lap);
+        REQUIRE(time_lap(*lap, job.log));
+        const auto left = lap->find(key_of(kLeft, 1)), right = lap->find(key_of(kRight, 1));
+        const auto is_right = [&](const Before& b) {
+            return b.use == right->first && b.laps == left->second - right->second;
+        };
+        CHECK(std::ranges::any_of(lap->uses[left->first].before, is_right) == !in_order);
+    }
+    Job job;  // what is seen late seems to take no time; rank 1 launches both as one
+    for (int i = 0; i < 3; ++i) {
+        const std::uint64_t n = job.next[0]++;
+        for (const std::uint32_t r : {0u, 1u, 2u}) {
+            Seen seen{OpKind::none, {}, job.seq[r]++, 0, job.now, job.now, job.now};
+            if (r < 2) seen.keys.push_back({key_of(kLeft, n), false});
+            if (r > 0) seen.keys.push_back({key_of(kRight, n), false});
+            job.log.add(kRanks[r], seen);
+        }
+        job.now += 20 * kMs;
+    }
+    auto lap = find_lap(job.log, pairs_of);
+    REQUIRE(lap);
+    REQUIRE(time_lap(*lap, job.log));
+    CHECK(order_of(*lap, fabric_of(kMs, 2)).ports.size() == 2);
+}
+
 TEST_CASE("what a lap had beyond the least is kept, and a lap is played as each of those that were seen") {
     Job job;
     for (int i = 0; i < 4; ++i) job.lap(1, 1);
