@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <limits>
 #include <vector>
 
 #include "controller/plan/interlude.h"
@@ -49,8 +50,8 @@ struct Kind {
     const Order* shorter() const;
     // If laps by the present order have been timed, it may be that one.
     void note_order();
-    // No plan was found: it is looked for ever more seldom.
-    void look_later();
+    // No plan was found that pays already: one is looked for ever more seldom, but in this lap at the latest.
+    void look_later(std::int64_t latest = std::numeric_limits<std::int64_t>::max());
     void found_plan() { in_vain_ = 0; }
 
     // A lap on demand, of the last ones the mean; 0: none has been timed.

@@ -246,10 +246,7 @@ void Learner::found(const Order& order) {
     if (!may_plan()) return;
     const auto from = follower_.course() != nullptr ? 0 : pays_from(order, kind_->yardstick_ns(), debt_ns_);
     if (!from) return kind_->look_later();
-    if (*from > kind_->unbegun() + 1) {
-        kind_->again = *from - 1;
-        return;
-    }
+    if (*from > kind_->unbegun() + 1) return kind_->look_later(*from - 1);
     if (follower_.course() == nullptr) {
         if (!may_begin()) return;
         begin(order, *from);

@@ -173,6 +173,12 @@ TEST_CASE("a plan begins once the laps done, by what it saves of each, pay for t
         CHECK(job.follower.begun == 1);
         CHECK(job.learner.kind()->unbegun() >= 39);
     }
+    SUBCASE("what its first laps say saves a tenth, and what later ones say all: soon after these") {
+        job.find(kDark / 10);
+        CHECK(job.laps_until_asked() < 10);
+        job.find(4 * kDark);
+        CHECK(job.follower.begun == 1);
+    }
     SUBCASE("it saves nothing: never, and it is asked for ever more seldom") {
         job.find(0);
         const int first = job.laps_until_asked();
