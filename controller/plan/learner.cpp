@@ -7,8 +7,8 @@ namespace opus::controller::plan {
 namespace {
 
 constexpr std::uint64_t kLearnLaps = 4;     // after each of so many laps a plan is made anew
-constexpr std::uint64_t kTrials = 200'000;  // of pairs, in search of an order
-constexpr std::uint64_t kLeastTrials = 20, kMostTrials = 4000;
+constexpr std::uint64_t kTrials = 200'000;  // of pairs, in vain: then the search for an order ends
+constexpr std::uint64_t kLeastTrials = 8, kMostTrials = 4000;
 constexpr std::size_t kMostKinds = 4;                        // laps that are remembered
 constexpr std::size_t kMostInterludes = 8;                   // of a lap
 constexpr std::size_t kMostUses = 4096, kMostPairs = 65536;  // of a lap that is planned

@@ -10,11 +10,12 @@ namespace opus::controller::plan {
 namespace {
 
 constexpr TimeNs kLeastGain = 10'000;  // of so many parts of a lap one
+constexpr std::uint32_t kMostTimes = 20;  // as many trials as are made in vain
 
 class Search {
 public:
     Search(const Task& task, const Fabric& fabric)
-        : lap_(task.lap), play_(task.lap, fabric, task.usable), most_(std::max(1u, task.trials)) {
+        : lap_(task.lap), play_(task.lap, fabric, task.usable), patience_(std::max(1u, task.trials)) {
         followed_.rank.assign(task.place.begin(), task.place.end());
         followed_.circuits = task.circuits;
         find_ancestors();
@@ -115,14 +116,20 @@ private:
         return rank;
     }
 
+    bool is_over() const { return trials_ >= std::min(kMostTimes * patience_, better_ + patience_); }
+
+    void note(const Way& way, const Score& score) {
+        if (best_.rank.empty() || score < score_) best_ = way, score_ = score, better_ = trials_;
+    }
+
     void begin_with(Way way) {
         const Score score = play(way);
-        if (best_.rank.empty() || score < score_) best_ = way, score_ = score;
+        note(way, score);
         climb(std::move(way), score);
     }
 
     void shake() {
-        while (trials_ < most_ && !best_.rank.empty()) {
+        while (!is_over() && !best_.rank.empty()) {
             play(best_);
             Way way{as_played(), best_.circuits};
             for (int i = 0; i < 3; ++i) way.rank[draw() % way.rank.size()] += static_cast<double>(draw() % 41) - 20.5;
@@ -150,7 +157,7 @@ private:
     }
 
     void climb(Way way, Score score) {
-        while (trials_ < most_) {
+        while (!is_over()) {
             play(way);
             way.rank = as_played();
             struct Wait {
@@ -166,7 +173,7 @@ private:
             std::stable_sort(waits.begin(), waits.end(), [](const Wait& x, const Wait& y) { return x.ns > y.ns; });
             bool better = false;
             for (const Wait& wait : waits) {
-                if (trials_ >= most_) break;
+                if (is_over()) break;
                 Way moved{moved_before(way.rank, wait.use, wait.blocker), way.circuits};
                 if (moved.rank.empty()) continue;
                 const Score s = play(moved);
@@ -176,7 +183,7 @@ private:
                 better = true;
                 break;
             }
-            if (score < score_) best_ = way, score_ = score;
+            note(way, score);
             if (!better) return;
         }
     }
@@ -211,7 +218,7 @@ private:
 
     const Lap& lap_;
     Play play_;
-    std::uint32_t most_, trials_ = 0;
+    std::uint32_t patience_, trials_ = 0, better_ = 0;  // better_: after so many the best one was found
     Way followed_;
     std::vector<std::uint32_t> wide_;  // uses that take less with more circuits, those first to which it is most
     std::vector<std::uint32_t> sorted_;

@@ -29,7 +29,7 @@ struct Order {
 struct Task {
     Lap lap;
     std::vector<bool> usable;  // by port: it may be turned
-    std::uint32_t trials = 0;
+    std::uint32_t trials = 0;  // after so many in vain the search ends
     std::vector<std::uint32_t> place = {};  // of each use in the order that is followed now; none: there is none
     std::vector<std::uint32_t> circuits = {};  // likewise, of its pairs
 };
