@@ -126,7 +126,8 @@ struct CtlDone {
 struct WakeAt {
     TimeNs at_ns = 0;
 };  // replaces the last one
-struct Think {  // plan::find_order, beside everything else; it takes milliseconds to a second. Answered by a Thought
+struct Think {  // plan::find_order, beside everything else; it takes milliseconds to seconds. Answered by a Thought,
+                // unless nobody but this keeps the task any more
     std::uint64_t id = 0;
     std::shared_ptr<const plan::Task> task;
 };

@@ -15,10 +15,9 @@ void Kind::watch_anew() { watch_ = Watch(lap); }
 
 void Kind::ended(const RankName& rank, const Seen& launch) { watch_.ended(rank, launch.seq, launch.done_ns); }
 
-void Kind::look_later(std::int64_t latest) {
-    const std::int64_t laps = std::int64_t{1} << std::min<std::uint32_t>(in_vain_++, 16);
-    again = std::min(latest, watch_.unbegun() + laps);
-}
+void Kind::look_later() { again = watch_.unbegun() + (1ll << std::min<std::uint32_t>(in_vain_++, 16)); }
+
+void Kind::look_until(std::int64_t pays) { again = std::min(pays, 2 * std::max<std::int64_t>(1, watch_.unbegun())); }
 
 TimeNs Kind::yardstick_ns() const {
     TimeNs sum = 0;

@@ -5,7 +5,6 @@
 
 #include <cstdint>
 #include <deque>
-#include <limits>
 #include <vector>
 
 #include "controller/plan/interlude.h"
@@ -50,8 +49,10 @@ struct Kind {
     const Order* shorter() const;
     // If laps by the present order have been timed, it may be that one.
     void note_order();
-    // No plan was found that pays already: one is looked for ever more seldom, but in this lap at the latest.
-    void look_later(std::int64_t latest = std::numeric_limits<std::int64_t>::max());
+    // No plan was found: one is looked for ever more seldom.
+    void look_later();
+    // The one that was found pays from this lap on: until then another one is looked for after twice as many laps each time.
+    void look_until(std::int64_t pays);
     void found_plan() { in_vain_ = 0; }
 
     // A lap on demand, of the last ones the mean; 0: none has been timed.

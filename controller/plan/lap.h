@@ -44,7 +44,7 @@ struct Seen {  // a launch that is over; times by one clock
     std::uint32_t circuits = 0;  // of each pair that it needs light between, at least; 0: not known
     TimeNs bytes_ns = 0;         // what its bytes take over one circuit of a pair; 0: not known
     std::uint64_t signature = 0;  // signature_of(op, keys), of those in a log
-    bool in_order = true;  // its program has made all of lower numbers before it, and all of higher ones after it
+    bool in_order = true;  // its program has made those of higher numbers after it: its rank has replayed nothing so far
 };
 
 constexpr std::size_t kMostAhead = 256;  // launches of a rank that are over before one that was posted earlier
@@ -130,8 +130,8 @@ struct RankLap {
 
 std::uint64_t signature_of(OpKind op, const std::vector<SeenKey>& keys);
 
-// For the n-th launch of a rank's lap in its sequence: the latest launch of another sequence that had ended before it was ready, in
-// every lap seen, counted from the first of the same lap.
+// For the n-th launch of a rank's lap in its sequence: the latest launch of another sequence that had ended before it
+// was ready, in every lap seen, of those that its program makes before, counted from the first of the same lap.
 using LinkName = std::tuple<RankName, Key, std::size_t, Key>;
 using Links = std::map<LinkName, std::int64_t>;
 

@@ -8,7 +8,8 @@ namespace {
 
 constexpr std::uint64_t kLearnLaps = 4;     // after each of so many laps a plan is made anew
 constexpr std::uint64_t kTrials = 200'000;  // of pairs, in vain: then the search for an order ends
-constexpr std::uint64_t kLeastTrials = 8, kMostTrials = 4000;
+constexpr std::uint64_t kLeastTrials = 20, kMostTrials = 4000;
+constexpr std::uint64_t kMostTimes = 10;                     // as many trials, where they are not in vain
 constexpr std::size_t kMostKinds = 4;                        // laps that are remembered
 constexpr std::size_t kMostInterludes = 8;                   // of a lap
 constexpr std::size_t kMostUses = 4096, kMostPairs = 65536;  // of a lap that is planned
@@ -231,7 +232,9 @@ void Learner::follow_rule() {
 // In which order, is thought about elsewhere. Until then the plan that it had goes on.
 void Learner::think(Lap lap, const Order& from) {
     Task task;
-    task.trials = static_cast<std::uint32_t>(std::clamp<std::uint64_t>(kTrials / (1 + pairs_in(lap)), kLeastTrials, kMostTrials));
+    const std::uint64_t trials = kTrials / (1 + pairs_in(lap));
+    task.trials = static_cast<std::uint32_t>(std::clamp(trials, kLeastTrials, kMostTrials));
+    task.most_trials = static_cast<std::uint32_t>(std::clamp(kMostTimes * trials, kLeastTrials, kMostTimes * kMostTrials));
     task.lap = std::move(lap);
     task.place = from.place;
     task.circuits = from.circuits;
@@ -246,7 +249,7 @@ void Learner::found(const Order& order) {
     if (!may_plan()) return;
     const auto from = follower_.course() != nullptr ? 0 : pays_from(order, kind_->yardstick_ns(), debt_ns_);
     if (!from) return kind_->look_later();
-    if (*from > kind_->unbegun() + 1) return kind_->look_later(*from - 1);
+    if (*from > kind_->unbegun() + 1) return kind_->look_until(*from - 1);
     if (follower_.course() == nullptr) {
         if (!may_begin()) return;
         begin(order, *from);

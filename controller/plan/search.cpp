@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <functional>
 #include <limits>
+#include <tuple>
 
 #include "controller/plan/play.h"
 
@@ -10,12 +11,14 @@ namespace opus::controller::plan {
 namespace {
 
 constexpr TimeNs kLeastGain = 10'000;  // of so many parts of a lap one
-constexpr std::uint32_t kMostTimes = 20;  // as many trials as are made in vain
 
 class Search {
 public:
     Search(const Task& task, const Fabric& fabric)
-        : lap_(task.lap), play_(task.lap, fabric, task.usable), patience_(std::max(1u, task.trials)) {
+        : lap_(task.lap),
+          play_(task.lap, fabric, task.usable),
+          patience_(std::max(1u, task.trials)),
+          most_(std::max(patience_, task.most_trials)) {
         followed_.rank.assign(task.place.begin(), task.place.end());
         followed_.circuits = task.circuits;
         find_ancestors();
@@ -116,10 +119,13 @@ private:
         return rank;
     }
 
-    bool is_over() const { return trials_ >= std::min(kMostTimes * patience_, better_ + patience_); }
+    bool is_over() const { return trials_ >= std::min(most_, shorter_ + patience_); }
 
     void note(const Way& way, const Score& score) {
-        if (best_.rank.empty() || score < score_) best_ = way, score_ = score, better_ = trials_;
+        if (!best_.rank.empty() && !(score < score_)) return;
+        if (best_.rank.empty() || std::tie(score.lacks, score.lap_ns) < std::tie(score_.lacks, score_.lap_ns))
+            shorter_ = trials_;
+        best_ = way, score_ = score;
     }
 
     void begin_with(Way way) {
@@ -218,7 +224,8 @@ private:
 
     const Lap& lap_;
     Play play_;
-    std::uint32_t patience_, trials_ = 0, better_ = 0;  // better_: after so many the best one was found
+    std::uint32_t patience_, most_, trials_ = 0;
+    std::uint32_t shorter_ = 0;  // after so many trials the best one was found, but for those that are as long
     Way followed_;
     std::vector<std::uint32_t> wide_;  // uses that take less with more circuits, those first to which it is most
     std::vector<std::uint32_t> sorted_;

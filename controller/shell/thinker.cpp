@@ -40,10 +40,11 @@ void Thinker::run(const std::stop_token& stop) {
         Think next;
         {
             std::unique_lock lock(mutex_);
-            if (!more_.wait(lock, stop, [this] { return !waiting_.empty(); })) return;
+            if (!more_.wait(lock, stop, [this] { return !waiting_.empty(); }) || stop.stop_requested()) return;
             next = std::move(waiting_.front());
             waiting_.pop_front();
         }
+        if (next.task.use_count() == 1) continue;  // who asked has asked anew, or wants none any more
         plan::Order order = plan::find_order(*next.task, fabric_);
         const std::lock_guard lock(mutex_);
         thoughts_.push_back({next.id, std::move(order)});
