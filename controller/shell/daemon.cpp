@@ -192,7 +192,7 @@ void Daemon::carry_out(Action& action) {
             } else if constexpr (std::is_same_v<A, ReadMap>) {
                 switches_.read_map(a);
             } else if constexpr (std::is_same_v<A, Think>) {
-                if (thinker_) thinker_->begin(a);
+                if (thinker_) thinker_->begin(std::move(a));
             } else if constexpr (std::is_same_v<A, CtlDone>) {
                 const auto at = ctl_pending_.find(a.id);
                 if (at == ctl_pending_.end()) return;

@@ -21,9 +21,9 @@ Thinker::~Thinker() {
     close(event_fd_);
 }
 
-void Thinker::begin(const Think& think) {
+void Thinker::begin(Think think) {
     const std::lock_guard lock(mutex_);
-    waiting_.push_back(think);
+    waiting_.push_back(std::move(think));
     more_.notify_one();
 }
 
@@ -44,7 +44,7 @@ void Thinker::run(const std::stop_token& stop) {
             next = std::move(waiting_.front());
             waiting_.pop_front();
         }
-        if (next.task.use_count() == 1) continue;  // who asked has asked anew, or wants none any more
+        if (next.task.use_count() == 1) continue;
         plan::Order order = plan::find_order(*next.task, fabric_);
         const std::lock_guard lock(mutex_);
         thoughts_.push_back({next.id, std::move(order)});

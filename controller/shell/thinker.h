@@ -17,12 +17,13 @@ namespace opus::controller {
 class Thinker {
 public:
     explicit Thinker(const Fabric& fabric);  // keeps a reference; throws std::runtime_error: no descriptor
-    ~Thinker();                              // ends what it is about first: a search takes a second or so
+    ~Thinker();                              // ends what it is about first: a search takes a second or two at most
     Thinker(const Thinker&) = delete;
     Thinker& operator=(const Thinker&) = delete;
 
     int descriptor() const { return event_fd_; }
-    void begin(const Think& think);
+    // Not looked for if nobody else keeps its task by then: who asked has asked anew, or wants none any more.
+    void begin(Think think);
     void take(std::vector<Thought>& thoughts);
 
 private:
