@@ -149,11 +149,14 @@ TEST_CASE(
     Job job;
     job.laps_until_asked();
     job.find(0);
+    const auto in_order = [&job] { return job.learner.log().ranks().begin()->second.back().in_order; };
+    CHECK(in_order());
     job.graphs = true;
     CHECK(job.laps_until_asked() < 100);
     REQUIRE(job.learner.kind() != nullptr);
     CHECK(job.learner.kind()->lap.uses.size() == 2);
     CHECK((job.learner.kind()->lap.sequences.begin()->first.n & kReplayed) != 0);
+    CHECK(!in_order());
     job.find(4 * kDark);
     CHECK(job.follower.begun == 1);
     job.laps(100);
