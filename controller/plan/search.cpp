@@ -122,9 +122,9 @@ private:
     bool is_over() const { return trials_ >= std::min(most_, shorter_ + patience_); }
 
     void note(const Way& way, const Score& score) {
-        if (!best_.rank.empty() && !(score < score_)) return;
-        if (best_.rank.empty() || std::tie(score.lacks, score.lap_ns) < std::tie(score_.lacks, score_.lap_ns))
-            shorter_ = trials_;
+        const bool is_first = best_.rank.empty();
+        if (!is_first && score >= score_) return;
+        if (is_first || std::tie(score.lacks, score.lap_ns) < std::tie(score_.lacks, score_.lap_ns)) shorter_ = trials_;
         best_ = way, score_ = score;
     }
 

@@ -74,13 +74,18 @@ struct Job {
     }
 };
 
-// What is known of a job after three laps.
-Lap learned(Job& job, int left, int right) {
-    for (int i = 0; i < 3; ++i) job.lap(left, right);
+// What is known of a job by what it has done.
+Lap timed(const Job& job) {
     auto lap = find_lap(job.log, pairs_of);
     REQUIRE(lap);
     REQUIRE(time_lap(*lap, job.log));
-    return *lap;
+    return std::move(*lap);
+}
+
+// What is known of a job after three laps.
+Lap learned(Job& job, int left, int right) {
+    for (int i = 0; i < 3; ++i) job.lap(left, right);
+    return timed(job);
 }
 
 Order order_of(const Lap& lap, const Fabric& fabric, std::uint32_t trials = 50) {
@@ -166,14 +171,12 @@ TEST_CASE("a launch waits for nothing that its program makes later, and not for 
             job.grant += 2;
             job.now += 20 * kMs;
         }
-        auto lap = find_lap(job.log, pairs_of);
-        REQUIRE(lap);
-        REQUIRE(time_lap(*lap, job.log));
-        const auto left = lap->find(key_of(kLeft, 1)), right = lap->find(key_of(kRight, 1));
+        Lap lap = timed(job);
+        const auto left = lap.find(key_of(kLeft, 1)), right = lap.find(key_of(kRight, 1));
         const auto is_right = [&](const Before& b) {
             return b.use == right->first && b.laps == left->second - right->second;
         };
-        CHECK(std::ranges::any_of(lap->uses[left->first].before, is_right) == !in_order);
+        CHECK(std::ranges::any_of(lap.uses[left->first].before, is_right) == !in_order);
     }
     Job job;  // what is seen late seems to take no time; rank 1 launches both as one
     for (int i = 0; i < 3; ++i) {
@@ -186,10 +189,8 @@ TEST_CASE("a launch waits for nothing that its program makes later, and not for 
         }
         job.now += 20 * kMs;
     }
-    auto lap = find_lap(job.log, pairs_of);
-    REQUIRE(lap);
-    REQUIRE(time_lap(*lap, job.log));
-    CHECK(order_of(*lap, fabric_of(kMs, 2)).ports.size() == 2);
+    Lap lap = timed(job);
+    CHECK(order_of(lap, fabric_of(kMs, 2)).ports.size() == 2);
 }
 
 TEST_CASE("what a lap had beyond the least is kept, and a lap is played as each of those that were seen") {
@@ -259,13 +260,11 @@ void held_lap(Job& job, TimeNs held) {
 TEST_CASE("that others were held is not taken for a time that a launch needs itself") {
     Job job;
     for (int i = 0; i < 4; ++i) held_lap(job, 10 * kMs);
-    auto lap = find_lap(job.log, pairs_of);
-    REQUIRE(lap);
-    REQUIRE(time_lap(*lap, job.log));
-    const auto left = lap->find(key_of(kLeft, 2))->first, right = lap->find(key_of(kRight, 2))->first;
+    Lap lap = timed(job);
+    const auto left = lap.find(key_of(kLeft, 2))->first, right = lap.find(key_of(kRight, 2))->first;
     const auto needs = [&](std::uint32_t use, std::uint32_t from) {
         TimeNs most = -1;
-        for (const Before& b : lap->uses[use].before)
+        for (const Before& b : lap.uses[use].before)
             if (b.use == from) most = std::max(most, b.ns);
         return most;
     };
@@ -275,7 +274,7 @@ TEST_CASE("that others were held is not taken for a time that a launch needs its
 
     // In a lap in which nobody is held it is seen what rank 1 takes at most.
     for (int i = 0; i < 8; ++i) held_lap(job, 0);
-    REQUIRE(time_lap(*lap, job.log));
+    REQUIRE(time_lap(lap, job.log));
     CHECK(needs(right, left) == 2 * kMs);
     CHECK(needs(left, right) == 28 * kMs);
 }
@@ -292,13 +291,12 @@ TEST_CASE("a launch of several keys goes on with the last of them") {
         job.grant += 2;
         job.now += 20 * kMs;
     }
-    auto lap = find_lap(job.log, pairs_of);
-    REQUIRE(lap);
-    REQUIRE(time_lap(*lap, job.log));
-    const auto left = lap->find(key_of(kLeft, 1)), right = lap->find(key_of(kRight, 1));
-    REQUIRE(lap->uses[left->first].until.size() == 1);
-    CHECK(lap->uses[left->first].until.front() == Until{right->first, static_cast<std::uint32_t>(right->second - left->second)});
-    CHECK(lap->uses[right->first].until.empty());
+    Lap lap = timed(job);
+    const auto left = lap.find(key_of(kLeft, 1)), right = lap.find(key_of(kRight, 1));
+    REQUIRE(lap.uses[left->first].until.size() == 1);
+    CHECK(lap.uses[left->first].until.front() ==
+          Until{right->first, static_cast<std::uint32_t>(right->second - left->second)});
+    CHECK(lap.uses[right->first].until.empty());
 }
 
 TEST_CASE("a use takes as long as it was seen to with as many circuits, else as its bytes take") {
@@ -333,29 +331,27 @@ TEST_CASE("how long a use takes is learned by circuits, and stays known when it 
         job.now += 45 * kMs + took;
     };
     for (int i = 0; i < 8; ++i) lap_of(2, 5 * kMs);
-    auto lap = find_lap(job.log, pairs_of);
-    REQUIRE(lap);
-    REQUIRE(time_lap(*lap, job.log));
-    REQUIRE(!lap->uses.empty());
-    CHECK(lap->uses[0].bytes_ns == 8 * kMs);
-    CHECK(lap->uses[0].longer_ns(1) == lap->uses[0].took_ns[1] - lap->uses[0].ns + 4 * kMs);
+    Lap lap = timed(job);
+    REQUIRE(!lap.uses.empty());
+    CHECK(lap.uses[0].bytes_ns == 8 * kMs);
+    CHECK(lap.uses[0].longer_ns(1) == lap.uses[0].took_ns[1] - lap.uses[0].ns + 4 * kMs);
     for (int i = 0; i < 12; ++i) lap_of(1, 11 * kMs);
-    REQUIRE(time_lap(*lap, job.log));
-    CHECK(lap->uses[0].took_ns == std::vector<TimeNs>{11 * kMs, 5 * kMs});
-    CHECK(lap->uses[0].ns == 11 * kMs);
-    CHECK(lap->uses[0].longer_ns(2) == -6 * kMs);
+    REQUIRE(time_lap(lap, job.log));
+    CHECK(lap.uses[0].took_ns == std::vector<TimeNs>{11 * kMs, 5 * kMs});
+    CHECK(lap.uses[0].ns == 11 * kMs);
+    CHECK(lap.uses[0].longer_ns(2) == -6 * kMs);
     // What it takes longer by its circuits is not beyond what a lap must take.
     for (int i = 0; i < 3; ++i) lap_of(2, 5 * kMs), lap_of(1, 11 * kMs);
-    REQUIRE(time_lap(*lap, job.log));
-    REQUIRE(lap->uses[0].in_laps.size() > 3);
-    for (const Use::InLap& in_lap : lap->uses[0].in_laps) {
+    REQUIRE(time_lap(lap, job.log));
+    REQUIRE(lap.uses[0].in_laps.size() > 3);
+    for (const Use::InLap& in_lap : lap.uses[0].in_laps) {
         CHECK(in_lap.late_ns == 0);
         CHECK(in_lap.longer_ns == 0);
     }
     lap_of(1, 14 * kMs);
-    REQUIRE(time_lap(*lap, job.log));
-    CHECK(lap->uses[0].in_laps.front().longer_ns == 3 * kMs);
-    CHECK(lap->uses[0].in_laps.front().late_ns == 0);
+    REQUIRE(time_lap(lap, job.log));
+    CHECK(lap.uses[0].in_laps.front().longer_ns == 3 * kMs);
+    CHECK(lap.uses[0].in_laps.front().late_ns == 0);
 }
 
 TEST_CASE(
