@@ -6,7 +6,7 @@
 namespace opus::controller::plan {
 namespace {
 
-constexpr std::uint64_t kLeastTimed = 2;  // laps by the best order, before what they take is believed again
+constexpr std::int64_t kLeastTimed = 2;   // laps by the best order, before what they take is believed again
 constexpr TimeNs kLongerParts = 40;       // of a lap: laps differ by one of them anyway
 
 }  // namespace
@@ -57,23 +57,30 @@ void Kind::forget_best() {
     is_best_ = false;
 }
 
-void Kind::take_order(Order o, TimeNs now) {
+void Kind::take_order(Order o, TimeNs now, bool goes_on) {
     note_order();
     if (std::exchange(is_old_, false)) forget_best();
+    const bool is_same = goes_on && o.does_as(order);
     order = std::move(o);
-    is_best_ = best_ns_ > 0 && order.place == best_.place && order.ports == best_.ports;
-    from_ = timed_ = 0;
+    is_best_ = best_ns_ > 0 && order.does_as(best_);
+    from_ = is_same ? from_ - std::exchange(begun_, 0) : 0;
+    if (is_same) return;
+    begun_ = timed_ = 0;
     from_ns_ = now;
 }
 
 void Kind::time_order(std::uint64_t begun, TimeNs now) {
-    if (begun < from_) return;
+    begun_ = static_cast<std::int64_t>(begun);
+    if (begun_ < from_) return;
     if (from_ns_ == 0) from_ns_ = now;
-    const std::uint64_t uses = begun - from_;
-    if (uses / lap.uses.size() <= timed_) return;
-    timed_ = uses / lap.uses.size();
-    const double laps = static_cast<double>(uses) / static_cast<double>(lap.uses.size());
-    timed_ns_ = static_cast<TimeNs>(static_cast<double>(now - from_ns_) / laps);
+    const auto size = static_cast<std::int64_t>(lap.uses.size()), uses = begun_ - from_;
+    const bool has_first = timed_ > 0;
+    const std::int64_t laps = uses / size + has_first;
+    if (laps <= timed_) return;
+    timed_ = laps;
+    timed_ns_ =
+        static_cast<TimeNs>(static_cast<double>(now - from_ns_) * static_cast<double>(size) / static_cast<double>(uses));
+    if (!has_first) from_ = begun_, from_ns_ = now;
 }
 
 const Order* Kind::shorter() const {
@@ -81,10 +88,14 @@ const Order* Kind::shorter() const {
     return longer && !is_best_ ? &best_ : nullptr;
 }
 
+const Order& Kind::shortest(const Order& found) const {
+    return !is_old_ && best_ns_ > 0 && best_ns_ < found.lap_ns ? best_ : found;
+}
+
 void Kind::note_order() {
     if (timed_ < (is_best_ ? kLeastTimed : 1) || (best_ns_ > 0 && timed_ns_ > best_ns_ && !is_best_)) return;
     best_ = order;
-    best_ns_ = timed_ns_;  // the best, timed anew, may take longer than before
+    best_ns_ = best_.lap_ns = timed_ns_;  // the best, timed anew, may take longer than before
     is_best_ = true;
 }
 

@@ -39,14 +39,16 @@ struct Kind {
     // Other ports can be had than when its orders were found. These are no measure for the next one, and unless one is
     // followed none is any more. There may be one now where there was none.
     void ports_changed(bool is_followed);
-    // From here on this one is followed.
-    void take_order(Order o, TimeNs now);
+    // From here on this one is followed. `goes_on`: until now it was the present one, and it may be the same.
+    void take_order(Order o, TimeNs now, bool goes_on);
     // Its first lap is none of its own: it begins with what came before.
-    void skip_lap() { from_ = lap.uses.size(), from_ns_ = 0; }
-    // So many uses have begun by the present order.
+    void skip_lap() { from_ = static_cast<std::int64_t>(lap.uses.size()), from_ns_ = 0; }
+    // So many uses have begun by the present order, since it was taken last.
     void time_order(std::uint64_t begun, TimeNs now);
     // Of the orders that were followed, the one with the shortest laps, if those by the present one are longer.
     const Order* shorter() const;
+    // Of this one, which was found, and that one, the one with the shorter laps: what was followed takes what it has taken.
+    const Order& shortest(const Order& found) const;
     // If laps by the present order have been timed, it may be that one.
     void note_order();
     // No plan was found: one is looked for ever more seldom.
@@ -65,9 +67,10 @@ private:
     Watch watch_;                  // since the job came to it
     std::deque<TimeNs> on_demand_;  // how long the last laps on demand took
     std::uint32_t in_vain_ = 0;    // looks that led to no plan
-    std::uint64_t from_ = 0;       // uses by the present order before it is timed
+    std::int64_t begun_ = 0;       // uses by the present order since it was taken last
+    std::int64_t from_ = 0;        // of them so many before it is timed; below 0: it is timed since before that
     TimeNs from_ns_ = 0;           // when these had begun; 0: they have not
-    std::uint64_t timed_ = 0;      // laps since
+    std::int64_t timed_ = 0;  // laps since; once there are two, the first counts no more: it begins with what came before
     TimeNs timed_ns_ = 0;          // one of them, in the mean
     bool is_old_ = false;          // the present order is for other ports than there are
     Order best_;  // that was followed

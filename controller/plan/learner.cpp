@@ -241,19 +241,19 @@ void Learner::think(Lap lap, const Order& from) {
     task_ = follower_.think(std::move(task));
 }
 
-void Learner::found(const Order& order) {
+void Learner::found(const Order& found) {
     const auto task = std::exchange(task_, nullptr);
     if (task == nullptr || kind_ == nullptr) return;
-    if (!kind_->lap.does_as(task->lap)) return take_up(*task, order);
-    if (order.ports.empty()) return kind_->look_later();
+    if (!kind_->lap.does_as(task->lap)) return take_up(*task, found);
+    if (found.ports.empty()) return kind_->look_later();
     if (!may_plan()) return;
-    const auto from = follower_.course() != nullptr ? 0 : pays_from(order, kind_->yardstick_ns(), debt_ns_);
+    if (follower_.course() != nullptr) return follow(task->lap, found);
+    const Order order = kind_->shortest(found);
+    const auto from = pays_from(order, kind_->yardstick_ns(), debt_ns_);
     if (!from) return kind_->look_later();
     if (*from > kind_->unbegun() + 1) return kind_->look_until(*from - 1);
-    if (follower_.course() == nullptr) {
-        if (!may_begin()) return;
-        begin(order, *from);
-    }
+    if (!may_begin()) return;
+    begin(order, *from);
     follow(task->lap, order);
 }
 
@@ -267,7 +267,8 @@ void Learner::ports_changed() {
 
 void Learner::follow(Lap lap, const Order& order) {
     Kind& kind = *kind_;
-    if (follower_.course() == nullptr) kind.since = std::max(kind.since, kind.unbegun());
+    const bool goes_on = follower_.course() != nullptr;
+    if (!goes_on) kind.since = std::max(kind.since, kind.unbegun());
     follower_.drop();
     const std::uint64_t uses = lap.uses.size();
     ++kind.plans;
@@ -275,7 +276,7 @@ void Learner::follow(Lap lap, const Order& order) {
     kind.found_plan();
     kind.lap.links = lap.links;
     for (std::size_t u = 0; u < lap.uses.size(); ++u) kind.lap.uses[u].took_ns = lap.uses[u].took_ns;
-    kind.take_order(order, now_ns_);
+    kind.take_order(order, now_ns_, goes_on);
     time_at_ = uses * (kind.plans <= kLearnLaps ? 1 : 1ull << std::min<std::uint64_t>(kind.plans - kLearnLaps, 16));
     follower_.log(false, "a plan for " + laps_of(lap) + ": they took " + std::to_string(lap.ns / 1000) + " us and are to take " +
                              std::to_string(order.lap_ns / 1000) + " us");

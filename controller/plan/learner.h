@@ -60,7 +60,7 @@ public:
     // At the end of a step in which it was to look.
     void look();
     // The order that it asked for.
-    void found(const Order& order);
+    void found(const Order& found);
     // Ports can be had that could not, or the other way round.
     void ports_changed();
     void rank_left(const RankName& rank) {

@@ -24,6 +24,8 @@ struct Order {
     std::vector<std::uint32_t> circuits = {};  // of each use: of each of its pairs, at least
     // Of each use: when it is to begin, from the first of the lap on, and how long it is to last. For people.
     std::vector<TimeNs> begin_ns = {}, lasts_ns = {};
+
+    bool does_as(const Order& other) const { return place == other.place && ports == other.ports; }
 };
 
 struct Task {

@@ -125,8 +125,7 @@ struct Job {
         for (int i = 0; i < most && follower.plan != nullptr; ++i) laps(1);
     }
     void follow() {
-        laps_until_asked();
-        for (int i = 0; i < 100 && follower.plan == nullptr; ++i) find(15 * kMs), laps_until_asked();
+        for (int i = 0; i < 100 && follower.plan == nullptr; ++i) laps_until_asked(), find(15 * kMs);
         REQUIRE(follower.plan != nullptr);
     }
 };
@@ -429,6 +428,45 @@ TEST_CASE("the order by which laps were shortest is followed again where another
     CHECK(job.learner.guard().stops() == 0);
 }
 
+TEST_CASE("an order that was followed promises what its laps have taken, however often it was found again meanwhile") {
+    Job job;
+    job.follow();
+    const auto four_laps = [&job](TimeNs held_first, TimeNs held) {  // the first begins with what came before
+        job.held = held_first;
+        for (int i = 0; i < 4; ++i, job.held = held) {
+            job.planned_lap();
+            if (job.follower.asked != nullptr) job.find(15 * kMs);
+        }
+    };
+    const auto comes_back = [&job](TimeNs saved, OpKind from = OpKind::all_to_all) {
+        job.use(kRight, from);  // not known yet
+        job.held = kDark;
+        job.laps(12);
+        for (int i = 0; i < 100 && job.follower.plan == nullptr; ++i) job.laps_until_asked(), job.find(saved, {1, 0});
+        REQUIRE(job.follower.plan != nullptr);
+        return job.learner.kind()->order;
+    };
+    four_laps(5 * kMs, 0);
+    SUBCASE("the one that is found promises longer ones") {
+        Order order = comes_back(15 * kMs);
+        CHECK(order.place == std::vector<std::uint32_t>{0, 1});
+        CHECK(order.lap_ns == 280 * kMs);
+        four_laps(0, 2 * kMs);  // now it takes longer
+        order = comes_back(13 * kMs, OpKind::broadcast);
+        CHECK(order.place == std::vector<std::uint32_t>{0, 1});
+        CHECK(order.lap_ns == 284 * kMs);
+    }
+    SUBCASE("it promises shorter ones") {
+        const Order order = comes_back(25 * kMs);
+        CHECK(order.place == std::vector<std::uint32_t>{1, 0});
+        CHECK(order.lap_ns == 275 * kMs);
+    }
+    SUBCASE("that was with other ports") {
+        job.learner.ports_changed();
+        CHECK(comes_back(15 * kMs).place == std::vector<std::uint32_t>{1, 0});
+    }
+}
+
 TEST_CASE("where other ports can be had the plan is made anew, for them, and it goes on until then") {
     Job job;
     SUBCASE("long after its first plans") {
@@ -448,6 +486,12 @@ TEST_CASE("where other ports can be had the plan is made anew, for them, and it 
         const int begun = job.follower.begun;
         job.find(20 * kMs);
         CHECK(job.follower.begun == begun + 1);
+        job.held = 9 * kMs;  // by the same order as before, which takes longer with these ports
+        for (int i = 0; i < 200 && job.follower.asked == nullptr; ++i) job.planned_lap();
+        job.find(50 * kMs, {1, 0});
+        job.held = 17 * kMs / 2;
+        for (int i = 0; i < 3; ++i) job.planned_lap();
+        CHECK(job.learner.kind()->order.place == std::vector<std::uint32_t>{1, 0});
     }
     SUBCASE("while its first is sought") {
         job.laps_until_asked();
