@@ -18,6 +18,7 @@ constexpr std::uint64_t kMostSkipped = 1u << 16;  // keys of a sequence that beg
 Course::Course(Lap lap, Order order, const std::function<std::uint64_t(const Key& sequence)>& reached)
     : lap_(std::move(lap)),
       order_(std::move(order)),
+      ports_(lap_.uses.size()),
       on_(lap_.uses.size()),
       keys_(lap_.uses.size()),
       goes_on_(lap_.uses.size()),
@@ -31,6 +32,10 @@ Course::Course(Lap lap, Order order, const std::function<std::uint64_t(const Key
                 on_[u].emplace_back(port, lines_[port].turns.size());
                 lines_[port].turns.emplace_back(u, peer);
             }
+    for (std::uint32_t u = 0; u < lap_.uses.size(); ++u) {
+        for (const auto& place : on_[u]) ports_[u].push_back(place.first);
+        std::sort(ports_[u].begin(), ports_[u].end());
+    }
     for (std::uint32_t u = 0; u < lap_.uses.size(); ++u)
         for (const Until& until : lap_.uses[u].until) goes_on_[u] = goes_on_[until.use] = true;
     for (const auto& [key, sequence] : lap_.sequences)
@@ -53,6 +58,13 @@ std::optional<Instance> Course::find(const Key& key) const {
     return Instance{static_cast<std::uint64_t>(at->second), at->first};
 }
 
+bool Course::share_port(const Instance& x, const Instance& y) const {
+    const auto &mine = ports_[x.use], &theirs = ports_[y.use];
+    for (std::size_t i = 0, j = 0; i < mine.size() && j < theirs.size(); mine[i] < theirs[j] ? ++i : ++j)
+        if (mine[i] == theirs[j]) return true;
+    return false;
+}
+
 bool Course::has_begun(const Instance& i) const {
     if (begun_.contains(i)) return true;
     const auto& places = on_[i.use];
@@ -66,12 +78,6 @@ bool Course::has_begun(const Instance& i) const {
 std::vector<PortId> Course::ports() const {
     std::vector<PortId> all;
     for (const auto& entry : lines_) all.push_back(entry.first);
-    return all;
-}
-
-std::vector<PortId> Course::ports_of(std::uint32_t use) const {
-    std::vector<PortId> all;
-    for (const auto& place : on_[use]) all.push_back(place.first);
     return all;
 }
 

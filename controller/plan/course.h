@@ -58,10 +58,11 @@ public:
     bool is_before(const Instance& x, const Instance& y) const {
         return std::pair{x.lap, order_.place[x.use]} < std::pair{y.lap, order_.place[y.use]};
     }
+    bool share_port(const Instance& x, const Instance& y) const;
     bool has_begun(const Instance& i) const;
     bool has(PortId port) const { return lines_.contains(port); }
     std::vector<PortId> ports() const;
-    std::vector<PortId> ports_of(std::uint32_t use) const;
+    const std::vector<PortId>& ports_of(std::uint32_t use) const { return ports_[use]; }  // sorted
 
     std::optional<Turn> next(PortId port) const;
     // For uses that have not begun it keeps its light.
@@ -105,6 +106,7 @@ private:
     Lap lap_;
     Order order_;
     std::map<PortId, Line> lines_;
+    std::vector<std::vector<PortId>> ports_;                       // by use
     std::vector<std::vector<std::pair<PortId, std::size_t>>> on_;  // by use: ports, and where in the line of each
     std::vector<std::vector<std::pair<Key, std::size_t>>> keys_;  // by use: sequences, and where in the lap of each
     std::vector<bool> goes_on_;                                   // by use: a launch of it has keys of another one

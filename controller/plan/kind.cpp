@@ -59,8 +59,9 @@ void Kind::forget_best() {
 
 void Kind::take_order(Order o, TimeNs now, bool goes_on) {
     note_order();
-    if (std::exchange(is_old_, false)) forget_best();
-    const bool is_same = goes_on && o.does_as(order);
+    const bool was_old = std::exchange(is_old_, false);
+    if (was_old) forget_best();
+    const bool is_same = goes_on && !was_old && o.does_as(order);
     order = std::move(o);
     is_best_ = best_ns_ > 0 && order.does_as(best_);
     from_ = is_same ? from_ - std::exchange(begun_, 0) : 0;
@@ -88,14 +89,18 @@ const Order* Kind::shorter() const {
     return longer && !is_best_ ? &best_ : nullptr;
 }
 
-const Order& Kind::shortest(const Order& found) const {
-    return !is_old_ && best_ns_ > 0 && best_ns_ < found.lap_ns ? best_ : found;
+Order Kind::shortest(const Order& found) {
+    note_order();
+    if (is_old_ || best_ns_ == 0 || (best_ns_ >= found.lap_ns && !found.does_as(best_))) return found;
+    Order followed = best_;
+    followed.lap_ns = best_ns_;
+    return followed;
 }
 
 void Kind::note_order() {
     if (timed_ < (is_best_ ? kLeastTimed : 1) || (best_ns_ > 0 && timed_ns_ > best_ns_ && !is_best_)) return;
     best_ = order;
-    best_ns_ = best_.lap_ns = timed_ns_;  // the best, timed anew, may take longer than before
+    best_ns_ = timed_ns_;  // the best, timed anew, may take longer than before
     is_best_ = true;
 }
 

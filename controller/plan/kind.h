@@ -47,8 +47,9 @@ struct Kind {
     void time_order(std::uint64_t begun, TimeNs now);
     // Of the orders that were followed, the one with the shortest laps, if those by the present one are longer.
     const Order* shorter() const;
-    // Of this one, which was found, and that one, the one with the shorter laps: what was followed takes what it has taken.
-    const Order& shortest(const Order& found) const;
+    // Of this one, which was found, and the shortest that was followed, the one with the shorter laps. What was
+    // followed promises what it has taken.
+    Order shortest(const Order& found);
     // If laps by the present order have been timed, it may be that one.
     void note_order();
     // No plan was found: one is looked for ever more seldom.

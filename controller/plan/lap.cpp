@@ -64,6 +64,7 @@ bool Lap::reaches(const RankName& rank, std::uint64_t number) const {
 }
 
 void Lap::advance(std::int64_t laps) {
+    by_plan -= laps;
     const auto n = static_cast<std::uint64_t>(laps);
     for (auto& [key, sequence] : sequences) sequence.first += n * sequence.uses.size();
     for (auto& [name, rank] : ranks) rank.seq += n * rank.seqs;

@@ -143,6 +143,8 @@ struct Lap {
     std::vector<std::vector<Together>> tied;  // launches of several keys: those that have sequences in common, directly or by others
     TimeNs ns = 0;                      // as it was seen
     std::size_t launches = 0;           // of all ranks
+    // Below 0: so many laps before the first began by a plan as well, and are timed with those that follow it.
+    std::int64_t by_plan = 0;
 
     // Ranks and sequences are those of the other lap, and do as much in it.
     bool does_as(const Lap& other) const;

@@ -138,6 +138,7 @@ void Learner::take_up(const Task& task, const Order& order) {
     Kind& kind = remember(task.lap);
     kind.note_lap(task.lap.ns);
     come_to(kind);
+    task_.reset();
     begin(order, *from);
     follow(task.lap, order);
 }
@@ -268,7 +269,10 @@ void Learner::ports_changed() {
 void Learner::follow(Lap lap, const Order& order) {
     Kind& kind = *kind_;
     const bool goes_on = follower_.course() != nullptr;
-    if (!goes_on) kind.since = std::max(kind.since, kind.unbegun());
+    if (goes_on)
+        kind.time_order(follower_.course()->begun(), now_ns_);
+    else
+        kind.since = std::max(kind.since, kind.unbegun());
     follower_.drop();
     const std::uint64_t uses = lap.uses.size();
     ++kind.plans;
@@ -280,6 +284,7 @@ void Learner::follow(Lap lap, const Order& order) {
     time_at_ = uses * (kind.plans <= kLearnLaps ? 1 : 1ull << std::min<std::uint64_t>(kind.plans - kLearnLaps, 16));
     follower_.log(false, "a plan for " + laps_of(lap) + ": they took " + std::to_string(lap.ns / 1000) + " us and are to take " +
                              std::to_string(order.lap_ns / 1000) + " us");
+    if (!goes_on) lap.by_plan = kind.unbegun();
     follower_.follow(std::move(lap), order);
 }
 

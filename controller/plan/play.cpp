@@ -1,6 +1,7 @@
 #include "controller/plan/play.h"
 
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <tuple>
 
@@ -9,6 +10,7 @@ namespace {
 
 constexpr std::uint32_t kMostCircuits = 16;  // of a pair
 constexpr std::size_t kMostCompared = 64;    // uses that one waits for, to see which of them imply others
+constexpr TimeNs kAsSoon = 16;               // of a dark time: no port is freed so exactly when it was foreseen
 
 }  // namespace
 
@@ -150,25 +152,32 @@ std::size_t Play::needed_after(std::uint32_t gpu, std::uint32_t peer, double now
     return list.size();
 }
 
-// Light that is there; else the ports that are free first, or in time, and of these the ones whose light is needed last.
+// Light that is there; else the ports that are free first, or in time, and of those that are as soon the ones whose light is needed last.
 Play::Ports Play::choose(const Gpus& pair, double now, TimeNs in_time) const {
     const auto [a, c] = pair;
     for (const std::uint32_t p : gpus_[a].ports)
         if (leads_to(p, c) && !is_taken(p) && !is_taken(port_[p].peer)) return {p, port_[p].peer};
+    constexpr TimeNs kNever = std::numeric_limits<TimeNs>::max();
+    const auto free_ns = [&](std::uint32_t p, std::uint32_t q) {
+        if (is_taken(p) || is_taken(q) || !fabric_.can_join(id_[p], id_[q])) return kNever;
+        const TimeNs again = port_[p].open + port_[q].open > 0 ? gpus_[a].dark_ns : 0;  // it is to be turned back
+        return std::max({port_[p].free_ns, port_[q].free_ns, in_time}) + again;
+    };
+    TimeNs soonest = kNever;
+    for (const std::uint32_t p : gpus_[a].ports)
+        for (const std::uint32_t q : gpus_[c].ports) soonest = std::min(soonest, free_ns(p, q));
     Ports best{kNone32, kNone32};
-    TimeNs best_free = 0;
     std::size_t best_needed = 0;
     for (const std::uint32_t p : gpus_[a].ports)
         for (const std::uint32_t q : gpus_[c].ports) {
-            if (is_taken(p) || is_taken(q) || !fabric_.can_join(id_[p], id_[q])) continue;
-            const TimeNs again = port_[p].open + port_[q].open > 0 ? gpus_[a].dark_ns : 0;  // it is to be turned back
-            const TimeNs free = std::max({port_[p].free_ns, port_[q].free_ns, in_time}) + again;
+            const TimeNs free = free_ns(p, q);
+            if (free == kNever || free > soonest + gpus_[a].dark_ns / kAsSoon) continue;
             const auto needed = [&](std::uint32_t gpu, std::uint32_t port) {
                 return port_[port].peer == kNone32 ? gpus_[gpu].peers.size() : needed_after(gpu, port_[port].gpu, now);
             };
             const std::size_t both = needed(a, p) + needed(c, q);
-            if (best.first != kNone32 && (free > best_free || (free == best_free && both <= best_needed))) continue;
-            best = {p, q}, best_free = free, best_needed = both;
+            if (best.first != kNone32 && both <= best_needed) continue;
+            best = {p, q}, best_needed = both;
         }
     return best;
 }

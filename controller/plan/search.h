@@ -1,6 +1,6 @@
 // In which order the uses of a lap are to have their circuits, so that it is short: found by playing orders. Each use
 // takes light that is there, or turns ports as soon as their last use before it is over, however long before it begins
-// itself. Of several free ports it takes the one whose present circuit is needed again latest. How many circuits the
+// itself. Of ports that are free about as soon it takes the one whose present circuit is needed again latest. How many circuits the
 // pairs of a use get is a part of what is sought: with more of them its bytes take less, and more ports are turned.
 //
 // Pure, deterministic. A trial takes about a millisecond for an iteration of 2,048 GPUs (1,041 uses), and find_order

@@ -14,13 +14,13 @@ constexpr std::uint32_t kMostKnownCircuits = 64;  // of a pair
 // What the laps in a log say of when the uses of a lap are ready.
 class Timer {
 public:
-    Timer(Lap& lap, const Log& log) : lap_(lap) {
+    Timer(Lap& lap, const Log& log) : lap_(lap), earliest_(std::min<std::int64_t>(0, lap.by_plan)) {
         for (const auto& [name, seen] : log.ranks()) ranks_.push_back({name, tracks_of(in_order(seen))});
     }
 
     bool time() {
         last_ = std::numeric_limits<std::int64_t>::max();
-        first_ = 0;  // what was before may have been something else
+        first_ = earliest_;
         for (const auto& [rank, tracks] : ranks_)
             for (const Track& track : tracks) {
                 if (track.per_lap == 0) continue;
@@ -92,7 +92,7 @@ private:
         std::map<Key, Track> tracks;
         for (const Seen* s : launches)
             if (!s->keys.empty())
-                if (const auto x = lap_.find(first_key(*s)); x && x->second >= -1)
+                if (const auto x = lap_.find(first_key(*s)); x && x->second >= earliest_ - 1)
                     tracks[sequence_of(first_key(*s))].launches.push_back(s);
         std::vector<Track> all;
         for (auto& [sequence, track] : tracks) {
@@ -300,6 +300,7 @@ private:
     }
 
     Lap& lap_;
+    std::int64_t earliest_;  // lap; what was before may have been something else, or on demand
     std::vector<std::pair<RankName, std::vector<Track>>> ranks_;
     std::int64_t first_ = 0, last_ = 0;  // laps
     std::vector<std::map<std::pair<std::uint32_t, std::uint32_t>, TimeNs>> before_;

@@ -72,6 +72,17 @@ TEST_CASE("a plan gives others the light of launches that wait, and gives it bac
     CHECK(guarded_share(drawn(82), 50) > 0.7);
 }
 
+// A ring has some of its circuits and waits for the last one. A use behind it in the plan is ready long before it was to be.
+TEST_CASE("who is ready and first by plan is not overtaken by those behind it") {
+    VariantOptions o = planned(50);
+    o.dry_run.bytes_per_us /= 1024;
+    o.dry_run.jitter = 0.05;
+    o.rails.late_ns = 300'000;
+    o.rails.guard = true;
+    const replay::Workload job = drawn(429);
+    CHECK(play(job, Rails::provisioned, o).iteration_ms < 0.82 * play(job, Rails::on_demand, o).iteration_ms);
+}
+
 // Evaluations every third, fourth and seventh iteration.
 TEST_CASE("a job with interludes goes on by its plan behind them") {
     for (const std::uint64_t seed : {60, 64, 126}) {

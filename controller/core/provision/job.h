@@ -21,7 +21,11 @@ struct Job {
     std::unique_ptr<plan::Learner> learner;           // what it does, and which plan it is to follow
     std::uint64_t thought = 0;                        // the last Think for it
     std::unique_ptr<plan::Course> course;             // the plan that is followed; none: it goes by demand
-    std::map<plan::Instance, std::uint64_t> waiting;  // gangs, until it is their turn
+    struct Waiting {                                  // a complete gang, for its turn
+        std::uint64_t gang = 0;
+        TimeNs until = 0;  // then it goes by demand
+    };
+    std::map<plan::Instance, Waiting> waiting;
     std::map<std::size_t, Key> unrested;  // by plan::Lap::tied: of which light was not at rest when it was looked at last
 };
 

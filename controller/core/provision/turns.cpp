@@ -1,6 +1,6 @@
 // Circuits by the plan of a job (controller/plan), ahead of demand: a port turns to its next use once those before it
-// are over, or wait for somebody who is to come later. Nothing waits for its turn for longer than the plan says and a
-// dark time, and what is in no plan goes by demand.
+// are over, or wait for somebody who is to come later. What waits for its turn goes by demand when it has waited for as
+// long as the plan says and a dark time, and so have those before it; and what is in no plan goes by demand at once.
 #include <algorithm>
 #include <limits>
 
@@ -59,8 +59,8 @@ void Turns::drop_course(Job& job) {
         inventory_.port(p).kept_for = 0;
     }
     job.course.reset();
-    for (const auto& [instance, gang] : std::exchange(job.waiting, {}))
-        if (Gang* g = gangs_.find(gang)) schedule_.queue(*g, true);
+    for (const auto& [instance, waiting] : std::exchange(job.waiting, {}))
+        if (Gang* g = gangs_.find(waiting.gang)) schedule_.queue(*g, true);
 }
 
 void Turns::forget(const Job& job) {
@@ -102,13 +102,23 @@ TimeNs Turns::turn_of(Gang& gang, const plan::Instance& i) {
     TimeNs dark = 0;
     for (const PairId e : gang.pairs)
         dark = std::max(dark, fabric_.switch_of(fabric_.gpus[inventory_.pair(e).a].ports.front()).dark_ns);
-    const TimeNs until = gangs_.complete_since(gang) + std::min(course.wait_of(i), kMostWaits * dark) + dark;
+    const TimeNs complete = gangs_.complete_since(gang);
+    TimeNs until = complete + course.wait_of(i) + dark;
+    for (const auto& [other, waiting] : job->waiting)  // complete as well, and first by plan: it is not overtaken
+        if (course.is_before(other, i) && is_waiting(course, other, waiting) && course.share_port(other, i))
+            until = std::max(until, waiting.until + 1);
+    until = std::min(until, complete + (kMostWaits + 1) * dark);
     if (until <= now_) {
         if (!std::exchange(gang.overtook, true)) ++counters_.overtakes;
         return 0;
     }
-    job->waiting[i] = gang.id;
+    job->waiting[i] = {gang.id, until};
     return until;
+}
+
+bool Turns::is_waiting(const plan::Course& course, const plan::Instance& i, const Job::Waiting& waiting) {
+    const Gang* gang = gangs_.find(waiting.gang);
+    return gang != nullptr && gang->state == Gang::State::waiting && !course.has_begun(i);
 }
 
 void Turns::wait_turn(Gang& gang, TimeNs until) {
@@ -143,6 +153,8 @@ void Turns::begin_use(Job& job, const Key& key) {
     if (!i || job.course->has_begun(*i)) return;
     job.course->begin(key);
     job.waiting.erase(*i);
+    for (const auto& [other, waiting] : job.waiting)  // it may have waited for this one
+        if (job.course->is_before(*i, other) && job.course->share_port(*i, other)) wake(job, other);
     for (const PortId p : job.course->ports_of(i->use)) keep(job, p);
 }
 
@@ -189,7 +201,7 @@ void Turns::lit_for_plan(PortId p) {
 // The gang that waits for this use to have its turn.
 void Turns::wake(const Job& job, const plan::Instance& i) {
     if (const auto waiting = job.waiting.find(i); waiting != job.waiting.end())
-        if (Gang* g = gangs_.find(waiting->second)) schedule_.queue(*g, true);
+        if (Gang* g = gangs_.find(waiting->second.gang)) schedule_.queue(*g, true);
 }
 
 void Turns::follow_plans() {

@@ -51,6 +51,7 @@ private:
     void use_port(PortId p, Job* job);
     void keep(Job& job, PortId p);
     void wake(const Job& job, const plan::Instance& i);
+    bool is_waiting(const plan::Course& course, const plan::Instance& i, const Job::Waiting& waiting);
     void take_turn(Job& job, PortId p);
     std::optional<plan::Course::Turn> turn_at(const Job& job, PortId p) const;
     bool is_joined(PortId p, PortId q) const;

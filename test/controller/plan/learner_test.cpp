@@ -335,6 +335,21 @@ TEST_CASE("whatever laps are found of a job, light comes to rest sometime") {
     }
 }
 
+TEST_CASE("laps by one plan are timed with those by the plans before it, and with none on demand") {
+    Job job;
+    job.follow();
+    const std::int64_t begun = job.learner.kind()->unbegun();
+    CHECK(begun > 0);
+    CHECK(job.follower.plan->lap().by_plan == begun);
+    job.held = 0;
+    for (int i = 0; i < 3; ++i) {
+        job.planned_lap();
+        job.find(15 * kMs);
+    }
+    CHECK(job.learner.kind()->unbegun() > begun);
+    CHECK(job.follower.plan->lap().by_plan == begun);
+}
+
 TEST_CASE("without the guard a plan begins at once, whatever it promises") {
     Job job(false);
     job.laps_until_asked();
@@ -438,11 +453,12 @@ TEST_CASE("an order that was followed promises what its laps have taken, however
             if (job.follower.asked != nullptr) job.find(15 * kMs);
         }
     };
-    const auto comes_back = [&job](TimeNs saved, OpKind from = OpKind::all_to_all) {
+    const auto comes_back = [&job](TimeNs saved, OpKind from = OpKind::all_to_all,
+                                   std::vector<std::uint32_t> place = {1, 0}) {
         job.use(kRight, from);  // not known yet
         job.held = kDark;
         job.laps(12);
-        for (int i = 0; i < 100 && job.follower.plan == nullptr; ++i) job.laps_until_asked(), job.find(saved, {1, 0});
+        for (int i = 0; i < 100 && job.follower.plan == nullptr; ++i) job.laps_until_asked(), job.find(saved, place);
         REQUIRE(job.follower.plan != nullptr);
         return job.learner.kind()->order;
     };
@@ -460,6 +476,9 @@ TEST_CASE("an order that was followed promises what its laps have taken, however
         const Order order = comes_back(25 * kMs);
         CHECK(order.place == std::vector<std::uint32_t>{1, 0});
         CHECK(order.lap_ns == 275 * kMs);
+    }
+    SUBCASE("it is the same one, and promises shorter ones") {
+        CHECK(comes_back(25 * kMs, OpKind::all_to_all, {0, 1}).lap_ns == 280 * kMs);
     }
     SUBCASE("that was with other ports") {
         job.learner.ports_changed();
@@ -487,11 +506,13 @@ TEST_CASE("where other ports can be had the plan is made anew, for them, and it 
         job.find(20 * kMs);
         CHECK(job.follower.begun == begun + 1);
         job.held = 9 * kMs;  // by the same order as before, which takes longer with these ports
-        for (int i = 0; i < 200 && job.follower.asked == nullptr; ++i) job.planned_lap();
-        job.find(50 * kMs, {1, 0});
-        job.held = 17 * kMs / 2;
         for (int i = 0; i < 3; ++i) job.planned_lap();
-        CHECK(job.learner.kind()->order.place == std::vector<std::uint32_t>{1, 0});
+        job.use(kRight, OpKind::all_to_all);
+        job.held = kDark;
+        job.laps(12);
+        for (int i = 0; i < 100 && job.follower.plan == nullptr; ++i) job.laps_until_asked(), job.find(kMs, {1, 0});
+        CHECK(job.learner.kind()->order.place == std::vector<std::uint32_t>{0, 1});
+        CHECK(job.learner.kind()->order.lap_ns == 298 * kMs);
     }
     SUBCASE("while its first is sought") {
         job.laps_until_asked();

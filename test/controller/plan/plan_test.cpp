@@ -193,6 +193,34 @@ TEST_CASE("a launch waits for nothing that its program makes later, and not for 
     CHECK(order_of(lap, fabric_of(kMs, 2)).ports.size() == 2);
 }
 
+TEST_CASE("laps by earlier plans say how long launches wait, too, and laps on demand before them do not") {
+    Job job;
+    const auto lap_of = [&job](TimeNs between) {
+        job.use(kLeft);
+        job.now += between;
+        job.use(kRight);
+        job.now += 10 * kMs;
+    };
+    for (int i = 0; i < 3; ++i) lap_of(0);
+    auto lap = find_lap(job.log, pairs_of);
+    REQUIRE(lap);
+    for (int i = 0; i < 3; ++i) lap_of(2 * kMs);
+    const std::int64_t to_fourth = 3 - static_cast<std::int64_t>(lap->ranks.at(kRanks[0]).seq);
+    lap->by_plan = 7;
+    lap->advance(to_fourth);
+    CHECK(lap->by_plan == 7 - to_fourth);
+    const auto right_waits = [&](std::int64_t by_plan) {
+        lap->by_plan = by_plan;
+        REQUIRE(time_lap(*lap, job.log));
+        const Use& right = lap->uses[lap->sequences.at(key_of(kRight, 0)).uses.front()];
+        REQUIRE(right.before.size() == 2);  // and for itself, in the lap before
+        return std::ranges::find_if(right.before, [](const Before& b) { return b.laps == 0; })->ns - kMs;
+    };
+    CHECK(right_waits(0) == 3 * kMs);
+    CHECK(right_waits(-3) == kMs);
+    CHECK(right_waits(5) == 3 * kMs);
+}
+
 TEST_CASE("what a lap had beyond the least is kept, and a lap is played as each of those that were seen") {
     Job job;
     for (int i = 0; i < 4; ++i) job.lap(1, 1);
@@ -393,6 +421,30 @@ TEST_CASE("the order that is followed stays, where none is better") {
     const std::vector<std::uint32_t> other{2, 0, 1};
     CHECK(find_order({lap, usable, 50}, fabric).place != other);
     CHECK(find_order({lap, usable, 50, other, std::vector<std::uint32_t>(other.size(), 1)}, fabric).place == other);
+}
+
+TEST_CASE("of ports that are free almost as soon that is turned whose light is needed last") {
+    Lap lap;  // rank 1 with 0, with 2, with 3, and with 0 again
+    lap.uses.resize(4);
+    const Pair pairs[] = {{0, 1}, {1, 2}, {1, 3}, {0, 1}};
+    for (std::uint32_t u = 0; u < 4; ++u) lap.uses[u].at_ns = u * kMs, lap.uses[u].pairs = {pairs[u]};
+    lap.uses[0].before = lap.uses[1].before = {{3, 1, 30 * kMs}};
+    lap.uses[2].before = {{0, 0, 20 * kMs}, {1, 0, 20 * kMs}};
+    lap.uses[3].before = {{2, 0, 30 * kMs}};
+    lap.uses[0].ns = 20 * kMs;
+    for (const std::uint32_t u : {2, 3}) lap.uses[u].ns = kMs;
+    const auto order_if = [&](TimeNs second_takes) {  // with rank 2
+        lap.uses[1].ns = second_takes;
+        return order_of(lap, fabric_of(16 * kMs, 2, 4));
+    };
+    const auto port_of_1 = [](const Order& order, std::uint32_t use) {
+        const auto [p, q] = order.ports.at(use).front();
+        return p / 2 == 1 ? p : q;
+    };
+    const Order late = order_if(20 * kMs + kMs / 2), far_later = order_if(23 * kMs);
+    CHECK(port_of_1(late, 2) == port_of_1(late, 1));
+    CHECK(port_of_1(late, 3) == port_of_1(late, 0));
+    CHECK(port_of_1(far_later, 2) == port_of_1(far_later, 0));
 }
 
 TEST_CASE("a launch that goes on into the next lap begins by the ports with which it ends") {
@@ -701,6 +753,7 @@ TEST_CASE("ports come to their turns together, and turn for the next use when th
     CHECK(course.next(1)->peer == 0);  // two of the left
     CHECK(course.next(0)->instance == course.next(1)->instance);
     CHECK(course.next(2)->instance != course.next(1)->instance);
+    CHECK(course.share_port(course.next(0)->instance, course.next(2)->instance));  // port 1
     course.serve(1);
     course.serve(1);
     CHECK(course.kept_for(0) == 2);
