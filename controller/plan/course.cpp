@@ -109,11 +109,20 @@ bool Course::is_kept(const Instance& i) const {
 
 std::map<Key, Course::Range> Course::kept_keys(const std::vector<PortId>& ports, TimeNs most_apart) const {
     std::set<std::tuple<std::uint64_t, std::uint32_t, std::uint32_t>> in_turn;  // lap, place, use
-    for (const PortId p : ports)
-        for (const Instance& i : kept_by(p))
+    std::pair upto{std::numeric_limits<std::uint64_t>::max(),
+                   std::numeric_limits<std::uint32_t>::max()};  // lap, place: then one of the ports turns
+    for (const PortId p : ports) {
+        std::pair<std::uint64_t, std::uint32_t> last{0, 0};
+        const auto kept = kept_by(p);
+        for (const Instance& i : kept) {
+            last = std::max(last, {i.lap, order_.place[i.use]});
             if (!goes_on_[i.use] && lap_.uses[i.use].apart_ns <= most_apart && is_kept(i)) in_turn.insert({i.lap, order_.place[i.use], i.use});
+        }
+        if (!kept.empty()) upto = std::min(upto, last);
+    }
     std::map<Key, Range> ranges;
     for (const auto& [lap, place, use] : in_turn) {
+        if (std::pair{lap, place} > upto) break;
         auto with = ranges;  // all keys of the use, or none
         const bool next = std::ranges::all_of(keys_[use], [&, lap = lap](const auto& key) {
             const auto& [name, k] = key;

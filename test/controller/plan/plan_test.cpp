@@ -870,6 +870,35 @@ TEST_CASE("what has the same light may follow unasked, up to the next turn, or a
     CHECK(other.kept_keys(ports, kAnyhow).empty());
 }
 
+TEST_CASE("nothing follows unasked beyond the next turn of a port whose light is to be used unasked, too") {
+    Lap lap;  // ranks 0 to 2 twice, ranks 1 and 2 twice, and rank 0 with rank 3
+    lap.uses.resize(5);
+    lap.uses[0].pairs = lap.uses[1].pairs = {{0, 1}, {0, 2}, {1, 2}};
+    lap.uses[2].pairs = lap.uses[3].pairs = {{1, 2}};
+    lap.uses[4].pairs = {{0, 3}};
+    constexpr CommId kRing{3, 0};
+    lap.sequences[key_of(kRing, 0)].uses = {0, 1};
+    lap.sequences[key_of(kRight, 0)].uses = {2, 3};
+    lap.sequences[key_of(kLeft, 0)].uses = {4};
+    const std::vector<std::pair<PortId, PortId>> ring = {{0, 2}, {1, 4}, {3, 5}};
+    const Order order{{0, 2, 1, 3, 4}, {ring, ring, {{3, 5}}, {{3, 5}}, {{1, 6}}}, std::vector<TimeNs>(5, 0)};
+    Course course(lap, order, [](const Key&) { return 0; });
+    for (const auto& [p, q] : ring) course.serve(p), course.serve(p);
+    for (int i = 0; i < 2; ++i) course.serve(3);  // between the two of the ring, and behind them
+    course.begin(key_of(kRing, 0));
+    const std::vector<PortId> ports = {0, 1, 2, 3, 4, 5};
+    auto keys = course.kept_keys(ports, kAnyhow);
+    REQUIRE(keys.size() == 2);
+    CHECK(keys.at(key_of(kRing, 0)).end == 2);
+    CHECK(keys.at(key_of(kRight, 0)).end == 1);  // port 1 turns before the second of them
+    course.begin(key_of(kRight, 0));
+    course.begin(key_of(kRing, 1));
+    keys = course.kept_keys(ports, kAnyhow);  // port 1 is nothing to who is told now
+    REQUIRE(keys.size() == 1);
+    CHECK(keys.at(key_of(kRight, 0)).begin == 1);
+    CHECK(keys.at(key_of(kRight, 0)).end == 2);
+}
+
 TEST_CASE("a course may be lost and found for many laps without growing") {
     Job job;
     Lap lap = learned(job, 2, 1);
