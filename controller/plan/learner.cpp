@@ -239,6 +239,7 @@ void Learner::think(Lap lap, const Order& from) {
     task.lap = std::move(lap);
     task.place = from.place;
     task.circuits = from.circuits;
+    task.first_free = from.first_free;
     task_ = follower_.think(std::move(task));
 }
 

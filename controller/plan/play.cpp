@@ -80,6 +80,7 @@ std::uint32_t Play::most_circuits(std::uint32_t use) const {
 void Play::play(const Way& way) {
     const std::vector<double>& rank = way.rank;
     rank_ = &rank;
+    first_free_ = way.first_free;
     list_uses();
     const std::uint32_t all = uses_ * kLaps;
     begun_.assign(all, {});
@@ -152,12 +153,14 @@ std::size_t Play::needed_after(std::uint32_t gpu, std::uint32_t peer, double now
     return list.size();
 }
 
-// Light that is there; else the ports that are free first, or in time, and of those that are as soon the ones whose light is needed last.
+// Light that is there; else the ports that are free first, or in time (Way::first_free). Of those that are as soon the
+// ones whose light is needed last.
 Play::Ports Play::choose(const Gpus& pair, double now, TimeNs in_time) const {
     const auto [a, c] = pair;
     for (const std::uint32_t p : gpus_[a].ports)
         if (leads_to(p, c) && !is_taken(p) && !is_taken(port_[p].peer)) return {p, port_[p].peer};
     constexpr TimeNs kNever = std::numeric_limits<TimeNs>::max();
+    if (first_free_) in_time = std::numeric_limits<TimeNs>::min();
     const auto free_ns = [&](std::uint32_t p, std::uint32_t q) {
         if (is_taken(p) || is_taken(q) || !fabric_.can_join(id_[p], id_[q])) return kNever;
         const TimeNs again = port_[p].open + port_[q].open > 0 ? gpus_[a].dark_ns : 0;  // it is to be turned back

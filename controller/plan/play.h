@@ -12,9 +12,11 @@
 namespace opus::controller::plan {
 
 // How a lap may go. `rank`: of each use its priority for ports, lowest first (no NCCL rank). `circuits`: of each use, for each pair of GPUs.
+// `first_free`: ports are taken that have been free for longest; else all that are free in time are as good as each other.
 struct Way {
     std::vector<double> rank;
     std::vector<std::uint32_t> circuits;
+    bool first_free = false;
 };
 
 class Play {
@@ -116,6 +118,7 @@ private:
     std::vector<std::vector<Next>> next_;  // by use: what waits for it, but for what does so by way of another use anyway
     std::vector<std::uint32_t> waits_for_;  // by instance: for so many
     const std::vector<double>* rank_ = nullptr;
+    bool first_free_ = false;
     std::vector<Begun> begun_;
     std::vector<std::uint32_t> waits_, order_, due_, taken_;
     std::vector<Port> port_;

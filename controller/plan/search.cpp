@@ -21,6 +21,7 @@ public:
           most_(std::max(patience_, task.most_trials)) {
         followed_.rank.assign(task.place.begin(), task.place.end());
         followed_.circuits = task.circuits;
+        followed_.first_free = task.first_free;
         find_ancestors();
         for (std::uint32_t u = 0; u < play_.uses(); ++u)
             if (gains_ns(u) > 0) wide_.push_back(u);
@@ -32,13 +33,16 @@ public:
         if (followed_.rank.size() == n && followed_.circuits.size() == n) begin_with(followed_);
         std::vector<std::uint32_t> circuits(n, 1);
         if (!wide_.empty()) circuits = of_shortest(as_seen());
-        begin_with({as_seen(), circuits});
-        begin_with({critical(), circuits});
+        for (const bool first_free : {false, true}) {
+            begin_with({as_seen(), circuits, first_free});
+            begin_with({critical(), circuits, first_free});
+        }
         shake();
         play_.play(best_);
         Order order;
         if (!play_.whole()) return order;
         order.lap_ns = play_.lap_ns();
+        order.first_free = best_.first_free;
         order.place.resize(play_.uses());
         order.wait.resize(play_.uses());
         std::uint32_t place = 0;
@@ -137,7 +141,7 @@ private:
     void shake() {
         while (!is_over() && !best_.rank.empty()) {
             play(best_);
-            Way way{as_played(), best_.circuits};
+            Way way{as_played(), best_.circuits, draw() % 4 == 0 ? !best_.first_free : best_.first_free};
             for (int i = 0; i < 3; ++i) way.rank[draw() % way.rank.size()] += static_cast<double>(draw() % 41) - 20.5;
             if (!wide_.empty()) {
                 const std::uint32_t u = wide_[draw() % wide_.size()];
@@ -180,7 +184,7 @@ private:
             bool better = false;
             for (const Wait& wait : waits) {
                 if (is_over()) break;
-                Way moved{moved_before(way.rank, wait.use, wait.blocker), way.circuits};
+                Way moved{moved_before(way.rank, wait.use, wait.blocker), way.circuits, way.first_free};
                 if (moved.rank.empty()) continue;
                 const Score s = play(moved);
                 if (!(s < score)) continue;

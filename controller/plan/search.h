@@ -1,7 +1,8 @@
 // In which order the uses of a lap are to have their circuits, so that it is short: found by playing orders. Each use
 // takes light that is there, or turns ports as soon as their last use before it is over, however long before it begins
-// itself. Of ports that are free about as soon it takes the one whose present circuit is needed again latest. How many circuits the
-// pairs of a use get is a part of what is sought: with more of them its bytes take less, and more ports are turned.
+// itself. Of ports that are free about as soon it takes the one whose present circuit is needed again latest; whether
+// all that are free in time are as soon is a part of what is sought. So is how many circuits the pairs of a use get:
+// with more of them its bytes take less, and more ports are turned.
 //
 // Pure, deterministic. A trial takes about a millisecond for an iteration of 2,048 GPUs (1,041 uses), and find_order
 // needs a bit for each pair of uses.
@@ -22,6 +23,7 @@ struct Order {
     std::vector<TimeNs> wait;          // how long it is to wait for its circuits once its members are ready
     TimeNs lap_ns = 0;                 // what a lap is to take
     std::vector<std::uint32_t> circuits = {};  // of each use: of each of its pairs, at least
+    bool first_free = false;                   // how its ports were chosen (Way)
     // Of each use: when it is to begin, from the first of the lap on, and how long it is to last. For people.
     std::vector<TimeNs> begin_ns = {}, lasts_ns = {};
 
@@ -34,6 +36,7 @@ struct Task {
     std::uint32_t trials = 0;  // after so many that find no shorter lap the search ends
     std::vector<std::uint32_t> place = {};  // of each use in the order that is followed now; none: there is none
     std::vector<std::uint32_t> circuits = {};  // likewise, of its pairs
+    bool first_free = false;                   // likewise
     std::uint32_t most_trials = 0;             // and after so many in any case; 0: after `trials`
 };
 

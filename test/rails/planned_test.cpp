@@ -102,6 +102,12 @@ TEST_CASE("a plan moves light on which its own job had runs without end") {
 // A ring and a pair of it have what comes next by the same light; the ring's other ports turn before the pair has done all of it.
 TEST_CASE("what follows unasked keeps no port beyond its turn") { CHECK(guarded_share(drawn(571), 50) > 0.8); }
 
+// Its best schedule turns the port whose light has been idle for longest, not that whose light is needed last.
+TEST_CASE("a plan takes the ports that are free first, where that is shorter") {
+    CHECK(guarded_share(drawn(507), 10) > 0.9);
+    CHECK(guarded_share(drawn(527), 50) > 0.9);
+}
+
 // For as many laps as the plan kept that light for. The next plan moves it.
 TEST_CASE("a plan moves light on which a plan before it had runs") {
     for (const std::uint64_t seed : {110, 126}) {
