@@ -109,8 +109,8 @@ bool Course::is_kept(const Instance& i) const {
 
 std::map<Key, Course::Range> Course::kept_keys(const std::vector<PortId>& ports, TimeNs most_apart) const {
     std::set<std::tuple<std::uint64_t, std::uint32_t, std::uint32_t>> in_turn;  // lap, place, use
-    std::pair upto{std::numeric_limits<std::uint64_t>::max(),
-                   std::numeric_limits<std::uint32_t>::max()};  // lap, place: then one of the ports turns
+    // The last use, by lap and place, for which each port keeps its light that keeps it for any.
+    std::pair upto{std::numeric_limits<std::uint64_t>::max(), std::numeric_limits<std::uint32_t>::max()};
     for (const PortId p : ports) {
         std::pair<std::uint64_t, std::uint32_t> last{0, 0};
         const auto kept = kept_by(p);

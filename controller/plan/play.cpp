@@ -153,8 +153,8 @@ std::size_t Play::needed_after(std::uint32_t gpu, std::uint32_t peer, double now
     return list.size();
 }
 
-// Light that is there; else the ports that are free first, or in time (Way::first_free). Of those that are as soon the
-// ones whose light is needed last.
+// Light that is there; else the ports that are free first (Way::first_free: even among those that are free in time). Of
+// ports that are free about as soon, the ones whose light is needed last.
 Play::Ports Play::choose(const Gpus& pair, double now, TimeNs in_time) const {
     const auto [a, c] = pair;
     for (const std::uint32_t p : gpus_[a].ports)

@@ -11,8 +11,9 @@
 
 namespace opus::controller::plan {
 
-// How a lap may go. `rank`: of each use its priority for ports, lowest first (no NCCL rank). `circuits`: of each use, for each pair of GPUs.
-// `first_free`: ports are taken that have been free for longest; else all that are free in time are as good as each other.
+// How a lap may go. `rank`: of each use its priority for ports, lowest first (no NCCL rank). `circuits`: of each use,
+// for each pair of GPUs. `first_free`: of two ports the one that is free earlier is better, even if both are free a
+// dark time before the use is ready; otherwise these two are as good.
 struct Way {
     std::vector<double> rank;
     std::vector<std::uint32_t> circuits;

@@ -29,6 +29,10 @@ double guarded_share(const replay::Workload& job, double dark_ms) {
     VariantOptions o = planned(dark_ms);
     o.rails.guard = true;
     const PlayedVariant demand = play(job, Rails::on_demand, o), ahead = play(job, Rails::provisioned, o);
+    for (const PlayedVariant* played : {&demand, &ahead}) {
+        REQUIRE(played->ended);
+        CHECK(played->fault == "");
+    }
     return hidden_share(demand, ahead, play_known(job, {&demand, &ahead}, o).best.iteration_ms);
 }
 

@@ -420,7 +420,12 @@ TEST_CASE("the order that is followed stays, where none is better") {
     const std::vector<bool> usable(fabric.ports.size(), true);
     const std::vector<std::uint32_t> other{2, 0, 1};
     CHECK(find_order({lap, usable, 50}, fabric).place != other);
-    CHECK(find_order({lap, usable, 50, other, std::vector<std::uint32_t>(other.size(), 1)}, fabric).place == other);
+    for (const bool first_free : {false, true}) {  // with the way in which its ports were chosen
+        const Order order =
+            find_order({lap, usable, 50, other, std::vector<std::uint32_t>(other.size(), 1), first_free}, fabric);
+        CHECK(order.place == other);
+        CHECK(order.first_free == first_free);
+    }
 }
 
 TEST_CASE("of ports that are free almost as soon that is turned whose light is needed last") {
