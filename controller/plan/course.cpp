@@ -112,13 +112,10 @@ std::map<Key, Course::Range> Course::kept_keys(const std::vector<PortId>& ports,
     // The last use, by lap and place, for which each port keeps its light that keeps it for any.
     std::pair upto{std::numeric_limits<std::uint64_t>::max(), std::numeric_limits<std::uint32_t>::max()};
     for (const PortId p : ports) {
-        std::pair<std::uint64_t, std::uint32_t> last{0, 0};
         const auto kept = kept_by(p);
-        for (const Instance& i : kept) {
-            last = std::max(last, {i.lap, order_.place[i.use]});
+        for (const Instance& i : kept)
             if (!goes_on_[i.use] && lap_.uses[i.use].apart_ns <= most_apart && is_kept(i)) in_turn.insert({i.lap, order_.place[i.use], i.use});
-        }
-        if (!kept.empty()) upto = std::min(upto, last);
+        if (!kept.empty()) upto = std::min(upto, {kept.back().lap, order_.place[kept.back().use]});
     }
     std::map<Key, Range> ranges;
     for (const auto& [lap, place, use] : in_turn) {

@@ -237,9 +237,7 @@ void Learner::think(Lap lap, const Order& from) {
     task.trials = static_cast<std::uint32_t>(std::clamp(trials, kLeastTrials, kMostTrials));
     task.most_trials = static_cast<std::uint32_t>(std::clamp(kMostTimes * trials, kLeastTrials, kMostTimes * kMostTrials));
     task.lap = std::move(lap);
-    task.place = from.place;
-    task.circuits = from.circuits;
-    task.first_free = from.first_free;
+    task.from = from;
     task_ = follower_.think(std::move(task));
 }
 

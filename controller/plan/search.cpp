@@ -19,9 +19,7 @@ public:
           play_(task.lap, fabric, task.usable),
           patience_(std::max(1u, task.trials)),
           most_(std::max(patience_, task.most_trials)) {
-        followed_.rank.assign(task.place.begin(), task.place.end());
-        followed_.circuits = task.circuits;
-        followed_.first_free = task.first_free;
+        followed_ = {{task.from.place.begin(), task.from.place.end()}, task.from.circuits, task.from.first_free};
         find_ancestors();
         for (std::uint32_t u = 0; u < play_.uses(); ++u)
             if (gains_ns(u) > 0) wide_.push_back(u);

@@ -34,10 +34,8 @@ struct Task {
     Lap lap;
     std::vector<bool> usable;  // by port: it may be turned
     std::uint32_t trials = 0;  // after so many that find no shorter lap the search ends
-    std::vector<std::uint32_t> place = {};  // of each use in the order that is followed now; none: there is none
-    std::vector<std::uint32_t> circuits = {};  // likewise, of its pairs
-    bool first_free = false;                   // likewise
-    std::uint32_t most_trials = 0;             // and after so many in any case; 0: after `trials`
+    std::uint32_t most_trials = 0;  // and after so many in any case; 0: after `trials`
+    Order from = {};                // that is followed now: it is played first; no places: there is none
 };
 
 // No ports where they do not suffice, or where uses of the lap wait for each other.

@@ -421,8 +421,11 @@ TEST_CASE("the order that is followed stays, where none is better") {
     const std::vector<std::uint32_t> other{2, 0, 1};
     CHECK(find_order({lap, usable, 50}, fabric).place != other);
     for (const bool first_free : {false, true}) {  // with the way in which its ports were chosen
-        const Order order =
-            find_order({lap, usable, 50, other, std::vector<std::uint32_t>(other.size(), 1), first_free}, fabric);
+        Order followed;
+        followed.place = other;
+        followed.circuits.assign(other.size(), 1);
+        followed.first_free = first_free;
+        const Order order = find_order({lap, usable, 50, 0, followed}, fabric);
         CHECK(order.place == other);
         CHECK(order.first_free == first_free);
     }
