@@ -74,9 +74,10 @@ void print_job(const Workload& job, const AgainstDemand& a, bool each) {
     const std::string broken = a.broken();
     std::printf("%s%s: ", job.name.c_str(), broken.empty() ? "" : " BROKEN");
     if (a.fault.empty())
-        std::printf("on demand %.1f ms; settled %+.2f %%, worst %+.2f %%, %zu slower; first two %+.1f %+.1f dark times",
-                    a.demand_ms.back(), a.settled_percent(), a.worst_percent(), a.slower(), a.lost_dark_times(0),
-                    a.lost_dark_times(1));
+        std::printf(
+            "on demand %.1f ms; settled %+.2f %%, worst %+.2f %%, %zu slower; while it learns longer by %.1f dark "
+            "times at most",
+            a.demand_ms.back(), a.settled_percent(), a.worst_percent(), a.slower(), a.most_lost_learning());
     if (!broken.empty()) std::printf(": %s", broken.c_str());
     std::printf("\n");
     if (!each || !a.fault.empty()) return;
@@ -90,8 +91,8 @@ void print_job(const Workload& job, const AgainstDemand& a, bool each) {
 bool print(const std::vector<Workload>& jobs, const std::vector<AgainstDemand>& played, const Options& o,
            const Noise& noise, double dark_ms) {
     std::vector<double> settled;
-    std::size_t broken = 0, faults = 0, slower = 0, iterations = 0, begins = 0;
-    double worst = -100, most_lost = -1e9;
+    std::size_t broken = 0, faults = 0, slower = 0, iterations = 0, learning = 0;
+    double worst = -100, most_lost = 0;
     for (std::size_t i = 0; i < jobs.size(); ++i) {
         const AgainstDemand& a = played[i];
         broken += !a.broken().empty();
@@ -102,20 +103,20 @@ bool print(const std::vector<Workload>& jobs, const std::vector<AgainstDemand>& 
         slower += a.settled_percent() > AgainstDemand::kMostPercent;
         iterations += a.slower();
         worst = std::max(worst, a.worst_percent());
-        most_lost = std::max({most_lost, a.lost_dark_times(0), a.lost_dark_times(1)});
-        begins += a.loses_much(0) || a.loses_much(1);
+        most_lost = std::max(most_lost, a.most_lost_learning());
+        learning += a.loses_learning() > 0;
     }
     std::sort(settled.begin(), settled.end());
     const auto at = [&](double part) {
         return settled.empty() ? 0.0 : settled[static_cast<std::size_t>(part * static_cast<double>(settled.size() - 1))];
     };
-    std::printf(
-        "%s, %g ms: %zu jobs, %zu broken: %zu at fault, %zu slower from the sixth iteration on, %zu in the first two\n",
-        noise.name, dark_ms, jobs.size(), broken, faults, slower, begins);
+    std::printf("%s, %g ms: %zu jobs, %zu broken: %zu at fault, %zu slower from the sixth iteration on, %zu before\n",
+                noise.name, dark_ms, jobs.size(), broken, faults, slower, learning);
     std::printf(
         "  over on demand, from the sixth iteration on: best %+.2f, quarter %+.2f, median %+.2f, three quarters %+.2f, "
         "worst %+.2f %%\n"
-        "  %zu iterations of them slower, the worst by %+.2f %%; first and second longer by %.1f dark times at most\n",
+        "  %zu iterations of them slower, the worst by %+.2f %%; of those before, one is longer by %.1f dark times at "
+        "most\n",
         at(0), at(0.25), at(0.5), at(0.75), at(1), iterations, worst, most_lost);
     std::fflush(stdout);
     return broken == 0;

@@ -70,19 +70,26 @@ double AgainstDemand::lost_dark_times(std::size_t iteration) const {
     return (ahead_ms[iteration] - demand_ms[iteration]) / dark_ms;
 }
 
-bool AgainstDemand::loses_much(std::size_t iteration) const {
-    return lost_dark_times(iteration) > kMostDarkTimes * ports &&
-           100 * (ahead_ms[iteration] / demand_ms[iteration] - 1) > kMostPercent;
+double AgainstDemand::most_lost_learning() const {
+    double most = 0;
+    for (std::size_t i = 0; i < kLearns; ++i) most = std::max(most, lost_dark_times(i));
+    return most;
+}
+
+std::size_t AgainstDemand::loses_learning() const {
+    std::size_t count = 0;
+    for (std::size_t i = 0; i < std::min(kLearns, demand_ms.size()); ++i)
+        count += lost_dark_times(i) > kMostDarkTimes * ports && 100 * (ahead_ms[i] / demand_ms[i] - 1) > kMostLearning;
+    return count;
 }
 
 std::string AgainstDemand::broken() const {
     if (!fault.empty()) return fault;
     if (const double p = settled_percent(); p > kMostPercent)
         return text("ends up %.2f %% slower than on demand (at most %.2f)", p, kMostPercent);
-    for (const std::size_t i : {0u, 1u})
-        if (loses_much(i))
-            return (i == 0 ? "first" : "second") + text(" iteration longer by %.1f dark times (at most %.0f)",
-                                                        lost_dark_times(i), kMostDarkTimes * ports);
+    if (loses_learning() > 0)
+        return text("an iteration in which it learns is longer by %.1f dark times (at most %.0f)", most_lost_learning(),
+                    kMostDarkTimes * ports);
     return {};
 }
 

@@ -12,8 +12,8 @@ namespace opus::sim {
 struct AgainstDemand {
     static constexpr std::size_t kLearns = 5;    // iterations after which a job must not be slower
     static constexpr double kMostPercent = 0.5;  // slower, on the mean of those that follow
-    // Of each port of a GPU, in each of the first two iterations; or kMostPercent, if that is more.
-    static constexpr double kMostDarkTimes = 2;
+    // While it learns, in one iteration; or so many dark times of each port of a GPU, if that is more.
+    static constexpr double kMostLearning = 2, kMostDarkTimes = 2;
 
     std::string fault;                        // it came to a halt, or was not served as it must be; empty: neither
     std::vector<double> demand_ms, ahead_ms;  // each iteration
@@ -26,7 +26,8 @@ struct AgainstDemand {
     std::size_t slower() const;      // how many of them are, by more than kMostPercent
     // Longer than on demand, in dark times.
     double lost_dark_times(std::size_t iteration) const;
-    bool loses_much(std::size_t iteration) const;  // of the first two: it is longer by more than may be
+    double most_lost_learning() const;   // while it learns
+    std::size_t loses_learning() const;  // iterations then that are longer by more than they may be
 
     // What does not hold; empty: all does.
     std::string broken() const;
