@@ -39,7 +39,7 @@ double Guard::periods_in(const Span& span) const {
 
 // What is lost may be by chance: some periods of the job are longer than others (as its batches are), and some are shorter.
 double Guard::by_chance() const {
-    return differs_ * std::sqrt(periods_ + (in_phase_ ? std::ceil(periods_in(under_plans())) : 0));
+    return kByChance * differs_ * std::sqrt(periods_ + (in_phase_ ? std::ceil(periods_in(under_plans())) : 0));
 }
 
 TimeNs Guard::lost_ns() const {

@@ -29,7 +29,7 @@ public:
     // Of one that is not over, besides: plans do some things later and others sooner.
     static constexpr double kMidway = 1.0 / 8;
 
-    // A launch is over. `planned`: a plan is followed, or it began unasked.
+    // A launch is over. `planned`: a plan is followed.
     void ended(const RankName& rank, const Seen& launch, bool planned);
     // A plan of such laps begins. It costs so much, and is to have saved as much after so long.
     void begin(TimeNs costs_ns, TimeNs pays_ns, TimeNs lap_ns);
@@ -59,6 +59,8 @@ private:
     static constexpr std::size_t kMostKnown = 1u << 13, kMostBehind = 64, kMostRanks = 64;
     static constexpr std::size_t kLately = 8;  // periods of a rank
     static constexpr double kLeastKnown = 0.5;  // of what it does on demand, before a plan begins
+    // Times what half of the periods differ by: one may be longer by so much by chance (docs/decisions/048).
+    static constexpr double kByChance = 2;
     // Times as much may be lost: once it was slower, or had become it itself.
     static constexpr double kBurnt = 0.5, kMostTrusted = 64;
 

@@ -64,7 +64,7 @@ struct Kind {
 private:
     void forget_best();
 
-    static constexpr std::size_t kMostTimed = 8;  // laps on demand
+    static constexpr std::size_t kMostTimed = 3;  // laps on demand: those that a plan is made by (play.h)
     Watch watch_;                  // since the job came to it
     std::deque<TimeNs> on_demand_;  // how long the last laps on demand took
     std::uint32_t in_vain_ = 0;    // looks that led to no plan

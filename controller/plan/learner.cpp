@@ -40,8 +40,7 @@ void Learner::ended(const RankName& rank, Seen launch) {
     Numbers& numbers = numbers_[rank];
     const std::uint64_t number = launch.seq = numbers.take(launch.seq);
     launch.in_order = numbers.in_order();
-    // Before its first plan it may be in its first iteration still, where nothing tells what runs without end have cost.
-    if (options_.guard) guard_.ended(rank, launch, follower_.course() != nullptr || (launch.unasked && has_begun_));
+    if (options_.guard) guard_.ended(rank, launch, follower_.course() != nullptr);
     now_ns_ = std::max(now_ns_, launch.done_ns);
     if (kind_ != nullptr) kind_->ended(rank, launch);
     const bool unasked = launch.unasked;
@@ -107,7 +106,7 @@ void Learner::learn() {
         if (planned && kind_->lap.is_part_of(*lap)) return think(std::move(*lap), {});  // meanwhile that plan goes on
         stop_plan();
     }
-    come_to(remember(std::move(*lap)));
+    come_to(remember(std::move(*lap)), 1);  // it may begin with the job
 }
 
 // Of laps that are known already their numbers are new.
@@ -160,14 +159,13 @@ void Learner::come_to_known() {
 }
 
 // From now on its laps are timed. What was seen of them already counts.
-void Learner::come_to(Kind& kind) {
+void Learner::come_to(Kind& kind, std::int64_t since) {
     kind_ = &kind;
     kind.watch_anew();
-    kind.since = 1;  // the lap before it may have been something else
+    kind.since = since;
     kind.again = 0;
     for (const auto& [rank, launches] : log_.ranks())
-        for (const Seen& launch : launches)
-            if (launch.seq >= log_.marked(rank)) kind.ended(rank, launch);
+        for (const Seen& launch : launches) kind.ended(rank, launch);
     time_laps();
     if (kind_ == &kind) follow_rule();
 }
@@ -275,7 +273,6 @@ void Learner::follow(Lap lap, const Order& order) {
     follower_.drop();
     const std::uint64_t uses = lap.uses.size();
     ++kind.plans;
-    has_begun_ = true;
     kind.found_plan();
     kind.lap.links = lap.links;
     for (std::size_t u = 0; u < lap.uses.size(); ++u) kind.lap.uses[u].took_ns = lap.uses[u].took_ns;
@@ -339,7 +336,6 @@ bool Learner::turn_aside(const std::vector<Strange>& strange) {
         kind.lap.sequences = from.sequences;
         interlude.skip(kind.lap);
         kind.watch_anew();
-        kind.since = 2;
         const auto ranks = interlude.ranks();
         aside_ = {std::move(interlude), std::move(from), {ranks.begin(), ranks.end()}};
         for (const Strange& s : strange) fits_aside(s.rank, s.number, s.signature);

@@ -98,7 +98,7 @@ private:
     Kind& remember(Lap lap);
     void take_up(const Task& task, const Order& order);
     void come_to_known();
-    void come_to(Kind& kind);
+    void come_to(Kind& kind, std::int64_t since = 0);
     void leave_lap(const std::vector<Strange>& strange);
     void forget_kinds(const std::function<bool(const Kind&)>& which);
     void remember_interludes(Kind& kind);
@@ -135,8 +135,7 @@ private:
     std::uint64_t left_at_ = 0;                 // launches, when it left the last one
     std::uint64_t time_at_ = 0;                 // uses begun; then another plan is made of them
     TimeNs debt_ns_ = 0;  // what plans' begins, and plans of parts, have cost that no laps have saved
-    TimeNs now_ns_ = 0;                         // by the launches that are over
-    bool has_begun_ = false;                    // its first plan
+    TimeNs now_ns_ = 0;   // by the launches that are over
 };
 
 }  // namespace opus::controller::plan

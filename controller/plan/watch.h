@@ -1,5 +1,5 @@
-// How long the laps of a job take, by the ends of its launches: from where a rank's launch ended in the lap before until the same one
-// of this lap has ended. Of all ranks the mean.
+// How long the laps of a job take, by the ends of its launches: from when all that a rank did before the lap had ended
+// until all that it does in the lap has. Of all ranks the mean.
 //
 // Pure, no clock. Not thread-safe.
 #pragma once
@@ -31,18 +31,21 @@ public:
     std::int64_t unbegun() const { return latest_ + 1; }
 
 private:
+    struct Part {              // of a lap: what a rank does in it
+        std::size_t left = 0;  // launches that have not ended
+        TimeNs end_ns = 0;     // of those that have
+    };
     struct Rank {
         RankLap lap;
-        std::int64_t at = -1;               // the lap that it is in; -1: the one before the first, which is not timed
-        std::vector<TimeNs> before, ended;  // by launch, of the lap before and of this one; 0: it has not, or it is not known
+        std::int64_t at = 0;  // the first lap that is not over
+        TimeNs end_ns = 0;    // when what it did before that had ended; 0: it is not known
+        std::map<std::int64_t, Part> begun;
     };
-
-    void over(const Rank& rank);
 
     std::map<RankName, Rank> ranks_;
     std::int64_t latest_ = -1;
     std::int64_t told_ = -1;  // the last that was told of
-    std::map<std::int64_t, std::vector<TimeNs>> open_;  // by lap: of each rank that has left it behind
+    std::map<std::int64_t, std::vector<TimeNs>> open_;  // by lap: of each rank that has done all of it
 };
 
 }  // namespace opus::controller::plan

@@ -157,16 +157,14 @@ TEST_CASE("a job that is slower for its plan goes on on demand") {
 }
 
 TEST_CASE("a job that is slower for its plan falls back, and the log says by how much and for how long") {
-    VariantOptions o = planned(50);
-    o.dry_run.jitter = 0.05;
-    o.rails.late_ns = 300'000;
+    VariantOptions o = planned(10);
     o.rails.guard = true;
     int said = 0;
     o.rails.log = [&said](const std::string& line) {
         said += line.find("plans have made it slower by ") != std::string::npos &&
                 line.find(" us: on demand; tried again in ") != std::string::npos;
     };
-    for (const std::uint64_t seed : {110, 112, 122}) play(drawn(seed), Rails::provisioned, o);
+    for (const std::uint64_t seed : {236, 628}) play(drawn(seed), Rails::provisioned, o);  // their batches differ
     CHECK(said > 0);
 }
 

@@ -689,7 +689,7 @@ TEST_CASE("a lap is a part of another one where all that its ranks do is done th
     CHECK(!found->is_part_of(whole));
 }
 
-TEST_CASE("each lap is timed once, by where its ranks were in the one before, whoever else is silent") {
+TEST_CASE("each lap is timed once, when its ranks have done it, and who is silent is not waited for") {
     Job job;
     const Lap lap = learned(job, 2, 1);
     Watch watch(lap);
@@ -697,11 +697,15 @@ TEST_CASE("each lap is timed once, by where its ranks were in the one before, wh
         for (const Seen& s : seen) watch.ended(name, s.seq, s.done_ns);
     CHECK(watch.unbegun() == 2);  // counted from the last but one; there is one before it
     const TimeNs usual = 3 * 2 * kMs + 10 * kMs;
-    auto took = watch.next();
-    REQUIRE(took);
-    CHECK(took->lap == 0);
-    CHECK(took->ns == usual);
-    CHECK(!watch.next());  // the last is not known to be over
+    const auto took = [&](std::int64_t lap, TimeNs ns) {
+        const auto next = watch.next();
+        REQUIRE(next);
+        CHECK(next->lap == lap);
+        CHECK(next->ns == ns);
+    };
+    took(0, usual);
+    took(1, usual);
+    CHECK(!watch.next());
     std::uint64_t before[3] = {};
     const auto next_lap = [&](TimeNs more, bool all) {
         std::copy(std::begin(job.seq), std::end(job.seq), before);
@@ -711,28 +715,49 @@ TEST_CASE("each lap is timed once, by where its ranks were in the one before, wh
             for (const Seen& s : job.log.ranks().at(kRanks[r]))
                 if (s.seq >= before[r] && (all || r != 2)) watch.ended(kRanks[r], s.seq, s.done_ns);
     };
-    next_lap(0, true);
-    took = watch.next();
-    REQUIRE(took);
-    CHECK(took->lap == 1);
-    CHECK(took->ns == usual);
-    CHECK(!watch.next());
     next_lap(5 * kMs, true);
-    took = watch.next();
-    REQUIRE(took);
-    CHECK(took->ns == usual);
+    took(2, usual + 5 * kMs);
+    CHECK(!watch.next());
     for (int i = 0; i < 3; ++i) next_lap(0, false);  // of the third rank nothing is told any more
-    took = watch.next();
-    REQUIRE(took);
-    CHECK(took->lap == 3);
-    CHECK(took->ns == usual + 5 * kMs);
-    took = watch.next();
-    REQUIRE(took);
-    CHECK(took->ns == usual);
+    took(3, usual);
+    CHECK(!watch.next());  // it may yet be told of the fourth
     for (const Seen& s : job.log.ranks().at(kRanks[2])) watch.ended(kRanks[2], s.seq, s.done_ns);  // what it has done meanwhile
-    took = watch.next();
-    REQUIRE(took);
-    CHECK(took->lap == 5);
+    took(4, usual);
+    took(5, usual);
+    CHECK(!watch.next());
+}
+
+TEST_CASE("a lap is timed from where what was before it had ended, though some of it ends in the next one") {
+    Job job;
+    Lap lap = learned(job, 2, 1);
+    std::erase_if(lap.ranks, [](const auto& rank) { return rank.first != kRanks[0]; });
+    Watch watch(lap);
+    const auto ended = [&](std::uint64_t of_lap, std::uint64_t launch, TimeNs done_ns) {
+        const RankLap& rank = lap.ranks.at(kRanks[0]);
+        watch.ended(kRanks[0], rank.seq + of_lap * rank.seqs + launch, done_ns);
+    };
+    const auto took = [&](std::int64_t of_lap, TimeNs ns) {
+        const auto next = watch.next();
+        REQUIRE(next);
+        CHECK(next->lap == of_lap);
+        CHECK(next->ns == ns);
+    };
+    watch.ended(kRanks[0], lap.ranks.at(kRanks[0]).seq - 1, 10 * kMs);  // something else
+    ended(0, 0, 50 * kMs);
+    CHECK(!watch.next());
+    ended(1, 0, 80 * kMs);
+    CHECK(!watch.next());
+    ended(0, 1, 90 * kMs);
+    took(0, 80 * kMs);
+    ended(1, 1, 120 * kMs);
+    took(1, 30 * kMs);
+    ended(2, 0, 150 * kMs);  // its other launch is not told of
+    ended(3, 0, 180 * kMs);
+    ended(3, 1, 190 * kMs);
+    ended(4, 0, 200 * kMs);
+    CHECK(!watch.next());
+    ended(4, 1, 260 * kMs);
+    took(4, 70 * kMs);
     CHECK(!watch.next());
 }
 
