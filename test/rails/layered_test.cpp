@@ -53,7 +53,7 @@ void check(const replay::Workload& job) {
             CAPTURE(dark_ms);
             const AgainstDemand both = against_demand(job, o);
             CHECK(both.fault == "");
-            // Under noise chance alone makes some longer in their first two iterations (bench_layered_jobs --itself).
+            // Under noise chance alone makes some longer while they learn (bench_layered_jobs --itself).
             CHECK(both.settled_percent() <= AgainstDemand::kMostPercent);
             if (noise.jitter == 0) CHECK(both.broken() == "");
         }
