@@ -29,17 +29,12 @@ Guard::Span Guard::under_plans() const {
     return all;
 }
 
-double Guard::open_lost() const { return counted_ == 0 ? 0 : under_plans().lost() / static_cast<double>(counted_); }
+double Guard::of_a_rank(double ns) const { return counted_ == 0 ? 0 : ns / static_cast<double>(counted_); }
 
-// Of what all ranks have done: how many periods of the job.
-double Guard::periods_in(const Span& span) const {
-    if (counted_ == 0) return 0;
-    return span.all / static_cast<double>(counted_) / static_cast<double>(std::max<TimeNs>(1, scale_ns()));
-}
+double Guard::open_lost() const { return of_a_rank(under_plans().lost()); }
 
-// What is lost may be by chance: some periods of the job are longer than others (as its batches are), and some are shorter.
 double Guard::by_chance() const {
-    return kByChance * differs_ * std::sqrt(periods_ + (in_phase_ ? std::ceil(periods_in(under_plans())) : 0));
+    return chance_.of(unpaid_ns_ + (in_phase_ ? std::max(0.0, of_a_rank(under_plans().all)) : 0));
 }
 
 TimeNs Guard::lost_ns() const {
@@ -48,7 +43,7 @@ TimeNs Guard::lost_ns() const {
 
 TimeNs Guard::forgive() {
     const auto lost = static_cast<TimeNs>(std::max(0.0, lost_ - by_chance()));
-    if (lost_ > 0) lost_ = periods_ = 0;
+    if (lost_ > 0) lost_ = unpaid_ns_ = 0;
     trusted_ = std::max(1.0, trusted_);
     again_.reset();
     return lost;
@@ -80,7 +75,7 @@ bool Guard::loses() const {
     const double may = trusted_ * std::min(kMostLost * static_cast<double>(now_ns_ - born_ns_),
                                            kFarWorse * static_cast<double>(period_ns())) +
                        owed + by_chance();
-    const double whole = lost_ + whole_.lost() / static_cast<double>(counted_), all = lost_ + open_lost();
+    const double whole = lost_ + of_a_rank(whole_.lost()), all = lost_ + open_lost();
     return std::min(whole, all) > may || all > may + kMidway * static_cast<double>(scale_ns());
 }
 
@@ -93,6 +88,7 @@ std::optional<double> Guard::mean_ns(const Known& k) const {
 void Guard::learn(Known& known, std::optional<double> mean, TimeNs took) {
     const double passed = std::max<double>(0, static_cast<double>(took));
     lately_ns_ += passed;
+    chance_.see(passed / static_cast<double>(ranks_.size()));
     if (mean) known_ns_ += passed;
     if (lately_ns_ > 4 * static_cast<double>(period_ns()) * static_cast<double>(ranks_.size()))
         lately_ns_ /= 2, known_ns_ /= 2;
@@ -113,10 +109,10 @@ void Guard::learn(Known& known, std::optional<double> mean, TimeNs took) {
 // What plans have saved is kept for when they cost something, but not for long.
 void Guard::settle() {
     if (whole_.took <= 0) return;
-    const double lost = whole_.lost() / static_cast<double>(counted_);
+    const double lost = of_a_rank(whole_.lost());
     lost_ = std::max(-kFarWorse * static_cast<double>(period_ns()), lost_ + lost);
-    periods_ += periods_in(whole_);
-    if (lost_ <= 0) periods_ = 0;
+    unpaid_ns_ += of_a_rank(whole_.all);
+    if (lost_ <= 0) unpaid_ns_ = 0;
     before_ratio_ = whole_.ratio();
     if (lost < 0) trusted_ = std::max(1.0, trusted_);
     whole_ = {};
@@ -138,7 +134,7 @@ void Guard::close(Rank& rank) {
 
 void Guard::pass_time() {
     if (lost_ > 0) lost_ = std::max(0.0, lost_ - kMostLost * static_cast<double>(now_ns_ - paid_until_ns_));
-    if (lost_ <= 0 && !in_phase_) periods_ = 0;
+    if (lost_ <= 0 && !in_phase_) unpaid_ns_ = 0;
     paid_until_ns_ = now_ns_;
 }
 
@@ -149,6 +145,7 @@ void Guard::judge_stopped() {
         lost_ = 0;
         trusted_ = std::min(2 * trusted_, kMostTrusted);
         first_epoch_ = epoch_;
+        chance_.forget(again_->all / static_cast<double>(ranks_.size()));
     } else {
         trusted_ = kBurnt;
     }
@@ -168,14 +165,19 @@ void Guard::ended(const RankName& rank, const Seen& launch, bool planned) {
         counted_ = 0;
         for (auto& [name, r] : ranks_) r.open = {}, r.seek_anchor(), r.is_counted = false;
     }
-    if (in_phase_ && counted_ > 0 && whole_.all >= static_cast<double>(scale_ns()) * static_cast<double>(counted_))
+    if (in_phase_ && counted_ > 0 && of_a_rank(whole_.all) >= static_cast<double>(scale_ns())) {
+        if (planned && whole_.took > whole_.all / 2)
+            chance_.add_planned(of_a_rank(whole_.all), whole_.longer(), counted_);
         settle();
+    }
     if (!planned && in_phase_ && now_ns_ - planned_ns_ >= period_ns()) {
         for (auto& [name, r] : ranks_) close(r), r.seek_anchor();
         settle();
         in_phase_ = false;
         lap_ns_ = 0;
         ++epoch_;
+        chance_.age();
+        chance_.end_plan();
         if (std::exchange(stopped_, false)) again_ = Span{}, again_ns_ = now_ns_;
     }
     if (ranks_.size() >= kMostRanks && !ranks_.contains(rank)) return;
@@ -229,21 +231,13 @@ void Guard::pass_period(Rank& rank, std::uint64_t context, const Known* known, c
         if (in_phase_) {
             if (rank.anchor != 0) close(rank);
         } else {
-            if (comes_again && rank.open.should > rank.open.all / 2) note_period(rank.open.lost());
+            if (comes_again && rank.open.took > rank.open.all / 2)
+                chance_.add_on_demand(rank.open.all, rank.open.longer(), ranks_.size());
             rank.open = {};
         }
         rank.anchor = context;
         rank.anchored_ns = rank.done_ns;
     }
-}
-
-void Guard::note_period(double lost) {
-    differed_.push_back(std::abs(lost));
-    if (differed_.size() > kLately * ranks_.size()) differed_.pop_front();
-    std::vector<double> sorted(differed_.begin(), differed_.end());
-    const auto middle = sorted.begin() + static_cast<std::ptrdiff_t>(sorted.size() / 2);
-    std::ranges::nth_element(sorted, middle);
-    differs_ = *middle;
 }
 
 }  // namespace opus::controller::plan

@@ -3,8 +3,8 @@
 // before it in its rank's program, and from the end of the one before to its own end it takes a time that is learned on
 // demand. What the same launches take while plans are followed, and until the job has come to rest after one, over what
 // they take on demand, is what plans have cost. The job pays for it with kMostLost of its time; until it has, or is
-// forgiven, no plan begins. A plan that costs more than it may is dropped. What the job's periods differ by on demand
-// anyway is no cost: some batches are longer than others.
+// forgiven, no plan begins. A plan that costs more than it may is dropped. What the job's periods differ by
+// anyway is no cost (chance.h): some batches are longer than others.
 //
 // Pure, no clock: time comes with the launches. Not thread-safe. A launch costs a search by hash, and another one on
 // demand.
@@ -12,12 +12,12 @@
 
 #include <array>
 #include <cstdint>
-#include <deque>
 #include <map>
 #include <optional>
 #include <unordered_map>
 #include <vector>
 
+#include "controller/plan/chance.h"
 #include "controller/plan/lap.h"
 
 namespace opus::controller::plan {
@@ -57,10 +57,7 @@ public:
 private:
     static constexpr std::size_t kContext = 8;  // launches by which one is recognised, itself included
     static constexpr std::size_t kMostKnown = 1u << 13, kMostBehind = 64, kMostRanks = 64;
-    static constexpr std::size_t kLately = 8;  // periods of a rank
     static constexpr double kLeastKnown = 0.5;  // of what it does on demand, before a plan begins
-    // Times what half of the periods differ by: one may be longer by so much by chance (docs/decisions/048).
-    static constexpr double kByChance = 2;
     // Times as much may be lost: once it was slower, or had become it itself.
     static constexpr double kBurnt = 0.5, kMostTrusted = 64;
 
@@ -86,6 +83,7 @@ private:
     struct Span {  // of launches; of those that are known from on demand, how long they took and should have
         double all = 0, took = 0, should = 0;
         double ratio() const { return should > 0 ? took / should : 1; }
+        double longer() const { return should > 0 ? took / should - 1 : 0; }
         double lost() const { return took > 0 ? all * (1 - should / took) : 0; }  // what is not known, as what is
         void add(const Span& s) { all += s.all, took += s.took, should += s.should; }
     };
@@ -116,9 +114,8 @@ private:
     Span under_plans() const;  // what was done and what is being done, in this phase
     double open_lost() const;
     void close(Rank& rank);
-    double periods_in(const Span& span) const;
+    double of_a_rank(double ns) const;
     double by_chance() const;
-    void note_period(double lost);
     void settle();
     void pass_time();
     void judge_stopped();
@@ -136,9 +133,8 @@ private:
     std::optional<Span> again_;  // on demand, since it has come to rest after plans that were stopped
     TimeNs again_ns_ = 0;
     double lost_ = 0, before_ratio_ = 0, stopped_ratio_ = 1, trusted_ = 1;
-    std::deque<double> differed_;  // of ranks' last periods on demand: by how much they were longer or shorter than they should have been
-    double differs_ = 0;  // the median of these
-    double periods_ = 0;  // in what was lost and is not paid for
+    double unpaid_ns_ = 0;  // in which was lost what is not paid for
+    Chance chance_;
     std::uint32_t stops_ = 0;
     TimeNs costs_ns_ = 0, begun_ns_ = 0, pays_ns_ = 0, lap_ns_ = 0;
 };

@@ -11,8 +11,6 @@ constexpr TimeNs kLongerParts = 40;       // of a lap: laps differ by one of the
 
 }  // namespace
 
-void Kind::watch_anew() { watch_ = Watch(lap), since = 0; }
-
 void Kind::ended(const RankName& rank, const Seen& launch) { watch_.ended(rank, launch.seq, launch.done_ns); }
 
 void Kind::look_later() { again = watch_.unbegun() + (1ll << std::min<std::uint32_t>(in_vain_++, 16)); }

@@ -25,8 +25,8 @@ struct Kind {
     std::int64_t again = 0;             // from this lap on it is worth its while to look for a plan
     TimeNs saved_ns = 0;                // by laps by plan that were timed, until it is taken
 
-    // The job comes to it, anew: its laps are timed from here on.
-    void watch_anew();
+    // The job comes to it, anew: its laps are timed from here on, this one being the first.
+    void watch_anew(std::int64_t from = 0) { watch_ = Watch(lap), since = from; }
     void ended(const RankName& rank, const Seen& launch);
     // The first lap that no rank has begun.
     std::int64_t unbegun() const { return watch_.unbegun(); }

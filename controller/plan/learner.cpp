@@ -161,8 +161,7 @@ void Learner::come_to_known() {
 // From now on its laps are timed. What was seen of them already counts.
 void Learner::come_to(Kind& kind, std::int64_t since) {
     kind_ = &kind;
-    kind.watch_anew();
-    kind.since = since;
+    kind.watch_anew(since);
     kind.again = 0;
     for (const auto& [rank, launches] : log_.ranks())
         for (const Seen& launch : launches) kind.ended(rank, launch);

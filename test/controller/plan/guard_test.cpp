@@ -112,10 +112,10 @@ TEST_CASE("one that is longer by plan is stopped, and pays before it may begin a
             CHECK(owed >= 300 * kMs);
             while (!job.guard.may_begin() && job.now < stopped + 100 * owed) job.iteration(false);
             CHECK(job.now - stopped >= owed / 2);
-            CHECK(job.now - stopped <= 2 * owed);
+            CHECK(job.now - stopped <= 3 * owed);  // less is by chance, the longer it is known what it does on demand
             // It was slower before: less is enough, but for what is by chance.
             job.guard.begin(0, 0, 0);
-            CHECK(job.planned(100) <= (odd ? 60 : ran));
+            CHECK(job.planned(100) <= (odd ? 45 : ran));
         }
 }
 
@@ -140,7 +140,7 @@ TEST_CASE(
     CHECK_FALSE(job.guard.may_begin());
 }
 
-TEST_CASE("by twice what half of its periods differ by, one may be longer by chance") {
+TEST_CASE("by as much as its periods differ, one may be longer by chance") {
     for (const auto& [longer, loses] : {std::pair{1.3, false}, std::pair{1.7, true}}) {
         CAPTURE(longer);
         Job job;
