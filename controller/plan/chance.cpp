@@ -10,9 +10,8 @@ namespace opus::controller::plan {
 
 // By how much two periods in a row differ: by how much all of a plan are longer is no chance.
 void Chance::add_planned(double ns, double longer, std::size_t ranks) {
-    const Period period{ns, longer, ranks};
-    if (const auto before = std::exchange(planned_, period))
-        add({ns, (longer - before->longer) / std::numbers::sqrt2, ranks}, ranks);
+    if (const auto before = std::exchange(planned_, longer))
+        add({ns, (longer - *before) / std::numbers::sqrt2, ranks}, ranks);
 }
 
 void Chance::add(const Period& period, std::size_t ranks) {

@@ -16,10 +16,10 @@ public:
     void add_on_demand(double ns, double longer, std::size_t ranks) { add({ns, longer, 1}, ranks); }
     // All of so many ranks have done one by a plan: their mean.
     void add_planned(double ns, double longer, std::size_t ranks);
-    void end_plan() { planned_.reset(); }
+    // What was seen on demand before it counts half from now on.
+    void end_plan() { planned_.reset(), seen_ns_ /= 2; }
     // For so long (ns), each rank, it was seen on demand what it does as a rule.
     void see(double ns) { seen_ns_ += ns; }
-    void age() { seen_ns_ /= 2; }                      // what was seen counts half from now on
     void forget(double but_ns) { seen_ns_ = but_ns; }  // what was seen, but for the last of it
 
     // So much of so long under plans (ns) may be lost by chance.
@@ -39,7 +39,7 @@ private:
 
     std::deque<Period> lately_;
     std::size_t counted_ = 0;        // periods of a rank in these
-    std::optional<Period> planned_;  // the last one by this plan
+    std::optional<double> planned_;  // by such a part the last one by this plan was longer
     double differs_ = 0;  // most periods' deviations: by which part they were longer or shorter, times root of ns
     double seen_ns_ = 0;
 };

@@ -167,7 +167,7 @@ void Guard::ended(const RankName& rank, const Seen& launch, bool planned) {
     }
     if (in_phase_ && counted_ > 0 && of_a_rank(whole_.all) >= static_cast<double>(scale_ns())) {
         if (planned && whole_.took > whole_.all / 2)
-            chance_.add_planned(of_a_rank(whole_.all), whole_.longer(), counted_);
+            chance_.add_planned(of_a_rank(whole_.all), whole_.ratio() - 1, counted_);
         settle();
     }
     if (!planned && in_phase_ && now_ns_ - planned_ns_ >= period_ns()) {
@@ -176,7 +176,6 @@ void Guard::ended(const RankName& rank, const Seen& launch, bool planned) {
         in_phase_ = false;
         lap_ns_ = 0;
         ++epoch_;
-        chance_.age();
         chance_.end_plan();
         if (std::exchange(stopped_, false)) again_ = Span{}, again_ns_ = now_ns_;
     }
@@ -232,7 +231,7 @@ void Guard::pass_period(Rank& rank, std::uint64_t context, const Known* known, c
             if (rank.anchor != 0) close(rank);
         } else {
             if (comes_again && rank.open.took > rank.open.all / 2)
-                chance_.add_on_demand(rank.open.all, rank.open.longer(), ranks_.size());
+                chance_.add_on_demand(rank.open.all, rank.open.ratio() - 1, ranks_.size());
             rank.open = {};
         }
         rank.anchor = context;

@@ -3,8 +3,8 @@
 // before it in its rank's program, and from the end of the one before to its own end it takes a time that is learned on
 // demand. What the same launches take while plans are followed, and until the job has come to rest after one, over what
 // they take on demand, is what plans have cost. The job pays for it with kMostLost of its time; until it has, or is
-// forgiven, no plan begins. A plan that costs more than it may is dropped. What the job's periods differ by
-// anyway is no cost (chance.h): some batches are longer than others.
+// forgiven, no plan begins. A plan that costs more than it may is dropped. What the job's periods differ by anyway is
+// no cost (chance.h): some batches are longer than others.
 //
 // Pure, no clock: time comes with the launches. Not thread-safe. A launch costs a search by hash, and another one on
 // demand.
@@ -83,7 +83,6 @@ private:
     struct Span {  // of launches; of those that are known from on demand, how long they took and should have
         double all = 0, took = 0, should = 0;
         double ratio() const { return should > 0 ? took / should : 1; }
-        double longer() const { return should > 0 ? took / should - 1 : 0; }
         double lost() const { return took > 0 ? all * (1 - should / took) : 0; }  // what is not known, as what is
         void add(const Span& s) { all += s.all, took += s.took, should += s.should; }
     };
@@ -114,7 +113,7 @@ private:
     Span under_plans() const;  // what was done and what is being done, in this phase
     double open_lost() const;
     void close(Rank& rank);
-    double of_a_rank(double ns) const;
+    double of_a_rank(double ns) const;  // of all ranks in this phase: the mean
     double by_chance() const;
     void settle();
     void pass_time();

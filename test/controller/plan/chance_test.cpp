@@ -22,7 +22,7 @@ TEST_CASE("by chance a job loses as much as its periods differ by on demand, and
     CHECK(one < 0.2 * kPeriod);
     CHECK(chance.of(4 * kPeriod) == doctest::Approx(2 * one).epsilon(0.01));
     CHECK(chance.of(kPeriod / 1e6) == kPeriod / 2e6);
-    for (int i = 0; i < 9; ++i) chance.age();  // it is not known any more what it does as a rule
+    for (int i = 0; i < 9; ++i) chance.end_plan();  // it is not known any more what it does as a rule
     CHECK(chance.of(kPeriod) == doctest::Approx(1.23 * one).epsilon(0.01));
     chance.forget(kPeriod / 100);
     CHECK(chance.of(kPeriod) == doctest::Approx(1.41 * one).epsilon(0.01));
