@@ -312,6 +312,34 @@ TEST_CASE("what was released early and is done before anybody looked has started
     for (const auto& ran : reported.ran) CHECK_FALSE(ran.done.ungated);
 }
 
+TEST_CASE("what is let go before it has come to its gate has gone when it came there") {
+    Node n;
+    n.serve(1);
+    record_on(n, 0, 1);
+    record_on(n, 1, 2);
+    n.grant(1, {}, {{coll_key(kCommA, 0), 5000}});
+    n.done(0, 1);  // so what stands ahead of it in the other stream has been let go, too
+    n.flush();
+    REQUIRE(n.went(0, 0));
+    n.advance(kSecond);
+    SUBCASE("and that was seen") {
+        n.ready(0, 0);
+        n.advance(kSecond);
+    }
+    SUBCASE("and no look has found it there") {}
+    n.take();
+    n.done(0, 0);
+    n.hear(wire::Revoke{7, {}, {1}});  // then what has ended in the run is told
+    REQUIRE(n.said<wire::Done>().size() == 1);
+    const auto ran = n.said<wire::Done>()[0].ran;
+    REQUIRE(ran.size() == 1);
+    for (const auto& [demand, done] : ran) {
+        CHECK(done.ready_ns > 0);
+        CHECK(done.go_ns >= done.ready_ns);
+        CHECK(done.done_ns >= done.go_ns);
+    }
+}
+
 TEST_CASE("nothing is released early of which it is not known whether it is held") {
     Node n;
     n.serve(1);
