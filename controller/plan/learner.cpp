@@ -235,6 +235,9 @@ void Learner::think(Lap lap, const Order& from) {
     task.most_trials = static_cast<std::uint32_t>(std::clamp(kMostTimes * trials, kLeastTrials, kMostTimes * kMostTrials));
     task.lap = std::move(lap);
     task.from = from;
+    // Another order is come to by way of laps that are longer, by about a dark time. It may go on for as long as it has.
+    if (follower_.course() != nullptr)
+        task.gains_ns = follower_.longest_dark(from) / std::max<std::int64_t>(1, kind_->unbegun());
     task_ = follower_.think(std::move(task));
 }
 

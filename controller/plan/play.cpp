@@ -86,8 +86,12 @@ void Play::play(const Way& way) {
     begun_.assign(all, {});
     waits_ = waits_for_;
     port_.assign(id_.size(), {});
-    for (std::uint32_t u = 0; u < uses_; ++u)
+    given_.assign(uses_, false);
+    for (std::uint32_t u = 0; u < uses_; ++u) {
         chosen_[u].assign(pairs_[u].size() * way.circuits[u], {kNone32, kNone32});
+        given_[u] = u < way.ports.size() && way.ports[u].size() >= chosen_[u].size();
+        if (given_[u]) std::copy_n(way.ports[u].begin(), chosen_[u].size(), chosen_[u].begin());
+    }
     had_.assign(all, {});
     again_.assign(uses_, {});
     short_of_ports_ = false;
@@ -125,6 +129,16 @@ std::vector<std::pair<PortId, PortId>> Play::ports_of(std::uint32_t use) const {
     return ports;
 }
 
+std::vector<Ports> Play::named(const std::vector<std::pair<PortId, PortId>>& ports) const {
+    std::vector<Ports> all;
+    for (const auto& [p, q] : ports) {
+        const auto a = std::ranges::find(id_, p), b = std::ranges::find(id_, q);
+        if (a == id_.end() || b == id_.end()) return {};
+        all.emplace_back(static_cast<std::uint32_t>(a - id_.begin()), static_cast<std::uint32_t>(b - id_.begin()));
+    }
+    return all;
+}
+
 std::uint32_t Play::circuits_of(std::uint32_t use) const {
     if (chosen_[use].size() == pairs_[use].size()) return 1;
     std::vector<std::uint32_t> of_pair(pairs_[use].size(), 0);
@@ -155,7 +169,7 @@ std::size_t Play::needed_after(std::uint32_t gpu, std::uint32_t peer, double now
 
 // Light that is there; else the ports that are free first (Way::first_free: even among those that are free in time). Of
 // ports that are free about as soon, the ones whose light is needed last.
-Play::Ports Play::choose(const Gpus& pair, double now, TimeNs in_time) const {
+Ports Play::choose(const Gpus& pair, double now, TimeNs in_time) const {
     const auto [a, c] = pair;
     for (const std::uint32_t p : gpus_[a].ports)
         if (leads_to(p, c) && !is_taken(p) && !is_taken(port_[p].peer)) return {p, port_[p].peer};
@@ -224,7 +238,7 @@ void Play::take_ports(std::uint32_t x) {
     ++serving_;
     for (std::size_t i = 0; i < chosen_[u].size(); ++i) {
         const Gpus& pair = pairs_[u][i % pairs_[u].size()];
-        if (x / uses_ <= kChosen) {
+        if (x / uses_ <= kChosen && !given_[u]) {
             chosen_[u][i] = choose(pair, (*rank_)[u], begun_[x].full_ns - gpus_[pair.first].dark_ns);
             short_of_ports_ |= chosen_[u][i].first == kNone32 &&
                                i < pairs_[u].size();  // of the pair's circuits: what it cannot be without

@@ -11,13 +11,17 @@
 
 namespace opus::controller::plan {
 
+using Ports = std::pair<std::uint32_t, std::uint32_t>;  // of a Play: joined, or to be; Play::kNone32: none
+
 // How a lap may go. `rank`: of each use its priority for ports, lowest first (no NCCL rank). `circuits`: of each use,
-// for each pair of GPUs. `first_free`: of two ports the one that is free earlier is better, even if both are free a
-// dark time before the use is ready; otherwise these two are as good.
+// for each pair of GPUs. `ports`: of each use, of each pair, then of each pair's second circuit, and so on; more of
+// them count for nothing. A use of which these are not given chooses them by `first_free`: of two ports the one that is
+// free earlier is better, even if both are free a dark time before the use is ready; otherwise these two are as good.
 struct Way {
     std::vector<double> rank;
     std::vector<std::uint32_t> circuits;
     bool first_free = false;
+    std::vector<std::vector<Ports>> ports = {};
 };
 
 class Play {
@@ -43,6 +47,8 @@ public:
 
     bool whole() const { return !short_of_ports_ && order_.size() == std::size_t{uses_} * kLaps; }
     std::vector<std::pair<PortId, PortId>> ports_of(std::uint32_t use) const;
+    // These as they are named in a Way; none, where not all of them can be had.
+    std::vector<Ports> named(const std::vector<std::pair<PortId, PortId>>& ports) const;
     std::uint32_t circuits_of(std::uint32_t use) const;
     TimeNs end_of(std::uint32_t k) const {
         TimeNs end = 0;
@@ -77,7 +83,6 @@ private:
         std::uint32_t open = 0;  // launches that are to have its light again
     };
     using Gpus = std::pair<std::uint32_t, std::uint32_t>;
-    using Ports = std::pair<std::uint32_t, std::uint32_t>;  // joined, or to be; kNone32: none
     struct Had {
         Gpus pair;
         Ports ports;
@@ -120,6 +125,7 @@ private:
     std::vector<std::uint32_t> waits_for_;  // by instance: for so many
     const std::vector<double>* rank_ = nullptr;
     bool first_free_ = false;
+    std::vector<bool> given_;  // by use: its ports are
     std::vector<Begun> begun_;
     std::vector<std::uint32_t> waits_, order_, due_, taken_;
     std::vector<Port> port_;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <functional>
 #include <limits>
+#include <optional>
 #include <tuple>
 
 #include "controller/plan/play.h"
@@ -18,8 +19,9 @@ public:
         : lap_(task.lap),
           play_(task.lap, fabric, task.usable),
           patience_(std::max(1u, task.trials)),
-          most_(std::max(patience_, task.most_trials)) {
-        followed_ = {{task.from.place.begin(), task.from.place.end()}, task.from.circuits, task.from.first_free};
+          most_(std::max(patience_, task.most_trials)),
+          from_(task.from),
+          least_gain_ns_(std::max<TimeNs>(1, task.gains_ns)) {
         find_ancestors();
         for (std::uint32_t u = 0; u < play_.uses(); ++u)
             if (gains_ns(u) > 0) wide_.push_back(u);
@@ -28,14 +30,23 @@ public:
 
     Order find() {
         const std::size_t n = lap_.uses.size();
-        if (followed_.rank.size() == n && followed_.circuits.size() == n) begin_with(followed_);
+        Way followed;
+        Score by_followed;
+        if (from_.place.size() == n && from_.circuits.size() == n) {
+            followed = {{from_.place.begin(), from_.place.end()}, from_.circuits, from_.first_free};
+            climb(followed);
+            followed.ports = named(from_);
+            if (!followed.ports.empty()) by_followed = play(followed);
+        }
         std::vector<std::uint32_t> circuits(n, 1);
         if (!wide_.empty()) circuits = of_shortest(as_seen());
         for (const bool first_free : {false, true}) {
-            begin_with({as_seen(), circuits, first_free});
-            begin_with({critical(), circuits, first_free});
+            climb({as_seen(), circuits, first_free});
+            climb({critical(), circuits, first_free});
         }
         shake();
+        const bool stays = !by_followed.lacks && by_followed.lap_ns - score_.lap_ns < least_gain_ns_;
+        if (stays) best_ = std::move(followed);
         play_.play(best_);
         Order order;
         if (!play_.whole()) return order;
@@ -49,6 +60,7 @@ public:
         for (std::uint32_t u = 0; u < play_.uses(); ++u)
             order.ports.push_back(play_.ports_of(u)), order.wait[u] = play_.typical(u).begin_ns - play_.typical(u).full_ns;
         for (std::uint32_t u = 0; u < play_.uses(); ++u) order.circuits.push_back(play_.circuits_of(u));
+        if (stays) order.place = from_.place, order.ports = from_.ports, order.circuits = from_.circuits;
         for (std::uint32_t u = 0; u < play_.uses(); ++u) {
             order.begin_ns.push_back(play_.typical(u).begin_ns);
             order.lasts_ns.push_back(play_.typical(u).ns);
@@ -64,6 +76,16 @@ private:
         TimeNs lap_ns = 0, held_ns = 0;
         auto operator<=>(const Score&) const = default;
     };
+
+    // Its ports; empty: not all of them can be had.
+    std::vector<std::vector<Ports>> named(const Order& order) const {
+        std::vector<std::vector<Ports>> all;
+        for (const auto& ports : order.ports) {
+            all.push_back(play_.named(ports));
+            if (all.back().size() != ports.size()) return {};
+        }
+        return all;
+    }
 
     std::vector<double> as_seen() const {
         std::vector<double> rank;
@@ -110,7 +132,9 @@ private:
     Score play(const Way& way) {
         ++trials_;
         play_.play(way);
-        return {!play_.whole(), play_.lap_ns(), play_.held_ns()};
+        const Score score{!play_.whole(), play_.lap_ns(), play_.held_ns()};
+        note(way, score);
+        return score;
     }
 
     std::vector<double> as_played() const {
@@ -130,12 +154,6 @@ private:
         best_ = way, score_ = score;
     }
 
-    void begin_with(Way way) {
-        const Score score = play(way);
-        note(way, score);
-        climb(std::move(way), score);
-    }
-
     void shake() {
         while (!is_over() && !best_.rank.empty()) {
             play(best_);
@@ -145,8 +163,7 @@ private:
                 const std::uint32_t u = wide_[draw() % wide_.size()];
                 way.circuits[u] = way.circuits[u] % play_.most_circuits(u) + 1;
             }
-            const Score score = play(way);
-            climb(std::move(way), score);
+            climb(std::move(way));
         }
     }
 
@@ -164,10 +181,13 @@ private:
         return moved;
     }
 
-    void climb(Way way, Score score) {
-        while (!is_over()) {
-            play(way);
+    void climb(Way way) {
+        play(way);
+        for (std::optional<Score> last; !is_over();) {
             way.rank = as_played();
+            const Score score = play(way);  // by these ranks it may choose other ports
+            if (last && !(score < *last)) return;
+            last = score;
             struct Wait {
                 std::uint32_t use, blocker;
                 TimeNs ns;
@@ -184,14 +204,11 @@ private:
                 if (is_over()) break;
                 Way moved{moved_before(way.rank, wait.use, wait.blocker), way.circuits, way.first_free};
                 if (moved.rank.empty()) continue;
-                const Score s = play(moved);
-                if (!(s < score)) continue;
-                score = s;
+                if (!(play(moved) < score)) continue;
                 way = std::move(moved);
                 better = true;
                 break;
             }
-            note(way, score);
             if (!better) return;
         }
     }
@@ -228,7 +245,8 @@ private:
     Play play_;
     std::uint32_t patience_, most_, trials_ = 0;
     std::uint32_t shorter_ = 0;  // after so many trials the best one was found, but for those that are as long
-    Way followed_;
+    const Order& from_;
+    TimeNs least_gain_ns_;
     std::vector<std::uint32_t> wide_;  // uses that take less with more circuits, those first to which it is most
     std::vector<std::uint32_t> sorted_;
     std::vector<std::vector<bool>> before_;  // what a use waits for

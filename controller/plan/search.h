@@ -35,7 +35,8 @@ struct Task {
     std::vector<bool> usable;  // by port: it may be turned
     std::uint32_t trials = 0;  // after so many that find no shorter lap the search ends
     std::uint32_t most_trials = 0;  // and after so many in any case; 0: after `trials`
-    Order from = {};                // that is followed now: it is played first; no places: there is none
+    Order from = {};                // that is followed now; no places: there is none
+    TimeNs gains_ns = 0;            // by so much another one's lap is to be shorter than its, at least
 };
 
 // No ports where they do not suffice, or where uses of the lap wait for each other.

@@ -55,7 +55,7 @@ struct Launch {
     std::uint64_t grant = 0;     // token it may start, or has started, under
     std::string misses;          // what the controller last said that it waits for
     TimeNs waiting_since = 0;
-    std::int64_t ready_ns = 0, go_ns = 0, done_ns = 0;  // real time, for people
+    std::int64_t ready_ns = 0, go_ns = 0, done_ns = 0;  // real time: what the controller learns from
 
     // What comes after it in its stream is reached when it is done.
     bool in_stream_order() const {

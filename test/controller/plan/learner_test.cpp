@@ -418,6 +418,20 @@ TEST_CASE("laps that come out shorter by plan go on by plan") {
     CHECK(job.learner.guard().stops() == 0);
 }
 
+TEST_CASE("another order is to be so much shorter that the laps done so far would have saved a dark time by it") {
+    Job job;
+    job.laps_until_asked();
+    CHECK(job.follower.asked->gains_ns == 0);  // nothing is followed yet
+    job.follow();
+    job.held = 0;
+    for (int asked = 0; asked < 5; job.planned_lap()) {
+        if (job.follower.asked == nullptr) continue;
+        CHECK(job.follower.asked->gains_ns == kDark / job.learner.kind()->unbegun());
+        job.find(20 * kMs);
+        ++asked;
+    }
+}
+
 TEST_CASE("the order by which laps were shortest is followed again where another one promised more than it keeps") {
     Job job;
     job.follow();
