@@ -20,8 +20,9 @@ namespace opus::controller {
 namespace {
 
 constexpr std::int64_t kEndless = wire::kMaxKeysPerLaunch;  // keys of one sequence: then it is asked for once more
-constexpr TimeNs kRestNs = 100'000'000;  // at least: a run that is taken back costs some 100 us, whatever the dark time
-constexpr TimeNs kRestDarkTimes = 4, kRestStays = 4, kMostRests = 32;
+// At least: a run that is taken back costs some 100 us, whatever the dark time.
+constexpr TimeNs kRestNs = 100'000'000, kRestWithoutLapsNs = 1'000'000'000;
+constexpr TimeNs kRestDarkTimes = 4, kDarkTimesWithoutLaps = 512, kRestStays = 4, kMostRests = 32;
 constexpr int kMostPasses = 16;
 
 // Connections are made once.
@@ -87,8 +88,9 @@ TimeNs Runs::longest_rest(const Gang& gang) const {
 bool Runs::has_rested(PairId e, TimeNs laps_ns) const {
     const auto rested = [&](PortId p) {
         const PortState& s = inventory_.port(p);
-        const TimeNs some = std::max(kRestNs, kRestDarkTimes * fabric_.switch_of(p).dark_ns);
-        const TimeNs least = laps_ns > 0 ? std::max(laps_ns, some) : kMostRests * some;
+        const TimeNs dark = fabric_.switch_of(p).dark_ns;
+        const TimeNs least = laps_ns > 0 ? std::max({laps_ns, kRestNs, kRestDarkTimes * dark})
+                                         : std::max(kRestWithoutLapsNs, kDarkTimesWithoutLaps * dark);
         const TimeNs rest = options_.rest_ns == 0 ? 0
                             : options_.rest_ns    ? std::max(*options_.rest_ns, kRestStays * s.stay_ns)
                                                   : std::clamp(kRestStays * s.stay_ns, least, kMostRests * least);
