@@ -16,6 +16,7 @@ constexpr TimeNs kAsSoon = 16;               // of a dark time: no port is freed
 
 Play::Play(const Lap& lap, const Fabric& fabric, const std::vector<bool>& usable)
     : lap_(lap), fabric_(fabric), uses_(static_cast<std::uint32_t>(lap.uses.size())) {
+    name_.assign(fabric.ports.size(), kNone32);
     std::map<GpuId, std::uint32_t> names;
     for (const Use& use : lap.uses) {
         auto& pairs = pairs_.emplace_back();
@@ -29,7 +30,7 @@ Play::Play(const Lap& lap, const Fabric& fabric, const std::vector<bool>& usable
                     g.dark_ns = fabric.switch_of(fabric.gpus[gpu].ports.front()).dark_ns;
                     for (const PortId p : fabric.gpus[gpu].ports)
                         if (usable[p]) {
-                            g.ports.push_back(static_cast<std::uint32_t>(id_.size()));
+                            g.ports.push_back(name_[p] = static_cast<std::uint32_t>(id_.size()));
                             id_.push_back(p);
                         }
                 }
@@ -129,12 +130,14 @@ std::vector<std::pair<PortId, PortId>> Play::ports_of(std::uint32_t use) const {
     return ports;
 }
 
-std::vector<Ports> Play::named(const std::vector<std::pair<PortId, PortId>>& ports) const {
-    std::vector<Ports> all;
-    for (const auto& [p, q] : ports) {
-        const auto a = std::ranges::find(id_, p), b = std::ranges::find(id_, q);
-        if (a == id_.end() || b == id_.end()) return {};
-        all.emplace_back(static_cast<std::uint32_t>(a - id_.begin()), static_cast<std::uint32_t>(b - id_.begin()));
+std::vector<std::vector<Ports>> Play::named(const std::vector<std::vector<std::pair<PortId, PortId>>>& ports) const {
+    std::vector<std::vector<Ports>> all;
+    for (const auto& of_use : ports) {
+        auto& names = all.emplace_back();
+        for (const auto& [p, q] : of_use) {
+            if (name_[p] == kNone32 || name_[q] == kNone32) return {};
+            names.emplace_back(name_[p], name_[q]);
+        }
     }
     return all;
 }

@@ -47,8 +47,8 @@ public:
 
     bool whole() const { return !short_of_ports_ && order_.size() == std::size_t{uses_} * kLaps; }
     std::vector<std::pair<PortId, PortId>> ports_of(std::uint32_t use) const;
-    // These as they are named in a Way; none, where not all of them can be had.
-    std::vector<Ports> named(const std::vector<std::pair<PortId, PortId>>& ports) const;
+    // These, by use, as they are named in a Way; empty: not all of them can be had.
+    std::vector<std::vector<Ports>> named(const std::vector<std::vector<std::pair<PortId, PortId>>>& ports) const;
     std::uint32_t circuits_of(std::uint32_t use) const;
     TimeNs end_of(std::uint32_t k) const {
         TimeNs end = 0;
@@ -117,6 +117,7 @@ private:
     bool short_of_ports_ = false;
     std::uint64_t serving_ = 0;
     std::vector<PortId> id_;  // of each port
+    std::vector<std::uint32_t> name_;          // by PortId: its index in id_, or kNone32
     std::vector<std::vector<Ports>> chosen_;   // by use: ports of each pair, then of each pair's second circuit
     std::vector<std::vector<TimeNs>> longer_;  // by use: with one circuit a pair, with two
     std::vector<std::vector<Gpus>> pairs_;     // by use

@@ -35,7 +35,7 @@ public:
         if (from_.place.size() == n && from_.circuits.size() == n) {
             followed = {{from_.place.begin(), from_.place.end()}, from_.circuits, from_.first_free};
             climb(followed);
-            followed.ports = named(from_);
+            followed.ports = play_.named(from_.ports);
             if (!followed.ports.empty()) by_followed = play(followed);
         }
         std::vector<std::uint32_t> circuits(n, 1);
@@ -76,16 +76,6 @@ private:
         TimeNs lap_ns = 0, held_ns = 0;
         auto operator<=>(const Score&) const = default;
     };
-
-    // Its ports; empty: not all of them can be had.
-    std::vector<std::vector<Ports>> named(const Order& order) const {
-        std::vector<std::vector<Ports>> all;
-        for (const auto& ports : order.ports) {
-            all.push_back(play_.named(ports));
-            if (all.back().size() != ports.size()) return {};
-        }
-        return all;
-    }
 
     std::vector<double> as_seen() const {
         std::vector<double> rank;

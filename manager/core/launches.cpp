@@ -85,8 +85,6 @@ void Launches::handle(const Ready& e) {
         return;
     }
     if (launch->ready_ns == 0) launch->ready_ns = realtime_;
-    if (launch->go_ns != 0)
-        launch->go_ns = std::max(launch->go_ns, launch->ready_ns);  // let go before it came to its gate
     if (launch->reached) return;
     launch->reached = true;
     if (is_replay(e.seq)) rank->replay_has_come();
@@ -204,8 +202,10 @@ void Launches::retire(Rank& rank) {
 void Launches::finish(Rank& rank, Launch& launch) {
     const bool passed = launch.phase == Phase::passed || !launch.running() || launch.ungated();
     if (launch.phase == Phase::waiting) rank.stop_waiting(launch);
-    if (launch.go_ns != 0 && launch.ready_ns == 0)
-        launch.ready_ns = launch.go_ns = realtime_;  // no look found it at its gate
+    if (launch.go_ns != 0) {  // it may have been let go before it came to its gate, and no look may have found it there
+        if (launch.ready_ns == 0) launch.ready_ns = realtime_;
+        launch.go_ns = std::max(launch.go_ns, launch.ready_ns);
+    }
     rank.set_done(launch);
     rank.early_release_due = true;
     launch.done_ns = realtime_;

@@ -20,7 +20,7 @@ namespace opus::controller {
 namespace {
 
 constexpr std::int64_t kEndless = wire::kMaxKeysPerLaunch;  // keys of one sequence: then it is asked for once more
-// At least: a run that is taken back costs some 100 us, whatever the dark time.
+// At least: a run that is taken back costs some 100 us, whatever the dark time; with laps now and then a dark time.
 constexpr TimeNs kRestNs = 100'000'000, kRestWithoutLapsNs = 1'000'000'000;
 constexpr TimeNs kRestDarkTimes = 4, kDarkTimesWithoutLaps = 512, kRestStays = 4, kMostRests = 32;
 constexpr int kMostPasses = 16;
