@@ -109,17 +109,20 @@ bool Course::is_kept(const Instance& i) const {
 
 std::map<Key, Course::Range> Course::kept_keys(const std::vector<PortId>& ports, TimeNs most_apart) const {
     std::set<std::tuple<std::uint64_t, std::uint32_t, std::uint32_t>> in_turn;  // lap, place, use
-    // The last use, by lap and place, for which each port keeps its light that keeps it for any.
+    // By lap and place, behind the last use for which each port keeps its light; where it keeps it for none, its next one.
     std::pair upto{std::numeric_limits<std::uint64_t>::max(), std::numeric_limits<std::uint32_t>::max()};
     for (const PortId p : ports) {
         const auto kept = kept_by(p);
         for (const Instance& i : kept)
             if (!goes_on_[i.use] && lap_.uses[i.use].apart_ns <= most_apart && is_kept(i)) in_turn.insert({i.lap, order_.place[i.use], i.use});
-        if (!kept.empty()) upto = std::min(upto, {kept.back().lap, order_.place[kept.back().use]});
+        if (!kept.empty())
+            upto = std::min(upto, {kept.back().lap, order_.place[kept.back().use] + 1});
+        else if (const auto turn = next(p))
+            upto = std::min(upto, {turn->instance.lap, order_.place[turn->instance.use]});
     }
     std::map<Key, Range> ranges;
     for (const auto& [lap, place, use] : in_turn) {
-        if (std::pair{lap, place} > upto) break;
+        if (std::pair{lap, place} >= upto) break;
         auto with = ranges;  // all keys of the use, or none
         const bool next = std::ranges::all_of(keys_[use], [&, lap = lap](const auto& key) {
             const auto& [name, k] = key;

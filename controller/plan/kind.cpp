@@ -6,8 +6,7 @@
 namespace opus::controller::plan {
 namespace {
 
-constexpr std::int64_t kLeastTimed = 2;   // laps by the best order, before what they take is believed again
-constexpr TimeNs kLongerParts = 40;       // of a lap: laps differ by one of them anyway
+constexpr TimeNs kLongerParts = 40;  // of a lap: laps differ by one of them anyway
 
 }  // namespace
 
@@ -55,31 +54,27 @@ void Kind::forget_best() {
     is_best_ = false;
 }
 
-void Kind::take_order(Order o, TimeNs now, bool goes_on) {
+void Kind::take_order(Order o, bool goes_on) {
     note_order();
     const bool was_old = std::exchange(is_old_, false);
     if (was_old) forget_best();
     const bool is_same = goes_on && !was_old && o.does_as(order);
     order = std::move(o);
     is_best_ = best_ns_ > 0 && order.does_as(best_);
-    from_ = is_same ? from_ - std::exchange(begun_, 0) : 0;
-    if (is_same) return;
-    begun_ = timed_ = 0;
-    from_ns_ = now;
+    from_ = is_same ? from_ - begun_ : static_cast<std::int64_t>(lap.uses.size());
+    begun_ = 0;
+    if (!is_same) timed_ = from_ns_ = 0;
 }
 
 void Kind::time_order(std::uint64_t begun, TimeNs now) {
     begun_ = static_cast<std::int64_t>(begun);
     if (begun_ < from_) return;
-    if (from_ns_ == 0) from_ns_ = now;
+    if (from_ns_ == 0) from_ = begun_, from_ns_ = now;
     const auto size = static_cast<std::int64_t>(lap.uses.size()), uses = begun_ - from_;
-    const bool has_first = timed_ > 0;
-    const std::int64_t laps = uses / size + has_first;
-    if (laps <= timed_) return;
-    timed_ = laps;
+    if (uses / size <= timed_) return;
+    timed_ = uses / size;
     timed_ns_ =
         static_cast<TimeNs>(static_cast<double>(now - from_ns_) * static_cast<double>(size) / static_cast<double>(uses));
-    if (!has_first) from_ = begun_, from_ns_ = now;
 }
 
 const Order* Kind::shorter() const {
@@ -96,7 +91,7 @@ Order Kind::shortest(const Order& found) {
 }
 
 void Kind::note_order() {
-    if (timed_ < (is_best_ ? kLeastTimed : 1) || (best_ns_ > 0 && timed_ns_ > best_ns_ && !is_best_)) return;
+    if (timed_ == 0 || (best_ns_ > 0 && timed_ns_ > best_ns_ && !is_best_)) return;
     best_ = order;
     best_ns_ = timed_ns_;  // the best, timed anew, may take longer than before
     is_best_ = true;

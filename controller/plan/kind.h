@@ -40,9 +40,7 @@ struct Kind {
     // followed none is any more. There may be one now where there was none.
     void ports_changed(bool is_followed);
     // From here on this one is followed. `goes_on`: until now it was the present one, and it may be the same.
-    void take_order(Order o, TimeNs now, bool goes_on);
-    // Its first lap is none of its own: it begins with what came before.
-    void skip_lap() { from_ = static_cast<std::int64_t>(lap.uses.size()), from_ns_ = 0; }
+    void take_order(Order o, bool goes_on);
     // So many uses have begun by the present order, since it was taken last.
     void time_order(std::uint64_t begun, TimeNs now);
     // Of the orders that were followed, the one with the shortest laps, if those by the present one are longer.
@@ -69,9 +67,10 @@ private:
     std::deque<TimeNs> on_demand_;  // how long the last laps on demand took
     std::uint32_t in_vain_ = 0;    // looks that led to no plan
     std::int64_t begun_ = 0;       // uses by the present order since it was taken last
-    std::int64_t from_ = 0;        // of them so many before it is timed; below 0: it is timed since before that
+    std::int64_t from_ =
+        0;  // of them so many before it is timed, for its first lap begins with what came before; below 0: it is timed since before that
     TimeNs from_ns_ = 0;           // when these had begun; 0: they have not
-    std::int64_t timed_ = 0;  // laps since; once there are two, the first counts no more: it begins with what came before
+    std::int64_t timed_ = 0;       // laps since
     TimeNs timed_ns_ = 0;          // one of them, in the mean
     bool is_old_ = false;          // the present order is for other ports than there are
     Order best_;  // that was followed

@@ -106,7 +106,7 @@ void Learner::learn() {
         if (planned && kind_->lap.is_part_of(*lap)) return think(std::move(*lap), {});  // meanwhile that plan goes on
         stop_plan();
     }
-    come_to(remember(std::move(*lap)), 1);  // it may begin with the job
+    come_to(remember(std::move(*lap)));
 }
 
 // Of laps that are known already their numbers are new.
@@ -158,10 +158,10 @@ void Learner::come_to_known() {
         }
 }
 
-// From now on its laps are timed. What was seen of them already counts.
-void Learner::come_to(Kind& kind, std::int64_t since) {
+// From now on its laps are timed. What was seen of them already counts, but for the first: it may begin with what came before.
+void Learner::come_to(Kind& kind) {
     kind_ = &kind;
-    kind.watch_anew(since);
+    kind.watch_anew(1);
     kind.again = 0;
     for (const auto& [rank, launches] : log_.ranks())
         for (const Seen& launch : launches) kind.ended(rank, launch);
@@ -278,7 +278,7 @@ void Learner::follow(Lap lap, const Order& order) {
     kind.found_plan();
     kind.lap.links = lap.links;
     for (std::size_t u = 0; u < lap.uses.size(); ++u) kind.lap.uses[u].took_ns = lap.uses[u].took_ns;
-    kind.take_order(order, now_ns_, goes_on);
+    kind.take_order(order, goes_on);
     time_at_ = uses * (kind.plans <= kLearnLaps ? 1 : 1ull << std::min<std::uint64_t>(kind.plans - kLearnLaps, 16));
     follower_.log(false, "a plan for " + laps_of(lap) + ": they took " + std::to_string(lap.ns / 1000) + " us and are to take " +
                              std::to_string(order.lap_ns / 1000) + " us");
@@ -364,7 +364,6 @@ void Learner::come_back() {
     if (follower_.course() != nullptr || task_ != nullptr) return;
     if (!may_plan() || !may_begin() || kind_->order.ports.empty()) return follow_rule();
     follow(kind_->lap, kind_->order);
-    kind_->skip_lap();
 }
 
 TimeNs Learner::rest_ns() const { return kRestLaps * lap_ns(); }

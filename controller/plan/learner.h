@@ -98,7 +98,7 @@ private:
     Kind& remember(Lap lap);
     void take_up(const Task& task, const Order& order);
     void come_to_known();
-    void come_to(Kind& kind, std::int64_t since = 0);
+    void come_to(Kind& kind);
     void leave_lap(const std::vector<Strange>& strange);
     void forget_kinds(const std::function<bool(const Kind&)>& which);
     void remember_interludes(Kind& kind);

@@ -449,15 +449,43 @@ TEST_CASE("the order by which laps were shortest is followed again where another
         for (int i = 0; i < laps; ++i) job.planned_lap();
         return job.learner.kind()->order.place;
     };
-    SUBCASE("its laps are longer: after the first") {
-        laps = 1;
+    SUBCASE("its laps are longer: after the second") {
+        laps = 2;
         CHECK(another(5 * kMs) == std::vector<std::uint32_t>{0, 1});
+    }
+    SUBCASE("its first lap is: it begins with what came before") {
+        laps = 1;
+        CHECK(another(5 * kMs) == std::vector<std::uint32_t>{1, 0});
     }
     SUBCASE("they are as long, but for what laps differ by anyway") {
         CHECK(another(3 * kMs) == std::vector<std::uint32_t>{1, 0});
     }
     CHECK(job.follower.plan != nullptr);
     CHECK(job.learner.guard().stops() == 0);
+}
+
+TEST_CASE("an order of which only the first lap has been seen promises what was foreseen") {
+    Job job;
+    job.follow();
+    job.held = 5 * kMs;
+    job.planned_lap();
+    job.use(kRight, OpKind::all_to_all);
+    job.held = kDark;
+    job.laps(12);
+    for (int i = 0; i < 100 && job.follower.plan == nullptr; ++i) job.laps_until_asked(), job.find(12 * kMs);
+    REQUIRE(job.follower.plan != nullptr);
+    CHECK(job.learner.kind()->order.lap_ns == 288 * kMs);
+}
+
+TEST_CASE("of laps that are found again the first is no measure: it may begin with what came before") {
+    Job job;
+    job.laps_until_asked();
+    job.use(kRight, OpKind::all_to_all);
+    REQUIRE(job.learner.kind() == nullptr);
+    job.now += 200 * kMs;
+    for (int i = 0; i < 12 && job.learner.kind() == nullptr; ++i) job.laps(1);
+    REQUIRE(job.learner.kind() != nullptr);
+    for (int i = 0; i < 3; ++i, job.laps(1)) CHECK(job.learner.lap_ns() == 300 * kMs);
 }
 
 TEST_CASE("an order that was followed promises what its laps have taken, however often it was found again meanwhile") {

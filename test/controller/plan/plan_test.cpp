@@ -1000,6 +1000,29 @@ TEST_CASE("nothing follows unasked beyond the next turn of a port whose light is
     CHECK(keys.at(key_of(kRight, 0)).end == 2);
 }
 
+TEST_CASE(
+    "nothing follows unasked beyond the turn of a second circuit of its pair, though that circuit is kept for "
+    "nothing") {
+    Lap lap;  // ranks 0 and 1 by one circuit, and then twice by another; between the two the first one turns
+    lap.uses.resize(4);
+    lap.uses[0].pairs = lap.uses[1].pairs = lap.uses[3].pairs = {{0, 1}};
+    lap.uses[2].pairs = {{0, 2}};
+    lap.sequences[key_of(kLeft, 0)].uses = {0, 1, 3};
+    lap.sequences[key_of(kRight, 0)].uses = {2};
+    const Order order{{0, 1, 2, 3}, {{{0, 2}}, {{1, 3}}, {{0, 4}}, {{1, 3}}}, std::vector<TimeNs>(4, 0)};
+    Course course(lap, order, [](const Key&) { return 0; });
+    for (const PortId p : {0, 1, 1}) course.serve(p);
+    course.begin(key_of(kLeft, 0));
+    auto keys = course.kept_keys({0, 1, 2, 3}, kAnyhow);
+    REQUIRE(keys.size() == 1);
+    CHECK(keys.at(key_of(kLeft, 0)).begin == 1);
+    CHECK(keys.at(key_of(kLeft, 0)).end == 2);
+    course.serve(0);
+    keys = course.kept_keys({1, 3}, kAnyhow);  // it has turned: the pair has one circuit
+    REQUIRE(keys.size() == 1);
+    CHECK(keys.at(key_of(kLeft, 0)).end == 3);
+}
+
 TEST_CASE("a course may be lost and found for many laps without growing") {
     Job job;
     Lap lap = learned(job, 2, 1);
