@@ -109,7 +109,7 @@ bool Course::is_kept(const Instance& i) const {
 
 std::map<Key, Course::Range> Course::kept_keys(const std::vector<PortId>& ports, TimeNs most_apart) const {
     std::set<std::tuple<std::uint64_t, std::uint32_t, std::uint32_t>> in_turn;  // lap, place, use
-    // By lap and place, behind the last use for which each port keeps its light; where it keeps it for none, its next one.
+    // The first lap and place that is none of it.
     std::pair upto{std::numeric_limits<std::uint64_t>::max(), std::numeric_limits<std::uint32_t>::max()};
     for (const PortId p : ports) {
         const auto kept = kept_by(p);

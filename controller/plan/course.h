@@ -68,9 +68,9 @@ public:
     // For uses that have not begun it keeps its light.
     std::size_t kept_for(PortId port) const;
     std::vector<Instance> kept_by(PortId port) const;  // in their order
-    // By sequence: what comes next for which these ports keep their light, with no turn in between, and nothing that
-    // the plan has after the last use for which one of them keeps it. Launches that go on with another use are none of
-    // it, nor are uses whose members are ready further apart.
+    // By sequence: what comes next for which these ports keep their light, with no turn in between. Nothing that the
+    // plan has after the last use for which one of them keeps it; where one keeps it for nothing, nothing from its next
+    // turn on. Launches that go on with another use are none of it, nor are uses whose members are ready further apart.
     std::map<Key, Range> kept_keys(const std::vector<PortId>& ports, TimeNs most_apart) const;
     // The first key of the sequence that has not begun; 0 where the laps have none of it.
     std::uint64_t reached(const Key& sequence) const;

@@ -67,8 +67,9 @@ private:
     std::deque<TimeNs> on_demand_;  // how long the last laps on demand took
     std::uint32_t in_vain_ = 0;    // looks that led to no plan
     std::int64_t begun_ = 0;       // uses by the present order since it was taken last
-    std::int64_t from_ =
-        0;  // of them so many before it is timed, for its first lap begins with what came before; below 0: it is timed since before that
+    // Of them so many before it is timed: those of its first lap, which begins with what came before. Below 0: it is
+    // timed since before it was taken last.
+    std::int64_t from_ = 0;
     TimeNs from_ns_ = 0;           // when these had begun; 0: they have not
     std::int64_t timed_ = 0;       // laps since
     TimeNs timed_ns_ = 0;          // one of them, in the mean

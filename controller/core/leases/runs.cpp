@@ -113,7 +113,7 @@ void Runs::take_back(Run& run, const std::string& why) {
 }
 
 // The plan keeps the port's light for nothing any more, and is to turn it. Runs there that go on with what is not next
-// by that light, without end or of a plan before this one, would keep it.
+// by that light would keep it: without end, of a plan before this one, or by another circuit of the pair.
 void Runs::end_beyond(const plan::Course& course, PortId p) {
     const PairId e = inventory_.port(p).pair;
     if (e == kNone) return;
