@@ -158,7 +158,8 @@ void Learner::come_to_known() {
         }
 }
 
-// From now on its laps are timed. What was seen of them already counts, but for the one that it is in: that may have begun with something else.
+// From now on its laps are timed. What was seen of them already counts, but for the one that it is in: that may have
+// begun with something else.
 void Learner::come_to(Kind& kind) {
     kind_ = &kind;
     kind.watch_anew(1);

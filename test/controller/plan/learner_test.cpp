@@ -453,7 +453,7 @@ TEST_CASE("the order by which laps were shortest is followed again where another
         laps = 2;
         CHECK(another(5 * kMs) == std::vector<std::uint32_t>{0, 1});
     }
-    SUBCASE("its first lap is: it begins with what came before") {
+    SUBCASE("its first lap does not count: it begins with what came before") {
         laps = 1;
         CHECK(another(5 * kMs) == std::vector<std::uint32_t>{1, 0});
     }
