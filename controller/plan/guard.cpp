@@ -41,14 +41,6 @@ TimeNs Guard::lost_ns() const {
     return static_cast<TimeNs>(std::max(0.0, lost_ + (in_phase_ ? open_lost() : 0) - by_chance()));
 }
 
-TimeNs Guard::forgive() {
-    const auto lost = static_cast<TimeNs>(std::max(0.0, lost_ - by_chance()));
-    if (lost_ > 0) lost_ = unpaid_ns_ = 0;
-    trusted_ = std::max(1.0, trusted_);
-    again_.reset();
-    return lost;
-}
-
 void Guard::begin(TimeNs costs_ns, TimeNs pays_ns, TimeNs lap_ns) {
     costs_ns_ = costs_ns;
     pays_ns_ = std::max<TimeNs>(1, pays_ns);

@@ -51,8 +51,6 @@ public:
     // How long nearly all that it does takes to come again, at most.
     TimeNs period_ns() const;
     void drop(const RankName& rank);  // it has left
-    // What plans have cost and is not paid for is the caller's now, and says nothing of plans to come. What is not over yet may cost more.
-    TimeNs forgive();
 
 private:
     static constexpr std::size_t kContext = 8;  // launches by which one is recognised, itself included

@@ -91,21 +91,6 @@ std::optional<Lap> lap_at(const Place& place, const Places& places, const Lap& l
     return lap;
 }
 
-// Some ranks do an operation that is in no lap before this one, others behind it.
-bool parts_an_operation(const Lap& from, const Lap& next, const Log& log) {
-    std::map<Key, bool> comes_before;
-    for (const auto& [name, rank] : next.ranks) {
-        const auto& all = must_find(log.ranks(), name);
-        for (auto s = std::ranges::lower_bound(all, must_find(from.ranks, name).seq, {}, &Seen::seq); s != all.end(); ++s)
-            for (const SeenKey& k : s->keys) {
-                if (next.sequences.contains(sequence_of(k.key))) continue;
-                const bool before = s->seq < rank.seq;
-                if (comes_before.try_emplace(k.key, before).first->second != before) return true;
-            }
-    }
-    return false;
-}
-
 bool is_not_later(const Lap& x, const Lap& y) {
     return std::ranges::all_of(
                x.ranks, [&](const auto& rank) { return rank.second.seq <= must_find(y.ranks, rank.first).seq; }) &&
@@ -114,11 +99,11 @@ bool is_not_later(const Lap& x, const Lap& y) {
 }
 
 // The first lap from this one on that all ranks do, as it is counted; at the latest this other one.
-Lap next_lap(const Lap& from, const Lap& until, const Places& places, const Log& log) {
+Lap next_lap(const Lap& from, const Lap& until, const Places& places) {
     for (const Place& place : places.front().second) {
         if (place.seq < must_find(from.ranks, places.front().first).seq) continue;
         auto lap = lap_at(place, places, from);
-        if (lap && is_not_later(from, *lap) && !parts_an_operation(from, *lap, log)) return std::move(*lap);
+        if (lap && is_not_later(from, *lap)) return std::move(*lap);
     }
     return until;
 }
@@ -134,7 +119,7 @@ std::vector<Interlude> Interlude::between(Lap from, Lap& found, const Log& log) 
     std::vector<Interlude> all;
     Lap behind = found;
     while (!is_not_later(found, from)) {
-        Lap next = next_lap(from, found, *places, log);
+        Lap next = next_lap(from, found, *places);
         if (is_not_later(next, from)) {  // it is one
             from.advance(1);
             continue;

@@ -112,12 +112,7 @@ void Learner::learn() {
 // Of laps that are known already their numbers are new.
 Kind& Learner::remember(Lap lap) {
     const auto is_it = [&](const auto& kind) { return kind->lap.does_as(lap); };
-    const auto is_part = [&](const Kind& kind) { return kind.lap.is_part_of(lap); };
-    // By what it saves its plan is to pay for what plans of a part have cost. Of that their begins are in the debt already.
-    if (std::ranges::none_of(kinds_, is_it) &&
-        std::ranges::any_of(kinds_, [&](const auto& kind) { return is_part(*kind); }))
-        debt_ns_ = std::max(debt_ns_, guard_.forgive());
-    forget_kinds(is_part);
+    forget_kinds([&](const Kind& kind) { return kind.lap.is_part_of(lap); });
     const auto known = std::ranges::find_if(kinds_, is_it);
     if (known != kinds_.end()) {
         (*known)->take_lap(std::move(lap));

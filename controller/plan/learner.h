@@ -134,7 +134,7 @@ private:
     std::uint64_t again_at_ = 0;                // launches; then, where it is in none, known ones are
     std::uint64_t left_at_ = 0;                 // launches, when it left the last one
     std::uint64_t time_at_ = 0;                 // uses begun; then another plan is made of them
-    TimeNs debt_ns_ = 0;  // what plans' begins, and plans of parts, have cost that no laps have saved
+    TimeNs debt_ns_ = 0;  // what plans' begins have cost that no laps have saved
     TimeNs now_ns_ = 0;   // by the launches that are over
 };
 

@@ -190,25 +190,6 @@ TEST_CASE("a job that has become slower itself is forgiven") {
     CHECK(job.planned(100) == 100);
 }
 
-TEST_CASE("what plans have cost may be forgiven, once, and what they have saved stays") {
-    Job job;
-    job.on_demand(40);
-    job.by_plan = 0.9;
-    CHECK(job.planned(4) == 4);
-    CHECK(job.guard.forgive() == 0);
-    job.by_plan = 1.02;
-    CHECK(job.planned(1) == 1);  // paid for by what was saved
-    job.by_plan = 1.2;
-    job.planned(100);
-    job.on_demand(8);
-    CHECK_FALSE(job.guard.may_begin());
-    const TimeNs lost = job.guard.lost_ns();
-    CHECK(lost > 0);
-    CHECK(job.guard.forgive() == lost);
-    CHECK(job.guard.may_begin());
-    CHECK(job.guard.forgive() == 0);
-}
-
 TEST_CASE("noise is no loss") {
     Job job;
     job.noise = std::uniform_real_distribution<double>{1, 1.05};

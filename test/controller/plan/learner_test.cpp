@@ -281,25 +281,6 @@ TEST_CASE(
     }
 }
 
-TEST_CASE("what plans of a part of its laps have cost is none of the whole laps' own") {
-    Job job;
-    job.follow();
-    job.held = 12 * kDark;
-    job.laps_while_planned(200);
-    REQUIRE(job.follower.plan == nullptr);
-    job.held = kDark;
-    CHECK(job.learner.guard().lost_ns() > 0);
-    const auto is_whole = [&job] { return job.learner.kind() != nullptr && job.learner.kind()->lap.uses.size() == 9; };
-    TimeNs lost = 0;
-    for (int uses = 0; uses < 800 && !is_whole(); ++uses) {
-        lost = job.learner.guard().lost_ns();
-        uses % 9 == 8 ? job.use(kRight, OpKind::all_to_all) : job.use(uses % 9 % 2 == 0 ? kLeft : kRight);
-    }
-    REQUIRE(is_whole());
-    CHECK(lost > 0);
-    CHECK(job.learner.guard().lost_ns() == 0);
-}
-
 TEST_CASE("light must be up for two laps before it is at rest") {
     Job job;
     CHECK(job.learner.rest_ns() == 0);
