@@ -138,6 +138,8 @@ int main(int argc, char** argv) {
         ->check(CLI::IsMember({"quiet", "2 %", "5 %"}));
     app.add_option("--iterations", o.variant.dry_run.iterations);
     app.add_option("--learned", o.variant.learned, "iterations that do not count");
+    app.add_option("--slower", o.variant.dry_run.slower, "computation lasts longer by such a part of it, from --slower-from on");
+    app.add_option("--slower-from", o.variant.dry_run.slower_from, "iteration, counted from 0");
     app.add_option("--scale-bytes", o.scale_bytes);
     app.add_option("--ports", o.variant.ports);
     app.add_option("--trials", o.variant.search.trials, "schedules that are played in search of the best");

@@ -117,6 +117,21 @@ TEST_CASE("every sort of job is drawn") {
     CHECK(seen.size() == 41);
 }
 
+TEST_CASE("computation takes longer from some iteration on, where it is to") {
+    GenerateOptions g;
+    g.seed = 97;
+    const Workload w = generate("layered", g);
+    DryRunOptions o;
+    o.iterations = 6;
+    const auto as_ever = dry_run(w, o).ends();
+    o.slower = 0.5, o.slower_from = 4;
+    const auto ends = dry_run(w, o).ends();
+    REQUIRE(ends.size() == 6);
+    CHECK(ends[3] == as_ever[3]);
+    CHECK(ends[5] - ends[4] > 5 * (as_ever[5] - as_ever[4]) / 4);
+    CHECK(ends[5] - ends[4] <= 3 * (as_ever[5] - as_ever[4]) / 2);
+}
+
 TEST_CASE("groups that do not divide the nodes are refused") {
     GenerateOptions o;
     o.nodes = 4, o.pipeline = 3;

@@ -403,7 +403,8 @@ std::int64_t gap_ns(const Workload& workload, const DryRunOptions& options, cons
                     std::uint32_t iteration, std::size_t at) {
     const double us = static_cast<double>(step.us) * length_of(workload, step, iteration);
     const std::uint64_t draw = mix(mix(options.seed, rank), (std::uint64_t{iteration} << 32) | at);
-    const double more = options.uneven * static_cast<double>(mix(options.seed, iteration) % 1000) / 1000;
+    const double more = options.uneven * static_cast<double>(mix(options.seed, iteration) % 1000) / 1000 +
+                        (iteration >= options.slower_from ? options.slower : 0);
     return static_cast<std::int64_t>(us * 1e3 * (1 + options.jitter * static_cast<double>(draw % 1000) / 1000) * (1 + more));
 }
 

@@ -45,6 +45,8 @@ struct DryRunOptions {
     double node_latency_us = 0;    // with it; of each step of a ring, where there are rings
     double jitter = 0;             // each computation lasts up to so much longer, as a part of it
     double uneven = 0;             // all of an iteration does, for all ranks: sequences of other lengths
+    double slower = 0;             // all of them do, from the iteration `slower_from` on: processors that run slower
+    std::uint32_t slower_from = 0;
     std::uint64_t seed = 1;
     Gates* gates = nullptr;
 };

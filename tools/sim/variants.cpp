@@ -73,7 +73,7 @@ Known play_known(const replay::Workload& workload, const std::vector<const Playe
     if (last.valid()) later = [last] { return &std::shared_future<PlayedVariant>(last).get().run; };
     Known known;
     known.best = best_found(map, options.ports, options.dark_ns, dry_run_options, orders, later, how);
-    if (dry_run_options.jitter == 0 && dry_run_options.uneven == 0 && bound)
+    if (dry_run_options.jitter == 0 && dry_run_options.uneven == 0 && dry_run_options.slower == 0 && bound)
         known.least_ms =
             least_iteration_ms(map, options.ports, options.dark_ns, dry_run_options, how.sparing, known.best.iteration_ms);
     return known;
