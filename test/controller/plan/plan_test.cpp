@@ -679,6 +679,30 @@ TEST_CASE("between two interludes there may be laps") {
     }
 }
 
+TEST_CASE("an operation that some ranks come to before a lap and others behind it is in two interludes") {
+    Job job;
+    Lap lap = learned(job, 3, 2);
+    const Lap left = from_now(lap, job);
+    job.log.mark();
+    const auto everyone = [&](std::uint32_t rank) {
+        job.log.add(
+            kRanks[rank],
+            {kOther, {{{CommId{9, 9}, KeyKind::coll, 0, 0, 0}, false}}, job.seq[rank]++, job.grant, job.now, job.now, job.now + kMs});
+    };
+    everyone(0);
+    everyone(1);
+    job.lap(3, 2);
+    everyone(2);
+    const std::uint64_t seq = job.seq[0];
+    for (int i = 0; i < 2; ++i) job.lap(3, 2);
+    REQUIRE(find_again(lap, job.log));
+    const auto all = Interlude::between(left, lap, job.log);
+    REQUIRE(all.size() == 2);
+    CHECK(lap.ranks.at(kRanks[0]).seq == seq);
+    CHECK(all[0].ranks() == std::vector{kRanks[0], kRanks[1]});
+    CHECK(all[1].ranks() == std::vector{kRanks[2]});
+}
+
 TEST_CASE("an interlude whose begin is not in the log any more is not known") {
     Job job;
     Lap lap = learned(job, 3, 2);
