@@ -134,7 +134,7 @@ def guarded(context) -> None:
         def plan() -> dict:
             found = next((j for j in cluster.ctl("phases")["jobs"] if j["job"] == job.name and j.get("plan", {}).get("ports")), {})
             said = words(cluster, "phases")
-            return {**found, "said": said} if "JOINED TO" in said else {}
+            return {**found, "said": said} if found and "JOINED TO" in said else {}  # it may have been dropped for a while before either
         found = wait_for(plan, "a plan that is followed", job)
         ports = {p["port"]: p["turns"] for p in found["plan"]["ports"]}
         expect({t["to"] for t in ports["n0.g0.p0"]} == {"n1.g0.p0", "n2.g0.p0"}, f"{ports}")
