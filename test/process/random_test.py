@@ -1,6 +1,6 @@
 """No byte is lost in the dark or misdelivered in enforce mode, over random jobs with random delays.
 
-OPUS_RANDOM_WORKLOADS: how many of each kind (default 35; `make soak` more). OPUS_RANDOM_SEED: the first.
+OPUS_RANDOM_WORKLOADS: how many of each kind (default 20; `make soak` more). OPUS_RANDOM_SEED: the first.
 OPUS_RANDOM_JOURNAL: a folder. With it a campaign goes on after a failure, whose logs are kept there, and one
 that was stopped goes on where it was.
 """
@@ -14,7 +14,7 @@ from cluster import Shape
 from random_campaign import Campaign
 from random_drawn import LEAST, drawn
 
-COUNT = int(os.environ.get("OPUS_RANDOM_WORKLOADS", "4" if SANITIZED else "35"))
+COUNT = int(os.environ.get("OPUS_RANDOM_WORKLOADS", "4" if SANITIZED else "20"))
 FIRST = int(os.environ.get("OPUS_RANDOM_SEED", "1"))
 DRAWN = range(1, 501)  # counted, not played
 LEAST_UNGATED = 35  # of which some lose bytes, however late slow ranks come

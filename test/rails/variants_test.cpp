@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "test/rails/in_turn.h"
 #include "tools/replay/generate.h"
 #include "tools/replay/pattern.h"
 #include "tools/sim/variants.h"
@@ -72,8 +73,9 @@ TEST_CASE("a play is the same twice, wherever memory lies") {
 }
 
 TEST_CASE("a provisioned job is never slower than one that asks on demand") {
+    std::size_t n = 0;
     for (const replay::Workload& job : small_jobs())
-        for (const double dark : {0.0, 10.0, 25.0, 100.0}) {
+        for (const double dark : in_turn(n++, {0.0, 10.0, 25.0, 100.0})) {
             const PlayedVariant demand = play(job, Rails::on_demand, at(dark));
             const PlayedVariant ahead = play(job, Rails::provisioned, at(dark));
             CAPTURE(job.name);
@@ -102,8 +104,9 @@ TEST_CASE("a guarded job hides as much in the end as one that is not") {
 }
 
 TEST_CASE("grants that cover the rest of a phase make no job slower") {
+    std::size_t n = 0;
     for (const replay::Workload& job : small_jobs())
-        for (const double dark : {0.0, 25.0}) {
+        for (const double dark : in_turn(n++, {0.0, 25.0})) {
             VariantOptions o = at(dark, 24);
             o.learned = 14;
             o.rails.runs = false;
@@ -131,11 +134,12 @@ std::vector<double> lengths_ms(const PlayedVariant& variant) {
 }  // namespace
 
 TEST_CASE("with runs no iteration is slower than without, from the second on") {
+    std::size_t n = 0;
     for (const auto& generator : replay::generators()) {
         if (generator.drawn) continue;
         const std::string kind = generator.name;
         const replay::Workload job = job_of(kind);
-        for (const double dark : {10.0, 25.0, 100.0}) {
+        for (const double dark : in_turn(n++, {10.0, 25.0, 100.0})) {
             VariantOptions o = at(dark, 14);
             o.learned = 1;
             const std::vector<double> with = lengths_ms(play(job, Rails::provisioned, o));
@@ -310,9 +314,10 @@ double waited_share(const replay::Workload& job, const VariantOptions& o) {
 // Nor, while it learns, by more than a dark time of each of its ports.
 TEST_CASE("where no order of the past is that of the next, a provisioned job is no slower than one that asks") {
     constexpr std::size_t kLearning = 4;  // iterations after the first
+    std::size_t n = 0;
     for (const char* kind : {"pp", "interleaved", "zero-bubble", "cp", "ep", "3d", "4d", "4d-moe"}) {
         const replay::Workload job = job_of(kind);
-        for (const std::uint64_t seed : {1u, 2u, 3u}) {
+        for (const std::uint64_t seed : in_turn(n++, {1u, 2u, 3u})) {
             const double jitter = seed == 1 ? 0.02 : 0.05;
             VariantOptions o = noisy(seed, jitter);
             o.learned = 1 + kLearning;
