@@ -315,7 +315,7 @@ void SwitchedRails::hear(NodeIndex node, const std::vector<wire::Message>& messa
 void SwitchedRails::decide(const controller::Event& event) {
     controller::Actions actions;
     ++decisions_;
-    controller_->on(event, now_, actions);
+    options_.around(nullptr, [&] { controller_->on(event, now_, actions); });
     std::map<NodeIndex, std::vector<wire::Message>> to;
     for (controller::Action& action : actions) {
         if (auto* send = std::get_if<controller::SendTo>(&action)) {
@@ -328,7 +328,9 @@ void SwitchedRails::decide(const controller::Event& event) {
             });
         } else if (const auto* think = std::get_if<controller::Think>(&action)) {
             later(kThinks, [this, id = think->id, task = think->task] {
-                decide(controller::Thought{id, controller::plan::find_order(*task, map_.fabric())});
+                controller::plan::Order order;
+                options_.around(&task->lap, [&] { order = controller::plan::find_order(*task, map_.fabric()); });
+                decide(controller::Thought{id, std::move(order)});
             });
         } else if (const auto* wake = std::get_if<controller::WakeAt>(&action)) {
             const std::uint64_t number = ++controller_tick_;

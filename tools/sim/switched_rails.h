@@ -35,6 +35,10 @@ struct RailsOptions {
     std::uint32_t check_every = 1;  // so many events of the controller, its own check() is asked, which looks at all that it knows
     bool keep_turns = false;        // what moved, and when
     std::function<void(const std::string&)> log;
+    // Called with each step of the controller (no lap), and with each search for an order of a lap, instead of either,
+    // which it is to do: for those who measure what they take.
+    std::function<void(const controller::plan::Lap* lap, const std::function<void()>& what)> around =
+        [](const controller::plan::Lap*, const std::function<void()>& what) { what(); };
 };
 
 // Two ports that were joined: dark from the one time on, lit from the other. Whom they led to before is left unlit.
