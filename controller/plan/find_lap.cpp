@@ -1,7 +1,10 @@
 // Which laps a job does: found in the log of its launches, and found again.
 #include <algorithm>
+#include <functional>
 #include <numeric>
 #include <set>
+#include <span>
+#include <unordered_map>
 
 #include "controller/plan/lap.h"
 #include "controller/plan/program_order.h"
@@ -11,6 +14,7 @@ namespace opus::controller::plan {
 namespace {
 
 constexpr std::uint64_t kMostLaps = 4096;  // of one rank, in a lap of the job
+constexpr std::size_t kRecent = 4;         // laps
 
 // The least period of the end of a list that comes twice and has in it all that the later half of the list has; or,
 // where that is not enough, of which all the later half is. 0: none.
@@ -91,9 +95,9 @@ private:
 
     // How many periods of each rank go into a lap of the job: whoever meets others meets them as often as they do.
     bool join_periods() {
-        std::map<Key, std::vector<std::size_t>> members;
+        std::map<Key, std::vector<std::pair<std::size_t, std::uint64_t>>> members;  // ranks, and how many of its keys each has
         for (std::size_t r = 0; r < ranks_.size(); ++r)
-            for (const auto& entry : ranks_[r].counts) members[entry.first].push_back(r);
+            for (const auto& [sequence, count] : ranks_[r].counts) members[sequence].emplace_back(r, count);
         using Ratio = std::pair<std::uint64_t, std::uint64_t>;
         std::vector<Ratio> laps(ranks_.size(), {0, 1});
         std::uint64_t whole = 1;
@@ -105,8 +109,9 @@ private:
                 const std::size_t r = open.back();
                 open.pop_back();
                 for (const auto& [sequence, count] : ranks_[r].counts)
-                    for (const std::size_t other : members[sequence]) {
-                        Ratio ratio{laps[r].first * count, laps[r].second * must_find(ranks_[other].counts, sequence)};
+                    // Once is enough: who agrees with one of its members agrees with all.
+                    for (const auto& [other, others] : std::exchange(must_find(members, sequence), {})) {
+                        Ratio ratio{laps[r].first * count, laps[r].second * others};
                         const std::uint64_t d = std::gcd(ratio.first, ratio.second);
                         ratio = {ratio.first / d, ratio.second / d};
                         if (laps[other].first != 0) {
@@ -131,25 +136,31 @@ private:
         return true;
     }
 
+    // Of it what a lap is cut from: others may be some laps ahead or behind.
+    static std::span<const Seen* const> recent(const Rank& rank) {
+        return std::span(rank.launches).last(std::min(rank.launches.size(), kRecent * rank.lap));
+    }
+
     // Where little happens, two laps before the end: the first key of each sequence that begins later.
     bool cut() {
-        std::map<Key, std::map<std::uint64_t, TimeNs>> begun;  // by number: the last member
+        std::unordered_map<Key, std::vector<std::pair<std::uint64_t, TimeNs>>> begun;  // by number: the last member
         TimeNs end = std::numeric_limits<TimeNs>::max();
         for (const Rank& rank : ranks_) {
             TimeNs last = 0;
-            for (const Seen* s : rank.launches) {
+            for (const Seen* s : recent(rank)) {
                 last = std::max(last, s->go_ns);
-                for (const SeenKey& k : s->keys) {
-                    TimeNs& ns = begun[sequence_of(k.key)][k.key.n];
-                    ns = std::max(ns, s->go_ns);
-                }
+                for (const SeenKey& k : s->keys) begun[sequence_of(k.key)].emplace_back(k.key.n, s->go_ns);
             }
             end = std::min(end, last);
         }
         std::vector<TimeNs> moments;
-        for (const auto& [sequence, keys] : begun)
+        for (auto& [sequence, keys] : begun) {
+            std::ranges::sort(keys, std::greater{});
+            keys.erase(std::ranges::unique(keys, {}, [](const auto& k) { return k.first; }).begin(), keys.end());
+            std::ranges::reverse(keys);
             for (const auto& [n, ns] : keys)
                 if (ns <= end) moments.push_back(ns);
+        }
         std::sort(moments.begin(), moments.end());
         // Of the places in the last lap but one, the quietest.
         std::size_t keys_of_lap = 0;
@@ -164,7 +175,9 @@ private:
             const auto first = std::find_if(keys.begin(), keys.end(), [at](const auto& k) { return k.second >= at; });
             if (first == keys.end()) return false;
             s.first = first->first;
-            if (!keys.contains(s.first + s.uses.size() - 1)) return false;
+            const auto last_of_lap =
+                std::ranges::lower_bound(keys, s.first + s.uses.size() - 1, {}, [](const auto& k) { return k.first; });
+            if (last_of_lap == keys.end() || last_of_lap->first != s.first + s.uses.size() - 1) return false;
         }
         return true;
     }
@@ -217,12 +230,13 @@ private:
         std::uint32_t keys = 0;
         for (auto& [key, sequence] : lap_.sequences)
             for (std::uint32_t& use : sequence.uses) use = keys++;
+        const Found found(lap_);
         std::vector<std::set<Pair>> pairs(keys);
         std::vector<std::uint64_t> grants(keys, 0);
         for (const Rank& rank : ranks_)
-            for (const Seen* s : rank.launches)
+            for (const Seen* s : recent(rank))
                 for (const SeenKey& k : s->keys) {
-                    const auto x = lap_.find(k.key);
+                    const auto x = found.find(k.key);
                     if (!x || x->second != 0) continue;
                     grants[x->first] = std::max(grants[x->first], s->grant);
                     must_find(lap_.sequences, sequence_of(k.key)).mesh |= k.mesh;

@@ -13,7 +13,9 @@ std::uint64_t Log::add(const RankName& rank, Seen seen) {
     auto at = list.end();
     while (at != list.begin() && std::prev(at)->seq > seen.seq) --at;
     list.insert(at, std::move(seen));
-    if (list.size() > kMostOfARank) list.pop_front();
+    for (const std::size_t most = std::min(kMostOfARank, kMostInAll / ranks_.size());
+         list.size() > std::max<std::size_t>(1, most);)
+        list.pop_front();
     ++added_;
     return signature;
 }
@@ -73,10 +75,14 @@ void Lap::advance(std::int64_t laps) {
 std::optional<std::pair<std::uint32_t, std::int64_t>> Lap::find(const Key& key) const {
     const auto at = sequences.find(sequence_of(key));
     if (at == sequences.end() || at->second.uses.empty()) return std::nullopt;
-    const auto count = static_cast<std::int64_t>(at->second.uses.size());
-    const std::int64_t n = static_cast<std::int64_t>(key.n) - static_cast<std::int64_t>(at->second.first);
+    return at->second.place_of(key.n);
+}
+
+std::pair<std::uint32_t, std::int64_t> Sequence::place_of(std::uint64_t number) const {
+    const auto count = static_cast<std::int64_t>(uses.size());
+    const std::int64_t n = static_cast<std::int64_t>(number) - static_cast<std::int64_t>(first);
     const std::int64_t lap = n >= 0 ? n / count : -((count - 1 - n) / count);
-    return std::make_pair(at->second.uses[static_cast<std::size_t>(n - lap * count)], lap);
+    return {uses[static_cast<std::size_t>(n - lap * count)], lap};
 }
 
 std::optional<std::pair<std::int64_t, std::size_t>> RankLap::place_of(std::uint64_t number) const {

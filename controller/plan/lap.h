@@ -18,7 +18,7 @@
 #include <functional>
 #include <map>
 #include <optional>
-#include <tuple>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -53,6 +53,7 @@ constexpr std::size_t kMostAhead = 256;  // launches of a rank that are over bef
 class Log {
 public:
     static constexpr std::size_t kMostOfARank = 8192;
+    static constexpr std::size_t kMostInAll = 1u << 21;  // of about 170 bytes; of more than 256 ranks each has fewer
 
     std::uint64_t add(const RankName& rank, Seen seen);  // its signature
     // What comes from here on may be something else.
@@ -107,6 +108,9 @@ struct Sequence {  // of keys; the n-th of them, from `first` on, is uses[(n - f
     std::vector<std::uint32_t> uses;
     bool mesh = false;  // one of them is of a mesh
     std::optional<std::size_t> tied;  // of Lap::tied: where its keys come together with those of others
+
+    // Of its key of this number: which use, in which lap, counted from the one that was found.
+    std::pair<std::uint32_t, std::int64_t> place_of(std::uint64_t number) const;
 };
 
 // Of a launch of several keys: their sequences, and their numbers, counted from the first of their sequence in the lap.
@@ -130,10 +134,9 @@ struct RankLap {
 
 std::uint64_t signature_of(OpKind op, const std::vector<SeenKey>& keys);
 
-// For the n-th launch of a rank's lap in its sequence: the latest launch of another sequence that had ended before it
-// was ready, in every lap seen, of those that its program makes before, counted from the first of the same lap.
-using LinkName = std::tuple<RankName, Key, std::size_t, Key>;
-using Links = std::map<LinkName, std::int64_t>;
+// Of each rank's sequences, for their n-th launch in a lap, of each of its other sequences: the latest launch that had
+// ended before it was ready, in every lap seen, of those that its program makes before, counted from the first of the same lap.
+using Links = std::map<RankName, std::map<Key, std::vector<std::map<Key, std::int64_t>>>>;
 
 struct Lap {
     std::map<RankName, RankLap> ranks;
@@ -165,6 +168,22 @@ struct Lap {
     }
     // Of the key: which use, in which lap, counted from the one that was found.
     std::optional<std::pair<std::uint32_t, std::int64_t>> find(const Key& key) const;
+};
+
+// Lap::find, of many keys: by hash. Of a lap that neither goes nor gets other sequences meanwhile.
+class Found {
+public:
+    explicit Found(const Lap& lap) {
+        for (const auto& [key, sequence] : lap.sequences)
+            if (!sequence.uses.empty()) sequences_.emplace(key, &sequence);
+    }
+    std::optional<std::pair<std::uint32_t, std::int64_t>> find(const Key& key) const {
+        const auto at = sequences_.find(sequence_of(key));
+        return at == sequences_.end() ? std::nullopt : std::make_optional(at->second->place_of(key.n));
+    }
+
+private:
+    std::unordered_map<Key, const Sequence*> sequences_;
 };
 
 // Which pairs a key needs light between.

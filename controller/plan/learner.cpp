@@ -12,7 +12,7 @@ constexpr std::uint64_t kLeastTrials = 20, kMostTrials = 4000;
 constexpr std::uint64_t kMostTimes = 10;                     // as many trials, where they are not in vain
 constexpr std::size_t kMostKinds = 4;                        // laps that are remembered
 constexpr std::size_t kMostInterludes = 8;                   // of a lap
-constexpr std::size_t kMostUses = 4096, kMostPairs = 65536;  // of a lap that is planned
+constexpr std::size_t kMostUses = 16384, kMostPairs = 65536;  // of a lap that is planned
 constexpr TimeNs kBeginCosts = 4;                            // dark times; docs/decisions/011-each-begin-pays.md
 constexpr std::int64_t kLapsSeen = 2;                        // of a lap that was found
 constexpr std::int64_t kRestLaps = 2;                        // for which light is up before it is at rest
@@ -111,9 +111,8 @@ void Learner::learn() {
 
 // Of laps that are known already their numbers are new.
 Kind& Learner::remember(Lap lap) {
-    const auto is_it = [&](const auto& kind) { return kind->lap.does_as(lap); };
     forget_kinds([&](const Kind& kind) { return kind.lap.is_part_of(lap); });
-    const auto known = std::ranges::find_if(kinds_, is_it);
+    const auto known = std::ranges::find_if(kinds_, [&](const auto& kind) { return kind->lap.does_as(lap); });
     if (known != kinds_.end()) {
         (*known)->take_lap(std::move(lap));
         return **known;
@@ -228,7 +227,9 @@ void Learner::think(Lap lap, const Order& from) {
     Task task;
     const std::uint64_t trials = kTrials / (1 + pairs_in(lap));
     task.trials = static_cast<std::uint32_t>(std::clamp(trials, kLeastTrials, kMostTrials));
-    task.most_trials = static_cast<std::uint32_t>(std::clamp(kMostTimes * trials, kLeastTrials, kMostTimes * kMostTrials));
+    const std::uint64_t most =
+        trials < kLeastTrials ? kLeastTrials : std::min(kMostTimes * trials, kMostTimes * kMostTrials);
+    task.most_trials = static_cast<std::uint32_t>(most);
     task.lap = std::move(lap);
     task.from = from;
     // Another order is come to by way of laps that are longer, by about a dark time. It may go on for as long as it has.

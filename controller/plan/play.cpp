@@ -1,6 +1,7 @@
 #include "controller/plan/play.h"
 
 #include <algorithm>
+#include <functional>
 #include <limits>
 #include <map>
 #include <tuple>
@@ -43,7 +44,17 @@ Play::Play(const Lap& lap, const Fabric& fabric, const std::vector<bool>& usable
     longer_.resize(uses_);
     for (std::uint32_t u = 0; u < uses_; ++u)
         for (std::uint32_t n = 1; n <= most_circuits(u); ++n) longer_[u].push_back(lap.uses[u].longer_ns(n));
+    list_instances();
     list_next();
+}
+
+// The laps that are played are like those that were seen, one after the other, the last like the last.
+void Play::list_instances() {
+    for (std::uint32_t k = 0; k < kLaps; ++k)
+        for (std::uint32_t u = 0; u < uses_; ++u) {
+            const auto& laps = lap_.uses[u].in_laps;
+            instance_.push_back({u, k, laps.empty() ? Use::InLap{} : laps[(kLaps - 1 - k) % laps.size()]});
+        }
 }
 
 void Play::list_next() {
@@ -82,6 +93,7 @@ void Play::play(const Way& way) {
     const std::vector<double>& rank = way.rank;
     rank_ = &rank;
     first_free_ = way.first_free;
+    list_places();
     list_uses();
     const std::uint32_t all = uses_ * kLaps;
     begun_.assign(all, {});
@@ -98,26 +110,28 @@ void Play::play(const Way& way) {
     short_of_ports_ = false;
     order_.clear();
     due_.clear();
-    const auto later = [&](std::uint32_t x, std::uint32_t y) {
-        return std::make_tuple(x / uses_, rank[x % uses_], x) > std::make_tuple(y / uses_, rank[y % uses_], y);
+    // Those of a lap before those of the next, and by rank.
+    const auto due = [&](std::uint32_t x) {
+        const Instance& i = instance_[x];
+        return std::uint64_t{i.lap * uses_ + place_[i.use]} << 32 | x;
     };
     for (std::uint32_t x = 0; x < all; ++x)
-        if (waits_[x] == 0) due_.push_back(x);
-    std::make_heap(due_.begin(), due_.end(), later);
+        if (waits_[x] == 0) due_.push_back(due(x));
+    std::ranges::make_heap(due_, std::greater{});
     while (!due_.empty()) {
-        std::pop_heap(due_.begin(), due_.end(), later);
-        const std::uint32_t x = due_.back();
+        std::ranges::pop_heap(due_, std::greater{});
+        const auto x = static_cast<std::uint32_t>(due_.back());
         due_.pop_back();
         serve(x);
         order_.push_back(x);
-        const std::uint32_t k = x / uses_;
-        for (const Next& n : next_[x % uses_]) {
+        const auto& [use, k, in_lap] = instance_[x];
+        for (const Next& n : next_[use]) {
             if (k + n.laps >= kLaps) continue;
             const std::uint32_t y = (k + n.laps) * uses_ + n.use;
             begun_[y].full_ns = std::max(begun_[y].full_ns, begun_[x].begin_ns + n.ns + begun_[x].longer_ns);
             if (--waits_[y] != 0) continue;
-            due_.push_back(y);
-            std::push_heap(due_.begin(), due_.end(), later);
+            due_.push_back(due(y));
+            std::ranges::push_heap(due_, std::greater{});
         }
     }
 }
@@ -148,6 +162,15 @@ std::uint32_t Play::circuits_of(std::uint32_t use) const {
     for (std::size_t i = 0; i < chosen_[use].size(); ++i)
         of_pair[i % of_pair.size()] += chosen_[use][i].first != kNone32;
     return of_pair.empty() ? 1 : std::max(1u, *std::ranges::min_element(of_pair));
+}
+
+void Play::list_places() {
+    by_rank_.resize(uses_), place_.resize(uses_);
+    for (std::uint32_t u = 0; u < uses_; ++u) by_rank_[u] = u;
+    std::ranges::sort(by_rank_, [this](std::uint32_t u, std::uint32_t v) {
+        return std::tie((*rank_)[u], u) < std::tie((*rank_)[v], v);
+    });
+    for (std::uint32_t i = 0; i < uses_; ++i) place_[by_rank_[i]] = i;
 }
 
 void Play::list_uses() {
@@ -203,22 +226,22 @@ Ports Play::choose(const Gpus& pair, double now, TimeNs in_time) const {
 }
 
 void Play::serve(std::uint32_t x) {
-    const auto [late_ns, longer_ns_in_lap] = in_lap(x);
-    begun_[x].full_ns += late_ns;
+    const auto& [u, lap, in_lap] = instance_[x];
+    begun_[x].full_ns += in_lap.late_ns;
     take_ports(x);
     turn_ports(x);
     have_again(x);
     Begun& b = begun_[x];
     b.done = true;
-    const Use& use = lap_.uses[x % uses_];
-    b.longer_ns = longer_ns(x % uses_, circuits_of(x % uses_)) + longer_ns_in_lap;
+    const Use& use = lap_.uses[u];
+    b.longer_ns = longer_ns(u, circuits_of(u)) + in_lap.longer_ns;
     b.ns = use.ns + b.longer_ns;
     for (const std::uint32_t p : taken_) {
         port_[p].last = x;
         port_[p].free_ns = std::max(port_[p].free_ns, b.begin_ns + b.ns);
     }
     for (const Until& until : use.until) {
-        const std::uint32_t u = x % uses_, k = x / uses_ + until.laps, y = k * uses_ + until.use;
+        const std::uint32_t k = lap + until.laps, y = k * uses_ + until.use;
         if (k >= kLaps || begun_[y].done) continue;
         for (std::size_t i = 0; i < chosen_[u].size(); ++i) {
             const auto [p, q] = chosen_[u][i];
@@ -229,19 +252,13 @@ void Play::serve(std::uint32_t x) {
     }
 }
 
-// The laps that are played are like those that were seen, one after the other, the last like the last.
-Use::InLap Play::in_lap(std::uint32_t x) const {
-    const auto& laps = lap_.uses[x % uses_].in_laps;
-    return laps.empty() ? Use::InLap{} : laps[(kLaps - 1 - x / uses_) % laps.size()];
-}
-
 void Play::take_ports(std::uint32_t x) {
-    const std::uint32_t u = x % uses_;
+    const std::uint32_t u = instance_[x].use;
     taken_.clear();
     ++serving_;
     for (std::size_t i = 0; i < chosen_[u].size(); ++i) {
         const Gpus& pair = pairs_[u][i % pairs_[u].size()];
-        if (x / uses_ <= kChosen && !given_[u]) {
+        if (instance_[x].lap <= kChosen && !given_[u]) {
             chosen_[u][i] = choose(pair, (*rank_)[u], begun_[x].full_ns - gpus_[pair.first].dark_ns);
             short_of_ports_ |= chosen_[u][i].first == kNone32 &&
                                i < pairs_[u].size();  // of the pair's circuits: what it cannot be without
@@ -251,7 +268,7 @@ void Play::take_ports(std::uint32_t x) {
 }
 
 void Play::turn_ports(std::uint32_t x) {
-    const std::uint32_t u = x % uses_;
+    const std::uint32_t u = instance_[x].use;
     begun_[x].begin_ns = begun_[x].full_ns;
     for (std::size_t i = 0; i < chosen_[u].size(); ++i)
         if (chosen_[u][i].first != kNone32) turn(begun_[x], pairs_[u][i % pairs_[u].size()], chosen_[u][i]);
@@ -285,13 +302,13 @@ void Play::have_again(std::uint32_t x) {
     for (const Had& had : had_[x]) {
         const auto is_theirs = [&](std::uint32_t p) { return leads_to(p, had.pair.second) && is_taken(p); };
         if (std::ranges::any_of(gpus_[had.pair.first].ports, is_theirs)) continue;
-        const Ports ports = choose(had.pair, (*rank_)[x % uses_], 0);
+        const Ports ports = choose(had.pair, (*rank_)[instance_[x].use], 0);
         if (ports.first == kNone32) continue;
         turn(begun_[x], had.pair, ports);
         take(ports);
         again.push_back(ports);
     }
-    if (x / uses_ == kTypical) again_[x % uses_] = std::move(again);
+    if (instance_[x].lap == kTypical) again_[instance_[x].use] = std::move(again);
 }
 
 }  // namespace opus::controller::plan

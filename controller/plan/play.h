@@ -104,7 +104,8 @@ private:
     bool leads_to(std::uint32_t p, std::uint32_t gpu) const { return port_[p].peer != kNone32 && port_[p].gpu == gpu; }
 
     Ports choose(const Gpus& pair, double now, TimeNs in_time) const;
-    Use::InLap in_lap(std::uint32_t x) const;
+    void list_instances();
+    void list_places();
     void serve(std::uint32_t x);
     void take_ports(std::uint32_t x);
     void turn_ports(std::uint32_t x);
@@ -124,11 +125,19 @@ private:
     std::vector<Gpu> gpus_;
     std::vector<std::vector<Next>> next_;  // by use: what waits for it, but for what does so by way of another use anyway
     std::vector<std::uint32_t> waits_for_;  // by instance: for so many
+    // An instance is a use in a lap: those of the first lap come first.
+    struct Instance {
+        std::uint32_t use = 0, lap = 0;
+        Use::InLap in_lap;
+    };
+    std::vector<Instance> instance_;
+    std::vector<std::uint32_t> by_rank_, place_;  // uses by their rank, and of each use its place among these
     const std::vector<double>* rank_ = nullptr;
     bool first_free_ = false;
     std::vector<bool> given_;  // by use: its ports are
     std::vector<Begun> begun_;
-    std::vector<std::uint32_t> waits_, order_, due_, taken_;
+    std::vector<std::uint32_t> waits_, order_, taken_;
+    std::vector<std::uint64_t> due_;  // a heap: instances, behind what they are served by
     std::vector<Port> port_;
     std::vector<std::vector<Had>> had_;  // by instance: circuits that its launches had before, and are to have again
     std::vector<std::vector<Ports>> again_;  // by use: those that it turns for that

@@ -160,12 +160,11 @@ private:
     // What waited for a use of its ports goes before it, with what it waits for itself.
     std::vector<double> moved_before(const std::vector<double>& rank, std::uint32_t use, std::uint32_t blocker) const {
         const double at = rank[blocker], to = rank[use];
-        if (at >= to) return {};
+        if (at >= to || is_before(blocker, use)) return {};
         std::vector<double> moved = rank;
         for (std::uint32_t n = 0; n < rank.size(); ++n) {
             if (rank[n] < at || rank[n] > to) continue;
             if (n != use && !is_before(n, use)) continue;
-            if (n == blocker || is_before(blocker, n)) return {};
             moved[n] = at - 1 + (rank[n] - at + 0.5) / (to - at + 1);
         }
         return moved;
@@ -203,7 +202,10 @@ private:
         }
     }
 
-    bool is_before(std::uint32_t x, std::uint32_t y) const { return before_[y][x]; }
+    static constexpr std::size_t kBits = 64;  // of a word of before_
+    bool is_before(std::uint32_t x, std::uint32_t y) const {
+        return (before_[y * words_ + x / kBits] >> (x % kBits) & 1) != 0;
+    }
 
     // Within a lap.
     void find_ancestors() {
@@ -215,15 +217,16 @@ private:
                 if (b.laps == 0) next[b.use].push_back(u), ++waits[u];
         for (std::uint32_t u = 0; u < n; ++u)
             if (waits[u] == 0) sorted_.push_back(u);
-        before_.assign(n, std::vector<bool>(n, false));
-        for (std::size_t i = 0; i < sorted_.size(); ++i)
-            for (const std::uint32_t v : next[sorted_[i]]) {
-                const auto& mine = before_[sorted_[i]];
-                for (std::size_t j = 0; j < n; ++j)
-                    if (mine[j]) before_[v][j] = true;
-                before_[v][sorted_[i]] = true;
+        words_ = (n + kBits - 1) / kBits;
+        before_.assign(n * words_, 0);
+        for (std::size_t i = 0; i < sorted_.size(); ++i) {
+            const std::uint32_t u = sorted_[i];
+            for (const std::uint32_t v : next[u]) {
+                for (std::size_t w = 0; w < words_; ++w) before_[v * words_ + w] |= before_[u * words_ + w];
+                before_[v * words_ + u / kBits] |= std::uint64_t{1} << (u % kBits);
                 if (--waits[v] == 0) sorted_.push_back(v);
             }
+        }
     }
 
     std::uint64_t draw() {
@@ -239,7 +242,8 @@ private:
     TimeNs least_gain_ns_;
     std::vector<std::uint32_t> wide_;  // uses that take less with more circuits, those first to which it is most
     std::vector<std::uint32_t> sorted_;
-    std::vector<std::vector<bool>> before_;  // what a use waits for
+    std::size_t words_ = 0;
+    std::vector<std::uint64_t> before_;  // of each use so many words: a bit for each use that it waits for
     Way best_;
     Score score_;
     std::uint64_t state_ = 88172645463325252ull;

@@ -4,8 +4,8 @@
 // choices are a part of what is sought: whether a port that is free earlier is better than one that is free in time,
 // and how many circuits the pairs of a use get (with more of them its bytes take less, and more ports are turned).
 //
-// Pure, deterministic. A trial takes about a millisecond for an iteration of 2,048 GPUs (1,041 uses), and find_order
-// needs a bit for each pair of uses.
+// Pure, deterministic. What a search takes by the size of the job: bench_planning, and
+// docs/decisions/053-planning-two-thousand-gpus.md. It needs a bit for each pair of uses.
 #pragma once
 
 #include <cstdint>

@@ -14,8 +14,8 @@ constexpr std::uint32_t kMostKnownCircuits = 64;  // of a pair
 // What the laps in a log say of when the uses of a lap are ready.
 class Timer {
 public:
-    Timer(Lap& lap, const Log& log) : lap_(lap), earliest_(std::min<std::int64_t>(0, lap.by_plan)) {
-        for (const auto& [name, seen] : log.ranks()) ranks_.push_back({name, tracks_of(in_order(seen))});
+    Timer(Lap& lap, const Log& log) : lap_(lap), found_(lap), earliest_(std::min<std::int64_t>(0, lap.by_plan)) {
+        for (const auto& [name, seen] : log.ranks()) ranks_.push_back({name, tracks_of(seen)});
     }
 
     bool time() {
@@ -50,7 +50,8 @@ public:
         note_lengths();
         for (const auto& [rank, tracks] : ranks_)
             for (const Track& track : tracks)
-                for (std::size_t i = 0; i < track.per_lap; ++i) learn_links(rank, tracks, track, i);
+                for (std::size_t i = 0; i < track.per_lap; ++i)
+                    learn_links(lap_.links[rank][track.sequence], tracks, track, i);
         for (std::uint32_t u = 0; u < lap_.uses.size(); ++u) {
             if (lap_.uses[u].at_ns == std::numeric_limits<TimeNs>::max()) lap_.uses[u].at_ns = 0;
             for (const auto& [from, ns] : before_[u]) lap_.uses[u].before.push_back({from.first, from.second, ns});
@@ -67,10 +68,18 @@ private:
         bool whole = true;
     };
 
+    struct Launch {
+        const Seen* seen = nullptr;
+        std::uint32_t use = 0;  // with which it begins
+        std::int64_t lap = 0;   // of that
+
+        bool is_alone() const { return seen->keys.size() == 1; }
+    };
+
     // Launches of a rank that begin with keys of one sequence: they end in their order.
     struct Track {
         Key sequence;
-        Launches launches;
+        std::vector<Launch> launches;
         std::size_t per_lap = 0;  // 0: they are in no lap
         std::int64_t first_lap = 0;      // of the first of them
         std::size_t first_in_lap = 0;
@@ -85,15 +94,17 @@ private:
             const std::int64_t i = index(lap, place);
             return i >= 0 && i < static_cast<std::int64_t>(launches.size());
         }
-        const Seen* at(std::int64_t lap, std::int64_t place) const { return launches[static_cast<std::size_t>(index(lap, place))]; }
+        const Launch& launch(std::int64_t lap, std::int64_t place) const {
+            return launches[static_cast<std::size_t>(index(lap, place))];
+        }
+        const Seen* at(std::int64_t lap, std::int64_t place) const { return launch(lap, place).seen; }
     };
 
-    std::vector<Track> tracks_of(const Launches& launches) const {
+    std::vector<Track> tracks_of(const std::deque<Seen>& seen) const {
         std::map<Key, Track> tracks;
-        for (const Seen* s : launches)
-            if (!s->keys.empty())
-                if (const auto x = lap_.find(first_key(*s)); x && x->second >= earliest_ - 1)
-                    tracks[sequence_of(first_key(*s))].launches.push_back(s);
+        for (const Seen& s : seen)
+            if (const auto [key, use, lap] = first_use(s); key != nullptr && lap >= earliest_ - 1)
+                tracks[sequence_of(*key)].launches.push_back({&s, use, lap});
         std::vector<Track> all;
         for (auto& [sequence, track] : tracks) {
             track.sequence = sequence;
@@ -104,13 +115,9 @@ private:
     }
 
     // Each launch of a lap names some keys of it; as many in each lap.
-    void place(Track& track) const {
+    static void place(Track& track) {
         std::map<std::int64_t, std::size_t> counts;
-        for (const Seen* s : track.launches) {
-            const auto x = lap_.find(first_key(*s));
-            if (!x) return;
-            ++counts[x->second];
-        }
+        for (const Launch& launch : track.launches) ++counts[launch.lap];
         std::size_t most = 0;
         for (const auto& [lap, count] : counts) most = std::max(most, count);
         track.first_lap = counts.begin()->first;
@@ -120,29 +127,30 @@ private:
             if (count != most && lap != counts.begin()->first && lap != counts.rbegin()->first) track.per_lap = 0;
     }
 
-    // Of its keys the one with which it began.
-    const Key& first_key(const Seen& seen) const {
-        const Key* first = &seen.keys.front().key;
+    // Of its keys the one with which it began, its use, and in which lap; nullptr: it has none of the lap's.
+    std::tuple<const Key*, std::uint32_t, std::int64_t> first_use(const Seen& seen) const {
+        const Key* first = nullptr;
         std::tuple least{std::numeric_limits<std::int64_t>::max(), ~std::uint64_t{0}, ~std::uint32_t{0}};
         for (const SeenKey& k : seen.keys)
-            if (const auto x = lap_.find(k.key))
+            if (const auto x = found_.find(k.key))
                 if (const std::tuple at{x->second, lap_.uses[x->first].grant, x->first}; at < least) first = &k.key, least = at;
-        return *first;
+        return {first, std::get<2>(least), std::get<0>(least)};
     }
 
     // With which it is over, and in which lap.
     std::pair<std::uint32_t, std::int64_t> last_use(const Seen& seen) const {
         std::tuple<std::int64_t, std::uint64_t, std::uint32_t> last{std::numeric_limits<std::int64_t>::min(), 0, 0};
         for (const SeenKey& k : seen.keys)
-            if (const auto x = lap_.find(k.key)) last = std::max(last, {x->second, lap_.uses[x->first].grant, x->first});
+            if (const auto x = found_.find(k.key))
+                last = std::max(last, {x->second, lap_.uses[x->first].grant, x->first});
         return {std::get<2>(last), std::get<0>(last)};
     }
 
     // Of a launch of several uses: none begins before the one with which it begins, and with the last it is to have the light of all.
-    void tie_uses(const Seen& launch) {
-        const auto first = *lap_.find(first_key(launch)), last = last_use(launch);
-        for (const SeenKey& k : launch.keys) {
-            const auto x = lap_.find(k.key);
+    void tie_uses(const Launch& launch, const std::pair<std::uint32_t, std::int64_t>& last) {
+        const std::pair first{launch.use, launch.lap};
+        for (const SeenKey& k : launch.seen->keys) {
+            const auto x = found_.find(k.key);
             if (!x) continue;
             if (*x != first) before_[x->first].try_emplace({first.first, static_cast<std::uint32_t>(x->second - first.second)}, 0);
             if (*x == last) continue;
@@ -155,11 +163,11 @@ private:
     // How long the use takes with which the launch begins, and when it begins.
     void learn_length(const Track& track, std::size_t place) {
         const auto at = static_cast<std::int64_t>(place);
-        const Seen& latest = *track.at(last_, at);
-        const auto first = *lap_.find(first_key(latest));
-        const std::uint32_t use = first.first;
-        const bool goes_on = last_use(latest) != first;
-        if (goes_on) tie_uses(latest);
+        const Launch& latest = track.launch(last_, at);
+        const std::uint32_t use = latest.use;
+        const auto last = latest.is_alone() ? std::pair(use, latest.lap) : last_use(*latest.seen);
+        const bool goes_on = last != std::pair(use, latest.lap);
+        if (goes_on) tie_uses(latest, last);
         Use& u = lap_.uses[use];
         auto& laps = times_[use];
         laps.resize(static_cast<std::size_t>(last_ - first_ + 1));
@@ -175,7 +183,7 @@ private:
             of_lap.bytes_ns = std::max(of_lap.bytes_ns, track.at(lap, at)->bytes_ns);
             of_lap.circuits = std::min(of_lap.circuits, track.at(lap, at)->circuits);
         }
-        u.at_ns = std::min(u.at_ns, latest.go_ns - begin_ns_);
+        u.at_ns = std::min(u.at_ns, latest.seen->go_ns - begin_ns_);
     }
 
     // From the last of its members on: in a run others have gone before, and wait.
@@ -246,15 +254,19 @@ private:
     // What the launch waits for: of each track the last launch that had always ended before. In each lap the gap from
     // the last of these ends until it was ready is its own; from earlier ends on it may have waited for others. So the
     // longest such gap bounds all its delays.
-    void learn_links(const RankName& rank, const std::vector<Track>& tracks, const Track& track, std::size_t place) {
+    void learn_links(std::vector<std::map<Key, std::int64_t>>& links, const std::vector<Track>& tracks,
+                     const Track& track, std::size_t place) {
         const auto at = static_cast<std::int64_t>(place);
-        const std::uint32_t use = lap_.find(first_key(*track.at(last_, at)))->first;
+        const std::uint32_t use = track.launch(last_, at).use;
+        links.resize(std::max(links.size(), place + 1));
         constexpr TimeNs kNever = std::numeric_limits<TimeNs>::max();
         std::vector<TimeNs> gaps(static_cast<std::size_t>(last_ - first_ + 1), kNever);  // of each lap, the shortest; 0: not all are known
-        std::vector<std::pair<const Seen*, TimeNs>> ended;                               // in the last lap; the shortest gap of all laps
+        std::vector<std::pair<const Launch*, TimeNs>> ended;  // in the last lap; the shortest gap of all laps
         for (const Track& other : tracks) {
             if (other.per_lap == 0) continue;
-            const std::int64_t back = last_ended(other, track, {rank, track.sequence, place, other.sequence});
+            std::int64_t& back =
+                links[place].try_emplace(other.sequence, std::numeric_limits<std::int64_t>::max()).first->second;
+            back = std::min(back, last_ended(other, track, at));
             TimeNs least = kNever;
             for (std::int64_t lap = first_; lap <= last_; ++lap) {
                 TimeNs& of_lap = gaps[static_cast<std::size_t>(lap - first_)];
@@ -266,12 +278,13 @@ private:
                 least = std::min(least, gap);
                 of_lap = std::min(of_lap, gap);
             }
-            if (other.has(last_, back)) ended.emplace_back(other.at(last_, back), least);
+            if (other.has(last_, back)) ended.emplace_back(&other.launch(last_, back), least);
         }
         const TimeNs longest_gap = *std::max_element(gaps.begin(), gaps.end());
-        for (const auto& [seen, least] : ended)
-            for (const SeenKey& k : seen->keys) {
-                const auto x = lap_.find(k.key);
+        for (const auto& [launch, least] : ended)
+            for (const SeenKey& k : launch->seen->keys) {
+                const auto x =
+                    launch->is_alone() ? std::make_optional(std::pair(launch->use, launch->lap)) : found_.find(k.key);
                 if (!x) continue;
                 const std::int64_t laps = last_ - x->second;
                 if (laps < 0 || (laps == 0 && x->first == use)) continue;
@@ -288,18 +301,19 @@ private:
     }
 
     // Of the other track, in every lap seen.
-    std::int64_t last_ended(const Track& other, const Track& track, const LinkName& name) {
-        std::int64_t& back = lap_.links.try_emplace(name, std::numeric_limits<std::int64_t>::max()).first->second;
+    std::int64_t last_ended(const Track& other, const Track& track, std::int64_t place) const {
+        std::int64_t back = std::numeric_limits<std::int64_t>::max();
         for (std::int64_t lap = first_; lap <= last_; ++lap) {
-            const Seen& s = *track.at(lap, static_cast<std::int64_t>(std::get<2>(name)));
-            const auto after = std::partition_point(other.launches.begin(), other.launches.end(),
-                                                    [&](const Seen* b) { return may_wait(s, *b); });
+            const Seen& s = *track.at(lap, place);
+            const auto after =
+                std::ranges::partition_point(other.launches, [&](const Launch& b) { return may_wait(s, *b.seen); });
             back = std::min(back, static_cast<std::int64_t>(after - other.launches.begin()) - 1 - other.index(lap, 0));
         }
         return back;
     }
 
     Lap& lap_;
+    Found found_;
     std::int64_t earliest_;  // lap; what was before may have been something else, or on demand
     std::vector<std::pair<RankName, std::vector<Track>>> ranks_;
     std::int64_t first_ = 0, last_ = 0;  // laps

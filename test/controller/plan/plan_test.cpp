@@ -95,6 +95,22 @@ Order order_of(const Lap& lap, const Fabric& fabric, std::uint32_t trials = 50) 
 
 }  // namespace
 
+TEST_CASE("of many ranks fewer launches of each are remembered") {
+    Log log;
+    constexpr std::uint32_t kMany = 1024;
+    for (std::uint32_t rank = 0; rank < kMany; ++rank)
+        for (std::uint64_t n = 0; n < Log::kMostInAll / kMany + 100; ++n) log.add({0, rank}, {.seq = n});
+    std::size_t all = 0;
+    for (const auto& [rank, launches] : log.ranks()) all += launches.size();
+    // Each is cut when a launch of its own comes: the first ones had no others beside them.
+    CHECK(all < Log::kMostInAll + Log::kMostInAll / 8);
+    for (std::uint32_t rank = 0; rank < kMany; ++rank) log.add({0, rank}, {.seq = Log::kMostInAll});
+    all = 0;
+    for (const auto& [rank, launches] : log.ranks()) all += launches.size();
+    CHECK(all == Log::kMostInAll);
+    CHECK(log.ranks().at({0, 0}).back().seq == Log::kMostInAll);
+}
+
 TEST_CASE("what a job does twice is a lap, and what it has done once is none") {
     Job job;
     job.lap(3, 2);
