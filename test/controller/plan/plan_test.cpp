@@ -98,13 +98,18 @@ Order order_of(const Lap& lap, const Fabric& fabric, std::uint32_t trials = 50) 
 TEST_CASE("of many ranks fewer launches of each are remembered") {
     Log log;
     constexpr std::uint32_t kMany = 1024;
+    const auto launch = [](std::uint64_t number) {
+        Seen seen;
+        seen.seq = number;
+        return seen;
+    };
     for (std::uint32_t rank = 0; rank < kMany; ++rank)
-        for (std::uint64_t n = 0; n < Log::kMostInAll / kMany + 100; ++n) log.add({0, rank}, {.seq = n});
+        for (std::uint64_t n = 0; n < Log::kMostInAll / kMany + 100; ++n) log.add({0, rank}, launch(n));
     std::size_t all = 0;
     for (const auto& [rank, launches] : log.ranks()) all += launches.size();
     // Each is cut when a launch of its own comes: the first ones had no others beside them.
     CHECK(all < Log::kMostInAll + Log::kMostInAll / 8);
-    for (std::uint32_t rank = 0; rank < kMany; ++rank) log.add({0, rank}, {.seq = Log::kMostInAll});
+    for (std::uint32_t rank = 0; rank < kMany; ++rank) log.add({0, rank}, launch(Log::kMostInAll));
     all = 0;
     for (const auto& [rank, launches] : log.ranks()) all += launches.size();
     CHECK(all == Log::kMostInAll);
