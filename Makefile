@@ -110,7 +110,7 @@ bench: build ## the figures, as ratios in one run; writes bench-results/
 	@./tools/bootstrap.sh bench
 	@python3 test/bench/run.py $(BUILD)
 
-soak: programs ## simulated schedules (SOAK_SCHEDULES, a million), random jobs (SOAK_WORKLOADS of each of four kinds, 2500), drawn training jobs (200)
+soak: programs ## simulated schedules (SOAK_SCHEDULES, a million), random jobs (SOAK_WORKLOADS of each of four kinds, 2500), drawn training jobs (200), all of test/rails
 	@ninja -C $(BUILD) -j $(JOBS) test/sim/opus_sim_test test/bench/bench_layered_jobs test/rails/rails_test
 	@python3 test/sim/soak.py $(BUILD) --schedules $${SOAK_SCHEDULES:-1000000} --page docs/results/simulation.md
 	@OPUS_RANDOM_WORKLOADS=$${SOAK_WORKLOADS:-2500} OPUS_RANDOM_JOURNAL=$(BUILD)/soak python3 test/process/random_test.py $(BUILD)

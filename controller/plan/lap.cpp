@@ -72,6 +72,12 @@ void Lap::advance(std::int64_t laps) {
     for (auto& [name, rank] : ranks) rank.seq += n * rank.seqs;
 }
 
+std::size_t Lap::pairs() const {
+    std::size_t all = 0;
+    for (const Use& use : uses) all += use.pairs.size();
+    return all;
+}
+
 std::optional<std::pair<std::uint32_t, std::int64_t>> Lap::find(const Key& key) const {
     const auto at = sequences.find(sequence_of(key));
     if (at == sequences.end() || at->second.uses.empty()) return std::nullopt;

@@ -161,6 +161,8 @@ struct Lap {
         const auto at = sequences.find(sequence);
         return at == sequences.end() ? std::nullopt : at->second.tied;
     }
+    // Of all its uses.
+    std::size_t pairs() const;
     // So many of its keys come in a lap.
     std::int64_t again(const Key& sequence) const {
         const auto at = sequences.find(sequence);

@@ -9,7 +9,7 @@ namespace {
 constexpr std::uint64_t kLearnLaps = 4;     // after each of so many laps a plan is made anew
 constexpr std::uint64_t kTrials = 200'000;  // of pairs, in vain: then the search for an order ends
 constexpr std::uint64_t kLeastTrials = 20, kMostTrials = 4000;
-constexpr std::uint64_t kMostTimes = 10;                     // as many trials, where they are not in vain
+constexpr std::uint64_t kMostTimes = 10;  // as many trials, where they are not in vain: but for laps that have the least
 constexpr std::size_t kMostKinds = 4;                        // laps that are remembered
 constexpr std::size_t kMostInterludes = 8;                   // of a lap
 constexpr std::size_t kMostUses = 16384, kMostPairs = 65536;  // of a lap that is planned
@@ -24,12 +24,6 @@ Lap numbers_from(const Lap& lap, std::int64_t laps) {
     numbers.sequences = lap.sequences;
     numbers.advance(laps);
     return numbers;
-}
-
-std::size_t pairs_in(const Lap& lap) {
-    std::size_t pairs = 0;
-    for (const Use& use : lap.uses) pairs += use.pairs.size();
-    return pairs;
 }
 
 std::string laps_of(const Lap& lap) { return "laps of " + std::to_string(lap.uses.size()) + " phases"; }
@@ -93,7 +87,7 @@ void Learner::learn() {
     learn_later();
     auto lap = find_lap(log_, [this](const SeenKey& key) { return follower_.pairs_of(key); });
     if (!lap || !time_lap(*lap, log_)) return;
-    if (lap->uses.size() > kMostUses || pairs_in(*lap) > kMostPairs) return;
+    if (lap->uses.size() > kMostUses || lap->pairs() > kMostPairs) return;
     // A part of what it does as a rule is not what it does, unless it goes on with that. Nor is a lap that it has just
     // left: that is found again by what it has done since (find_again), unless something is in the way of that.
     for (const auto& kind : kinds_) {
@@ -225,7 +219,7 @@ void Learner::follow_rule() {
 // In which order, is thought about elsewhere. Until then the plan that it had goes on.
 void Learner::think(Lap lap, const Order& from) {
     Task task;
-    const std::uint64_t trials = kTrials / (1 + pairs_in(lap));
+    const std::uint64_t trials = kTrials / (1 + lap.pairs());
     task.trials = static_cast<std::uint32_t>(std::clamp(trials, kLeastTrials, kMostTrials));
     const std::uint64_t most =
         trials < kLeastTrials ? kLeastTrials : std::min(kMostTimes * trials, kMostTimes * kMostTrials);

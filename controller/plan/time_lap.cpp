@@ -1,9 +1,10 @@
 // When the uses of a lap are ready, what they wait for, and how long they take: learned from the laps in the log.
 #include <algorithm>
 #include <limits>
+#include <map>
+#include <tuple>
 
 #include "controller/plan/lap.h"
-#include "controller/plan/program_order.h"
 
 namespace opus::controller::plan {
 namespace {
@@ -49,9 +50,12 @@ public:
                 for (std::size_t i = 0; i < track.per_lap; ++i) learn_length(track, i);
         note_lengths();
         for (const auto& [rank, tracks] : ranks_)
-            for (const Track& track : tracks)
-                for (std::size_t i = 0; i < track.per_lap; ++i)
-                    learn_links(lap_.links[rank][track.sequence], tracks, track, i);
+            for (const Track& track : tracks) {
+                if (track.per_lap == 0) continue;
+                auto& links = lap_.links[rank][track.sequence];
+                links.resize(std::max(links.size(), track.per_lap));
+                for (std::size_t i = 0; i < track.per_lap; ++i) learn_links(links[i], tracks, track, i);
+            }
         for (std::uint32_t u = 0; u < lap_.uses.size(); ++u) {
             if (lap_.uses[u].at_ns == std::numeric_limits<TimeNs>::max()) lap_.uses[u].at_ns = 0;
             for (const auto& [from, ns] : before_[u]) lap_.uses[u].before.push_back({from.first, from.second, ns});
@@ -254,18 +258,16 @@ private:
     // What the launch waits for: of each track the last launch that had always ended before. In each lap the gap from
     // the last of these ends until it was ready is its own; from earlier ends on it may have waited for others. So the
     // longest such gap bounds all its delays.
-    void learn_links(std::vector<std::map<Key, std::int64_t>>& links, const std::vector<Track>& tracks,
-                     const Track& track, std::size_t place) {
+    void learn_links(std::map<Key, std::int64_t>& links, const std::vector<Track>& tracks, const Track& track,
+                     std::size_t place) {
         const auto at = static_cast<std::int64_t>(place);
         const std::uint32_t use = track.launch(last_, at).use;
-        links.resize(std::max(links.size(), place + 1));
         constexpr TimeNs kNever = std::numeric_limits<TimeNs>::max();
         std::vector<TimeNs> gaps(static_cast<std::size_t>(last_ - first_ + 1), kNever);  // of each lap, the shortest; 0: not all are known
         std::vector<std::pair<const Launch*, TimeNs>> ended;  // in the last lap; the shortest gap of all laps
         for (const Track& other : tracks) {
             if (other.per_lap == 0) continue;
-            std::int64_t& back =
-                links[place].try_emplace(other.sequence, std::numeric_limits<std::int64_t>::max()).first->second;
+            std::int64_t& back = links.try_emplace(other.sequence, std::numeric_limits<std::int64_t>::max()).first->second;
             back = std::min(back, last_ended(other, track, at));
             TimeNs least = kNever;
             for (std::int64_t lap = first_; lap <= last_; ++lap) {

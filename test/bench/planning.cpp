@@ -4,8 +4,8 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
-#include <ctime>
 
+#include "test/controller/core/wide_world.h"
 #include "tools/replay/generate.h"
 #include "tools/sim/variants.h"
 
@@ -27,21 +27,14 @@ struct Measured {
     std::string fault;
 };
 
-double cpu_ms() {
-    timespec now{};
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-    return 1e3 * static_cast<double>(now.tv_sec) + 1e-6 * static_cast<double>(now.tv_nsec);
-}
-
 Measured measure(const opus::replay::Workload& job, Rails rails, VariantOptions options) {
     Measured m;
     options.rails.around = [&m](const opus::controller::plan::Lap* lap, const std::function<void()>& what) {
-        const double start = cpu_ms();
+        const double start = opus::controller::test::cpu_us();
         what();
-        (lap == nullptr ? m.step : m.search).add(cpu_ms() - start);
+        (lap == nullptr ? m.step : m.search).add((opus::controller::test::cpu_us() - start) / 1e3);
         if (lap == nullptr || lap->uses.size() < m.uses) return;
-        m.uses = lap->uses.size(), m.pairs = 0;
-        for (const auto& use : lap->uses) m.pairs += use.pairs.size();
+        m.uses = lap->uses.size(), m.pairs = lap->pairs();
     };
     const PlayedVariant played = play(job, rails, options);
     m.iteration_ms = played.iteration_ms;

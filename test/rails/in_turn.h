@@ -8,14 +8,14 @@
 
 namespace opus::sim {
 
-inline bool is_long() {
-    const char* set = std::getenv("OPUS_TEST_LONG");
+inline bool is_set(const char* variable) {
+    const char* set = std::getenv(variable);
     return set != nullptr && *set != 0;
 }
 
 template <typename T>
 std::vector<T> in_turn(std::size_t job, std::initializer_list<T> settings) {
-    if (is_long()) return settings;
+    if (is_set("OPUS_TEST_LONG")) return settings;
     return {settings.begin()[job % settings.size()]};
 }
 

@@ -1,7 +1,6 @@
 // Jobs that are drawn, and three that others have drawn: each on demand and provisioned, under the same noise.
 #include <doctest/doctest.h>
 
-#include <cstdlib>
 #include <fstream>
 
 #include "test/rails/in_turn.h"
@@ -22,10 +21,7 @@ struct Noise {
 };
 
 // Under sanitizers, which look for other things, some of them are enough.
-bool sanitized() {
-    const char* set = std::getenv("OPUS_TEST_SANITIZED");
-    return set != nullptr && *set != 0;
-}
+bool sanitized() { return is_set("OPUS_TEST_SANITIZED"); }
 
 constexpr Noise kNoisy{"noisy", 0.05, 300'000};
 
@@ -44,7 +40,7 @@ bool begins_late(const replay::Workload& job, const Noise& noise, double dark_ms
     return job.name == "layered-2" && noise.jitter > 0 && dark_ms == 50;
 }
 
-// The n-th.
+// `n`: number of the job. Under noise it is played at the other dark time than quiet.
 void check(const replay::Workload& job, std::size_t n) {
     for (const Noise& noise : {Noise{"quiet", 0, 0}, kNoisy})
         for (const double dark_ms : in_turn(n++, {10.0, 50.0})) {

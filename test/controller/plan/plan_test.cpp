@@ -103,16 +103,17 @@ TEST_CASE("of many ranks fewer launches of each are remembered") {
         seen.seq = number;
         return seen;
     };
+    const auto all = [&log] {
+        std::size_t sum = 0;
+        for (const auto& [rank, launches] : log.ranks()) sum += launches.size();
+        return sum;
+    };
     for (std::uint32_t rank = 0; rank < kMany; ++rank)
         for (std::uint64_t n = 0; n < Log::kMostInAll / kMany + 100; ++n) log.add({0, rank}, launch(n));
-    std::size_t all = 0;
-    for (const auto& [rank, launches] : log.ranks()) all += launches.size();
     // Each is cut when a launch of its own comes: the first ones had no others beside them.
-    CHECK(all < Log::kMostInAll + Log::kMostInAll / 8);
+    CHECK(all() < Log::kMostInAll + Log::kMostInAll / 8);
     for (std::uint32_t rank = 0; rank < kMany; ++rank) log.add({0, rank}, launch(Log::kMostInAll));
-    all = 0;
-    for (const auto& [rank, launches] : log.ranks()) all += launches.size();
-    CHECK(all == Log::kMostInAll);
+    CHECK(all() == Log::kMostInAll);
     CHECK(log.ranks().at({0, 0}).back().seq == Log::kMostInAll);
 }
 
