@@ -5,7 +5,8 @@
 // and its light is up; a member is ready so long after earlier uses of its rank are over. Where a use was ready before
 // an earlier one was over, it does not wait for that one, and for what its program made later it cannot wait. In each
 // lap the gap from the last of those ends until it was ready is a use's own; from earlier ends on it may have waited
-// for others. So the longest such gap bounds all its delays.
+// for others. So the longest such gap bounds all its delays (where no lap is wholly known: the gap from the last known
+// end).
 //
 // Delays and lengths are the least that were seen. What each of the last laps had beyond them is kept as well, for laps
 // differ: in what is computed, and by chance.

@@ -37,10 +37,12 @@ public:
 
     Play(const Lap& lap, const Fabric& fabric, const std::vector<bool>& usable);
 
-    std::uint32_t most_circuits(std::uint32_t use) const;
+    // So many circuits each pair of the use can have.
+    std::uint32_t most_circuits(std::uint32_t use) const { return use_[use].most_circuits; }
     // What the use takes longer with so many circuits a pair than as it was seen.
     TimeNs longer_ns(std::uint32_t use, std::uint32_t circuits) const {
-        return longer_[use][std::min<std::size_t>(circuits, longer_[use].size()) - 1];
+        const Slice& longer = use_[use].longer;
+        return longer_[std::min(longer.at + circuits, longer.end) - 1];
     }
 
     void play(const Way& way);
@@ -62,7 +64,7 @@ public:
         return sum;
     }
     const Begun& typical(std::uint32_t use) const { return begun_[kTypical * uses_ + use]; }
-    TimeNs dark_ns() const { return gpus_.empty() ? 0 : std::ranges::max(gpus_, {}, &Gpu::dark_ns).dark_ns; }
+    TimeNs dark_ns() const { return dark_ns_; }  // the longest
     const std::vector<std::uint32_t>& order() const { return order_; }
     std::uint32_t uses() const { return uses_; }
 
@@ -70,20 +72,28 @@ private:
     // Laps that are played. In that of kChosen ports are chosen for all that follow.
     static constexpr std::uint32_t kLaps = 5, kChosen = 1;
 
+    struct Slice {  // of a list of all uses: from `at` on, before `end`
+        std::uint32_t at = 0, end = 0;
+    };
+    struct PlayedUse {
+        Slice pairs, longer, next, circuits;
+        std::uint32_t most_circuits = 1;
+        TimeNs ns = 0;
+    };
     struct Gpu {
-        std::vector<std::uint32_t> ports;
+        Slice ports;
         TimeNs dark_ns = 0;
         std::vector<std::pair<double, std::uint32_t>> peers;  // of uses, by rank: whom it is joined to
     };
     struct Port {
         std::uint32_t peer = kNone32, gpu = kNone32;  // where its light leads
         std::uint32_t last = kNone32;
+        std::uint32_t open = 0;   // launches that are to have its light again
         std::uint64_t taken = 0;  // when serving_ was so
         TimeNs free_ns = 0, lit_ns = 0;
-        std::uint32_t open = 0;  // launches that are to have its light again
     };
     using Gpus = std::pair<std::uint32_t, std::uint32_t>;
-    struct Had {
+    struct Circuit {
         Gpus pair;
         Ports ports;
     };
@@ -94,7 +104,7 @@ private:
 
     void list_next();
     bool is_implied(std::uint32_t use, const Before& before) const;
-    void list_uses();
+    void list_peers();
     std::size_t needed_after(std::uint32_t gpu, std::uint32_t peer, double now) const;
 
     bool is_taken(std::uint32_t p) const { return port_[p].taken == serving_; }
@@ -104,12 +114,17 @@ private:
     bool leads_to(std::uint32_t p, std::uint32_t gpu) const { return port_[p].peer != kNone32 && port_[p].gpu == gpu; }
 
     Ports choose(const Gpus& pair, double now, TimeNs in_time) const;
+    void list_pairs(const std::vector<bool>& usable);
+    void name_ports(Gpu& gpu, const std::vector<PortId>& ports, const std::vector<bool>& usable);
+    void list_lengths();
     void list_instances();
     void list_places();
+    void list_circuits(const Way& way);
     void serve(std::uint32_t x);
     void take_ports(std::uint32_t x);
     void turn_ports(std::uint32_t x);
-    void turn(Begun& b, const Gpus& pair, const Ports& ports);
+    void turn(Begun& b, const Circuit& circuit);
+    void note_had(std::uint32_t x);
     void have_again(std::uint32_t x);
 
     const Lap& lap_;
@@ -117,13 +132,16 @@ private:
     std::uint32_t uses_ = 0;
     bool short_of_ports_ = false;
     std::uint64_t serving_ = 0;
-    std::vector<PortId> id_;  // of each port
-    std::vector<std::uint32_t> name_;          // by PortId: its index in id_, or kNone32
-    std::vector<std::vector<Ports>> chosen_;   // by use: ports of each pair, then of each pair's second circuit
-    std::vector<std::vector<TimeNs>> longer_;  // by use: with one circuit a pair, with two
-    std::vector<std::vector<Gpus>> pairs_;     // by use
+    // One list for all uses of each kind, not one a use: a play reads them five times, and what it waits for is memory.
+    std::vector<PlayedUse> use_;
+    std::vector<Gpus> pairs_;        // of each use
+    std::vector<Circuit> circuits_;  // of each use: of each pair, then of each pair's second, and so on
+    std::vector<TimeNs> longer_;     // of each use: with one circuit a pair, with two
+    std::vector<Next> next_;  // of each use: what waits for it, but for what does so by way of another use anyway
+    TimeNs dark_ns_ = 0;
+    std::vector<PortId> id_;           // of each port; those of a GPU are beside each other
+    std::vector<std::uint32_t> name_;  // by PortId: its index in id_, or kNone32
     std::vector<Gpu> gpus_;
-    std::vector<std::vector<Next>> next_;  // by use: what waits for it, but for what does so by way of another use anyway
     std::vector<std::uint32_t> waits_for_;  // by instance: for so many
     // An instance is a use in a lap: those of the first lap come first.
     struct Instance {
@@ -139,7 +157,8 @@ private:
     std::vector<std::uint32_t> waits_, order_, taken_;
     std::vector<std::uint64_t> due_;  // a heap: instances, behind what they are served by
     std::vector<Port> port_;
-    std::vector<std::vector<Had>> had_;  // by instance: circuits that its launches had before, and are to have again
+    bool goes_on_ = false;                   // a launch does, beyond its use
+    std::vector<std::vector<Circuit>> had_;  // by instance: what its launches had before, and are to have again
     std::vector<std::vector<Ports>> again_;  // by use: those that it turns for that
 };
 

@@ -23,8 +23,9 @@ public:
           from_(task.from),
           least_gain_ns_(std::max<TimeNs>(1, task.gains_ns)) {
         find_ancestors();
+        const TimeNs least = std::max(lap_.ns / kLeastGain, play_.dark_ns() / 2);
         for (std::uint32_t u = 0; u < play_.uses(); ++u)
-            if (gains_ns(u) > 0) wide_.push_back(u);
+            if (gains_ns(u) > least) wide_.push_back(u);
         std::ranges::stable_sort(wide_, std::greater{}, [this](std::uint32_t u) { return gains_ns(u); });
     }
 
@@ -97,10 +98,9 @@ private:
         return rank;
     }
 
-    // How much less it takes with all circuits that it can have; 0: too little for the turns that it needs.
+    // How much less it takes with all circuits that it can have.
     TimeNs gains_ns(std::uint32_t use) const {
-        const TimeNs ns = play_.longer_ns(use, 1) - play_.longer_ns(use, play_.most_circuits(use));
-        return ns > std::max(lap_.ns / kLeastGain, play_.dark_ns() / 2) ? ns : 0;
+        return play_.longer_ns(use, 1) - play_.longer_ns(use, play_.most_circuits(use));
     }
 
     // As few circuits as can be, as many, or as many where they save more than a dark time: whichever is shortest.
@@ -157,10 +157,13 @@ private:
         }
     }
 
-    // What waited for a use of its ports goes before it, with what it waits for itself.
+    bool can_move(const std::vector<double>& rank, std::uint32_t use, std::uint32_t blocker) const {
+        return rank[blocker] < rank[use] && !is_before(blocker, use);
+    }
+
+    // What waited for a use of its ports, and can move, goes before it, with what it waits for itself.
     std::vector<double> moved_before(const std::vector<double>& rank, std::uint32_t use, std::uint32_t blocker) const {
         const double at = rank[blocker], to = rank[use];
-        if (at >= to || is_before(blocker, use)) return {};
         std::vector<double> moved = rank;
         for (std::uint32_t n = 0; n < rank.size(); ++n) {
             if (rank[n] < at || rank[n] > to) continue;
@@ -191,8 +194,8 @@ private:
             bool better = false;
             for (const Wait& wait : waits) {
                 if (is_over()) break;
+                if (!can_move(way.rank, wait.use, wait.blocker)) continue;
                 Way moved{moved_before(way.rank, wait.use, wait.blocker), way.circuits, way.first_free};
-                if (moved.rank.empty()) continue;
                 if (!(play(moved) < score)) continue;
                 way = std::move(moved);
                 better = true;
@@ -240,7 +243,7 @@ private:
     std::uint32_t shorter_ = 0;  // after so many trials the best one was found, but for those that are as long
     const Order& from_;
     TimeNs least_gain_ns_;
-    std::vector<std::uint32_t> wide_;  // uses that take less with more circuits, those first to which it is most
+    std::vector<std::uint32_t> wide_;  // uses that gain enough by more circuits for the turns, those that gain most first
     std::vector<std::uint32_t> sorted_;
     std::size_t words_ = 0;
     std::vector<std::uint64_t> before_;  // of each use so many words: a bit for each use that it waits for

@@ -5,7 +5,7 @@
 // and how many circuits the pairs of a use get (with more of them its bytes take less, and more ports are turned).
 //
 // Pure, deterministic. What a search takes by the size of the job: bench_planning, and
-// docs/decisions/053-planning-two-thousand-gpus.md. It needs a bit for each pair of uses.
+// docs/decisions/053-planning-two-thousand-gpus.md and 054. It needs a bit for each pair of uses.
 #pragma once
 
 #include <cstdint>

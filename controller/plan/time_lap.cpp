@@ -34,17 +34,19 @@ public:
         for (Use& use : lap_.uses) use.before.clear(), use.until.clear(), use.ns = 0, use.at_ns = std::numeric_limits<TimeNs>::max();
         before_.assign(lap_.uses.size(), {});
         times_.assign(lap_.uses.size(), {});
-        // From begin to begin; of a lap whose lap before was something else, until it is over.
+        // From begin to begin; of a lap with none before and none after it, until it is over.
         begin_ns_ = std::numeric_limits<TimeNs>::max();
-        TimeNs before = begin_ns_, end = 0;
+        TimeNs before = begin_ns_, after = begin_ns_, end = 0;
         for (const auto& [rank, tracks] : ranks_)
             for (const Track& track : tracks) {
                 if (track.per_lap == 0) continue;
                 begin_ns_ = std::min(begin_ns_, track.at(last_, 0)->go_ns);
                 end = std::max(end, track.at(last_, static_cast<std::int64_t>(track.per_lap) - 1)->done_ns);
                 if (several) before = std::min(before, track.at(last_ - 1, 0)->go_ns);
+                if (track.has(last_ + 1, 0)) after = std::min(after, track.at(last_ + 1, 0)->go_ns);
             }
-        lap_.ns = several ? begin_ns_ - before : end - begin_ns_;
+        if (after == std::numeric_limits<TimeNs>::max()) after = end;
+        lap_.ns = several ? begin_ns_ - before : after - begin_ns_;
         for (const auto& [rank, tracks] : ranks_)
             for (const Track& track : tracks)
                 for (std::size_t i = 0; i < track.per_lap; ++i) learn_length(track, i);
@@ -257,13 +259,19 @@ private:
 
     // What the launch waits for: of each track the last launch that had always ended before. In each lap the gap from
     // the last of these ends until it was ready is its own; from earlier ends on it may have waited for others. So the
-    // longest such gap bounds all its delays.
+    // longest such gap bounds all its delays: of laps in which all of these ends are known, where there are any. Of
+    // another lap it is known only that its gap is no longer than that from the last known end; the shortest of these
+    // bounds them until there is a lap that is wholly known.
     void learn_links(std::map<Key, std::int64_t>& links, const std::vector<Track>& tracks, const Track& track,
                      std::size_t place) {
         const auto at = static_cast<std::int64_t>(place);
         const std::uint32_t use = track.launch(last_, at).use;
         constexpr TimeNs kNever = std::numeric_limits<TimeNs>::max();
-        std::vector<TimeNs> gaps(static_cast<std::size_t>(last_ - first_ + 1), kNever);  // of each lap, the shortest; 0: not all are known
+        struct Gap {  // of a lap, the shortest
+            TimeNs ns = kNever;
+            bool is_sure = true;
+        };
+        std::vector<Gap> gaps(static_cast<std::size_t>(last_ - first_ + 1));
         std::vector<std::pair<const Launch*, TimeNs>> ended;  // in the last lap; the shortest gap of all laps
         for (const Track& other : tracks) {
             if (other.per_lap == 0) continue;
@@ -271,18 +279,23 @@ private:
             back = std::min(back, last_ended(other, track, at));
             TimeNs least = kNever;
             for (std::int64_t lap = first_; lap <= last_; ++lap) {
-                TimeNs& of_lap = gaps[static_cast<std::size_t>(lap - first_)];
+                Gap& of_lap = gaps[static_cast<std::size_t>(lap - first_)];
                 if (!other.has(lap, back)) {
-                    of_lap = 0;
+                    of_lap.is_sure = false;
                     continue;
                 }
                 const TimeNs gap = track.at(lap, at)->ready_ns - other.at(lap, back)->done_ns;
                 least = std::min(least, gap);
-                of_lap = std::min(of_lap, gap);
+                of_lap.ns = std::min(of_lap.ns, gap);
             }
             if (other.has(last_, back)) ended.emplace_back(&other.launch(last_, back), least);
         }
-        const TimeNs longest_gap = *std::max_element(gaps.begin(), gaps.end());
+        TimeNs longest_gap = -1, no_longer = kNever;
+        for (const Gap& gap : gaps) {
+            if (gap.is_sure) longest_gap = std::max(longest_gap, gap.ns);
+            no_longer = std::min(no_longer, gap.ns);
+        }
+        if (longest_gap < 0) longest_gap = no_longer;
         for (const auto& [launch, least] : ended)
             for (const SeenKey& k : launch->seen->keys) {
                 const auto x =

@@ -6,7 +6,11 @@
 namespace opus::controller::plan {
 
 Watch::Watch(const Lap& lap) {
-    for (const auto& [name, rank] : lap.ranks) ranks_[name].lap = rank;
+    for (const auto& [name, of_lap] : lap.ranks) {
+        Rank& rank = ranks_[name];
+        rank.lap.seq = of_lap.seq, rank.lap.seqs = of_lap.seqs;
+        rank.launches = of_lap.launches.size();
+    }
 }
 
 void Watch::ended(const RankName& name, std::uint64_t number, TimeNs done_ns) {
@@ -19,7 +23,7 @@ void Watch::ended(const RankName& name, std::uint64_t number, TimeNs done_ns) {
         return;
     }
     latest_ = std::max(latest_, lap);
-    Part& part = rank.begun.try_emplace(lap, Part{rank.lap.launches.size()}).first->second;
+    Part& part = rank.begun.try_emplace(lap, Part{rank.launches}).first->second;
     part.left -= std::min<std::size_t>(1, part.left);
     part.end_ns = std::max(part.end_ns, done_ns);
     // Some of a lap may end in the next one. What has not then is not waited for, and it is not known how long these took.

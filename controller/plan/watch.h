@@ -36,7 +36,8 @@ private:
         TimeNs end_ns = 0;     // of those that have
     };
     struct Rank {
-        RankLap lap;
+        RankLap lap;  // without its launches
+        std::size_t launches = 0;
         std::int64_t at = 0;  // the first lap that is not over
         TimeNs end_ns = 0;    // when what it did before that had ended; 0: it is not known
         std::map<std::int64_t, Part> begun;
