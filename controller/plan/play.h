@@ -132,7 +132,7 @@ private:
     std::uint32_t uses_ = 0;
     bool short_of_ports_ = false;
     std::uint64_t serving_ = 0;
-    // One list for all uses of each kind, not one a use: a play reads them five times, and what it waits for is memory.
+    // Each of these lists is one for all uses, not one a use: a play reads them five times, and mostly waits for memory.
     std::vector<PlayedUse> use_;
     std::vector<Gpus> pairs_;        // of each use
     std::vector<Circuit> circuits_;  // of each use: of each pair, then of each pair's second, and so on
@@ -157,7 +157,7 @@ private:
     std::vector<std::uint32_t> waits_, order_, taken_;
     std::vector<std::uint64_t> due_;  // a heap: instances, behind what they are served by
     std::vector<Port> port_;
-    bool goes_on_ = false;                   // a launch does, beyond its use
+    bool goes_on_ = false;                   // some launch does, with a later use (Until)
     std::vector<std::vector<Circuit>> had_;  // by instance: what its launches had before, and are to have again
     std::vector<std::vector<Ports>> again_;  // by use: those that it turns for that
 };
