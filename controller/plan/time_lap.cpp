@@ -34,19 +34,17 @@ public:
         for (Use& use : lap_.uses) use.before.clear(), use.until.clear(), use.ns = 0, use.at_ns = std::numeric_limits<TimeNs>::max();
         before_.assign(lap_.uses.size(), {});
         times_.assign(lap_.uses.size(), {});
-        // From begin to begin; of a lap with none before and none after it, until it is over.
+        // From begin to begin; of a lap whose lap before was something else, until it is over.
         begin_ns_ = std::numeric_limits<TimeNs>::max();
-        TimeNs before = begin_ns_, after = begin_ns_, end = 0;
+        TimeNs before = begin_ns_, end = 0;
         for (const auto& [rank, tracks] : ranks_)
             for (const Track& track : tracks) {
                 if (track.per_lap == 0) continue;
                 begin_ns_ = std::min(begin_ns_, track.at(last_, 0)->go_ns);
                 end = std::max(end, track.at(last_, static_cast<std::int64_t>(track.per_lap) - 1)->done_ns);
                 if (several) before = std::min(before, track.at(last_ - 1, 0)->go_ns);
-                if (track.has(last_ + 1, 0)) after = std::min(after, track.at(last_ + 1, 0)->go_ns);
             }
-        if (after == std::numeric_limits<TimeNs>::max()) after = end;
-        lap_.ns = several ? begin_ns_ - before : after - begin_ns_;
+        lap_.ns = several ? begin_ns_ - before : end - begin_ns_;
         for (const auto& [rank, tracks] : ranks_)
             for (const Track& track : tracks)
                 for (std::size_t i = 0; i < track.per_lap; ++i) learn_length(track, i);
