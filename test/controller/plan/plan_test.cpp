@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <initializer_list>
 #include <limits>
 #include <set>
 #include <vector>
@@ -260,7 +261,7 @@ TEST_CASE("of the only whole lap in a log it is known how long its launches wait
     for (const auto& [rank, launches] : job.log.ranks())
         for (const Seen& launch : launches)
             if (launch.ready_ns >= begin) last.add(rank, launch);
-    for (const Log* log : {&job.log, static_cast<const Log*>(&last)}) {
+    for (const Log* log : std::initializer_list<const Log*>{&job.log, &last}) {
         Lap timed = *lap;
         REQUIRE(time_lap(timed, *log));
         const std::uint32_t left = timed.find(key_of(kLeft, 0))->first;
