@@ -14,12 +14,15 @@ from cluster.variants import AHEAD, DEMAND, PROVISIONED
 WORKLOAD = ROOT / "tools" / "replay" / "workloads" / "llama3-8b-16gpu.jsonl"
 SLOWER, DARK_MS = 4, 25  # gaps and dark time are a fourth of the job's own
 LIMIT_S = 200
-LATE = 2  # circuits of an iteration, of 48: plans are made of the times that were measured, and those of a busy machine may want one more
+# Circuits of an iteration, of 48, that may be made twice. What a rank gives two streams at once comes a millisecond apart on a busy
+# machine, so its group for the other circuit may be complete first; and plans are made of the times that were measured.
+LATE = 2
 CIRCUIT = re.compile(r"^\S+ ms program \S+: (.*)$")
 
 
 class Moves:
-    """Circuits that were made, in order: of each port, where it led then."""
+    """Circuits that were made, and of each port, in order, where it was turned to. A port whose peer turned away and came back has not
+    been turned."""
 
     def __init__(self, iterations: int):
         self.leads = collections.defaultdict(lambda: [[] for _ in range(iterations)])
@@ -29,10 +32,11 @@ class Moves:
     def add(self, iteration: int, a: str, b: str) -> None:
         if self.now.get(a) == b and self.now.get(b) == a:
             return  # said again, and no move
-        self.now[a], self.now[b] = b, a
-        self.leads[a][iteration].append(b)
-        self.leads[b][iteration].append(a)
         self.count[iteration] += 1
+        for port, peer in ((a, b), (b, a)):
+            if self.now.get(port) != peer:
+                self.leads[port][iteration].append(peer)
+            self.now[port] = peer
 
 
 def live(context, variant: str, iterations: int) -> Moves:
@@ -78,33 +82,33 @@ def circuits_of(context, variant: str, *arguments) -> list[tuple[str, str]]:
     return made
 
 
-def ends_of(circuits: list[tuple[str, str]]) -> dict[str, list[str]]:
-    """Of each port, where it leads, in order."""
-    leads = collections.defaultdict(list)
+def turns_of(circuits: list[tuple[str, str]]) -> dict[str, list[str]]:
+    """Of each port, where it is turned to, in order."""
+    moves = Moves(1)
     for a, b in circuits:
-        leads[a].append(b)
-        leads[b].append(a)
-    return leads
+        moves.add(0, a, b)
+    return {port: leads for port, (leads,) in moves.leads.items()}
 
 
-def agree(context, variant: str, iterations: int, more: int = 0) -> None:
-    """In an iteration circuits are made as often (at most `more` than that), and each port leads to the same peers in the same order, as
-    in virtual time. Real processes on shared cores come late now and then: one of the last three iterations has to agree."""
+def agree(context, variant: str, iterations: int) -> None:
+    """In an iteration circuits are made as often (LATE of them twice, at most), and each port is turned to the same peers in the same
+    order, as in virtual time: to no other ones, on demand. Real processes on shared cores come late now and then: one of the last three
+    iterations has to agree."""
     if SANITIZED:
         raise Skip("of time, which a sanitizer stretches")
     real = live(context, variant, iterations)
     long, short = simulated(context, variant, iterations), simulated(context, variant, iterations - 1)
-    leads, before = ends_of(long), ends_of(short)
+    leads, before = turns_of(long), turns_of(short)
     expect(sorted(leads) == sorted(real.leads), f"other ports: {sorted(leads)}, {sorted(real.leads)}")
 
     def differs(iteration: int) -> str:
-        if not 0 <= real.count[iteration] - (len(long) - len(short)) <= more:
+        if not 0 <= real.count[iteration] - (len(long) - len(short)) <= LATE:
             return f"{real.count[iteration]} circuits were made in iteration {iteration}, {len(long) - len(short)} in virtual time"
         for port, by_iteration in real.leads.items():
             mine, wanted = by_iteration[iteration], leads[port][len(before[port]):]
             rest = iter(mine)
-            if not all(peer in rest for peer in wanted):
-                return f"{port} led to {mine} in iteration {iteration}, in virtual time to {wanted}"
+            if not all(peer in rest for peer in wanted) or (variant == DEMAND and len(mine) > len(wanted)):
+                return f"{port} was turned to {mine} in iteration {iteration}, in virtual time to {wanted}"
         return ""
     found = [differs(i) for i in range(iterations - 3, iterations)]
     expect("" in found, "; ".join(found))
@@ -117,7 +121,7 @@ def on_demand(context) -> None:
 
 @case("provisioned: as many reconfigurations an iteration, and phases in the same order, as opus-sim says")
 def provisioned(context) -> None:
-    agree(context, PROVISIONED, 8, LATE)
+    agree(context, PROVISIONED, 8)
 
 
 RECORDED = {"pipeline-fsdp": 1, "pipeline-ddp": 1, "pipeline": 2}  # test/data/agreement: ports of a GPU
@@ -132,7 +136,7 @@ def pytorch(context) -> None:
         for a, b, _, up in (line["circuit"] for line in map(json.loads, file.read_text().splitlines()) if "circuit" in line):
             if up:
                 real.add(0, a, b)
-        leads = ends_of(circuits_of(context, DEMAND, file, "--ports", str(ports), "--dark-ms", "10"))
+        leads = turns_of(circuits_of(context, DEMAND, file, "--ports", str(ports), "--dark-ms", "10"))
         expect(sorted(leads) == sorted(real.leads), f"{name}: other ports: {sorted(leads)}, {sorted(real.leads)}")
         for port, (mine,) in real.leads.items():
             wanted = leads[port]
